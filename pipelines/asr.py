@@ -4,6 +4,7 @@ from voxline.components.convert.component import convert
 from voxline.components.evaluate.asr.component import evaluate
 from voxline.components.extract.component import extract
 from voxline.components.ingest.component import ingest
+from voxline.components.language.component import language
 from voxline.components.push.asr.component import push
 from voxline.components.train.asr.component import train
 from voxline.components.validate.component import validate
@@ -18,6 +19,7 @@ asr = build_pipeline(
     validate,
     extract,
     train,
+    language,
     evaluate,
     push,
 )

@@ -1,6 +1,7 @@
 """The steps of every pipeline by name: their order, and whose output each one takes."""
 
 import importlib
+from collections.abc import Collection
 from typing import Any
 
 from voxline.errors import SettingsError
@@ -28,6 +29,12 @@ GRAPHS: dict[str, Graph] = {
 }
 """Pipeline → its steps."""
 
+OPTIONAL_STEPS: dict[str, tuple[str, dict[str, str]]] = {
+    "language": ("train", {"model": "train", "manifest": "convert"}),
+}
+"""Steps that a run has only if its config turns them on → the step that they follow and replace as the one that outputs
+the model, and their inputs."""
+
 PIPELINES = tuple(GRAPHS)
 
 SECTIONS = {"ingest": "corpus"}
@@ -47,26 +54,50 @@ def check_pipeline(name: str) -> None:
         raise SettingsError(f"pipeline {name!r}: accepted: {', '.join(GRAPHS)}")
 
 
-def steps_until(pipeline: str, last: str = "") -> list[str]:
+def graph_of(pipeline: str, optional: Collection[str] = ()) -> Graph:
+    """The steps of a pipeline, with those of `OPTIONAL_STEPS` that are named.
+
+    >>> graph_of("asr", ["language"])["evaluate"]
+    {'model': 'language', 'manifest': 'convert'}
+    """
+    graph: Graph = {}
+    in_place_of: dict[str, str] = {}
+    for step, inputs in GRAPHS[pipeline].items():
+        graph[step] = {
+            name: in_place_of.get(producer, producer) if name == "model" else producer
+            for name, producer in inputs.items()
+        }
+        for extra, (after, its_inputs) in OPTIONAL_STEPS.items():
+            if after == step and extra in optional:
+                graph[extra] = dict(its_inputs)
+                in_place_of[step] = extra
+    return graph
+
+
+def steps_until(pipeline: str, last: str = "", optional: Collection[str] = ()) -> list[str]:
     """The steps of a pipeline in order, up to one of them; empty: all.
 
     >>> steps_until("asr", "convert")
     ['ingest', 'convert']
 
+    Args:
+      optional: steps of `OPTIONAL_STEPS` that the run has.
+
     Raises:
       SettingsError: the pipeline does not have the step.
     """
-    steps = list(GRAPHS[pipeline])
+    steps = list(graph_of(pipeline, optional))
     if last and last not in steps:
         raise SettingsError(f"--until {last!r}: accepted: {', '.join(steps)}")
     return steps[: steps.index(last) + 1] if last else steps
 
 
-def load_pipeline(name: str, until: str = "") -> Any:
+def load_pipeline(name: str, until: str = "", optional: Collection[str] = ()) -> Any:
     """The KFP pipeline: the variable `name` of the module `voxline.pipelines.<name>`.
 
     Args:
       until: its last step; empty: the whole graph.
+      optional: steps of `OPTIONAL_STEPS` that it has.
     """
     whole = getattr(importlib.import_module(f"voxline.pipelines.{name}"), name)
-    return whole.until(steps_until(name, until)) if until else whole
+    return whole.until(steps_until(name, until, optional))

@@ -17,6 +17,9 @@ from voxline.pipelines.graph import RUNS_AFTER, SECTIONS
 _TOP_LEVEL = {"store": "store", "registry": "registry", "datasets": "datasets", "model_name": "model"}
 """Parameter of a component → the top-level key of the config that it takes its value from."""
 
+_IN_PLACE_OF = {"model_with_language": "model"}
+"""Output artifact of an optional step → the one that later steps take it for."""
+
 _TYPES = {"String": str, "Integer": int, "Float": float}
 _REST = "__settings"
 """Ends the name of the parameter that holds the other keys of a section, as JSON."""
@@ -45,7 +48,7 @@ def build_pipeline(config: type[RunConfig], description: str, *components: Any) 
             task = tasks[component.name] = component(**inputs)
             if before := RUNS_AFTER.get(component.name):
                 task.after(tasks[before])
-            artifacts |= task.outputs
+            artifacts |= {_IN_PLACE_OF.get(name, name): output for name, output in task.outputs.items()}
 
     graph.__name__ = config.pipeline_name()
     graph.__doc__ = "\n".join(

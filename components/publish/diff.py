@@ -7,7 +7,6 @@ utterances are kept in memory.
 import dataclasses
 import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from voxline.data.dataset import Dataset
 from voxline.data.json_codec import parse_json
 from voxline.data.rows import ROWS_FILE
 from voxline.report.texts import word_edits
+from voxline.text.alphabet import is_ideograph, split_words
 
 Line = dict[str, Any]
 CHANGE_KINDS = {
@@ -28,9 +28,6 @@ CHANGE_KINDS = {
 """The kinds of change of an utterance that is in both datasets, each with the keys that it compares."""
 
 TEST_SPLIT = "test"
-_IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_HAN = re.compile(f"[{_IDEOGRAPHS}]")
-_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,15 +161,6 @@ def _merge(before: Path, after: Path) -> Iterator[tuple[Line | None, Line | None
             new = next(new_lines, None) if right else new
 
 
-def split_words(text: str) -> list[str]:
-    """Splits a text into the units of a comparison: words, and single characters of Chinese.
-
-    >>> split_words("the cat"), split_words("ni3 hao3"), split_words("今天很好 OK")
-    (['the', 'cat'], ['ni3', 'hao3'], ['今', '天', '很', '好', 'OK'])
-    """
-    return _WORD.findall(text)
-
-
 def format_word_diff(before: str, after: str) -> str:
     """Merges two texts into one line that marks deletions and insertions.
 
@@ -181,7 +169,7 @@ def format_word_diff(before: str, after: str) -> str:
     >>> format_word_diff("今天很好", "今天不好")
     '今天[-很-]{+不+}好'
     """
-    glue = "" if _HAN.search(before + after) and " " not in f"{before}{after}" else " "
+    glue = "" if any(map(is_ideograph, before + after)) and " " not in f"{before}{after}" else " "
     parts: list[str] = []
     for operation, deleted, inserted in _word_edits(before, after):
         if operation == "equal":

@@ -11,7 +11,6 @@ from voxline.components.publish.diff import (
     diff_datasets,
     diff_paths,
     feature_drift,
-    split_words,
 )
 from voxline.components.publish.versions import DatasetVersions
 from voxline.data.dataset import Dataset
@@ -31,6 +30,7 @@ from voxline.report import (
     verdict_banner,
     word_diff,
 )
+from voxline.text.alphabet import split_words
 
 MAX_UTTERANCES = 200
 """Utterances of a kind on the page; `voxline diff` prints more."""

@@ -41,23 +41,40 @@ def transcribe(
     ],
     model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
     as_json: AsJson = False,
+    language_model: Annotated[
+        bool,
+        typer.Option("--language-model/--no-language-model", help="Use the model's own, if it has one."),
+    ] = True,
+    hot_words: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--hot-words", metavar="WORDS", help="Words to expect, such as 'anna peter' or anna:12 (default: 8)."
+        ),
+    ] = None,
+    n_best: Annotated[
+        int, typer.Option("--n-best", min=1, max=1000, help="Alternatives of each transcript, in --json.")
+    ] = 1,
 ) -> None:
     """Transcribe recordings, one line each.
 
     One file gives its text; several, or a folder, give "file TAB text". --json gives an object a line: file, text,
-    seconds, confidence, words (word, start, end, confidence), note. A file that cannot be read is named on stderr, and
-    the others are transcribed; the exit status is then 1.
+    seconds, confidence, words (word, start, end, confidence), note; with --n-best alternatives (text, confidence). A
+    file that cannot be read is named on stderr, and the others are transcribed; the exit status is then 1.
 
     \b
     Examples:
       voxline transcribe a.flac b.mp3 --model runs/demo/registry/asr
       voxline transcribe recordings --json --model runs/demo/registry/asr
+      voxline transcribe a.flac --model runs/demo/registry/asr --hot-words "anna peter" --n-best 3 --json
     """
-    from voxline.pipelines.cli.transcription import transcribe_files
+    from voxline.pipelines.cli.transcription import DecodingChoices, transcribe_files
     from voxline.registry.models import find_model
 
     _silence_tensorflow()
-    if not transcribe_files(audio, lambda: find_model(model), as_json=as_json):
+    if n_best > 1 and not as_json:
+        raise SettingsError("--n-best: alternatives are written as JSON; add --json")
+    chosen = DecodingChoices(language_model, tuple(hot_words or ()), n_best)
+    if not transcribe_files(audio, lambda: find_model(model), as_json=as_json, decoding=chosen):
         raise typer.Exit(1)
 
 

@@ -41,7 +41,18 @@ class _Recording:
     result: "Transcript | WorkError | None" = None
 
 
-def transcribe_files(audio: Sequence[Path], model: Callable[[], Path], *, as_json: bool) -> bool:
+@dataclasses.dataclass(frozen=True)
+class DecodingChoices:
+    """How the network's output becomes text: the arguments of `Recognizer`; hot words as a person writes them."""
+
+    language_model: bool = True
+    hot_words: tuple[str, ...] = ()
+    n_best: int = 1
+
+
+def transcribe_files(
+    audio: Sequence[Path], model: Callable[[], Path], *, as_json: bool, decoding: DecodingChoices | None = None
+) -> bool:
     """Transcribes recordings and prints a line for each. Returns whether all could be transcribed.
 
     Args:
@@ -52,9 +63,16 @@ def transcribe_files(audio: Sequence[Path], model: Callable[[], Path], *, as_jso
       SettingsError: a path does not exist, or a folder has no recording.
     """
     with _collect(audio) as files:
+        from voxline.inference.language_model import parse_hot_words
         from voxline.inference.recognizer import Recognizer
 
-        recognizer = Recognizer(model())
+        chosen = decoding or DecodingChoices()
+        recognizer = Recognizer(
+            model(),
+            language_model=chosen.language_model,
+            hot_words=parse_hot_words(chosen.hot_words) if chosen.hot_words else None,
+            n_best=chosen.n_best,
+        )
         labeled = len(audio) > 1 or audio[0].is_dir()
         complete = True
         for group in _groups(files, recognizer):
@@ -122,7 +140,10 @@ def _print_result(recording: _Recording, *, as_json: bool, labeled: bool) -> boo
         told = f"{recording.name}: {result.seconds:.3f} s is too short to hold a word; 0.1 s is accepted"
         return _print_failure(recording.name, told, as_json=as_json)
     if as_json:
-        _print_json({"file": recording.name, **dataclasses.asdict(result)})
+        values = dataclasses.asdict(result)
+        if not result.alternatives:
+            del values["alternatives"]
+        _print_json({"file": recording.name, **values})
         return True
     if result.note:
         typer.echo(f"voxline: {recording.name}: {result.note}: no sample is above -80 dB of full scale", err=True)
@@ -143,7 +164,7 @@ def _print_json(values: dict[str, Any]) -> None:
     def rounded(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: rounded(one) for key, one in value.items()}
-        if isinstance(value, list):
+        if isinstance(value, list | tuple):
             return [rounded(one) for one in value]
         return round(value, 4) if isinstance(value, float) else value
 

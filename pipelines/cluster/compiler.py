@@ -7,7 +7,7 @@ notice a changed folder of recordings. Our steps look at the content (docs/decis
 import functools
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ from voxline.pipelines.config.cluster import (
     Toleration,
 )
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import GRAPHS, RUNS_AFTER, load_pipeline
+from voxline.pipelines.graph import RUNS_AFTER, load_pipeline, steps_until
 from voxline.pipelines.images import content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
@@ -62,7 +62,7 @@ def compile_pipeline(
 
     if platform == "vertex":
         vertex.check_config(config)
-        pipeline = pipeline_on_vertex(config.pipeline, config.cluster)
+        pipeline = pipeline_on_vertex(config.pipeline, config.cluster, config.optional_steps())
     else:
         pipeline = pipeline_with_placement(
             config.pipeline,
@@ -70,6 +70,7 @@ def compile_pipeline(
             limits=kfp_version >= RUN_LIMITS_SINCE,
             notified=_notified(config),
             environment=config.signing.environment(),
+            optional=config.optional_steps(),
         )
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
@@ -81,7 +82,7 @@ def _notified(config: RunConfig) -> str:
     """What each step needs to send the run's outcome; empty if nothing is to be sent."""
     if not config.notify.addresses():
         return ""
-    steps, settings = list(GRAPHS[config.pipeline]), config.notify.plain()
+    steps, settings = steps_until(config.pipeline, optional=config.optional_steps()), config.notify.plain()
     return NotifiedRun(config.pipeline, config.name, config.model, config.corpus.uri, steps, settings).to_json()
 
 
@@ -92,6 +93,7 @@ def pipeline_with_placement(
     limits: bool = False,
     notified: str = "",
     environment: Mapping[str, str] | None = None,
+    optional: Collection[str] = (),
 ) -> Any:
     """The pipeline with resources and placement on each task.
 
@@ -99,8 +101,9 @@ def pipeline_with_placement(
       notified: value of `NOTIFY_ENV`; empty: nothing is sent about the run.
       environment: further variables of each step.
       limits: whether to set the run's deadline, and the times for which it is kept.
+      optional: steps that the config turns on.
     """
-    graph = load_pipeline(name)
+    graph = load_pipeline(name, optional=optional)
 
     def apply(task: Any, step: str) -> None:
         apply_placement(task, step, name, cluster)
@@ -122,8 +125,12 @@ def pipeline_with_placement(
     return decorate(_with_each_task(graph, apply))
 
 
-def pipeline_on_vertex(name: str, cluster: ClusterSettings) -> Any:
-    """The pipeline for Vertex AI, with a machine for each task."""
+def pipeline_on_vertex(name: str, cluster: ClusterSettings, optional: Collection[str] = ()) -> Any:
+    """The pipeline for Vertex AI, with a machine for each task.
+
+    Args:
+      optional: steps that the config turns on.
+    """
 
     def apply(task: Any, step: str) -> None:
         own = cluster.steps.for_step(step)
@@ -133,7 +140,7 @@ def pipeline_on_vertex(name: str, cluster: ClusterSettings) -> Any:
         task.set_env_variable(ARTIFACT_URIS_ENV, "1")
         _set_variables(task, step, own, cluster)
 
-    graph = load_pipeline(name)
+    graph = load_pipeline(name, optional=optional)
     decorate = dsl.pipeline(
         name=graph.name, description=graph.description, pipeline_root=cluster.vertex.pipeline_root or None
     )

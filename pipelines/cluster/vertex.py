@@ -77,14 +77,14 @@ def check_config(config: "RunConfig") -> list[str]:
     """
     from voxline.pipelines.config.keys import get_key
     from voxline.pipelines.config.run_config import PATH_KEYS
-    from voxline.pipelines.graph import GRAPHS
+    from voxline.pipelines.graph import steps_until
 
     values, faults = config.plain(), []
     for key in PATH_KEYS:
         place = str(get_key(values, key) or "")
         if place and "://" not in place:
             faults.append(f"{key} is {place}, a path; give a bucket, gs://…")
-    steps = list(GRAPHS[config.pipeline])
+    steps = steps_until(config.pipeline, optional=config.optional_steps())
     placements: dict[str, Placement] = {"cluster": config.cluster}
     placements |= {f"cluster.steps.{step}": config.cluster.steps.for_step(step) for step in steps}
     for key, placement in placements.items():

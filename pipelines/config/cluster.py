@@ -295,6 +295,7 @@ STEP_DEFAULTS: dict[str, Values] = {
     "validate": {"cpu": "2", "memory": "8Gi"},
     "extract": {"cpu": "4", "memory": "8Gi"},
     "train": {"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
+    "language": {"cpu": "2", "memory": "16Gi"},
     "evaluate": {"cpu": "4", "memory": "8Gi", "timeout_hours": 12.0},
     "push": {"cpu": "2", "timeout_hours": 2.0},
 }
@@ -318,6 +319,9 @@ class StepPlacements(Settings):
     )
     publish: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of publish")
     train: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of train")
+    language: StepPlacement = pydantic.Field(
+        default_factory=StepPlacement, description="the pod of language, if the run has one"
+    )
     evaluate: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of evaluate")
     push: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of push")
 

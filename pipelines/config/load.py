@@ -130,16 +130,22 @@ def _resolve_paths(document: Values, folder: Path, only: Callable[[str], bool] =
     """
     for key in filter(only, path_keys(document)):
         value = get_key(document, key)
-        value = os.fspath(value) if isinstance(value, os.PathLike) else value
-        if not isinstance(value, str) or not value or is_http_corpus(key, value):
-            continue
-        try:
-            remote = is_remote(value)
-        except SettingsError as error:
-            raise SettingsError(f"{key}: {error}") from None
-        if not remote:
-            set_key(document, key, os.path.normpath(folder / Path(value).expanduser()))
+        if isinstance(value, list):
+            set_key(document, key, [_resolve_path(key, one, folder) for one in value])
+        elif value:
+            set_key(document, key, _resolve_path(key, value, folder))
     return document
+
+
+def _resolve_path(key: str, value: Any, folder: Path) -> Any:
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(value, str) or not value or is_http_corpus(key, value):
+        return value
+    try:
+        remote = is_remote(value)
+    except SettingsError as error:
+        raise SettingsError(f"{key}: {error}") from None
+    return value if remote else os.path.normpath(folder / Path(value).expanduser())
 
 
 def _config_class(layers: ConfigLayers, wanted: str | None) -> type[RunConfig]:

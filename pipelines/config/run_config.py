@@ -11,6 +11,7 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.components.evaluate.settings import AsrEvaluateSettings, EvaluateSettings, TtsEvaluateSettings
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.ingest.settings import HTTP_SCHEMES, CorporaSettings
+from voxline.components.language.settings import LanguageSettings
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsPushSettings
 from voxline.components.train.asr.settings import AsrTrainSettings
@@ -26,8 +27,8 @@ from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
 from voxline.store.uris import is_remote
 
-PATH_KEYS = ("corpus.uri", "corpus.corpora.*.uri", "store", "registry", "datasets")
-"""Keys that hold a path: relative to the YAML file that sets them, or to the current folder in `--set`."""
+PATH_KEYS = ("corpus.uri", "corpus.corpora.*.uri", "store", "registry", "datasets", "language.text")
+"""Keys that hold paths: relative to the YAML file that sets them, or to the current folder in `--set`."""
 
 
 def path_keys(document: Values) -> list[str]:
@@ -159,6 +160,10 @@ class RunConfig(Settings):
         values = self.plain()
         return {key: (get_key(values, origin), origin) for key, origin in self.copied_keys.items()}
 
+    def optional_steps(self) -> tuple[str, ...]:
+        """The steps that this run has, and others of its pipeline have not; see `graph.OPTIONAL_STEPS`."""
+        return ()
+
     def check_registry(self) -> None:
         """Refuses a run if a model that a step will need is not in the registry.
 
@@ -169,7 +174,14 @@ class RunConfig(Settings):
     def locations(self) -> dict[str, str]:
         """The keys that hold a path or URI of this pipeline, with their values."""
         values = self.plain()
-        return {key: str(value) for key in path_keys(values) if (value := get_key(values, key))}
+        found: dict[str, str] = {}
+        for key in path_keys(values):
+            value = get_key(values, key)
+            if isinstance(value, list):
+                found |= {f"{key}.{number}": str(one) for number, one in enumerate(value)}
+            elif value:
+                found[key] = str(value)
+        return found
 
     def section(self, step: str) -> Settings:
         """The settings of a step."""
@@ -244,11 +256,20 @@ class TrainingRunConfig(RunConfig):
 class AsrConfig(TrainingRunConfig):
     """A run of the `asr` pipeline."""
 
+    copied_keys: ClassVar[Mapping[str, str]] = {
+        **TrainingRunConfig.copied_keys,
+        "language.frontend": "convert.frontend",
+    }
+
     pipeline: Literal["asr"] = pydantic.Field("asr", description="the graph that this config is for")
     model: Name = pydantic.Field("asr", description="name of the model in the registry")
     train: AsrTrainSettings = pydantic.Field(default_factory=AsrTrainSettings, description="the model and its training")
+    language: LanguageSettings = pydantic.Field(default_factory=LanguageSettings, description="the language model")
     evaluate: AsrEvaluateSettings = pydantic.Field(default_factory=AsrEvaluateSettings, description="error rates")
     push: AsrPushSettings = pydantic.Field(default_factory=AsrPushSettings, description="the gate")
+
+    def optional_steps(self) -> tuple[str, ...]:
+        return () if self.language.kind == "none" else ("language",)
 
     def derived_values(self) -> dict[str, tuple[Any, str]]:
         origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"

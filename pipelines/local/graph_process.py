@@ -33,7 +33,7 @@ def main(request_file: str) -> None:
 
     workspace = root / "workspace"
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), workspace_root=str(workspace))
-    pipeline = load_pipeline(request["config"]["pipeline"], request["until"])
+    pipeline = load_pipeline(request["config"]["pipeline"], request["until"], request["optional"])
     try:
         pipeline(**pipeline_arguments(request["config"], list(pipeline.component_spec.inputs)))
     except RuntimeError as error:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from voxline.errors import TransientError, VoxlineError, WorkError
 from voxline.pipelines.config.load import iter_values
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import GRAPHS, RUNS_AFTER, steps_until
+from voxline.pipelines.graph import RUNS_AFTER, graph_of, steps_until
 from voxline.pipelines.local.single_step import INPUT_ORDER, call_step, last_output
 from voxline.store.finished import read_done
 from voxline.store.objects import open_store
@@ -61,9 +61,10 @@ def plan_run(config: RunConfig, run_dir: Path, *, until: str = "", force: Collec
     """
     run_dir = run_dir.absolute()
     config = config.with_default_folders(run_dir)
-    graph = GRAPHS[config.pipeline]
+    optional = config.optional_steps()
+    graph = graph_of(config.pipeline, optional)
     planned: dict[str, PlannedStep] = {}
-    for name in steps_until(config.pipeline, until):
+    for name in steps_until(config.pipeline, until, optional):
         producers = [graph[name][kind] for kind in sorted(graph[name], key=INPUT_ORDER.index)]
         before = [*producers, *([RUNS_AFTER[name]] if name in RUNS_AFTER else [])]
         planned[name] = _plan_step(name, config, run_dir, [planned[one] for one in producers], name in force)
@@ -112,6 +113,8 @@ def _reason(found: StepWouldRunError, name: str, last: dict[str, Any] | None, di
     if found.damage:
         return found.damage
     if found.step != name:
+        if name == "language":
+            return "its text was not made into n-grams yet"
         return f"the corpus is not unpacked or downloaded yet ({found.step})"
     if last is None:
         return "it has no output in this run's folder yet"

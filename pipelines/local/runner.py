@@ -142,7 +142,7 @@ def check_run(config: RunConfig, run_dir: Path, until: str, force: Collection[st
         unknown.
     """
     check_local_paths(config, run_dir)
-    steps = check_steps(config.pipeline, until, force)
+    steps = check_steps(config, until, force)
     check_corpus_location(config.corpus)
     config.check_registry()
     return steps
@@ -162,13 +162,13 @@ def check_local_paths(config: RunConfig, run_dir: Path) -> None:
             raise SettingsError(f"{name}: {error}") from None
 
 
-def check_steps(pipeline: str, until: str, force: Collection[str]) -> list[str]:
+def check_steps(config: RunConfig, until: str, force: Collection[str]) -> list[str]:
     """The steps of a run.
 
     Raises:
       SettingsError: the pipeline lacks a step, or one is forced that always runs, or that comes after the last.
     """
-    steps = steps_until(pipeline, until)
+    steps = steps_until(config.pipeline, until, config.optional_steps())
     for name in force:
         accepted = [step for step in steps if step not in NEVER_REUSED]
         if name not in accepted:
@@ -231,7 +231,8 @@ def _graph_process(
     root = run_dir / "kfp"
     shutil.rmtree(root, ignore_errors=True)
     request = root / "request.json"
-    write_json(request, {"config": config.plain(), "pipeline_root": str(root), "until": until})
+    values = {"config": config.plain(), "pipeline_root": str(root), "until": until}
+    write_json(request, {**values, "optional": config.optional_steps()})
     scratch = tempfile.mkdtemp(prefix="voxline-")  # kfp leaves a folder for each task in TMPDIR
     environment = {
         **os.environ,

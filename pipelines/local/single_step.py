@@ -7,7 +7,7 @@ from typing import Any
 
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.config.run_config import RefreshConfig, RunConfig
-from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.graph import graph_of
 from voxline.store.files import read_json, write_json
 from voxline.store.step_cache import StepOutput
 
@@ -51,13 +51,13 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
     """Runs a step on the given inputs; inputs that are not given default to the last outputs in `run_dir`.
 
     Args:
-      given: input name → location (see `voxline.pipelines.graph.GRAPHS`).
+      given: input name → location (see `voxline.pipelines.graph.graph_of`).
 
     Raises:
       SettingsError: the step is unknown, or does not take one of the inputs.
       WorkError: an input is neither given nor available; or the step failed.
     """
-    steps = GRAPHS[config.pipeline]
+    steps = graph_of(config.pipeline, config.optional_steps())
     if name not in steps:
         raise SettingsError(f"step {name!r}: accepted: {', '.join(steps)}")
     needed = steps[name]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from voxline.errors import SettingsError
-from voxline.inference.beam_search import BeamSearch, Hypothesis, best_path
-from voxline.inference.ngram import NgramModel, split_words
-from voxline.text.alphabet import Alphabet
+from voxline.inference.beam_search import BeamSearch, ScoredText, decode_best_path
+from voxline.inference.ngram import NgramModel
+from voxline.text.alphabet import Alphabet, split_words
 
 EXACT = {"width": 4000, "prune": 1e9, "symbol_floor": -1e9, "blank_skip": 2.0}
 """Nothing is left out, so the result is that of an exhaustive search."""
@@ -80,7 +80,7 @@ def exhaustive(
     return sorted(found, reverse=True)
 
 
-def assert_same(found: list[Hypothesis], expected: list[tuple[float, float, str]]) -> None:
+def assert_same(found: list[ScoredText], expected: list[tuple[float, float, str]]) -> None:
     assert [one.text for one in found] == [text for _, _, text in expected[: len(found)]]
     for one, (score, audio, _) in zip(found, expected, strict=False):
         assert one.score == pytest.approx(score, abs=1e-4)
@@ -132,7 +132,7 @@ def test_a_beam_of_one_is_greedy(seed: int) -> None:
     alphabet, logits = Alphabet.from_name("english"), random_logits(80, 28, seed, scale=4.0)
     labels = [label for label, _ in itertools.groupby(logits.argmax(axis=1).tolist()) if label != alphabet.blank]
     greedy = " ".join(alphabet.decode(labels).split())
-    assert BeamSearch(alphabet, width=1).decode(logits)[0].text == greedy == best_path(logits, alphabet).text
+    assert BeamSearch(alphabet, width=1).decode(logits)[0].text == greedy == decode_best_path(logits, alphabet).text
 
 
 def test_a_confident_network_is_decoded_as_it_says_by_any_width() -> None:

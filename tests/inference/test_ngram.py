@@ -8,7 +8,8 @@ import pytest
 
 from tests.inference.test_beam_search import ARPA
 from voxline.errors import WorkError
-from voxline.inference.ngram import NgramModel, split_words
+from voxline.inference.ngram import NgramModel
+from voxline.text.alphabet import split_words
 
 
 @pytest.fixture

@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.errors import SettingsError
-from voxline.inference.ngram import NEVER, SPECIAL_WORDS, NgramAutomaton, NgramModel, is_ideograph, split_words
-from voxline.text.alphabet import Alphabet
+from voxline.inference.ngram import NEVER, SPECIAL_WORDS, NgramAutomaton, NgramModel
+from voxline.text.alphabet import Alphabet, is_ideograph, split_words
 
 Array = npt.NDArray[Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Hypothesis:
+class ScoredText:
     """A text that a beam search found.
 
     Attributes:
@@ -74,8 +74,8 @@ class BeamSearch:
     open_vocabulary: bool = False
     unknown_penalty: float = -5.0
     most_symbols: int = 40
-    symbol_floor: float = -12.0
-    prune: float = 20.0
+    symbol_floor: float = -10.0
+    prune: float = 14.0
     blank_skip: float = 0.9999
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class BeamSearch:
                 f"{self.alphabet.symbols!r}; give it words in the form that transcripts have"
             )
 
-    def decode(self, log_probabilities: Array, n_best: int = 1) -> list[Hypothesis]:
+    def decode(self, log_probabilities: Array, n_best: int = 1) -> list[ScoredText]:
         """The best texts of an utterance, the best first.
 
         Args:
@@ -107,7 +107,7 @@ class BeamSearch:
                 f"[frames, {len(self.alphabet.symbols) + 1}] is accepted: the alphabet's symbols and the blank"
             )
         if self.width == 1 and not self.lexicon and self.language_model is None and not self.hot_words:
-            return [best_path(log_probabilities, self.alphabet)]
+            return [decode_best_path(log_probabilities, self.alphabet)]
         from voxline.inference.beam_kernel import SearchWeights, search  # numba, which takes a second to import
 
         blank_skip = math.log(self.blank_skip) if self.blank_skip <= 1 else math.inf
@@ -128,7 +128,7 @@ class BeamSearch:
             values, self._arrays, self._automaton, weights, is_open, self.width, self.most_symbols, n_best
         )
         return [
-            Hypothesis(
+            ScoredText(
                 " ".join(self.alphabet.decode(label for label in row if label >= 0).split()),
                 float(score),
                 float(audio_score),
@@ -239,12 +239,12 @@ class _Trie:
         return best
 
 
-def best_path(log_probabilities: Array, alphabet: Alphabet) -> Hypothesis:
+def decode_best_path(log_probabilities: Array, alphabet: Alphabet) -> ScoredText:
     """The text of the most probable path (greedy decoding), with the score of that path."""
     best = log_probabilities.argmax(axis=1) if len(log_probabilities) else np.zeros(0, np.int64)
     labels = [label for label, _ in itertools.groupby(best.tolist()) if label != alphabet.blank]
     score = float(log_probabilities[np.arange(len(best)), best].sum())
-    return Hypothesis(" ".join(alphabet.decode(labels).split()), score, score)
+    return ScoredText(" ".join(alphabet.decode(labels).split()), score, score)
 
 
 _EMPTY_MODEL = NgramModel(

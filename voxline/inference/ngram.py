@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from voxline.errors import WorkError
 from voxline.store.files import atomic_write
+from voxline.text.alphabet import split_words
 
 UNKNOWN, SENTENCE_START, SENTENCE_END = "<unk>", "<s>", "</s>"
 SPECIAL_WORDS = (UNKNOWN, SENTENCE_START, SENTENCE_END)
@@ -32,26 +33,8 @@ NEVER = -99.0
 """The logarithm (base 10) that stands for a probability of zero in ARPA files."""
 _COUNT = re.compile(r"ngram\s+([0-9]+)\s*=\s*([0-9]+)")
 _SECTION = re.compile(r"\\([0-9]+)-grams:")
-_IDEOGRAPHS = "㐀-䶿一-鿿豈-﫿𠀀-𱍊"
-_IDEOGRAPH = re.compile(f"[{_IDEOGRAPHS}]")
-_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
-
 Ids = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
-
-
-def split_words(text: str) -> list[str]:
-    """The words of a text as a language model counts them: a Chinese character is a word of its own.
-
-    >>> split_words("turn on 电灯 now")
-    ['turn', 'on', '电', '灯', 'now']
-    """
-    return _WORD.findall(text)
-
-
-def is_ideograph(symbol: str) -> bool:
-    """Whether a symbol is a Chinese character, and so a word without spaces around it."""
-    return bool(_IDEOGRAPH.fullmatch(symbol))
 
 
 class NgramAutomaton(NamedTuple):

@@ -6,6 +6,8 @@
   recognizer.transcribe(["one.wav", "two.wav"])                # a list gives a list
   recognizer.recognize("recording.flac").words                 # with times and confidences
 
+A model with a language model beside it is decoded by beam search; `Recognizer(model, language_model=False)` is greedy.
+
 TensorFlow is imported when a `Recognizer` is made.
 """
 
@@ -13,12 +15,13 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import (
+    LANGUAGE_MODEL,
     SignatureSpec,
     batches_by_length,
     call_signature,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from voxline.inference.beam_search import BeamSearch, ScoredText
     from voxline.inference.ctc_alignment import AlignedWord
 
     Waveform = npt.NDArray[np.float32]
@@ -48,16 +52,29 @@ MAX_AMPLITUDE = 1.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Alternative:
+    """A text that a recording may have.
+
+    Attributes:
+      confidence: its share of the probability of all alternatives that were wanted, 0 to 1.
+    """
+
+    text: str
+    confidence: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Transcript:
     """A recording, as a model transcribed it.
 
     Attributes:
-      text: the greedy transcript; "" if `note` says why.
+      text: by beam search if the model has a language model, else greedy; "" if `note` says why.
       words: of the text, in order; see `ctc_alignment.AlignedWord` for times and confidences.
       confidence: the geometric mean of the words' confidences; None without words.
       seconds: length of the recording.
       note: "too short" (under 0.1 s), "no speech" (no sample above -80 dB of full scale), or "". The model is not
         run on such recordings: it was trained on speech, and would output some text.
+      alternatives: the best texts of the beam search, if several were wanted; the first is `text`.
     """
 
     text: str
@@ -65,6 +82,7 @@ class Transcript:
     confidence: float | None
     seconds: float
     note: str = ""
+    alternatives: tuple[Alternative, ...] = ()
 
 
 class Recognizer:
@@ -73,18 +91,31 @@ class Recognizer:
     Args:
       model: an exported model's folder, or a version's folder in a registry.
       batch_seconds: most audio in one batch, padding included, in seconds.
+      language_model: use the one beside the model, if there is one.
+      hot_words: word → what it adds to the score of a text (natural logarithm; 8 is much). They need no language model.
+      n_best: alternatives of each transcript.
 
     Attributes:
       about: the contents of `model.json`.
+      language_model: what is known of the language model in use (`language_model.json`); None: none is in use.
       sample_rate: of the model's input, in Hz.
       seconds: spent inside the model so far, loading and warming up excluded.
       audio_seconds: transcribed so far.
 
     Raises:
       WorkError: the model is damaged, of another family, or lacks the signature.
+      SettingsError: a hot word cannot be spelled in the model's alphabet.
     """
 
-    def __init__(self, model: Path | str, *, batch_seconds: float = 120.0) -> None:
+    def __init__(
+        self,
+        model: Path | str,
+        *,
+        batch_seconds: float = 120.0,
+        language_model: bool = True,
+        hot_words: Mapping[str, float] | None = None,
+        n_best: int = 1,
+    ) -> None:
         import numpy as np
 
         self.folder = exported_folder(model)
@@ -93,6 +124,11 @@ class Recognizer:
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_seconds = batch_seconds
         self._rate_assumed = False
+        self.language_model: dict[str, Any] | None = None
+        self._search: BeamSearch | None = None
+        self._n_best = n_best
+        if hot_words or n_best > 1 or (language_model and (self.folder / LANGUAGE_MODEL).is_dir()):
+            self._search = self._make_search(language_model, hot_words or {})
         self._model, signatures = load_saved_model(self.folder, SIGNATURES)
         self._transcribe = signatures["transcribe"]
         self.seconds = self.audio_seconds = 0.0
@@ -157,7 +193,10 @@ class Recognizer:
             outputs = self._call([waveforms[index] for index in batch])
             rows = zip(batch, outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
             for index, text, values, frames in rows:
-                found[index] = self._transcript(_plain_text(text), values[:frames], found[index].seconds)
+                best = self._decode(values[:frames])
+                chosen = best[0].text if best else _plain_text(text)
+                transcript = self._transcript(chosen, values[:frames], found[index].seconds)
+                found[index] = dataclasses.replace(transcript, alternatives=_alternatives(best, self._n_best))
         return found
 
     def transcribe_waveforms(self, waveforms: Sequence["Waveform"]) -> list[str]:
@@ -171,6 +210,15 @@ class Recognizer:
         for batch in self._batches(filled, waveforms):
             for index, text in zip(batch, self._run([waveforms[index] for index in batch]), strict=True):
                 texts[index] = text
+        return texts
+
+    def transcribe_both(self, waveforms: Sequence["Waveform"]) -> list[tuple[str, str]]:
+        """As `transcribe_waveforms`, with the greedy transcript second; without a language model they are equal."""
+        texts = [("", "")] * len(waveforms)
+        filled = [index for index, waveform in enumerate(waveforms) if len(waveform)]
+        for batch in self._batches(filled, waveforms):
+            for index, both in zip(batch, self._run_both([waveforms[index] for index in batch]), strict=True):
+                texts[index] = both
         return texts
 
     def log_probabilities(self, waveforms: Sequence["Waveform"]) -> list["npt.NDArray[np.float32]"]:
@@ -220,8 +268,39 @@ class Recognizer:
         confidence = math.exp(math.fsum(logs) / len(logs)) if logs else None
         return Transcript(text, words, confidence, seconds)
 
+    def _make_search(self, language_model: bool, hot_words: Mapping[str, float]) -> "BeamSearch":
+        from voxline.inference.beam_search import BeamSearch
+        from voxline.inference.language_model import load_beam_search, read_language_model
+        from voxline.text.alphabet import Alphabet
+
+        alphabet = Alphabet(self.about["alphabet"])
+        if language_model and (search := load_beam_search(self.folder, alphabet, hot_words)):
+            self.language_model = read_language_model(self.folder)
+            return search
+        return BeamSearch(alphabet, beta=0.0, hot_words=hot_words)
+
+    def _decode(self, log_probabilities: Any) -> "list[ScoredText]":
+        """The best texts of the beam search; [] without one."""
+        if self._search is None:
+            return []
+        start = time.perf_counter()
+        found = self._search.decode(log_probabilities, self._n_best)
+        self.seconds += time.perf_counter() - start
+        return found
+
     def _run(self, waveforms: list["Waveform"]) -> list[str]:
-        return [_plain_text(text) for text in self._call(waveforms)["text"]]
+        return [text for text, _ in self._run_both(waveforms)]
+
+    def _run_both(self, waveforms: list["Waveform"]) -> list[tuple[str, str]]:
+        """The transcript of each, and the greedy one."""
+        outputs = self._call(waveforms)
+        rows = zip(outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
+        found = []
+        for text, values, frames in rows:
+            greedy = _plain_text(text)
+            best = self._decode(values[:frames])
+            found.append((best[0].text if best else greedy, greedy))
+        return found
 
     def _call(self, waveforms: list["Waveform"]) -> dict[str, Any]:
         """The outputs of the signature for a batch."""
@@ -236,6 +315,15 @@ class Recognizer:
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(lengths.sum()) / self.sample_rate
         return outputs
+
+
+def _alternatives(best: "list[ScoredText]", wanted: int) -> tuple[Alternative, ...]:
+    """The hypotheses with their shares; () if only one was wanted."""
+    if wanted < 2 or not best:
+        return ()
+    weights = [math.exp(one.score - best[0].score) for one in best]
+    total = math.fsum(weights)
+    return tuple(Alternative(one.text, weight / total) for one, weight in zip(best, weights, strict=True))
 
 
 def _plain_text(text: bytes) -> str:

@@ -18,7 +18,18 @@ from voxline.store.files import is_unfinished, read_json
 from voxline.store.hashing import hash_file, hash_value
 
 MODEL_JSON = "model.json"
-MODEL_PARTS = ("saved_model.pb", "fingerprint.pb", "variables", "assets", "assets.extra", "decoder.tflite", MODEL_JSON)
+LANGUAGE_MODEL = "language_model"
+"""The folder of a language model within that of a recognizer."""
+MODEL_PARTS = (
+    "saved_model.pb",
+    "fingerprint.pb",
+    "variables",
+    "assets",
+    "assets.extra",
+    "decoder.tflite",
+    LANGUAGE_MODEL,
+    MODEL_JSON,
+)
 """The files of an exported model. Anything else in its folder, such as a model card, is not part of it."""
 
 TRAINING_FOLDERS = ("checkpoints/", "best/", "logs/")

@@ -26,6 +26,9 @@ MAX_NAMED, MAX_QUOTED = 10, 200
 
 _APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
 _DASHES = re.compile(r"[-‐‑‒–—―/_]+")
+_IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_IDEOGRAPH = re.compile(f"[{_IDEOGRAPHS}]")
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
 _PUNCTUATION = re.compile(r"[.,;:!?\"“”„«»()\[\]{}…。，、；：！？（）《》]+")
 
 
@@ -38,6 +41,20 @@ def normalize_transcript(text: str) -> str:
     text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES).lower()
     text = _PUNCTUATION.sub(" ", _DASHES.sub(" ", text))
     return unicodedata.normalize("NFC", " ".join(text.split()))
+
+
+def split_words(text: str) -> list[str]:
+    """Splits a text into words; a Chinese character is a word of its own.
+
+    >>> split_words("the cat"), split_words("ni3 hao3"), split_words("今天很好 OK")
+    (['the', 'cat'], ['ni3', 'hao3'], ['今', '天', '很', '好', 'OK'])
+    """
+    return _WORD.findall(text)
+
+
+def is_ideograph(symbol: str) -> bool:
+    """Whether a symbol is a Chinese character, and so a word without spaces around it."""
+    return bool(_IDEOGRAPH.fullmatch(symbol))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,6 +51,7 @@ class AsrResult:
     words: EditCounts
     characters: EditCounts
     syllables: SyllableEdits | None = None
+    greedy: str = ""
 
     def metrics(self) -> dict[str, SumAndWeight]:
         """What it adds to each metric of the catalog."""
@@ -94,6 +95,7 @@ class AsrEvaluateFamily:
             {
                 "reference": utterance.text,
                 "hypothesis": result.hypothesis,
+                **({"greedy_hypothesis": result.greedy} if recognizer.language_model else {}),
                 "champion_hypothesis": champion and champion[index].hypothesis,
                 "words": dataclasses.asdict(result.words),
                 "characters": dataclasses.asdict(result.characters),
@@ -124,6 +126,7 @@ class AsrEvaluateFamily:
                 "missed_words": [
                     {"word": word, "missed": times, "occurs": occurs} for word, times, occurs in missed[:MAX_CONFUSIONS]
                 ],
+                **_describe_language_model(recognizer, texts[0], results),
             },
             smoke_test=_write_clip(job, recognizer, results),
             outputs={},
@@ -183,19 +186,36 @@ def measure_audio(utterance: Utterance) -> tuple[float, float]:
 
 def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: str) -> list[AsrResult]:
     """Transcribes every utterance, holding one batch of audio at a time."""
-    texts = [""] * len(utterances)
+    texts = [("", "")] * len(utterances)
     progress = Progress(unit, len(utterances))
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
-        for index, text in zip(batch, recognizer.transcribe_waveforms(waveforms), strict=True):
+        for index, text in zip(batch, recognizer.transcribe_both(waveforms), strict=True):
             texts[index] = text
         progress.advance(len(batch))
     references = [utterance.text for utterance in utterances]
+    hypotheses = [text for text, _ in texts]
     nothing: list[SyllableEdits | None] = [None] * len(texts)
-    syllables = count_syllable_edits(references, texts) or nothing
-    edits = count_word_edits(references, texts), count_character_edits(references, texts), syllables
-    return [AsrResult(*result) for result in zip(texts, *edits, strict=True)]
+    syllables = count_syllable_edits(references, hypotheses) or nothing
+    words, characters = count_word_edits(references, hypotheses), count_character_edits(references, hypotheses)
+    rows = zip(texts, words, characters, syllables, strict=True)
+    return [AsrResult(text, one, other, third, greedy) for (text, greedy), one, other, third in rows]
+
+
+def _describe_language_model(
+    recognizer: Recognizer, references: Sequence[str], results: Sequence[AsrResult]
+) -> dict[str, Any]:
+    """For metrics.json: the language model, and the error rates without it."""
+    if recognizer.language_model is None:
+        return {}
+    greedy = [result.greedy for result in results]
+    words = sum_edits(count_word_edits(references, greedy))
+    characters = sum_edits(count_character_edits(references, greedy))
+    return {
+        "language_model": recognizer.language_model,
+        "greedy": {"words": dataclasses.asdict(words), "characters": dataclasses.asdict(characters)},
+    }
 
 
 def _transcribe_with(

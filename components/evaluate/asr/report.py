@@ -60,6 +60,7 @@ def asr_sections(
     return [
         *changes,
         (SLICES, []),
+        *([("Language model", _language_model(counted))] if "language_model" in counted else []),
         ("Errors by kind", _errors(counted)),
         ("Words", [side_by_side(_missed(counted, count), _confused(counted, count))]),
         ("Worst utterances", _worst(shown)),
@@ -183,6 +184,27 @@ def _errors(counted: dict[str, Any]) -> list[Block]:
         shares = [f"{counted[unit][kind]:,} ({counted[unit][kind] / max(length, 1):.2%})" for kind in kinds]
         rows.append([unit, *shares, length])
     return [data_table(["unit", *kinds, "in the references"], rows, label="Errors by kind")]
+
+
+def _language_model(counted: dict[str, Any]) -> list[Block]:
+    """The errors with it beside those of greedy decoding, and what it is."""
+    about = counted["language_model"]
+    rows = []
+    for unit in ("words", "characters"):
+        sums = counted["greedy"][unit], counted[unit]
+        errors = [one["substitutions"] + one["deletions"] + one["insertions"] for one in sums]
+        shares = [f"{count:,} ({count / max(sums[1]['length'], 1):.2%})" for count in errors]
+        rows.append([unit, *shares, sums[1]["length"]])
+    tuned = about.get("tuned_on")
+    how = f"the best of those tried on {tuned['utterances']:,} utterances of {tuned['split']}" if tuned else "as set"
+    said = (
+        f"A {about['order']}-gram model of {about['vocabulary']:,} words, made of {about['text']['sentences']:,} "
+        f"sentences. Its weight (alpha) is {about['alpha']:g}, that of each word (beta) {about['beta']:g}: {how}."
+    )
+    table = data_table(
+        ["errors in", "greedy", "with the language model", "in the references"], rows, label="Language model"
+    )
+    return [table, small_print(said)]
 
 
 def _missed(counted: dict[str, Any], count: int) -> Block:

@@ -43,6 +43,8 @@ USUAL_SPEEDS = (0.9, 1.0, 1.1)
 """Of clips of datasets that no longer exist. The speeds of existing datasets are added."""
 _NOT_OUTPUTS = (SHARDS_FOLDER, WAVS, TRAIN, *NAMELESS_FOLDERS)
 _WORD = b"[%s]" % re.escape(bytes(byte for byte in range(256) if chr(byte).isalnum() or byte in b"-_"))
+_OF_TEXT = ("ngrams", "language")
+"""Outputs made of transcripts, which do not say whose. They are made again from what is left."""
 _EMBEDDED_DATA = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
 
@@ -130,7 +132,7 @@ def find_outputs(store: Path, footprint: Footprint, workspace: Workspace) -> lis
     for folder in sorted(path for step in steps for path in step.iterdir() if path.is_dir()):
         if folder not in found:
             files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY_SUFFIXES)
-            if any(shows_name(file, names) for file in files):
+            if any(shows_name(file, names) for file in files) or (names and folder.parent.name in _OF_TEXT):
                 found.add(folder)
     spoken_of = [footprint.speaker.encode(), *names]
     found.update(note for note in (store / NOTES).glob("*.json") if shows_name(note, spoken_of))

@@ -1,0 +1,285 @@
+"""language: puts an n-gram language model beside an exported recognizer.
+
+The n-grams are made once per text, and kept under `ngrams/`. The weights of the beam search are tuned on dev, from the
+network's output for it, for each model. The output is the model that later steps evaluate, judge and push: train's
+files, and `language_model/` with them.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.components.language.settings import LanguageSettings
+from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
+from voxline.errors import WorkError
+from voxline.inference.saved_model import (
+    TRAINING_FOLDERS,
+    exported_folder,
+    model_digest,
+    read_model_json,
+    require_family,
+)
+from voxline.progress import print_status
+from voxline.store.files import atomic_write
+from voxline.store.hashing import hash_file, hash_value
+from voxline.store.localize import localize
+from voxline.store.step_cache import StepOutput, cached_step, local_inputs
+
+if TYPE_CHECKING:
+    from voxline.inference.beam_search import BeamSearch
+
+REVISION = 1
+NGRAMS, NGRAMS_FILE, ARPA_FILE = "ngrams", "ngrams.npz", "ngrams.arpa.gz"
+CURVES = "curves.json"
+"""Written by train beside the exported model; evaluate shows it."""
+UNTUNED = (1.0, 1.0)
+"""Alpha and beta where there is no dev split, and the settings have none."""
+MIN_UNSEEN = 20
+"""With as many sentences of dev that train lacks, only these tune the weights: the model knows the others by heart."""
+TUNING_WIDTH = 16
+NAMED = 3
+
+
+@local_inputs("model", "manifest", without=TRAINING_FOLDERS)
+def run(model: Path | str, manifest: Path | str, store: Path | str, settings: LanguageSettings) -> StepOutput:
+    """Trains a language model on text, tunes it on dev, and puts it beside the model.
+
+    Args:
+      model: train's folder, or an exported model of the family asr.
+      manifest: convert's folder, or a manifest.
+
+    Returns:
+      StepOutput with the outputs `model` and `arpa`; error rates of dev, greedy and with the language model.
+
+    Raises:
+      WorkError: a text cannot be read, holds sentences of dev or test, or has no sentence; the model is damaged.
+    """
+    folder = exported_folder(Path(model))
+    require_family(read_model_json(folder), "asr", folder)
+    splits = _read_splits(Path(manifest))
+    ngrams = _make_ngrams(splits, store, settings)
+    dev = _choose_dev(splits, settings)
+    inputs = {"model": model_digest(folder), "ngrams": ngrams.key, "dev": fingerprint_utterances(dev)}
+    tuning = settings.model_copy(update={"text": []})
+    with cached_step(store, "language", tuning, inputs, revision=REVISION) as output:
+        if not output.reused:
+            _write_model(Path(model), folder, dev, ngrams, settings, output)
+        print_status(f"language: {_summarize(output)}")
+    return output
+
+
+def _read_splits(manifest: Path) -> dict[str, list[Utterance]]:
+    splits: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
+    for utterance in read_manifest(manifest):
+        splits.setdefault(utterance.split, []).append(utterance)
+    return splits
+
+
+def _choose_dev(splits: dict[str, list[Utterance]], settings: LanguageSettings) -> list[Utterance]:
+    """The utterances of dev to tune on; none where there is nothing to tune."""
+    if settings.alpha is not None and settings.beta is not None:
+        return []
+    known = {one.text for one in splits["train"]}
+    unseen = [one for one in splits["dev"] if one.text not in known]
+    chosen = unseen if len({one.text for one in unseen}) >= MIN_UNSEEN else splits["dev"]
+    count = min(len(chosen), settings.tuning_utterances)
+    return [chosen[index * len(chosen) // count] for index in range(count)]
+
+
+def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings: LanguageSettings) -> StepOutput:
+    """The n-grams of the text: trained now, or found in the store."""
+    files = [localize(uri) for uri in settings.text]
+    for uri, file in zip(settings.text, files, strict=True):
+        if not file.is_file():
+            raise WorkError(f"language.text: {uri}: it does not exist; give text files, one sentence a line")
+    transcripts = sorted(one.text for one in splits["train"]) if settings.transcripts else []
+    known = {one.text for one in splits["train"]}
+    held_out = {one.text: name for name in ("dev", "test") for one in splits[name] if one.text not in known}
+    inputs = {
+        "text": [hash_file(file) for file in files],
+        "transcripts": hash_value(transcripts),
+        "held_out": hash_value(sorted(held_out)) if files and settings.held_out != "keep" else "",
+    }
+    with cached_step(store, NGRAMS, settings.ngram_settings(), inputs, revision=REVISION) as output:
+        if not output.reused:
+            from voxline.components.language.kneser_ney import train_ngrams
+            from voxline.text.alphabet import split_words
+
+            text = _Text(files, settings, held_out)
+            sentences = [split_words(line) for line in (*transcripts, *text.lines())]
+            text.refuse_held_out()
+            print_status(f"language: training {settings.order}-grams on {len(sentences):,} sentences")
+            model = train_ngrams(sentences, settings.order, settings.prune, settings.vocabulary)
+            model.save(output.folder / NGRAMS_FILE)
+            model.write_arpa(output.folder / ARPA_FILE)
+            output.outputs = {"ngrams": NGRAMS_FILE, "arpa": ARPA_FILE}
+            output.counts = {
+                "sentences": len(sentences),
+                "words": sum(map(len, sentences)),
+                "vocabulary": len(model.vocabulary),
+                "held_out_dropped": text.dropped,
+                "unreadable": text.unreadable,
+                **{f"{order}-grams": count for order, count in enumerate(model.counts, 1)},
+            }
+    return output
+
+
+class _Text:
+    """The lines of text files, as transcripts; what was left out is counted.
+
+    Attributes:
+      dropped: lines with sentences of dev or test.
+      unreadable: lines that the frontend cannot read.
+    """
+
+    def __init__(self, files: list[Path], settings: LanguageSettings, held_out: dict[str, str]) -> None:
+        self._files, self._settings = files, settings
+        self._held_out = {
+            text: split for text, split in held_out.items() if len(text.split()) >= settings.held_out_words
+        }
+        self._found: dict[str, str] = {}
+        self.dropped = self.unreadable = 0
+
+    def lines(self) -> Iterator[str]:
+        from voxline.text.alphabet import UnsupportedText
+        from voxline.text.frontend import apply_frontend
+
+        for uri, file in zip(self._settings.text, self._files, strict=True):
+            for number, line in enumerate(_read_lines(file, uri), 1):
+                if not line.strip():
+                    continue
+                try:
+                    text = apply_frontend(line.strip(), self._settings.frontend).symbols
+                except UnsupportedText:
+                    self.unreadable += 1
+                    continue
+                if text in self._held_out and self._settings.held_out != "keep":
+                    self._found.setdefault(text, f"{uri}, line {number:,}")
+                    self.dropped += 1
+                    continue
+                yield text
+
+    def refuse_held_out(self) -> None:
+        """Raises: WorkError: the files hold sentences of dev or test, and the settings refuse them."""
+        if not self._found or self._settings.held_out != "refuse":
+            return
+        named = "; ".join(f"{text!r} ({where})" for text, where in list(self._found.items())[:NAMED])
+        raise WorkError(
+            f"language.text holds {len(self._found):,} of the {len(self._held_out):,} sentences of dev and test that "
+            f"train lacks, such as {named}. A language model that knows the answers makes the error rate too good. "
+            "Take the lines out, or let language.held_out: drop leave them out; keep accepts them"
+        )
+
+
+def _read_lines(file: Path, uri: str) -> Iterator[str]:
+    import gzip
+
+    try:
+        if str(file).endswith(".gz"):
+            with gzip.open(file, "rt", encoding="utf-8") as lines:
+                yield from lines
+        else:
+            with open(file, encoding="utf-8") as lines:
+                yield from lines
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise WorkError(f"language.text: {uri}: cannot be read ({error}); text in UTF-8 is accepted") from None
+
+
+def _write_model(
+    source: Path,
+    folder: Path,
+    dev: list[Utterance],
+    ngrams: StepOutput,
+    settings: LanguageSettings,
+    output: StepOutput,
+) -> None:
+    """Writes the model with its language model."""
+    from voxline.inference.beam_search import BeamSearch
+    from voxline.inference.language_model import write_language_model
+    from voxline.inference.ngram import NgramModel
+    from voxline.text.alphabet import Alphabet
+
+    model = NgramModel.load(ngrams.path("ngrams"))
+    alphabet = Alphabet(read_model_json(folder)["alphabet"])
+    search = BeamSearch(
+        alphabet,
+        model.vocabulary,
+        model,
+        open_vocabulary=settings.open_vocabulary,
+        unknown_penalty=settings.unknown_penalty,
+        width=min(settings.width, TUNING_WIDTH),
+    )
+    alpha, beta, tuned = _tune(search, folder, dev, settings)
+    target = output.folder / "model"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(folder, target, copy_function=_link_or_copy)
+    about = {
+        "kind": settings.kind,
+        "alpha": alpha,
+        "beta": beta,
+        "width": settings.width,
+        "open_vocabulary": settings.open_vocabulary,
+        "unknown_penalty": settings.unknown_penalty,
+        "order": model.order,
+        "ngrams": model.counts,
+        "vocabulary": len(model.vocabulary),
+        "text": {"key": ngrams.key, "files": len(settings.text), "transcripts": settings.transcripts, **ngrams.counts},
+        "tuned_on": tuned,
+    }
+    write_language_model(target, model, about)
+    if curves := next((file for file in (source / CURVES, source / "logs" / CURVES) if file.is_file()), None):
+        shutil.copyfile(curves, output.folder / CURVES)
+    with atomic_write(output.folder / ARPA_FILE) as file:
+        file.write(ngrams.path("arpa").read_bytes())
+    output.outputs = {"model": "model", "arpa": ARPA_FILE}
+    output.counts = {"words": len(model.vocabulary), "dev_utterances": len(dev)}
+    output.metrics = {"alpha": alpha, "beta": beta}
+    if tuned:
+        output.metrics |= {"dev_wer": tuned["wer"], "dev_wer_greedy": tuned["wer_greedy"]}
+
+
+def _tune(
+    search: "BeamSearch", folder: Path, dev: list[Utterance], settings: LanguageSettings
+) -> tuple[float, float, dict[str, Any] | None]:
+    """Alpha, beta, and how they were found."""
+    if not dev:
+        alpha, beta = (
+            default if given is None else given
+            for given, default in zip((settings.alpha, settings.beta), UNTUNED, strict=True)
+        )
+        if settings.alpha is None or settings.beta is None:
+            print_status(f"language: there is no dev split to tune on; alpha is {alpha:g}, beta {beta:g}")
+        return alpha, beta, None
+    from voxline.inference.language_model import tune_weights
+    from voxline.inference.recognizer import Recognizer, read_waveform
+
+    alphas = settings.alphas if settings.alpha is None else [settings.alpha]
+    betas = settings.betas if settings.beta is None else [settings.beta]
+    print_status(f"language: tuning on {len(dev):,} utterances of dev, {len(alphas) * len(betas)} pairs of weights")
+    localize_audio(dev)
+    recognizer = Recognizer(folder)
+    waveforms = [
+        read_waveform(Path(one.audio_filepath), recognizer.sample_rate, one.offset, one.duration) for one in dev
+    ]
+    values = recognizer.log_probabilities(waveforms)
+    best = tune_weights(search, values, [one.text for one in dev], alphas, betas)
+    rates = {"wer": best.errors / max(best.words, 1), "wer_greedy": best.greedy_errors / max(best.words, 1)}
+    return best.alpha, best.beta, {"split": "dev", "utterances": len(dev), "words": best.words, **rates}
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    """A second name for a file that never changes; a copy where the disk has no such names."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _summarize(output: StepOutput) -> str:
+    measured, words = output.metrics, output.counts["words"]
+    line = f"{words:,} words, alpha {measured['alpha']:g}, beta {measured['beta']:g}"
+    if "dev_wer" in measured:
+        line += f", WER on dev {measured['dev_wer']:.2%} ({measured['dev_wer_greedy']:.2%} greedy)"
+    return line

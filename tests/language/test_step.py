@@ -1,0 +1,159 @@
+"""The step language with real models: what ships has its language model, and was judged with it."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tone_asr_model import MakeAsrModel, render_words, write_corpus
+from voxline.components.evaluate.settings import AsrEvaluateSettings
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.language.settings import LanguageSettings
+from voxline.components.language.step import run as language
+from voxline.components.push.settings import AsrPushSettings
+from voxline.components.push.step import run as push
+from voxline.data.manifest import read_manifest, write_manifest
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.ngram import NgramModel
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.saved_model import model_digest
+from voxline.pipelines.graph import graph_of, load_pipeline
+from voxline.store.step_cache import StepOutput
+
+SETTINGS = LanguageSettings(kind="ngram", order=2, alphas=[0.5, 2.0], betas=[0.0, 1.0], width=32)
+SPLITS = {
+    "train": ["one six", "six one", "two one six", "one six two"],
+    "dev": ["six two one", "one one six"],
+    "test": ["two two one six", "six one six"],
+}
+WRONG = {"six": "seven"}
+"""The network hears "seven" for "six"; the text of train has no such word."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    parts = [
+        write_corpus(folder / split, [(f"{split}-ada", text) for text in texts], split)
+        for split, texts in SPLITS.items()
+    ]
+    write_manifest(folder / "manifest.jsonl", [one for part in parts for one in read_manifest(part)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def made(corpus: Path, store: Path, make_asr_model: MakeAsrModel) -> StepOutput:
+    return language(make_asr_model(WRONG), corpus, store, SETTINGS)
+
+
+def test_the_model_gets_a_language_model_that_is_tuned_on_dev(
+    made: StepOutput, corpus: Path, store: Path, make_asr_model: MakeAsrModel
+) -> None:
+    about = json.loads((made.path("model") / "language_model" / "language_model.json").read_text())
+    assert made.metrics["dev_wer_greedy"] == pytest.approx(2 / 6)
+    assert made.metrics["dev_wer"] == 0
+    assert about["tuned_on"] == {"split": "dev", "utterances": 2, "words": 6, "wer": 0.0, "wer_greedy": 2 / 6}
+    assert about["text"]["sentences"] == 4
+    assert NgramModel.read_arpa(made.path("arpa")).vocabulary == ("one", "six", "two")
+    assert model_digest(made.path("model")) != model_digest(make_asr_model(WRONG))
+    again = language(make_asr_model(WRONG), corpus, store, SETTINGS)
+    assert (again.reused, again.key) == (True, made.key)
+
+
+def test_another_model_or_weight_needs_no_new_ngrams(
+    made: StepOutput, corpus: Path, store: Path, make_asr_model: MakeAsrModel
+) -> None:
+    fixed = SETTINGS.model_copy(update={"alpha": 1.0, "beta": 0.5, "width": 8})
+    other = language(make_asr_model(), corpus, store, fixed)
+    assert other.key != made.key
+    assert "dev_wer" not in other.metrics
+    assert len(list((store / "ngrams").glob("*/done.json"))) == 1
+
+
+def test_a_recognizer_uses_it_by_default(made: StepOutput) -> None:
+    waveform = render_words(["one", "six"])
+    recognizer = Recognizer(made.path("model"), n_best=3)
+    assert recognizer.transcribe_both([waveform]) == [("one six", "one seven")]
+    transcript = recognizer.recognize(waveform, sample_rate=16_000)
+    assert [word.word for word in transcript.words] == ["one", "six"]
+    assert transcript.alternatives[0].text == "one six"
+    assert sum(one.confidence for one in transcript.alternatives) == pytest.approx(1)
+    assert Recognizer(made.path("model"), language_model=False).transcribe_waveforms([waveform]) == ["one seven"]
+    hot = Recognizer(made.path("model"), hot_words={"seven": 5.0})
+    assert hot.transcribe_waveforms([waveform]) == ["one seven"]
+    with pytest.raises(SettingsError, match="hot word 'sïx'"):
+        Recognizer(made.path("model"), hot_words={"sïx": 5.0})
+
+
+def test_what_ships_is_what_was_judged(made: StepOutput, corpus: Path, store: Path, tmp_path: Path) -> None:
+    measured = evaluate(made.folder, corpus, tmp_path / "registry", store, AsrEvaluateSettings(bootstrap_samples=100))
+    metrics = json.loads(measured.path("metrics").read_text())
+    assert metrics["metrics"]["wer"]["value"] == 0
+    assert metrics["details"]["greedy"]["words"]["substitutions"] == 3
+    assert "with the language model" in measured.path("report").read_text()
+    lines = [json.loads(line) for line in measured.path("utterances").read_text().splitlines()]
+    assert {line["greedy_hypothesis"] for line in lines} == {"two two one seven", "seven one seven"}
+    limits = AsrPushSettings(smoke_test=False, limits={"wer": 0.1})
+    verdict = push(made.folder, measured.folder, tmp_path / "registry", store, limits)
+    assert json.loads(verdict.path("verdict").read_text())["pushed"]
+    version = tmp_path / "registry" / "asr" / "1"
+    assert model_digest(version) == model_digest(made.path("model"))
+    assert "2-gram language model of 3 words" in (version / "model_card.md").read_text()
+    assert Recognizer(version).transcribe_waveforms([render_words(["six"])]) == ["six"]
+    (version / "language_model" / "language_model.json").write_text('{"alpha": "much"}')
+    with pytest.raises(WorkError, match=r"language_model\.json: damaged"):
+        Recognizer(version)
+
+
+def test_text_with_sentences_of_test_is_refused_dropped_or_kept(
+    corpus: Path, store: Path, make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    text = tmp_path / "more.txt.gz"
+    text.write_bytes(gzip.compress("Seven eight.\n\nTwo, two — one SIX!\nsix one six\n".encode()))
+    fixed = SETTINGS.model_copy(update={"alpha": 1.0, "beta": 0.5, "text": [str(text)]})
+    with pytest.raises(WorkError) as refused:
+        language(make_asr_model(), corpus, store, fixed)
+    for part in ("holds 1 of the 1 sentences", "'two two one six'", "line 3", "language.held_out: drop"):
+        assert part in str(refused.value)  # "six one six" is too short to count
+    words = {}
+    for held_out in ("drop", "keep"):
+        output = language(make_asr_model(), corpus, store, fixed.model_copy(update={"held_out": held_out}))
+        about = json.loads((output.path("model") / "language_model" / "language_model.json").read_text())["text"]
+        words[held_out] = (about["held_out_dropped"], about["sentences"])
+    assert words == {"drop": (1, 6), "keep": (0, 7)}
+
+
+def test_text_that_cannot_be_read_is_named(
+    corpus: Path, store: Path, make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    for name, content, message in (
+        ("absent.txt", None, "it does not exist"),
+        ("latin.txt", b"caf\xe9\n", "text in UTF-8"),
+    ):
+        if content:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(WorkError, match=rf"language\.text: .*{name}: .*{message}"):
+            language(make_asr_model(), corpus, store, SETTINGS.model_copy(update={"text": [str(tmp_path / name)]}))
+
+
+def test_the_graph_has_the_step_where_the_config_turns_it_on() -> None:
+    assert "language" not in graph_of("asr")
+    assert list(graph_of("asr", ["language"]))[-3:] == ["language", "evaluate", "push"]
+    assert "language" not in load_pipeline("asr").pipeline_spec.root.dag.tasks
+    tasks = load_pipeline("asr", optional=("language",)).pipeline_spec.root.dag.tasks
+    for step in ("evaluate", "push"):
+        selected = tasks[step].inputs.artifacts["model"].task_output_artifact
+        assert (selected.producer_task, selected.output_artifact_key) == ("language", "model_with_language")
+
+
+def test_a_language_model_without_text_is_refused() -> None:
+    with pytest.raises(SettingsError, match="needs text"):
+        LanguageSettings.of({"kind": "ngram", "transcripts": False})
+    with pytest.raises(SettingsError, match="0 for single words"):
+        LanguageSettings.of({"prune": [1, 1]})

@@ -1,0 +1,149 @@
+"""The language model that an exported recognizer has beside it: `language_model/` in the model's folder.
+
+language_model/ngrams.npz             the n-grams (`ngram.NgramModel`)
+language_model/language_model.json    weights and width of the beam search; what it was made of and tuned on
+
+The folder is a part of the model: the model's digest covers it, so the gate judges what ships.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from voxline.errors import WorkError
+from voxline.inference.beam_search import BeamSearch
+from voxline.inference.ngram import NgramModel
+from voxline.inference.saved_model import LANGUAGE_MODEL
+from voxline.store.files import read_json, write_json
+from voxline.text.alphabet import Alphabet
+
+NGRAMS_FILE, ABOUT_FILE = "ngrams.npz", "language_model.json"
+DEFAULT_HOT_WEIGHT = 8.0
+"""Added to the score of a hot word, as natural logarithms, where none is given."""
+
+
+def write_language_model(folder: Path, model: NgramModel, about: Mapping[str, Any]) -> None:
+    """Writes a language model into the folder of an exported model.
+
+    Args:
+      about: at least alpha, beta, width, open_vocabulary and unknown_penalty, as `BeamSearch` takes them.
+    """
+    (folder / LANGUAGE_MODEL).mkdir(exist_ok=True)
+    model.save(folder / LANGUAGE_MODEL / NGRAMS_FILE)
+    write_json(folder / LANGUAGE_MODEL / ABOUT_FILE, dict(about))
+
+
+def read_language_model(folder: Path) -> dict[str, Any] | None:
+    """What is known of the language model of an exported model; None: it has none.
+
+    Raises:
+      WorkError: the file is damaged.
+    """
+    file = folder / LANGUAGE_MODEL / ABOUT_FILE
+    if not file.is_file():
+        return None
+    try:
+        about = read_json(file)
+        numbers = {key: float(about[key]) for key in ("alpha", "beta", "unknown_penalty", "width")}
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise WorkError(f"{file}: damaged ({error!r}); run the step `language` again") from None
+    return {**about, **numbers, "width": int(numbers["width"])}
+
+
+def load_beam_search(folder: Path, alphabet: Alphabet, hot_words: Mapping[str, float]) -> BeamSearch | None:
+    """The beam search of an exported model, with its language model.
+
+    Args:
+      hot_words: word → what it adds to the score. Without a language model they make a search of their own.
+
+    Returns:
+      None: there is no language model, and no hot word.
+
+    Raises:
+      SettingsError: a hot word cannot be spelled in the alphabet.
+      WorkError: the language model is damaged.
+    """
+    about = read_language_model(folder)
+    if about is None:
+        return BeamSearch(alphabet, beta=0.0, hot_words=hot_words) if hot_words else None
+    model = NgramModel.load(folder / LANGUAGE_MODEL / NGRAMS_FILE)
+    return BeamSearch(
+        alphabet,
+        model.vocabulary,
+        model,
+        alpha=about["alpha"],
+        beta=about["beta"],
+        width=about["width"],
+        open_vocabulary=bool(about.get("open_vocabulary")),
+        unknown_penalty=about["unknown_penalty"],
+        hot_words=hot_words,
+    )
+
+
+def parse_hot_words(given: Iterable[str]) -> dict[str, float]:
+    """Reads hot words as a person writes them: `word`, or `word:weight`; several words share the weight.
+
+    >>> parse_hot_words(["voxline", "new york:5"])
+    {'voxline': 8.0, 'new': 5.0, 'york': 5.0}
+    """
+    found = {}
+    for one in given:
+        words, _, weight = one.rpartition(":")
+        try:
+            value = float(weight) if words else DEFAULT_HOT_WEIGHT
+        except ValueError:
+            words, value = one, DEFAULT_HOT_WEIGHT
+        found.update(dict.fromkeys((words or one).split(), value))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class TunedWeights:
+    """The best weights of a grid, and the errors there and without a language model."""
+
+    alpha: float
+    beta: float
+    errors: int
+    greedy_errors: int
+    words: int
+
+
+def tune_weights(
+    search: BeamSearch,
+    log_probabilities: Sequence[Any],
+    references: Sequence[str],
+    alphas: Sequence[float],
+    betas: Sequence[float],
+) -> TunedWeights:
+    """Finds the alpha and beta with the fewest word errors. The network is not run again: its output is given.
+
+    Among equals the pair nearest to their middle is taken, which is the farthest from where errors begin.
+
+    Args:
+      log_probabilities: of each utterance, [frames, symbols + 1].
+      references: what was said in each.
+    """
+    from voxline.inference.beam_search import decode_best_path
+    from voxline.metrics.wer import count_word_edits
+
+    def errors(texts: list[str]) -> int:
+        return sum(edits.errors for edits in count_word_edits(references, texts))
+
+    tried = {}
+    for alpha, beta in itertools.product(alphas, betas):
+        weighted = search.with_weights(alpha, beta)
+        tried[alpha, beta] = errors([_text(weighted, one) for one in log_probabilities])
+    least = min(tried.values())
+    best = [pair for pair, count in tried.items() if count == least]
+    middle = [sum(pair[axis] for pair in best) / len(best) for axis in (0, 1)]
+    alpha, beta = min(best, key=lambda pair: (abs(pair[0] - middle[0]) + abs(pair[1] - middle[1]), pair))
+    greedy = errors([decode_best_path(one, search.alphabet).text for one in log_probabilities])
+    words = sum(len(text.split()) for text in references)
+    return TunedWeights(alpha, beta, least, greedy, words)
+
+
+def _text(search: BeamSearch, log_probabilities: Any) -> str:
+    found = search.decode(log_probabilities)
+    return found[0].text if found else ""
