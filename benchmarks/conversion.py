@@ -27,6 +27,8 @@ from voxline.store.hashing import hash_file
 SAMPLE_RATE = 16_000
 FILES = 40
 ROUNDS = 7
+TARGETS = {"ffmpeg on PATH": 15, "static ffmpeg": 5}
+"""The static one starts five times as fast."""
 PEER_FILES = 6
 """Files per round; the peer is slow, so more would only take longer."""
 
@@ -58,7 +60,7 @@ def conversion() -> Row:
         f"{statistics.median(peer[1:]) * 1000:.0f} ms a file, {_program()[1]}",
         ratio,
         ">=",
-        15,
+        TARGETS[_program()[1]],
     )
 
 

@@ -217,7 +217,7 @@ def _peer_seconds(model: Tacotron2, shape: dict[str, Any]) -> float:
         "postnet_channels": settings.postnet_channels,
     }
     answer = subprocess.run(
-        [PEER_PYTHON, PEER], input=json.dumps(size), stdout=subprocess.PIPE, text=True, check=True, timeout=600
+        [PEER_PYTHON, PEER], input=json.dumps(size), stdout=subprocess.PIPE, text=True, check=True, timeout=3_600
     )
     result = json.loads(answer.stdout)
     trained = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)

@@ -114,7 +114,7 @@ def _peer_seconds(frames: np.ndarray, labels: np.ndarray, weights: int) -> float
         "steps": STEPS + WARM_UP,
     }
     answer = subprocess.run(
-        [PEER_PYTHON, PEER], input=json.dumps(shape), capture_output=True, text=True, check=True, timeout=300
+        [PEER_PYTHON, PEER], input=json.dumps(shape), capture_output=True, text=True, check=True, timeout=3_600
     )
     result = json.loads(answer.stdout)
     # The same model but for the biases of convolutions (ours have none) and of GRUs (each library has its own count).
