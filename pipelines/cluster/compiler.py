@@ -162,7 +162,6 @@ def _with_each_task(graph: Any, apply: Callable[[Any, str], None]) -> Callable[.
 RESOURCES = {"gpu": "nvidia.com/gpu", "tpu": "google.com/tpu"}
 TYPE_LABELS = {"gpu": "cloud.google.com/gke-accelerator", "tpu": "cloud.google.com/gke-tpu-accelerator"}
 TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
-SPOT_LABEL = "cloud.google.com/gke-spot"
 NODE_NAME_ANNOTATION = "workflows.argoproj.io/node-name"
 """Argo's annotation of every pod: the run, the step and the number of the attempt."""
 
@@ -248,8 +247,9 @@ def _set_nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
     selector = {**cluster.node_selector, **own.node_selector}
     tolerations = [*cluster.tolerations, *own.tolerations]
     if cluster.spot or own.spot:
-        selector[SPOT_LABEL] = "true"
-        tolerations.append(Toleration(key=SPOT_LABEL, operator="Equal", value="true"))
+        label = cluster.spot_label
+        selector[label.key] = label.value
+        tolerations.append(Toleration(key=label.key, operator="Equal", value=label.value))
     if own.devices:
         selector.update(_accelerator_labels(own.devices))
         tolerations.append(Toleration(key=own.devices.resource or RESOURCES[own.devices.kind]))

@@ -222,7 +222,7 @@ class Placement(Settings):
 
     node_selector: dict[LabelKey, LabelValue] = pydantic.Field({}, description="labels that a node must have")
     tolerations: list[Toleration] = pydantic.Field([], description="taints that the pods tolerate")
-    spot: bool = pydantic.Field(False, description="use GKE's Spot nodes; a preempted step resumes")
+    spot: bool = pydantic.Field(False, description="use Spot nodes (spot_label); a preempted step resumes")
     env: dict[VariableName, str] = pydantic.Field(
         {}, description="environment variables; no secrets, anyone can read them"
     )
@@ -342,6 +342,13 @@ class PodUser(Settings):
     gid: int = pydantic.Field(65532, ge=1, lt=2**31, description="group id")
 
 
+class SpotLabel(Settings):
+    """The label by which a provider marks Spot nodes; a taint of that name and value is tolerated."""
+
+    key: LabelKey = pydantic.Field("cloud.google.com/gke-spot", description="key; the default is GKE's")
+    value: LabelValue = pydantic.Field("true", description="value")
+
+
 class VertexSettings(Settings):
     """Where `--platform vertex` submits to. Kubernetes does not read it."""
 
@@ -371,6 +378,7 @@ class ClusterSettings(Placement):
         description="ServiceAccount of the pods, by default voxline-data or voxline-train; empty: the cluster's own",
     )
     user: PodUser = pydantic.Field(default_factory=PodUser, description="user of the pods")
+    spot_label: SpotLabel = pydantic.Field(default_factory=SpotLabel, description="the nodes that `spot` means")
     claims: list[VolumeClaim] = pydantic.Field([], description="volumes, for a store or corpus given as a path")
     deadline_hours: float = pydantic.Field(
         192.0,

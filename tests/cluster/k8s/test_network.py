@@ -6,6 +6,7 @@ from tests.cluster.k8s.built import K8S, Object, builder, built
 from tests.cluster.k8s.network import End, allowed, selecting
 
 MULTI_USER = ["overlays/one-node", "overlays/gpu-pool", "overlays/tpu-pool", "overlays/gcs"]
+MULTI_USER += ["overlays/aks", "overlays/plain"]
 STEP = {"workflows.argoproj.io/workflow": "asr-x7k2p", "app.kubernetes.io/name": "voxline"}
 KUBEFLOW_PODS = {
     "ml-pipeline": {"app": "ml-pipeline"},
@@ -46,7 +47,33 @@ def test_a_step_reaches_kubeflow_dns_and_nothing_else(path: str) -> None:
     assert not allowed(objects, End("voxline", {"app": "notebook"}), step, 8080)
 
 
-@pytest.mark.parametrize("path", [*MULTI_USER, "overlays/standalone"])
+def test_on_eks_steps_and_workers_reach_s3_and_the_agent_of_pod_identity() -> None:
+    objects = built("overlays/eks")
+    for labels in (STEP, {"app.kubernetes.io/part-of": "voxline", "voxline/uses-buckets": "true"}):
+        assert allowed(objects, End("voxline", labels), End(address="52.218.0.1"), 443)
+        assert allowed(objects, End("voxline", labels), End(address="169.254.170.23"), 80)
+        assert not allowed(objects, End("voxline", labels), End(address="169.254.169.254"), 80), "the node's own role"
+    roles = {
+        one["metadata"]["name"]: one["metadata"]["annotations"]["eks.amazonaws.com/role-arn"]
+        for one in objects
+        if one["kind"] == "ServiceAccount" and one["metadata"]["name"] != "voxline-ci"
+    }
+    assert roles["voxline-lead"] == roles["voxline-train"] == "arn:aws:iam::123456789012:role/voxline-train"
+    volumes = [one for one in objects if one["kind"] == "PersistentVolume"]
+    assert {one["spec"]["csi"]["volumeAttributes"]["bucketName"] for one in volumes} == {"your-bucket"}
+
+
+def test_a_worker_with_a_server_of_s3_reaches_it_with_a_key_by_reference() -> None:
+    objects = built("overlays/plain")
+    worker = End("voxline", {"app.kubernetes.io/part-of": "voxline", "voxline/uses-buckets": "true"})
+    assert allowed(objects, worker, kubeflow("seaweedfs"), 9000)
+    assert not allowed(objects, worker, kubeflow("mysql"), 3306)
+    (template,) = (one["template"] for one in objects if one["kind"] == "PodTemplate")
+    (node,) = template["spec"]["containers"]
+    assert node["envFrom"] == [{"secretRef": {"name": "voxline-s3"}}]
+
+
+@pytest.mark.parametrize("path", [*MULTI_USER, "overlays/eks", "overlays/standalone"])
 def test_pods_of_others_are_not_touched(path: str) -> None:
     objects = built(path)
     namespace = "kubeflow" if path == "overlays/standalone" else "voxline"

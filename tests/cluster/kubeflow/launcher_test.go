@@ -2,7 +2,7 @@ package component
 
 // KFP's launcher runs every step of $VOXLINE_IR/refresh.yaml, each as in a new pod: it downloads inputs, starts the
 // executor, collects and uploads outputs. Metadata goes through the converters of ML Metadata, both ways. Writes the
-// artifacts into $VOXLINE_OUT/launcher.json.
+// artifacts into $VOXLINE_OUT/launcher.json. $VOXLINE_FAILS_IN names a step that must fail; then none after it runs.
 
 import (
 	"bytes"
@@ -63,6 +63,12 @@ func TestVoxlineLauncher(t *testing.T) {
 		client := &fake.Clientset{}
 		out, _, err := executeV2(context.Background(), input, component, container.Command[0], arguments, bucket, config,
 			metadata.NewFakeClient(), "team-speech", client, "true", "", &OpenBucketConfig{context.Background(), client, "team-speech", config})
+		if step == os.Getenv("VOXLINE_FAILS_IN") {
+			if err == nil {
+				t.Fatalf("%s succeeded", step)
+			}
+			break
+		}
 		if err != nil {
 			t.Fatalf("%s: %v", step, err)
 		}

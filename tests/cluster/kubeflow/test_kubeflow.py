@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,9 @@ def test_the_controllers_defaults_change_neither_times_nor_deadline(results: dic
         assert patched == {"Always"}, "docs/cluster says that its line makes the server retry both"
 
 
-def test_the_launcher_runs_the_whole_refresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Runs a refresh of a small corpus by KFP's launcher, with these settings; gives its artifacts and objects."""
     if not os.access("/", os.W_OK) or Path("/minio").exists():
         pytest.skip("the launcher writes below /minio, which cannot be made here")
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
@@ -104,27 +107,44 @@ def test_the_launcher_runs_the_whole_refresh(tmp_path: Path, monkeypatch: pytest
 
     generate(tmp_path / "corpus", DemoCorpusSettings.of({"kind": "commands"}))
     (tmp_path / "ir").mkdir()
-    given = [f"corpus.uri={tmp_path}/corpus/LibriSpeech", f"store={tmp_path}/store", f"registry={tmp_path}/registry"]
-    config = load_config([ROOT / "configs/refresh/demo.yaml"], [*given, f"datasets={tmp_path}/datasets"])
-    compile_pipeline(config, tmp_path / "ir" / "refresh.yaml", (2, 17, 0))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    try:
-        sources.run("launcher_test.go", tmp_path, VOXLINE_IR=str(tmp_path / "ir"))
-    finally:
-        shutil.rmtree("/minio", ignore_errors=True)
-    found = json.loads((tmp_path / "launcher.json").read_text())
+    given = [f"corpus.uri={tmp_path}/corpus/LibriSpeech", f"store={tmp_path}/store", f"registry={tmp_path}/registry"]
+    given.append(f"datasets={tmp_path}/datasets")
+
+    def run(*settings: str, fails_in: str = "") -> dict[str, Any]:
+        config = load_config([ROOT / "configs/refresh/demo.yaml"], [*given, *settings])
+        compile_pipeline(config, tmp_path / "ir" / "refresh.yaml", (2, 17, 0))
+        # What the compiler sets for a pod, which the launcher's test does not have.
+        monkeypatch.setenv("VOXLINE_REFUSE_LATER", "1")
+        sources.run("launcher_test.go", tmp_path, VOXLINE_IR=str(tmp_path / "ir"), VOXLINE_FAILS_IN=fails_in)
+        found: dict[str, Any] = json.loads((tmp_path / "launcher.json").read_text())
+        return found
+
+    yield run
+    shutil.rmtree("/minio", ignore_errors=True)
+
+
+def test_the_launcher_runs_the_whole_refresh(launch: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    found = launch()
     assert any(key.endswith("executor-logs-0") for key in found["objects"]), found["objects"]
-    assert {name.partition("/")[0] for name in found["artifacts"]} == {
-        "ingest",
-        "convert",
-        "validate",
-        "extract",
-        "publish",
-    }
+    steps = {"ingest", "convert", "validate", "extract", "publish"}
+    assert {name.partition("/")[0] for name in found["artifacts"]} == steps
     assert list((tmp_path / "datasets").rglob("*.json")), "no dataset was published"
+
+
+def test_the_launcher_registers_the_page_of_a_refused_corpus(
+    launch: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    found = launch("validate.small_splits.severity=error", fails_in="extract")
+    for page in ("report", "statistics_page"):
+        assert found["artifacts"][f"validate/{page}"]["uri"].startswith("minio://"), page
+        assert any(key.endswith(f"/validate/salt/{page}") for key in found["objects"]), found["objects"]
+    assert "small_splits" in str(found["artifacts"]["validate/validation"]["metadata"])
+    assert not [name for name in found["artifacts"] if name.startswith(("extract/", "publish/"))]
+    assert not (tmp_path / "datasets").exists()
 
 
 def test_the_recorded_answers_are_those_of_kfp(tmp_path: Path) -> None:
