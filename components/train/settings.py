@@ -24,6 +24,11 @@ class WorkersSettings(Settings):
         pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
         description="name of the TrainingRuntime (train_job) or PodTemplate (tf_job) in the namespace",
     )
+    queue: str = pydantic.Field(
+        "",
+        pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
+        description="Kueue's LocalQueue that admits the job; its waiting counts as start_minutes; empty: no queue",
+    )
     start_minutes: float = pydantic.Field(
         60.0,
         gt=0,

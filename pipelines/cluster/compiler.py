@@ -240,7 +240,14 @@ def _set_resources(task: Any, own: StepPlacement) -> None:
         task.set_accelerator_limit(own.devices.count)
     if own.shared_memory:
         kubernetes.empty_dir_mount(task, "shared-memory", "/dev/shm", medium="Memory", size_limit=own.shared_memory)  # noqa: S108
-    kubernetes.empty_dir_mount(task, "scratch", "/tmp", size_limit=own.scratch)  # noqa: S108
+    folder = "/tmp"  # noqa: S108 - the pod's own
+    if own.scratch_class:
+        once = ["ReadWriteOnce"]
+        kubernetes.add_ephemeral_volume(
+            task, "scratch", folder, once, own.scratch, storage_class_name=own.scratch_class
+        )
+    else:
+        kubernetes.empty_dir_mount(task, "scratch", folder, size_limit=own.scratch)
 
 
 def _set_nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:

@@ -30,7 +30,7 @@ TPU_TYPES = {
 }
 """Type of a TPU, as GKE calls it → its name on Vertex AI."""
 
-IMPOSSIBLE = ("node_selector", "tolerations", "spot", "secrets", "annotations", "claims")
+IMPOSSIBLE = ("node_selector", "tolerations", "spot", "secrets", "annotations", "claims", "scratch_class")
 """Settings of pods; nothing on Vertex AI does what they do."""
 UNUSED = (
     "deadline_hours", "kept_days", "uid", "gid", "pull_policy", "shared_memory", "scratch", "timeout_hours",

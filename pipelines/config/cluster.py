@@ -262,6 +262,11 @@ class StepPlacement(Placement):
         "20Gi",
         description="size of /tmp on the node's disk, where a bucket's files are cached; beyond it the pod is evicted",
     )
+    scratch_class: OptionalName = pydantic.Field(
+        "",
+        description="StorageClass of a volume made for /tmp of each pod, and deleted with it; empty: the node's disk, "
+        "of which Kubernetes reserves nothing",
+    )
     timeout_hours: float = pydantic.Field(24.0, gt=0, le=24 * 365, description="longest time of one attempt")
     retries: int = pydantic.Field(3, ge=0, le=12, description="further attempts; a permanent failure is not retried")
     retry_seconds: int = pydantic.Field(30, ge=0, le=3600, description="wait before the first retry; doubles with each")

@@ -19,7 +19,7 @@ from voxline.pipelines.graph import load_pipeline
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cluster" / "README.md"
-ELSEWHERE = {"docker", "kubectl"}
+ELSEWHERE = {"docker", "kind", "kubectl"}
 """Programs whose commands are looked up, not run."""
 
 

@@ -10,6 +10,7 @@ from tests.pipelines.conftest import compile_to_yaml, load_ir
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster import compiler
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.graph import GRAPHS
 from voxline.pipelines.images import content_tag
 from voxline.store.permanent_failures import ATTEMPT_ENV
 
@@ -210,6 +211,25 @@ def test_a_step_knows_the_number_of_its_attempt(tmp_path: Path) -> None:
     compiled = Compiled(tmp_path, "{}")
     (variable,) = compiled.pod("train")["fieldPathAsEnv"]
     assert variable == {"name": ATTEMPT_ENV, "fieldPath": "metadata.annotations['workflows.argoproj.io/node-name']"}
+
+
+def test_scratch_may_be_a_volume_of_its_own_for_each_pod(tmp_path: Path) -> None:
+    compiled = Compiled(tmp_path, "{steps: {convert: {scratch: 500Gi, scratch_class: fast-ssd}}}")
+    pod = compiled.pod("convert")
+    (volume,) = pod["genericEphemeralVolume"]
+    assert (volume["mountPath"], volume["size"], volume["storageClassName"]) == ("/tmp", "500Gi", "fast-ssd")
+    assert "scratch" not in [mount["volumeName"] for mount in pod.get("emptyDirMounts", [])]
+
+
+def test_spot_nodes_and_queues_have_the_labels_of_their_provider(tmp_path: Path) -> None:
+    text = """{spot: true, spot_label: {key: eks.amazonaws.com/capacityType, value: SPOT},
+      labels: {kueue.x-k8s.io/queue-name: speech}, steps: {train: {labels: {kueue.x-k8s.io/queue-name: gpus}}}}"""
+    compiled = Compiled(tmp_path, text)
+    pod = compiled.pod("convert")
+    assert pod["nodeSelector"]["labels"]["eks.amazonaws.com/capacityType"] == "SPOT"
+    assert pod["tolerations"][-1]["key"] == "eks.amazonaws.com/capacityType"
+    queues = {step: compiled.pod(step)["podMetadata"]["labels"]["kueue.x-k8s.io/queue-name"] for step in GRAPHS["asr"]}
+    assert queues == {**dict.fromkeys(GRAPHS["asr"], "speech"), "train": "gpus"}
 
 
 def test_a_step_may_have_more_scratch_than_others(tmp_path: Path) -> None:

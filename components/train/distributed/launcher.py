@@ -47,6 +47,10 @@ def launch_workers(key: str, dataset: str, store: str, settings: TrainSettings, 
     return True
 
 
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Kueue's webhook suspends a job with this label until its queue admits it."""
+
+
 class JobLauncher:
     """Creates one training job, follows it to its end, and deletes it.
 
@@ -115,10 +119,12 @@ class JobLauncher:
         return job
 
     def _body(self) -> Object:
+        queue = self.spec.settings.workers.queue
+        labels = {"app.kubernetes.io/part-of": "voxline", "app.kubernetes.io/component": "train-worker"}
         metadata = {
             "name": self.spec.name,
             "namespace": self.cluster.namespace,
-            "labels": {"app.kubernetes.io/part-of": "voxline", "app.kubernetes.io/component": "train-worker"},
+            "labels": {**labels, **({QUEUE_LABEL: queue} if queue else {})},
             "annotations": {"voxline/work": self.spec.key, "voxline/store": self.spec.store},
             "ownerReferences": [self._owner()],
         }

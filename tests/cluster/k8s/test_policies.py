@@ -6,7 +6,14 @@ from typing import Any
 from tests.cluster.k8s.built import K8S, Object, built, containers, named, pods, values
 
 OURS = "voxline"
-CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PersistentVolume", "StorageClass"}
+CLUSTER_SCOPED = {
+    "Namespace",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "CustomResourceDefinition",
+    "PersistentVolume",
+    "StorageClass",
+}
 ALLOWED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected"}
 """Those of the standard `restricted`; secrets are referred to by nobody here, so they are left out."""
 NODE_OWN = ("hostNetwork", "hostPID", "hostIPC", "hostPort", "hostPath", "hostUsers")

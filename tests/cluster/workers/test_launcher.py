@@ -20,7 +20,9 @@ pytestmark = pytest.mark.timeout(2400)
 
 def test_a_train_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     operator = namespace.operate()
-    launcher = namespace.launch(str(tones.folder), worker_settings(), tmp_path / "launcher.log")
+    launcher = namespace.launch(
+        str(tones.folder), worker_settings(workers={"queue": "speech"}), tmp_path / "launcher.log"
+    )
     _wait(lambda: bool(namespace.jobs()))
     job = json.loads(json.dumps(namespace.jobs()[0]))
     assert launcher.wait(900) == 0, _text(tmp_path / "launcher.log")
@@ -34,6 +36,7 @@ def test_a_train_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_
     (done,) = (tmp_path / "store").glob(f"train/*/{DONE}")
     assert job["metadata"]["name"] == f"voxline-train-{read_done(done.parent)['key'][:24]}"
     assert [owner["name"] for owner in job["metadata"]["ownerReferences"]] == [POD]
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "speech"
     assert job["spec"]["trainer"]["image"] == IMAGE, "workers run the code of the step that asks"
     assert "workers" not in read_done(done.parent)["settings"]
 
