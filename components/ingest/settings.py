@@ -134,10 +134,12 @@ class CorpusSettings(Settings):
         0.01, ge=0, le=1, description="largest accepted share of rejects; above it the step fails"
     )
     max_unpacked_gigabytes: float = pydantic.Field(
-        200.0, gt=0, description="largest accepted size of an unpacked archive or a bucket's folder, in GB (10⁹ bytes)"
+        200.0,
+        gt=0,
+        description="largest accepted size of each archive, unpacked, or of a bucket's folder, in GB (10⁹ bytes)",
     )
     max_unpacked_files: int = pydantic.Field(
-        2_000_000, ge=1, description="most files accepted in an archive or a bucket's folder"
+        2_000_000, ge=1, description="most files accepted in each archive, or in a bucket's folder"
     )
 
     @pydantic.model_validator(mode="before")

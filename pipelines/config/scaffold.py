@@ -11,6 +11,7 @@ import itertools
 import math
 import os
 import re
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -33,6 +34,9 @@ STEPS = 400
 """Training steps planned at least. 40 recordings of two words were learned after 160 to 240."""
 FROM_FILE_NAMES = "fsdd"
 """The format without transcripts, which any other one is preferred to."""
+ARCHIVES = (".parquet", ".arrow", ".tar", ".tar.gz", ".tgz")
+UNPACKED_BYTES = 1_000_000_000
+"""Archives of more bytes in all are not unpacked."""
 SPEEDS = 3
 """Copies of each training utterance, at three speeds."""
 
@@ -127,7 +131,14 @@ def write_config(proposal: ConfigProposal, file: Path, *, replace: bool = False)
 
 
 def _look(folder: Path) -> _Look:
-    corpus = Corpus(folder)
+    """Archives in the folder are unpacked to look into them, unless they are large."""
+    archives = Corpus(folder).find(*ARCHIVES)
+    small = sum((folder / archive).stat().st_size for archive in archives) <= UNPACKED_BYTES
+    with tempfile.TemporaryDirectory(prefix="voxline-init-") as scratch:
+        return _look_at(folder, Corpus(folder, exclude=scratch if small else None))
+
+
+def _look_at(folder: Path, corpus: Corpus) -> _Look:
     found: list[tuple[tuple[int, bool], str, list[CorpusEntry], list[Reject], bool]] = []
     for format in format_names():
         entries: list[CorpusEntry] = []
@@ -146,9 +157,10 @@ def _look(folder: Path) -> _Look:
         found.append((rank, format, entries, rejects, len(read) <= ENTRIES_READ))
     best = max(found, key=lambda one: one[0], default=None)
     if best is None or not best[2]:
-        if archive := next(corpus.find(".parquet", ".arrow", ".tar"), None):
+        if archive := next(corpus.find(*ARCHIVES), None):
             raise SettingsError(
-                f"{folder}: {archive} may hold the recordings, which this command does not unpack; write a config with "
+                f"{folder}: {archive} may hold the recordings; none was found in it, or it was not unpacked, because "
+                f"the archives have more than {UNPACKED_BYTES / 1e9:g} GB; write a config with "
                 "corpus.format huggingface, webdataset or nemo_tarred (docs/corpora.md)"
             )
         audio = sum(1 for _ in corpus.find_audio())

@@ -220,6 +220,17 @@ def test_a_table_with_audio_is_unpacked_once_and_its_columns_are_understood(
     assert {path: path.stat().st_mtime_ns for path in unpacked} == unpacked
 
 
+def test_rows_of_one_recording_with_other_texts_are_utterances_of_their_own(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    row = spoken_rows(record, 1)[0]
+    rows = [row, {**row, "sentence": "other words"}, row]  # the last is the first again
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), corpus / "train.parquet")
+    out = ingest("huggingface", max_reject_share=0.5)
+    assert sorted(one.text for one in out.utterances.values()) == sorted([row["sentence"], "other words"])
+    assert list(out.rejects.values()) == ["duplicate_id"]
+
+
 def test_a_recording_in_a_table_may_have_a_long_name_and_is_not_cut_by_a_start(
     corpus: Path, record: Record, ingest: Ingest
 ) -> None:
@@ -295,6 +306,20 @@ def test_a_webdataset_s_samples_are_read_from_their_shards(corpus: Path, record:
     assert Path(out.utterances["b"].audio_filepath).read_bytes() == audio[1]
     dotted = {"g.1.wav": "bad_entry", "g.2.wav": "bad_entry"}
     assert out.rejects == {"c": "missing_file", "d": "transcript_missing", "e": "bad_entry", **dotted}
+
+
+def test_samples_that_each_shard_counts_from_zero_are_named_by_their_shard(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    audio = [record(f"tmp/{number}.wav").read_bytes() for number in range(4)]
+    for file in (corpus / "tmp").iterdir():
+        file.unlink()
+    for shard in range(2):
+        named = {"1.json": json.dumps({"id": f"own-{shard}", "text": "named"}), "1.wav": audio[2 * shard + 1]}
+        write_tar(corpus / f"train-{shard:06}.tar", {"0.wav": audio[2 * shard], "0.txt": f"shard {shard}", **named})
+    out = ingest("webdataset")
+    assert (out.ids, out.rejects) == (["own-0", "own-1", "train-000000/0", "train-000001/0"], {})
+    assert [out.utterances[f"train-00000{shard}/0"].text for shard in (0, 1)] == ["shard 0", "shard 1"]
 
 
 def test_a_purge_removes_the_recordings_that_were_unpacked(

@@ -4,9 +4,12 @@ import json
 import os
 import random
 import shutil
+import tarfile
 import wave
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 import yaml
 
@@ -97,6 +100,24 @@ def test_recordings_within_archives_are_told_with_the_formats_that_read_them(tmp
     (tmp_path / "train-00000-of-00001.parquet").write_bytes(b"PAR1")
     with pytest.raises(SettingsError, match=r"train-00000-of-00001\.parquet may hold the recordings.*huggingface"):
         propose_config(tmp_path)
+
+
+def test_a_table_with_its_recordings_is_looked_into(tmp_path: Path) -> None:
+    recording(tmp_path / "a.wav")
+    audio = {"bytes": (tmp_path / "a.wav").read_bytes(), "path": "a.wav"}
+    rows = [{"audio": audio, "sentence": text, "client_id": "ann"} for text in ("at 7:30 pm", "good night")]
+    (tmp_path / "table").mkdir()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "table" / "train-00000-of-00001.parquet")
+    proposal = propose_config(tmp_path / "table")
+    assert "format: huggingface" in proposal.text
+    assert "sample_rate: 8000, frontend: {kind: english_transcript}" in proposal.text
+    assert sorted(path.name for path in (tmp_path / "table").iterdir()) == ["train-00000-of-00001.parquet"]
+    (tmp_path / "tars").mkdir()
+    with tarfile.open(tmp_path / "tars" / "train-000000.tar", "w") as tar:
+        tar.add(tmp_path / "a.wav", "1.wav")
+        (tmp_path / "1.txt").write_text("good morning", encoding="utf-8")
+        tar.add(tmp_path / "1.txt", "1.txt")
+    assert "format: webdataset" in propose_config(tmp_path / "tars").text
 
 
 def test_an_existing_config_is_kept(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject
     offset = chosen.offset or ("offset" if unpacked else "")
     read_line = LineReader(chosen.model_copy(update={"audio_filepath": "", "offset": offset}))
     split, number = _split(path, corpus), 0
+    texts: dict[int, int] = {}
     for batch in _batches(file, [*others, audio], rows=1024, fields={audio: "path"}):
         for row in batch:
             source = f"{path}, row {number}"
@@ -98,6 +99,9 @@ def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject
                 continue
             if "id" not in columns and number - 1 in unpacked:
                 values["id"] = Path(recording).stem.partition("-")[2]
+                own, text = str(values["id"]), str(values.get(columns["text"], ""))
+                if texts.setdefault(hash(own), hash(text)) != hash(text):  # one recording in rows with other texts
+                    values["id"] = f"{own}~{hash_bytes(text.encode())[:8]}"
             yield _entry(values, recording, columns, read_line, source, path, split)
 
 

@@ -7,8 +7,9 @@ without the number (`train-000012.tar`), or else the name of its folder. A sampl
     ann-0001.txt     good morning
     ann-0001.json    {"text": "good morning", "speaker": "ann", "duration": 3.2}     instead of the .txt, or beside it
 
-The keys of the JSON may have any of the usual names (`corpus.USUAL_COLUMNS`); a `.txt` wins over its text. Shards are
-unpacked into the store, each once.
+A sample without an id of its own is named by its key; where two shards have the same key, all are named by shard and
+key (`train-000001/0007`). The keys of the JSON may have any of the usual names (`corpus.USUAL_COLUMNS`); a `.txt` wins
+over its text. Shards are unpacked into the store, each once.
 """
 
 import itertools
@@ -40,15 +41,17 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     # The recording is found by its extension, whatever the JSON says; a `start` there is one in a longer recording.
     columns = corpus.settings.columns
     read_line = LineReader(columns.model_copy(update={"audio_filepath": "", "offset": columns.offset or "offset"}))
+    numbered = _repeat_keys(corpus, shards)
     samples = 0
     for shard in shards:
+        prefix = f"{shard.parent.joinpath(_stem(shard))}/" if numbered else ""
         files = sorted(map(Path, corpus.unpack(str(shard))), key=lambda file: (_key(file), file.name))
         for _, members in itertools.groupby(files, key=_key):
             sample = {file.name.partition(".")[2].lower(): file for file in members}
             audio = next((sample[one[1:]] for one in AUDIO_EXTENSIONS if one[1:] in sample), None)
             if audio or {"txt", "json"} & sample.keys():
                 samples += 1
-                yield _entry(corpus, sample, audio, shard, read_line)
+                yield _entry(corpus, sample, audio, shard, read_line, prefix)
                 continue
             for file in sample.values():
                 if file.suffix.lower() in AUDIO_EXTENSIONS:
@@ -59,17 +62,41 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         raise WorkError(f"{corpus.path}: no sample with a recording or a text in {len(shards):,} shards")
 
 
+def _repeat_keys(corpus: Corpus, shards: list[PurePosixPath]) -> bool:
+    """Whether two shards have a sample of the same key, as where each counts its own samples from 0."""
+    seen: set[int] = set()
+    for shard in shards:
+        keys = {hash(corpus.default_id(_key(Path(file)))) for file in corpus.unpack(str(shard))}
+        if not seen.isdisjoint(keys):
+            return True
+        seen |= keys
+    return False
+
+
+def _stem(shard: PurePosixPath) -> str:
+    return shard.name.partition(".tar")[0].partition(".tgz")[0]
+
+
 def _key(file: Path) -> str:
     """What the files of a sample share: the path up to the first dot of the name."""
     return str(file.parent / file.name.partition(".")[0])
 
 
 def _entry(
-    corpus: Corpus, sample: dict[str, Path], audio: Path | None, shard: PurePosixPath, read_line: LineReader
+    corpus: Corpus,
+    sample: dict[str, Path],
+    audio: Path | None,
+    shard: PurePosixPath,
+    read_line: LineReader,
+    prefix: str,
 ) -> CorpusEntry | Reject:
+    """
+    Args:
+      prefix: of the id, where it has none of its own.
+    """
     any_file = next(iter(sample.values()))
-    name = corpus.default_id(_key(any_file))
-    source = f"{shard}:{name}"
+    key = corpus.default_id(_key(any_file))
+    name, source = prefix + key, f"{shard}:{key}"
     if audio is None:
         return Reject(name, Reason.MISSING_FILE, f"{source}: only {', '.join(sorted(sample))}, no recording")
     values: dict[str, Any] = {}
@@ -82,7 +109,7 @@ def _entry(
             values["text"] = _read(sample["txt"]).strip()
     except (ValueError, RecursionError) as error:
         return Reject(name, Reason.BAD_ENTRY, f"{source}: {error}")
-    split = _SPLIT.fullmatch(shard.name.partition(".tar")[0].partition(".tgz")[0])
+    split = _SPLIT.fullmatch(_stem(shard))
     folder_split = shard.parent.name or corpus.name
     values = {"id": name} | values | {"audio_filepath": str(audio)}
     return read_line.entry(values, source, "", (split[1] if split else "") or folder_split)
