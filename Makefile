@@ -19,6 +19,7 @@ FSDD ?= /data/fsdd
 RUN ?= runs/demo
 FAKE_GCS ?= v1.56.1
 VERSITYGW ?= v1.8.0
+ACTIONLINT ?= v1.7.12
 SPEAKERS := george jackson lucas nicolas theo yweweler
 
 .PHONY: $(shell awk -F: '/^[a-z-]+:.*## /{print $$1}' Makefile)
@@ -108,6 +109,11 @@ test-monitoring: $(READY) ## Test gauges and alerts with a real Pushgateway and 
 	  fi; \
 	fi; \
 	PATH="$$PWD/$(MONITORING)/usr/bin:$$PATH" $(PY) -m pytest -q -rs tests/notify
+
+lint-workflows: ## Check .github/workflows with actionlint, where Go can build it
+	@if command -v go >/dev/null && GOBIN="$$PWD/.cluster-tools/bin" go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT); \
+	then .cluster-tools/bin/actionlint && echo "lint-workflows: clean"; \
+	else echo "lint-workflows: skipped, actionlint cannot be built here"; fi
 
 # Within the lock's versions, in a folder of its own: the extra `signing` is not locked.
 test-signing: $(READY) ## Test signatures of models with OpenSSF's library

@@ -27,7 +27,7 @@ from voxline.pipelines.config.cluster import (
     StepPlacement,
     Toleration,
 )
-from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.config.run_config import RunConfig, corpus_locations
 from voxline.pipelines.graph import RUNS_AFTER, load_pipeline, steps_until
 from voxline.pipelines.images import content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments
@@ -82,8 +82,9 @@ def _notified(config: RunConfig) -> str:
     """What each step needs to send the run's outcome; empty if nothing is to be sent."""
     if not config.notify.addresses():
         return ""
-    steps, settings = steps_until(config.pipeline, optional=config.optional_steps()), config.notify.plain()
-    return NotifiedRun(config.pipeline, config.name, config.model, config.corpus.uri, steps, settings).to_json()
+    steps, corpora = steps_until(config.pipeline, optional=config.optional_steps()), corpus_locations(config.plain())
+    settings = config.notify.plain()
+    return NotifiedRun(config.pipeline, config.name, config.model, corpora, steps, settings).to_json()
 
 
 def pipeline_with_placement(

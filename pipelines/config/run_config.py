@@ -50,6 +50,16 @@ def is_http_corpus(key: str, uri: str) -> bool:
     return key.startswith("corpus.") and uri.startswith(HTTP_SCHEMES)
 
 
+def corpus_locations(values: Values) -> list[str]:
+    """Where the corpora of a config are.
+
+    >>> corpus_locations({"corpus": {"uri": "", "corpora": {"ours": {"uri": "/a"}, "theirs": {"uri": "/b"}}}})
+    ['/a', '/b']
+    """
+    named = [one.get("uri", "") for one in (get_key(values, "corpus.corpora") or {}).values()]
+    return [str(uri) for uri in (get_key(values, "corpus.uri"), *named) if uri]
+
+
 def corpus_uris(values: Values) -> str:
     """Where the corpora of a config are, in words.
 

@@ -11,7 +11,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.notify.event import RunIdentity
 from voxline.notify.event import StepRecord as StepRecord
 from voxline.pipelines.config.load import read_yaml
-from voxline.pipelines.config.run_config import corpus_uris
+from voxline.pipelines.config.run_config import corpus_locations, corpus_uris
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import read_json, write_json
 
@@ -63,8 +63,8 @@ class RunRecord:
     @property
     def identity(self) -> RunIdentity:
         """What receivers of the run's outcome call it."""
-        model, corpus = self.config.get("model", ""), self.config["corpus"]["uri"]
-        return RunIdentity(self.pipeline, self.name, model, corpus, self.id, self.started)
+        model, corpora = self.config.get("model", ""), tuple(corpus_locations(self.config))
+        return RunIdentity(self.pipeline, self.name, model, corpora, self.id, self.started)
 
     def write(self) -> None:
         self.seconds = time.time() - self.started

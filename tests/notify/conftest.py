@@ -13,7 +13,7 @@ import pytest
 from voxline.notify.event import RunEvent, RunIdentity, StepRecord
 
 ID = "3f0c5a3e-7c0e-4f7b-9a52-0d6d40b57b17"
-RUN = RunIdentity("asr", "nightly", "asr", "gs://speech/LibriSpeech", ID, 1_790_000_000)
+RUN = RunIdentity("asr", "nightly", "asr", ("gs://speech/LibriSpeech",), ID, 1_790_000_000)
 MODEL = "gs://speech/registry/asr/7"
 PUSHED = {"pushed": True, "version": 7, "model": MODEL, "digest": "ab12", "heading": "Pushed as version 7"}
 REFUSED = {"pushed": False, "version": None, "model": None, "digest": "cd34", "heading": "Not pushed: WER is 31%"}

@@ -1,5 +1,6 @@
 """The webhook and its signature, lineage, and the registries of others; and what happens when one does not respond."""
 
+import dataclasses
 import hashlib
 import hmac
 import json
@@ -15,6 +16,7 @@ from tests.notify.conftest import ID, IN_SERVICE, REFUSED, RUN, MakeEvent, Reque
 from voxline.errors import SettingsError
 from voxline.notify.deliver import announce_end, announce_start
 from voxline.notify.event import RunEvent
+from voxline.notify.lineage import start_event
 from voxline.notify.settings import NotifySettings
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +130,8 @@ def test_lineage_starts_completes_fails_and_names_what_was_read_and_written(
     (model,) = sent[1]["outputs"]
     assert (model["name"], model["facets"]["version"]["datasetVersion"]) == ("registry/asr/7", "7")
     assert sent[2]["outputs"] == [], "a refused model goes nowhere"
+    several = dataclasses.replace(RUN, corpora=("/data/ours", "gs://speech/theirs"))
+    assert [one["name"] for one in start_event(several, settings)["inputs"]] == ["/data/ours", "theirs"]
     assert sent[3]["run"]["facets"]["errorMessage"]["message"] == "no space left in gs://speech"
 
 

@@ -28,7 +28,7 @@ def run_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server) ->
     settings = {"webhook": {"url": server.url}, "timeout_seconds": 5, "attempts": 1}
     settings["run_page"] = "https://kfp.example.com/#/runs/details/{id}"
     about = NotifiedRun(
-        "asr", "nightly", "asr", "gs://speech/LibriSpeech", ["ingest", "train", "evaluate", "push"],
+        "asr", "nightly", "asr", ["gs://speech/LibriSpeech"], ["ingest", "train", "evaluate", "push"],
         NotifySettings.of(settings).plain(),
     )  # fmt: skip
     monkeypatch.setenv(NOTIFY_ENV, about.to_json())

@@ -82,13 +82,14 @@ class RunIdentity:
       id: a UUID; on a cluster that of KFP.
       name: of the config; the runs of a schedule share it.
       model: the model's name in the registry; empty for a run without one.
+      corpora: locations of the recordings.
       started: seconds since 1970.
     """
 
     pipeline: str
     name: str
     model: str = ""
-    corpus: str = ""
+    corpora: tuple[str, ...] = ()
     id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
     started: float = dataclasses.field(default_factory=time.time)
 
@@ -186,7 +187,7 @@ class RunEvent:
                 "pipeline": self.run.pipeline,
                 "name": self.run.name,
                 "model": self.run.model,
-                "corpus": self.run.corpus,
+                "corpora": list(self.run.corpora),
                 "started": format_utc(self.run.started),
                 "ended": format_utc(self.ended),
                 "seconds": round(max(0.0, self.ended - self.run.started), 1),

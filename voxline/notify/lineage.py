@@ -25,15 +25,15 @@ Json = dict[str, Any]
 
 
 def start_event(run: RunIdentity, settings: NotifySettings) -> Json:
-    """The START event of a run, which has read nothing but the corpus yet."""
-    return _event("START", run.started, run, {}, [_dataset(run.corpus)] if run.corpus else [], [], settings)
+    """The START event of a run, which has its corpora to read."""
+    return _event("START", run.started, run, {}, [_dataset(corpus) for corpus in run.corpora], [], settings)
 
 
 def end_event(event: RunEvent, settings: NotifySettings) -> Json:
     """The last event of a run, with its verdict, and with the version or the dataset that it published."""
     named = {step.name: step for step in event.steps}
-    inputs = [_dataset(event.run.corpus)] if event.run.corpus else []
-    if inputs and "utterances" in (counts := named["ingest"].counts if "ingest" in named else {}):
+    inputs = [_dataset(corpus) for corpus in event.run.corpora]
+    if len(inputs) == 1 and "utterances" in (counts := named["ingest"].counts if "ingest" in named else {}):
         rows = counts["utterances"] + counts.get("rejects", 0)
         inputs[0]["inputFacets"] = {"inputStatistics": _facet("1-0-0/InputStatisticsInputDatasetFacet", rowCount=rows)}
     outputs = []

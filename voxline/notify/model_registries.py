@@ -94,7 +94,7 @@ def _properties(event: RunEvent) -> Iterator[tuple[str, str | float]]:
     yield "reason", event.reason
     yield "run", event.run.id
     yield "pipeline", event.run.pipeline
-    yield "corpus", event.run.corpus
+    yield "corpora", ", ".join(event.run.corpora)
     if event.revision:
         yield "git_revision", event.revision
     for name, metric in event.metrics.items():

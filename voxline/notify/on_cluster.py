@@ -37,7 +37,7 @@ class NotifiedRun:
     pipeline: str
     name: str
     model: str
-    corpus: str
+    corpora: list[str]
     steps: list[str]
     settings: dict[str, Any]
 
@@ -91,7 +91,7 @@ class _Records:
 
     def identity(self, started: float) -> RunIdentity:
         about = self._about
-        return RunIdentity(about.pipeline, about.name, about.model, about.corpus, self._run_id, started)
+        return RunIdentity(about.pipeline, about.name, about.model, tuple(about.corpora), self._run_id, started)
 
     def add(self, record: StepRecord, start: float) -> None:
         """Writes a record. What goes wrong is printed, and is not the step's failure."""
