@@ -10,7 +10,7 @@ import importlib
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import pydantic
 
@@ -121,7 +121,8 @@ class DeepSpeech2Settings(CtcModelSettings):
     """Deep Speech 2 (Amodei et al. 2015). The defaults suit an hour of speech on a laptop.
 
     The paper has convolutions of 32 channels, kernels (11, 41), (11, 21), (11, 21) and strides (2, 2), (1, 2), (1, 2)
-    over (frames, bins), and 7 layers of 1760 vanilla recurrent units with batch normalization.
+    over (frames, bins), and 7 layers of 1760 vanilla recurrent units with batch normalization; its two directions are
+    summed, and its units are clipped ReLU. Its deployed form reads forward only, with a row convolution on top.
     """
 
     infeasible_advice: ClassVar[str] = (
@@ -138,6 +139,20 @@ class DeepSpeech2Settings(CtcModelSettings):
     rnn: Literal["gru", "lstm", "simple"] = pydantic.Field("gru", description="kind of recurrent unit")
     layers: int = pydantic.Field(2, ge=1, le=16, description="bidirectional recurrent layers")
     units: int = pydantic.Field(96, ge=1, le=8192, description="units in each direction of a recurrent layer")
+    directions: Literal["concatenated", "summed", "forward"] = pydantic.Field(
+        "concatenated",
+        description="both directions of a recurrent layer, side by side or added (paper), or the forward one alone, "
+        "which can recognize while somebody speaks",
+    )
+    lookahead: int = pydantic.Field(
+        0,
+        ge=0,
+        le=200,
+        description="output frames of future that a row convolution above the forward layers sees (paper: 19)",
+    )
+    rnn_activation: Literal["tanh", "clipped_relu"] = pydantic.Field(
+        "tanh", description="of the units of rnn simple; clipped_relu (paper) is bounded by relu_clip"
+    )
     rnn_batch_norm: bool = pydantic.Field(
         False, description="sequence-wise batch normalization before every recurrent layer but the first"
     )
@@ -145,6 +160,17 @@ class DeepSpeech2Settings(CtcModelSettings):
         0.0, ge=0, lt=1, description="dropout rate before each recurrent layer and the output"
     )
     relu_clip: float = pydantic.Field(20.0, gt=0, description="upper bound of the clipped ReLU")
+
+    @pydantic.model_validator(mode="after")
+    def _check_form(self) -> Self:
+        if self.lookahead and self.directions != "forward":
+            raise ValueError(
+                f"lookahead is {self.lookahead} and directions is {self.directions!r}: layers that read backward see "
+                "all of the future; set directions to 'forward', or lookahead to 0"
+            )
+        if self.rnn_activation != "tanh" and self.rnn != "simple":
+            raise ValueError(f"rnn_activation is for rnn 'simple', and rnn is {self.rnn!r}; set rnn_activation to tanh")
+        return self
 
     @property
     def time_stride(self) -> int:

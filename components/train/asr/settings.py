@@ -72,7 +72,7 @@ class AsrTrainSettings(TrainSettings):
     )
 
     def key_values(self) -> dict[str, object]:
-        """As for every family, without the default `model.kind`: keys from before there were kinds stay valid.
+        """As for every family, without defaults of `model` that came later: keys from before them stay valid.
 
         What is only checked before training is not part of the key either.
         """
@@ -80,5 +80,6 @@ class AsrTrainSettings(TrainSettings):
         del values["blank_plateau"]
         model = values["model"]
         if isinstance(model, dict) and model["kind"] == DEFAULT_KIND:
-            values["model"] = {name: value for name, value in model.items() if name != "kind"}
+            later = {"directions": "concatenated", "lookahead": 0, "rnn_activation": "tanh", "kind": DEFAULT_KIND}
+            values["model"] = {name: value for name, value in model.items() if (name, value) not in later.items()}
         return values

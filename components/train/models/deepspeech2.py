@@ -1,13 +1,15 @@
-"""Deep Speech 2: convolutions over time and frequency, bidirectional recurrent layers, CTC on top.
+"""Deep Speech 2: convolutions over time and frequency, recurrent layers, CTC on top.
 
-After Amodei et al. 2015, "Deep Speech 2: End-to-End Speech Recognition in English and Mandarin".
+After Amodei et al. 2015, "Deep Speech 2: End-to-End Speech Recognition in English and Mandarin". The deployed form of
+its section 3.7 has forward layers only, and a row convolution. Where this differs: docs/decisions/0056.
 
 Padding never changes a result: every convolution pads a fixed number of frames on the left (Keras's "same" depends on
 the batch's length), frames beyond an utterance's end are set to zero before they can reach real ones, and the backward
 layers start at the last real frame.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -64,14 +66,15 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
             SequenceBatchNorm(dtype=precision) if settings.rnn_batch_norm and index else None
             for index in range(settings.layers)
         ]
-        self.recurrent = [
-            layers.Bidirectional(
-                _recurrent(settings, next(seeds), next(seeds), precision, portable),
-                backward_layer=_recurrent(settings, next(seeds), next(seeds), precision, portable, backward=True),
+        self.recurrent = [_directions(settings, seeds, precision, portable) for _ in range(settings.layers)]
+        self.row_convolution = None
+        if settings.lookahead:
+            self.row_convolution = layers.DepthwiseConv1D(
+                settings.lookahead + 1,
+                use_bias=False,
+                depthwise_initializer=keras.initializers.GlorotUniform(next(seeds)),
                 dtype=precision,
             )
-            for _ in range(settings.layers)
-        ]
         self.output_norm = SequenceBatchNorm(dtype=precision) if settings.rnn_batch_norm else None
         # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
         self.classifier = layers.Dense(
@@ -107,6 +110,8 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
             x = self._dropout(x, training, noise, index)
             x = recurrent(x, mask=ops.arange(ops.shape(x)[1]) < frames[:, None])
             x = x * _mask(frames, x, 3)
+        if self.row_convolution is not None:
+            x = self.row_convolution(ops.pad(x, [(0, 0), (0, self.settings.lookahead), (0, 0)]))
         if self.output_norm is not None:
             x = self.output_norm(x, frames, training=training)
         return self.classifier(self._dropout(x, training, noise, len(self.recurrent))), frames
@@ -158,6 +163,24 @@ def _mask(frames: Tensor, like: Tensor, rank: int) -> Tensor:
     """1 in real frames and 0 beyond, in the dtype of `like`, broadcastable to [batch, frames, …]."""
     real = ops.arange(ops.shape(like)[1]) < ops.expand_dims(frames, 1)
     return ops.cast(ops.reshape(real, (*ops.shape(real), *([1] * (rank - 2)))), like.dtype)
+
+
+def _directions(settings: DeepSpeech2Settings, seeds: Iterator[int], precision: str, portable: bool) -> layers.Layer:
+    """One recurrent layer, in one direction or both."""
+    layer = _recurrent(settings, next(seeds), next(seeds), precision, portable)
+    ways = [layer]
+    if settings.directions != "forward":
+        layer = layers.Bidirectional(
+            layer,
+            backward_layer=_recurrent(settings, next(seeds), next(seeds), precision, portable, backward=True),
+            merge_mode="sum" if settings.directions == "summed" else "concat",
+            dtype=precision,
+        )
+        ways = [layer.forward_layer, layer.backward_layer]
+    if settings.rnn_activation == "clipped_relu":
+        for way in ways:  # set here, because Bidirectional copies its layers by the names of their activations
+            way.cell.activation = functools.partial(ops.clip, x_min=0.0, x_max=settings.relu_clip)
+    return layer
 
 
 def _recurrent(

@@ -118,7 +118,13 @@ def test_workers_are_not_part_of_the_key() -> None:
     alone = AsrTrainSettings()
     four = AsrTrainSettings(workers=WorkersSettings(count=4, kind="tf_job", template="mine"))
     assert alone.key_settings().plain() == four.key_settings().plain()
-    assert set(alone.plain()) - set(alone.key_settings().plain()) == {"workers", "xla", "buckets", "blank_plateau"}
+    assert set(alone.plain()) - set(alone.key_settings().plain()) == {
+        "workers",
+        "xla",
+        "buckets",
+        "blank_plateau",
+        "corpus_weights",
+    }
     assert AsrTrainSettings(seed=2).key_settings().plain() != alone.key_settings().plain()
 
 

@@ -134,11 +134,11 @@ def lstm(x: Array, layer: Any) -> Array:
     return np.array(made)
 
 
-def simple(x: Array, layer: Any) -> Array:
+def simple(x: Array, layer: Any, activation: Any = np.tanh) -> Array:
     kernel, recurrent, bias = (exact(weight) for weight in layer.cell.weights)
     state, made = np.zeros(len(recurrent)), []
     for given in x @ kernel + bias:
-        state = np.tanh(given + state @ recurrent)
+        state = activation(given + state @ recurrent)
         made.append(state)
     return np.array(made)
 
@@ -147,20 +147,29 @@ def both_ways(step: Any, x: Array, layer: Any) -> list[Array]:
     return [step(x, layer.forward_layer), step(x[::-1], layer.backward_layer)[::-1]]
 
 
-KINDS = {"gru": gru, "lstm": lstm, "simple": simple}
+def clipped_relu(x: Array, layer: Any) -> Array:
+    return simple(x, layer, lambda value: np.clip(value, 0, 20))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_deep_speech_2(kind: str) -> None:
+RECURRENT: list[tuple[Any, dict[str, Any]]] = [
+    (gru, {"rnn": "gru", "layers": 2, "directions": "concatenated"}),
+    (lstm, {"rnn": "lstm", "directions": "forward", "lookahead": 2}),
+    (simple, {"rnn": "simple"}),
+    (clipped_relu, {"rnn": "simple", "directions": "summed", "rnn_activation": "clipped_relu"}),
+]
+
+
+@pytest.mark.parametrize(("recurrent", "form"), RECURRENT)
+def test_deep_speech_2(recurrent: Any, form: dict[str, Any]) -> None:
     first = ConvolutionSettings(channels=3, kernel=(5, 3), stride=(2, 2))
     second = ConvolutionSettings(channels=2, kernel=(3, 5), stride=(1, 2))
     settings = DeepSpeech2Settings.of(
         {
-            "rnn": kind,
+            "layers": 1,
+            **form,
             "convolutions": [first.plain(), second.plain()],
             "padding": 1,
             "units": 4,
-            "layers": 2 if kind == "gru" else 1,
             "rnn_batch_norm": True,
         }
     )
@@ -174,7 +183,14 @@ def test_deep_speech_2(kind: str) -> None:
     x = x.reshape(len(x), -1)
     for norm, layer in zip(model.norms, model.recurrent, strict=True):
         x = x if norm is None else batch_norm(x, norm)
-        x = np.concatenate(both_ways(KINDS[kind], x, layer), -1)
+        if settings.directions == "forward":
+            x = recurrent(x, layer)
+        else:
+            ways = both_ways(recurrent, x, layer)
+            x = ways[0] + ways[1] if settings.directions == "summed" else np.concatenate(ways, -1)
+    if settings.lookahead:  # section 3.7, equation 10: of each unit, a weighted sum of this frame and later ones
+        weights, ahead = exact(model.row_convolution.kernel)[..., 0], np.pad(x, ((0, settings.lookahead), (0, 0)))
+        x = sum(weights[step] * ahead[step : step + len(x)] for step in range(settings.lookahead + 1))
     logits, frames = model(features, np.array([9]))
     assert frames.numpy().tolist() == [len(x)]
     np.testing.assert_allclose(logits[0], dense(batch_norm(x, model.output_norm), model.classifier), atol=1e-4)

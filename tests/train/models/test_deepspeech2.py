@@ -9,6 +9,7 @@ import tensorflow as tf
 from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings
 from voxline.components.train.ctc import ctc_loss
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
+from voxline.errors import SettingsError
 
 BINS = 13
 KINDS: dict[str, dict[str, Any]] = {
@@ -20,6 +21,12 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "lstm": {"rnn": "lstm", "rnn_batch_norm": True, "dropout": 0.2},
     "simple": {"rnn": "simple", "layers": 1, "convolutions": (ConvolutionSettings(channels=2, stride=(2, 2)),)},
+    "deployed": {
+        "layers": 1,
+        "directions": "forward",
+        "lookahead": 3,
+        "convolutions": (ConvolutionSettings(channels=2, stride=(2, 2)),),
+    },
 }
 
 
@@ -111,16 +118,54 @@ def test_half_precision_gives_float32_logits_near_those_of_float32() -> None:
     np.testing.assert_allclose(half, whole, atol=0.05)
 
 
-def test_the_settings_accept_the_size_of_the_paper() -> None:
-    paper = DeepSpeech2Settings(
-        convolutions=(
-            ConvolutionSettings(channels=32, kernel=(11, 41), stride=(2, 2)),
-            ConvolutionSettings(channels=32, kernel=(11, 21), stride=(1, 2)),
-            ConvolutionSettings(channels=96, kernel=(11, 21), stride=(1, 2)),
-        ),
-        rnn="simple",
-        layers=7,
-        units=1760,
-        rnn_batch_norm=True,
-    )
-    assert paper.time_stride == 2
+def test_forward_layers_hear_no_more_of_the_future_than_the_lookahead() -> None:
+    network = model("deployed")
+    features, lengths = batch([60])
+    before = network(features, lengths)[0].numpy()
+    features[0, 40:] += 5.0
+    changed = np.abs(network(features, lengths)[0].numpy() - before).max(axis=(0, 2)) > 1e-6
+    first = int(np.argmax(changed))
+    # Frame 40 is padded frame 44, output frame 22; the kernel of 5 reaches it one output frame before.
+    assert first == 22 - 1 - network.settings.lookahead
+    assert changed[first:].all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lookahead": 5}, "lookahead is 5 and directions is 'concatenated'.* set directions to 'forward'"),
+        ({"rnn_activation": "clipped_relu"}, "rnn_activation is for rnn 'simple', and rnn is 'gru'"),
+    ],
+)
+def test_forms_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        DeepSpeech2Settings.of(changes)
+
+
+PAPER: dict[str, Any] = {
+    "convolutions": (
+        ConvolutionSettings(channels=32, kernel=(11, 41), stride=(2, 2)),
+        ConvolutionSettings(channels=32, kernel=(11, 21), stride=(1, 2)),
+        ConvolutionSettings(channels=96, kernel=(11, 21), stride=(1, 2)),
+    ),
+    "rnn": "simple",
+    "rnn_activation": "clipped_relu",
+    "layers": 7,
+    "units": 1760,
+    "rnn_batch_norm": True,
+}
+
+
+@pytest.mark.parametrize("directions", ["summed", "forward"])
+def test_the_network_of_the_paper_is_built(directions: str) -> None:
+    """161 bins, 29 symbols. Built as a graph: its half a gigabyte of weights is not drawn."""
+    ahead = 19 if directions == "forward" else 0
+    settings = DeepSpeech2Settings(**PAPER, directions=directions, lookahead=ahead)
+    with tf.Graph().as_default():
+        network = DeepSpeech2(settings, mean=[0.0] * 161, deviation=[1.0] * 161, classes=29)
+    taps = 11 * 41 * 32 + 11 * 21 * 32 * 32 + 11 * 21 * 32 * 96
+    scales = 4 * (32 + 32 + 96) + 4 * 7 * 1760  # of each normalization: scale, shift, mean, variance
+    one = [(inputs + 1760 + 1) * 1760 for inputs in (21 * 96, *[1760] * 6)]  # 161 bins, halved three times, are 21
+    ways = 1 if directions == "forward" else 2
+    row = (ahead + 1) * 1760 if ahead else 0
+    assert network.count_params() == taps + scales + ways * sum(one) + row + 1761 * 29
