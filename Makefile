@@ -128,6 +128,15 @@ $(PEERS_READY): benchmarks/requirements.lock | $(READY)
 	@$(PY) -m uv pip install --quiet --python "$(PEERS)/bin/python" --require-hashes --no-deps -r benchmarks/requirements.lock
 	@touch $(PEERS_READY)
 
+# A C++ compiler and cmake build kenlm. Its environment has numpy below 2, so no other peer can share it.
+bench-decoding: $(READY) ## Measure the beam search next to pyctcdecode and flashlight-text (5 minutes; needs a C++ compiler)
+	@if [ ! -e .decoders-venv/.ready ]; then \
+	  $(PY) -m uv venv --quiet --clear --python 3.11 .decoders-venv && \
+	  $(PY) -m uv pip install --quiet --python .decoders-venv/bin/python --require-hashes --no-deps -r benchmarks/decoders.lock && \
+	  touch .decoders-venv/.ready; \
+	fi
+	@$(PY) -m benchmarks decoding
+
 leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, for each (FSDD=folder)
 	@for speaker in $(SPEAKERS); do \
 	  $(VOXLINE) run asr --config configs/asr/fsdd-unseen-speaker.yaml --run-dir "runs/fsdd-without-$$speaker" \
@@ -194,6 +203,8 @@ lock: $(READY) ## Resolve the requirements into requirements.lock and requiremen
 	  --override requirements.override -o requirements.lock
 	@$(PY) -m uv pip compile --quiet benchmarks/requirements.in --universal --python-version 3.11 --generate-hashes \
 	  --no-header -o benchmarks/requirements.lock
+	@$(PY) -m uv pip compile --quiet benchmarks/decoders.in --python-version 3.11 --generate-hashes --no-header \
+	  -o benchmarks/decoders.lock
 	@echo uv | $(PY) -m uv pip compile --quiet - --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate -o requirements.bootstrap
 	@$(MAKE) --no-print-directory image-locks
