@@ -32,6 +32,11 @@ class AdamW:
         self._count = tf.Variable(0.0, trainable=False, name="accepted_steps")
 
     @property
+    def means(self) -> list[Any]:
+        """The first moment of each variable: its gradient, averaged over about 1 / (1 - beta_1) steps."""
+        return self._means
+
+    @property
     def state(self) -> list[Any]:
         """Its own variables."""
         return [self._count, *self._means, *self._squares]

@@ -110,6 +110,9 @@ class Trainable(Protocol):
     def restore(self, arrays: Arrays) -> None:
         """Takes back what `state` returned."""
 
+    def distributions(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays by name, such as weights, of which each validation logs mean, deviation and histogram."""
+
 
 class TrainingTask(abc.ABC):
     """Trains one model of a family on one dataset.

@@ -161,6 +161,15 @@ class TrainModule(abc.ABC):
         """The weights of the exported model."""
         return {f"model/{index}": _to_numpy(variable) for index, variable in enumerate(self.model.weights)}
 
+    def distributions(self) -> dict[str, npt.NDArray[Any]]:
+        """Weights, and gradients averaged over the last steps as AdamW keeps them (its first moment), by name."""
+        named = [(variable.path, _to_numpy(variable)) for variable in self._trainable]
+        means = [
+            (variable.path, _to_numpy(mean))
+            for variable, mean in zip(self._trainable, self.optimizer.means, strict=True)
+        ]
+        return {f"weights/{name}": value for name, value in named} | {f"gradients/{name}": mean for name, mean in means}
+
     def state(self) -> Arrays:
         """Everything that a training step changes."""
         return {

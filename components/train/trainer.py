@@ -78,6 +78,17 @@ class TrainingLogger:
                 tf.summary.audio(f"dev/{name}", audio[None, :, None], samples.sample_rate)
         self._writer.flush()
 
+    def log_distributions(self, step: int, arrays: dict[str, Any]) -> None:
+        """Mean, standard deviation and histogram of each array, of its finite values."""
+        with self._writer.as_default(step=step):
+            for name, array in arrays.items():
+                values = array[np.isfinite(array)]
+                if values.size:
+                    tf.summary.scalar(f"{name}/mean", values.mean())
+                    tf.summary.scalar(f"{name}/deviation", values.std())
+                    tf.summary.histogram(name, values)
+        self._writer.flush()
+
     def write_curves(self, train: list[dict[str, float]], results: list[ValidationResult]) -> None:
         dev = [{"epoch": each.epoch, "step": each.step, **each.metrics} for each in results if each.score is not None]
         write_json(self.folder / CURVES_FILE, {"train": train, "dev": dev})
@@ -234,6 +245,7 @@ class Trainer:
         state.validations.append(result)
         if self.is_chief:
             self.logger.log_validation(result, samples)
+            self.logger.log_distributions(state.step, self.module.distributions())
             self.logger.write_curves(state.curve, state.validations)
             if best_result(state.validations) == result:
                 self.best_checkpoints.write(state.step, self.module.weights(), {})

@@ -92,6 +92,16 @@ def test_tensorboard_reads_the_logs(trained: tuple[Any, AsrTrainSettings]) -> No
         "data",
         "_hparams_/session_start_info",
     } <= set(events.Tags()["tensors"])
+    step = int(trained[0].metrics["best_step"])
+    with np.load(trained[0].folder / "best" / f"step-{step:08d}" / "arrays.npz") as arrays:
+        kernel = arrays["model/0"]  # of the first convolution
+    name = "weights/deep_speech_2/convolution_block/conv2d/kernel"
+    shown = {event.step: float(tf.make_ndarray(event.tensor_proto)) for event in events.Tensors(f"{name}/deviation")}
+    assert shown[step] == pytest.approx(float(kernel.std()), rel=1e-4)
+    buckets = tf.make_ndarray(events.Tensors(name)[0].tensor_proto)
+    assert buckets[:, 2].sum() == kernel.size
+    moments = [tag for tag in events.Tags()["tensors"] if tag.startswith("gradients/") and tag.endswith("/mean")]
+    assert len(moments) == sum(tag.startswith("weights/") and tag.endswith("/mean") for tag in events.Tags()["tensors"])
 
 
 def test_tensorboard_has_settings_to_compare_and_what_the_model_hears(
