@@ -12,6 +12,7 @@ variable "REGISTRY" { default = "voxline" }
 variable "TAG" { default = "" }  # the content tag; never `latest`
 variable "BASE" { default = "python:3.11-slim-trixie" }
 variable "BUILDER" { default = "" }
+variable "DATA_PLATFORMS" { default = "linux/amd64" }  # linux/amd64,linux/arm64: the other images lack wheels for arm64
 variable "REVISION" { default = "unknown" }
 variable "SOURCE" { default = "unknown" }
 variable "SOURCE_DATE_EPOCH" { default = "1767225600" }
@@ -25,7 +26,7 @@ target "image" {
   context    = "."
   dockerfile = "docker/Dockerfile"
   tags       = ["${REGISTRY}/${image}:${TAG}"]
-  platforms  = ["linux/amd64"]
+  platforms  = equal(image, "data") ? split(",", DATA_PLATFORMS) : ["linux/amd64"]
   args = {
     IMAGE             = image
     BASE              = BASE
