@@ -1,6 +1,7 @@
 """A real Kubeflow in this process' own namespaces. Only `make test-kubeflow` collects these tests."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,11 +9,12 @@ import pytest
 
 from tests.cluster.conftest import Shell
 from tests.kubeflow.build import missing_api, missing_cluster, missing_node
-from tests.kubeflow.control_plane import Kubernetes
+from tests.kubeflow.control_plane import Kubernetes, Object, documents
 from tests.kubeflow.node import Node
-from tests.kubeflow.pipelines_server import HOST, PipelinesServer
+from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
 from tests.kubeflow.processes import Servers
 
+ROOT = Path(__file__).resolve().parents[2]
 if not os.environ.get("VOXLINE_TEST_KUBEFLOW"):
     collect_ignore_glob = ["test_*"]
 
@@ -42,6 +44,37 @@ def kubernetes(pipelines: PipelinesServer) -> Kubernetes:
     if what := missing_cluster():
         pytest.skip(what)
     return pipelines.kubernetes
+
+
+@pytest.fixture(scope="session")
+def volumes(kubernetes: Kubernetes) -> Path:
+    """Applies k8s/overlays/standalone. Returns the folder of its two volumes, `store` and `registry`."""
+    folder = kubernetes.folder / "volumes"
+    built = ["kubectl", "kustomize", str(ROOT / "k8s/overlays/standalone")]
+    done = subprocess.run(built, capture_output=True, text=True, check=True)
+    objects = [one for one in documents(done.stdout) if one["kind"] != "Deployment"]  # serving has an image of its own
+    for claim in [one for one in objects if one["kind"] == "PersistentVolumeClaim"]:
+        name = claim["metadata"]["name"]
+        place = folder / name.removeprefix("voxline-")
+        place.mkdir(parents=True)
+        place.chmod(0o777)
+        objects.append(_volume(name, place, claim))
+    kubernetes.apply(objects)
+    return folder
+
+
+def _volume(name: str, place: Path, claim: Object) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
+            "accessModes": claim["spec"]["accessModes"],
+            "hostPath": {"path": str(place)},
+            "claimRef": {"namespace": NAMESPACE, "name": name},
+        },
+    }
 
 
 @pytest.fixture(scope="session")

@@ -165,7 +165,7 @@ class PipelinesServer:
             ("ml-pipeline-persistenceagent", "persistenceagent-sa-token", "persistence", ("--numWorker=2",)),
             (
                 "ml-pipeline-scheduledworkflow", "scheduledworkflow-sa-token", "scheduledworkflow",
-                ("--clientQPS=10", "--clientBurst=20", "--recurringRunResyncIntervalSeconds=30"),
+                ("--clientQPS=10", "--clientBurst=20", "--recurringRunResyncIntervalSeconds=30", "--metricsPort=9091"),
             ),
         ):  # fmt: skip
             token = self.kubernetes.kubectl(
@@ -177,7 +177,7 @@ class PipelinesServer:
             self.servers.start(
                 binary, pipelines_binary(binary), f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}",
                 "--logtostderr=true", "--logLevel=info", *arguments,
-                env={**_without_pods(), "NAMESPACE": NAMESPACE, "CRON_SCHEDULE_TIMEZONE": "UTC"},
+                env={**_without_pods(), "KUBECONFIG": str(kubeconfig), "CRON_SCHEDULE_TIMEZONE": "UTC"},
             )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from tests.cluster.conftest import Ended, Shell
 from tests.cluster.kfp_runs import recorded
-from tests.kubeflow.control_plane import Kubernetes, documents
+from tests.kubeflow.control_plane import Kubernetes
 from tests.kubeflow.node import Node
 from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
 from tests.pipelines.conftest import CONFIG
@@ -25,39 +24,12 @@ ACCOUNT = "cluster.service_account=voxline-train"
 
 
 @pytest.fixture(scope="module")
-def volumes(node: Node, pipelines: PipelinesServer) -> Path:
-    """k8s/overlays/standalone applied, and the folder of its two volumes, with a corpus in that of the store."""
-    kubernetes, folder = pipelines.kubernetes, pipelines.folder / "volumes"
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(ROOT / "k8s/overlays/standalone")], capture_output=True, text=True, check=True
-    )
-    objects = [one for one in documents(done.stdout) if one["kind"] != "Deployment"]
-    for claim in [one for one in objects if one["kind"] == "PersistentVolumeClaim"]:
-        name = claim["metadata"]["name"]
-        place = folder / name.removeprefix("voxline-")
-        place.mkdir(parents=True)
-        place.chmod(0o777)
-        objects.append(_volume(name, place, claim))
-    kubernetes.apply(objects)
+def corpus(volumes: Path) -> None:
+    """A corpus on the volume of the store."""
     chosen = DemoCorpusSettings.of(
         train_speakers=2, dev_speakers=1, test_speakers=1, utterances_per_speaker=10, dev_utterances_per_speaker=4
     )
-    generate(folder / "store" / "corpora", chosen)
-    return folder
-
-
-def _volume(name: str, place: Path, claim: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
-            "accessModes": claim["spec"]["accessModes"],
-            "hostPath": {"path": str(place)},
-            "claimRef": {"namespace": NAMESPACE, "name": name},
-        },
-    }
+    generate(volumes / "store" / "corpora", chosen)
 
 
 class Cluster:
@@ -101,7 +73,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(shell: Shell, volumes: Path, pipelines: PipelinesServer) -> Cluster:
+def cluster(shell: Shell, volumes: Path, pipelines: PipelinesServer, corpus: None, node: Node) -> Cluster:
     return Cluster(shell, volumes, pipelines.kubernetes)
 
 

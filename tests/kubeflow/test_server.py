@@ -15,7 +15,7 @@ from voxline.pipelines.cluster.access import KfpEndpoint
 from voxline.pipelines.cluster.kfp_client import KfpServer
 
 CRON_OF_EACH_MINUTE = "* * * * *"
-pytestmark = pytest.mark.usefixtures("kubernetes")
+pytestmark = pytest.mark.usefixtures("volumes")
 
 
 @pytest.fixture
@@ -46,6 +46,13 @@ def test_status_says_why_a_run_waits(shell: Shell, submitted: str, pipelines: Pi
     first = seen().splitlines()[0].split()
     assert first[1:] == [submitted, "running"]
     assert shell("status", first[0]).out.splitlines()[0].split() == first, "a run is found by its name"
+
+
+def test_an_account_that_is_missing_is_named(shell: Shell, pipelines: PipelinesServer) -> None:
+    run_id = _field(shell.submit("--set", "cluster.service_account=nobody").out, "id")
+    words = 'serviceaccount "nobody" not found'
+    pipelines.servers.wait(lambda: words in shell("status", run_id).out, "the reason")
+    shell("cancel", run_id)
 
 
 def test_a_cancelled_run_is_canceled(shell: Shell, pipelines: PipelinesServer) -> None:

@@ -163,3 +163,9 @@ def test_nothing_may_start_a_job_next_to_the_accounts_of_kubeflow() -> None:
         group for role in roles for rule in role["rules"] if "create" in rule["verbs"] for group in rule["apiGroups"]
     }
     assert groups == {"argoproj.io", "pipelines.kubeflow.org"}
+
+
+def test_standalone_needs_no_extension() -> None:
+    """An object of a kind that the server does not know makes `kubectl apply` fail (tests/kubeflow)."""
+    groups = {one["apiVersion"].rpartition("/")[0] for one in built("overlays/standalone")}
+    assert groups <= {"", "apps", "networking.k8s.io", "policy", "rbac.authorization.k8s.io"}
