@@ -181,7 +181,7 @@ def test_a_recording_in_two_corpora_stays_in_the_first(two: Path) -> None:
     lines = read_lines(two / "theirs")
     copy = {**lines[0], "id": "copy", "audio_filepath": "copy.wav", "text": "another text"}
     long = {**copy, "audio_filepath": "long.wav", "duration": 0.05}
-    parts = [{**long, "id": f"part{at}", "offset": at / 20} for at in (0, 1)]
+    parts = [{**long, "id": f"part{at}", "offset": 0.02 + at / 20} for at in (0, 1)]
     write_lines(two / "theirs", [*lines, copy, *parts])
     ours = read_lines(two / "ours")
     ours[4] |= {"offset": 0.0, "duration": 0.05}  # so the second part is not in it
