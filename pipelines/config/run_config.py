@@ -51,13 +51,16 @@ def is_http_corpus(key: str, uri: str) -> bool:
 
 
 def corpus_locations(values: Values) -> list[str]:
-    """Where the corpora of a config are.
+    """Where the corpora of a config are, without the queries of addresses, which may be signatures.
 
+    >>> corpus_locations({"corpus": {"uri": "https://bucket.example/a.zip?signature=0f3c"}})
+    ['https://bucket.example/a.zip']
     >>> corpus_locations({"corpus": {"uri": "", "corpora": {"ours": {"uri": "/a"}, "theirs": {"uri": "/b"}}}})
     ['/a', '/b']
     """
     named = [one.get("uri", "") for one in (get_key(values, "corpus.corpora") or {}).values()]
-    return [str(uri) for uri in (get_key(values, "corpus.uri"), *named) if uri]
+    found = [str(uri) for uri in (get_key(values, "corpus.uri"), *named) if uri]
+    return [uri.partition("?")[0] if uri.startswith(HTTP_SCHEMES) else uri for uri in found]
 
 
 def corpus_uris(values: Values) -> str:
