@@ -15,6 +15,7 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from tests.buckets.s3_server import S3Storage
+from tests.waiting import wait_until
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ABSENT, ObjectInfo
@@ -237,8 +238,10 @@ def test_a_lasting_failure_is_a_transient_error(storage: AnyStorage, monkeypatch
     monkeypatch.setenv("VOXLINE_BUCKETS_DEADLINE_SECONDS", "0.3")
     storage.fails("status", code=503, times=10**6)
     for ask in (lambda: list(storage.bucket("a").list()), lambda: storage.bucket("a").write("x", b"")):
-        with pytest.raises(TransientError, match=r"/a/x?: the storage failed to (list|write) it.*503.*start again"):
+        lasting = r"/a/x?: the storage failed to (list|write) it.*503.*start again"
+        with pytest.raises(TransientError, match=lasting) as raised:
             ask()
+        assert raised.value.exit_status == 75
 
 
 def test_a_slow_answer_is_not_awaited_for_ever(storage: AnyStorage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,11 +342,7 @@ from voxline.store.objects import open_store
 open_store({storage.uri!r}).upload({str(tmp_path)!r}, ["large.tar"])
 """
     process = subprocess.Popen([sys.executable, "-c", code])
-    for _ in range(600):
-        time.sleep(0.05)
-        if sum(method == "PUT" for method, _, _ in list(storage.proxy.requests)) >= 1:
-            break
-    time.sleep(0.2)
+    wait_until(storage.proxy.faults.met, "a part to be under way", interval=0.05)
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     storage.proxy.faults.clear()
