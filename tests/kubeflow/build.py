@@ -28,6 +28,7 @@ ARGO_PACKAGES = {"workflow-controller": "./cmd/workflow-controller", "argoexec":
 DEBIAN = TOOLS / "debian"
 DEBIAN_PACKAGES = ("mariadb-server-core", "containerd", "runc", "containernetworking-plugins")
 CNI_PLUGINS = DEBIAN / "usr/lib/cni"
+PAUSE_BINARY = TOOLS / "bin" / "pause"
 MARIADB = DEBIAN / "usr/sbin/mariadbd"
 METADATA = TOOLS / "metadata"
 METADATA_PACKAGES = (
@@ -74,6 +75,10 @@ def build() -> str:
     except pytest.skip.Exception as skipped:
         return str(skipped)
     build_kubernetes(NODE_BINARIES)
+    if not PAUSE_BINARY.is_file():
+        sources.go(
+            "build", "-o", str(PAUSE_BINARY), str(Path(__file__).with_name("pause.go")), folder=folder, static=True
+        )
     return _unpack_debian() or _install_metadata()
 
 
@@ -108,7 +113,7 @@ def missing_cluster() -> str:
 
 def missing_node() -> str:
     """What is not there to run pods; "" where nothing is."""
-    return missing_cluster() or _absent([*PIPELINES_PACKAGES, *ARGO_PACKAGES], NODE_BINARIES)
+    return missing_cluster() or _absent([*PIPELINES_PACKAGES, *ARGO_PACKAGES], [*NODE_BINARIES, PAUSE_BINARY])
 
 
 def _absent(names: list[str], files: list[Path]) -> str:

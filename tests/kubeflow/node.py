@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.kubeflow.build import CNI_PLUGINS, debian_environment, pipelines_binary
+from tests.kubeflow.build import CNI_PLUGINS, PAUSE_BINARY, debian_environment, pipelines_binary
 from tests.kubeflow.control_plane import BINARIES, SERVICES, Kubernetes
 from tests.kubeflow.images import CODE, LIBRARIES, unpack_wheel, write_image
 from tests.kubeflow.pipelines_server import IMAGES
@@ -123,7 +123,7 @@ state = "/run/containerd"
         archive = self.folder / "image.tar"
         for names, contents, entry, links in (
             (STEP_IMAGES, {CODE: code}, (), True),
-            ((PAUSE,), {}, ("/usr/bin/sleep", "infinity"), True),
+            ((PAUSE,), {"/bin/pause": PAUSE_BINARY}, ("/bin/pause",), False),
             ((IMAGES["driver"],), {"/bin/driver": pipelines_binary("driver")}, ("/bin/driver",), False),
             (
                 (IMAGES["launcher"],),
