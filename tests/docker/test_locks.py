@@ -18,9 +18,9 @@ STEPS = {
     "data": ("ingest", "convert", "validate", "extract", "publish"),
     "model": ("train", "evaluate", "push"),
 }
-NOT_THERE = {"data": {"pyarrow", "tensorflow"}, "model": {"imageio-ffmpeg", "pydub"}}
-"""What is imported only where it is asked for: TFX's statistics, in an image of their own; and compressed audio, which
-the steps after convert do not meet."""
+NOT_THERE = {"data": {"numba", "pyarrow", "tensorflow"}, "model": {"imageio-ffmpeg", "pydub"}}
+"""What is imported only where it is asked for: TFX's statistics, in an image of their own; recognizers, which validate
+reaches by `import voxline` alone; and compressed audio, which the steps after convert do not meet."""
 
 
 def pins(file: Path) -> dict[str, set[str]]:
