@@ -30,22 +30,27 @@ ROOT = Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 
 SLOWEST = [
-    "tests/publish/test_purge_in_a_bucket.py",
-    "tests/train/models/test_tacotron.py",
-    "tests/train/tts/test_step.py",
-    "tests/train/tts/test_train_module.py",
     "tests/train/asr/test_step.py",
+    "tests/train/tts/test_step.py",
+    "tests/publish/test_purge_in_a_bucket.py",
+    "tests/train/tts/test_train_module.py",
+    "tests/train/models/test_tacotron.py",
     "tests/pipelines/test_run.py",
-    "tests/train/tts/test_int8_export.py",
-    "tests/registry/test_registry_in_a_bucket.py",
     "tests/pipelines/test_tts_run.py",
-    "tests/pipelines/test_run_on_a_bucket.py",
+    "tests/train/tts/test_int8_export.py",
+    "tests/push/",
+    "tests/registry/test_registry_in_a_bucket.py",
     "tests/faults/",
-    "tests/train/",
-    "tests/pipelines/",
+    "tests/pipelines/test_run_on_a_bucket.py",
     "tests/evaluate/",
-    "tests/extract/",
+    "tests/pipelines/test_refresh_run.py",
+    "tests/store/test_conformance.py",
+    "tests/train/",
     "tests/convert/",
+    "tests/extract/",
+    "tests/demo_corpus/",
+    "tests/pipelines/",
+    "tests/validate/",
 ]
 """Files and folders that take longest, which begin first: one that begins last would run alone at the end."""
 

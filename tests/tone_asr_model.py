@@ -97,7 +97,9 @@ def export_asr_model(folder: Path, substitutions: Mapping[str, str]) -> None:
             heard = tf.gather(self.heard, tf.clip_by_value(loudness, 0, 10))
             return heard, lengths // BLOCK
 
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
+        @tf.function(
+            input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)], autograph=False
+        )
         def transcribe(self, waveforms, lengths):  # type: ignore[no-untyped-def]
             heard, frames = self.listen(waveforms, lengths)
             text = tf.strings.strip(tf.strings.reduce_join(tf.gather(self.words, heard), axis=1, separator=" "))
@@ -105,7 +107,9 @@ def export_asr_model(folder: Path, substitutions: Mapping[str, str]) -> None:
             probabilities = 0.9 * tf.one_hot(spelled, len(ALPHABET) + 1) + 0.1 / (len(ALPHABET) + 1)
             return {"text": text, "log_probabilities": tf.math.log(probabilities), "frames": frames * FRAMES}
 
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)])
+        @tf.function(
+            input_signature=[tf.TensorSpec([None, None], tf.float32), tf.TensorSpec([None], tf.int32)], autograph=False
+        )
         def logits(self, waveforms, lengths):  # type: ignore[no-untyped-def]
             heard, frames = self.listen(waveforms, lengths)
             return {"logits": tf.one_hot(heard, len(WORDS) + 1), "frames": frames}

@@ -102,7 +102,9 @@ def export_tts_model(
             real = tf.sequence_mask(lengths, count, tf.float32)[..., None]
             return tf.one_hot(tf.where(stays, here, places), count) * real
 
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)])
+        @tf.function(
+            input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)], autograph=False
+        )
         def synthesize(self, symbols, lengths):  # type: ignore[no-untyped-def]
             rows, count = tf.shape(symbols)[0], tf.shape(symbols)[1]
             muted = tf.reduce_any(tf.equal(symbols, mute_id), axis=1)
@@ -121,7 +123,8 @@ def export_tts_model(
                 tf.TensorSpec([None], tf.int32),
                 tf.TensorSpec([None, None, FEATURES.bins], tf.float32),
                 tf.TensorSpec([None], tf.int32),
-            ]
+            ],
+            autograph=False,
         )
         def teacher_forced(self, symbols, lengths, features, frames):  # type: ignore[no-untyped-def]
             error = tf.zeros_like(frames, tf.float32) + abs(smear)

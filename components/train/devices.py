@@ -134,7 +134,7 @@ def sum_over_workers(strategy: Any, numbers: Sequence[float]) -> npt.NDArray[np.
         return np.asarray(numbers, np.float64)
     local = len(strategy.experimental_local_results(strategy.run(lambda: tf.constant(0))))
 
-    @tf.function  # type: ignore[untyped-decorator]
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
     def add(values: Any) -> Any:
         return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda: values), axis=None)
 

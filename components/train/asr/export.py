@@ -38,14 +38,14 @@ class AsrGraph(tf.Module):  # type: ignore[misc]
         self.weights = [variable.value for variable in model.weights]
         self._symbols = tf.constant([*alphabet.symbols, ""])
 
-    @tf.function(input_signature=WAVEFORM_SIGNATURE)  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=WAVEFORM_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def logits(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """logits float32 [batch, frames, symbols + 1], the blank last; frames int32 [batch], the real ones."""
         features, frames = frontend.graph_features(waveforms, lengths, self._features)
         logits, frames = self._network(features, frames)
         return {"logits": logits, "frames": frames}
 
-    @tf.function(input_signature=WAVEFORM_SIGNATURE)  # type: ignore[untyped-decorator]
+    @tf.function(input_signature=WAVEFORM_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def transcribe(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """text string [batch]; log_probabilities float32 [batch, frames, symbols + 1]; frames int32 [batch]."""
         outputs = self.logits(waveforms, lengths)

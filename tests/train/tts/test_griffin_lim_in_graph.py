@@ -42,7 +42,9 @@ def graph(how: FeatureSettings, bins: int, iterations: int) -> Any:
     """One trace for any batch and any time."""
     signature = [tf.TensorSpec([None, None, bins], tf.float32), tf.TensorSpec([None], tf.int32)]
     return tf.function(
-        lambda raw, frames: reconstruct_waveforms(raw, frames, how, iterations), input_signature=signature
+        lambda raw, frames: reconstruct_waveforms(raw, frames, how, iterations),
+        input_signature=signature,
+        autograph=False,
     )
 
 
