@@ -109,7 +109,7 @@ class Tacotron2(nn.Module):
         return before, before + x.transpose(1, 2), torch.stack(stops, 1).reshape(batch, length)
 
     @torch.inference_mode()
-    def speak(self, labels: torch.Tensor, steps: int) -> torch.Tensor:
+    def synthesize(self, labels: torch.Tensor, steps: int) -> torch.Tensor:
         memory = self.encode(labels)
         keys, states = self.key(memory), self.start(memory)
         mask = torch.zeros(labels.shape, dtype=torch.bool)
