@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import json
 import os
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
@@ -195,7 +196,7 @@ def format_validation_errors(
                 message = "a mapping of keys to values is accepted, such as {key: value}"
             elif fault["type"] == "string_pattern_mismatch":
                 message = f"accepted: text that matches {fault['ctx']['pattern']}"
-            lines.append(f"{source}: {key!r} is {fault['input']!r}; {message}")
+            lines.append(f"{source}: {key!r} is {_without_credentials(repr(fault['input']))}; {message}")
     return lines
 
 
@@ -294,3 +295,12 @@ def _leaf_types(annotation: Any) -> set[Any]:
         return {type(one) for one in get_args(annotation)}
     parts = get_args(annotation)
     return {inner for part in parts for inner in _leaf_types(part)} if parts else {annotation}
+
+
+def _without_credentials(text: str) -> str:
+    """A value for a message, without the user, password and query of an address: the message may go into a log.
+
+    >>> _without_credentials("'postgresql://me:pass@db/mlflow' 'https://example.com/a?sig=b'")
+    "'postgresql://…@db/mlflow' 'https://example.com/a?…'"
+    """
+    return re.sub(r"(://[^\s'\"?]*)\?[^\s'\"]+", r"\1?…", re.sub(r"://[^/\s'\"]*@", "://…@", text))

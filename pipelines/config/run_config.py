@@ -19,7 +19,7 @@ from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.validate.settings import ValidateSettings
 from voxline.errors import SettingsError
-from voxline.notify.settings import NotifySettings
+from voxline.notify.settings import MlflowUri, NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings
 from voxline.pipelines.config.keys import Values, get_key, set_key
 from voxline.registry.registry import Registry
@@ -81,7 +81,7 @@ Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
 class TrackingSettings(Settings):
     """Experiment tracking; off by default. It needs `pip install mlflow-skinny`."""
 
-    mlflow: str = pydantic.Field(
+    mlflow: MlflowUri = pydantic.Field(
         "",
         description="MLflow's tracking URI, or a folder for its file store, such as runs/mlruns; empty: not logged",
     )

@@ -52,6 +52,8 @@ def server() -> Iterator[Server]:
             data = json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
+            if location := document.get("location", "") if isinstance(document, dict) else "":
+                self.send_header("Location", location)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

@@ -5,7 +5,9 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,7 +16,7 @@ import pytest
 
 from tests.notify.conftest import ID, IN_SERVICE, REFUSED, RUN, MakeEvent, Request, Server
 from voxline.errors import SettingsError
-from voxline.notify.deliver import announce_end, announce_start
+from voxline.notify.deliver import RECEIVERS, announce_end, announce_start
 from voxline.notify.event import RunEvent
 from voxline.notify.lineage import start_event
 from voxline.notify.settings import NotifySettings
@@ -75,6 +77,37 @@ def test_a_server_that_is_unavailable_is_asked_again_and_then_given_up_in_one_li
     )
 
 
+@pytest.mark.parametrize("status", [302, 307])
+def test_a_redirect_is_not_taken_for_a_delivery(
+    make_event: MakeEvent, server: Server, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    server.answers = [(status, {"location": f"{server.url}/login?state=secret"}), (200, {})]
+    assert announce(make_event(), webhook={"url": server.url}) == ["webhook"]
+    assert [request["method"] for request in server.requests] == ["POST"]
+    said = capsys.readouterr().out
+    assert f"it answered {status}, a redirect to {server.url}/login; give the final address" in said
+
+
+def test_a_receiver_that_holds_a_delivery_is_left_behind_at_the_deadline(
+    make_event: MakeEvent, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(NotifySettings, "deadline_seconds", lambda _: 0.3)
+
+    def hold(_: Request) -> tuple[int, Any]:
+        released.wait(60)
+        return 200, {}
+
+    server.respond = hold
+    file = tmp_path / "voxline.prom"
+    monkeypatch.setitem(RECEIVERS, "textfile", lambda *_: file.write_text("sent") and str(file))
+    settings = NotifySettings.of({"timeout_seconds": 300, "webhook": {"url": server.url}, "textfile": str(file)})
+    failed = announce_end(make_event, settings)
+    released.set()
+    assert failed == ["webhook"]
+    assert file.exists()
+
+
 def test_one_receiver_that_fails_does_not_keep_the_others_from_theirs(
     make_event: MakeEvent, server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,14 +136,17 @@ def test_an_event_that_cannot_be_made_is_reported_and_fails_nothing(capsys: pyte
     [
         ({"webhook": {"url": "https://user:pass@example.com"}}, "without credentials"),
         ({"webhook": {"url": "https://example.com/?token=abc"}}, "without credentials"),
+        ({"webhook": {"url": "https://example.com/workflows/1?sp=run&sig=abc"}}, "without credentials"),
+        ({"mlflow_registry": {"uri": "postgresql://user:pass@db/mlflow"}}, "mlflow_registry.uri.*without credentials"),
         ({"pushgateway": {"url": "pushgateway:9091"}}, "begins with http"),
         ({"textfile": "/var/lib/node_exporter/voxline.txt"}, "textfile"),
         ({"otlp": {"url": "http://collector:4318/v1/metrics", "token": "abc"}}, "token"),
     ],
 )
 def test_a_config_holds_addresses_and_no_credentials(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=said) as caught:
         NotifySettings.of(given, "notify")
+    assert not re.search(r"pass@|=abc", str(caught.value)), "the message may go into a log"
 
 
 def test_lineage_starts_completes_fails_and_names_what_was_read_and_written(

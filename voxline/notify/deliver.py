@@ -3,7 +3,9 @@
 import functools
 import hashlib
 import hmac
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -72,21 +74,39 @@ def announce_end(of: Callable[[], RunEvent], settings: NotifySettings) -> list[s
 
 
 def _attempt(name: str, settings: NotifySettings, send: Callable[[requests.Session], str]) -> bool:
-    try:
-        with _session(settings) as session:
-            where = send(session)
-    except Exception as error:  # of a server, a disk, a library: the run is done, whatever happens here
-        text = " ".join(str(error).split()) or "no message"
-        print_status(f"notify.{name}: not delivered: {type(error).__name__}: {text[:500]}")
+    """Sends in a thread that is left behind at the deadline: a server that sends byte by byte meets every timeout."""
+    ended: list[str | Exception] = []
+
+    def deliver() -> None:
+        try:
+            with _session(settings) as session:
+                ended.append(send(session))
+        except Exception as error:  # of a server, a disk, a library: the run is done, whatever happens here
+            ended.append(error)
+
+    thread = threading.Thread(target=deliver, name=f"notify.{name}", daemon=True)
+    thread.start()
+    thread.join(settings.deadline_seconds())
+    found = ended[0] if ended else TimeoutError(f"not done within {settings.deadline_seconds():g} seconds")
+    if isinstance(found, Exception):
+        text = " ".join(str(found).split()) or "no message"
+        print_status(f"notify.{name}: not delivered: {type(found).__name__}: {text[:500]}")
         return False
-    if where:
-        print_status(f"notify.{name}: sent to {where}")
+    if found:
+        print_status(f"notify.{name}: sent to {found}")
     return True
+
+
+class _Session(requests.Session):  # type: ignore[misc]
+    """Follows no redirect: a POST would be repeated as a GET without its body, and that answered with 200."""
+
+    def request(self, *args: Any, **named: Any) -> requests.Response:
+        return super().request(*args, **{**named, "allow_redirects": False})
 
 
 def _session(settings: NotifySettings) -> requests.Session:
     """A session that repeats a request while the server is unavailable, with waits that double from half a second."""
-    session = requests.Session()
+    session = _Session()
     retries = Retry(
         settings.attempts - 1, backoff_factor=0.5, status_forcelist=RETRIED, allowed_methods=None,
         respect_retry_after_header=False, raise_on_status=False,

@@ -216,6 +216,9 @@ def check_answer(answer: requests.Response) -> None:
     """Raises:
     WorkError: the server refused; the message has its status and the beginning of its answer.
     """
+    if answer.is_redirect:
+        to = answer.headers["location"].partition("?")[0]
+        raise WorkError(f"it answered {answer.status_code}, a redirect to {to[:300]}; give the final address")
     if not answer.ok:
         said = " ".join(answer.text.split())[:300]
         raise WorkError(f"it answered {answer.status_code} {answer.reason}{': ' if said else ''}{said}")

@@ -17,16 +17,32 @@ CLAIM = r"^pvc://[a-z0-9][-a-z0-9.]*(/[^/]+)*$"
 VARIABLE = r"^([A-Za-z_][A-Za-z0-9_]*)?$"
 
 
+CREDENTIALS = re.compile(r"(?i)(token|key|secret|passw(or)?d|signature|sig|auth|code)=")
+"""In the query of an address; `sig` and `code` are Azure's."""
+
+
 def _check_url(url: str) -> str:
     parts = urlsplit(url)
     if url and (parts.scheme not in ("http", "https") or not parts.hostname):
         raise ValueError("accepted: an address that begins with http:// or https://")
-    if parts.username or parts.password or re.search(r"(?i)(token|key|secret|password|signature)=", parts.query):
+    if parts.username or parts.password or CREDENTIALS.search(parts.query):
         raise ValueError("an address without credentials is accepted; name a file or a variable that holds them")
     return url
 
 
+def _check_mlflow(uri: str) -> str:
+    parts = urlsplit(uri)
+    if parts.password or CREDENTIALS.search(parts.query):
+        raise ValueError(
+            "a URI without credentials is accepted; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+            "MLFLOW_TRACKING_TOKEN, and for a database the variables or the file of its own client"
+        )
+    return uri
+
+
 Url = Annotated[str, pydantic.AfterValidator(_check_url)]
+MlflowUri = Annotated[str, pydantic.AfterValidator(_check_mlflow)]
+"""Of a server, a folder or a database; it is recorded and printed, so it holds no password."""
 
 
 class Endpoint(Settings):
@@ -73,7 +89,7 @@ class KubeflowRegistrySettings(Endpoint):
 class MlflowRegistrySettings(Settings):
     """MLflow's model registry; it needs `pip install mlflow-skinny` and `sqlalchemy` for a database."""
 
-    uri: str = pydantic.Field("", description="its URI, such as http://mlflow:5000; empty: nothing is registered")
+    uri: MlflowUri = pydantic.Field("", description="its URI, such as http://mlflow:5000; empty: nothing is registered")
 
 
 class KserveSettings(Settings):
@@ -131,6 +147,10 @@ class NotifySettings(Settings):
     kserve: KserveSettings = pydantic.Field(
         default_factory=KserveSettings, description="KServe: a canary of each version that goes into service"
     )
+
+    def deadline_seconds(self) -> float:
+        """The longest time for one receiver, some of which take several requests."""
+        return 30 + 2 * self.attempts * self.timeout_seconds
 
     def addresses(self) -> dict[str, str]:
         """Key of each receiver that is set → its address."""
