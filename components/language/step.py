@@ -175,6 +175,7 @@ class _Text:
 
 def _read_lines(file: Path, uri: str) -> Iterator[str]:
     import gzip
+    import zlib
 
     try:
         if str(file).endswith(".gz"):
@@ -183,7 +184,7 @@ def _read_lines(file: Path, uri: str) -> Iterator[str]:
         else:
             with open(file, encoding="utf-8") as lines:
                 yield from lines
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise WorkError(f"language.text: {uri}: cannot be read ({error}); text in UTF-8 is accepted") from None
 
 

@@ -201,3 +201,20 @@ def test_bad_input_is_refused_with_what_is_accepted() -> None:
         BeamSearch(alphabet, ["ÜBER"])
     with pytest.raises(SettingsError, match="width is 0"):
         BeamSearch(alphabet, width=0)
+    for given in ({"alpha": math.nan}, {"beta": math.inf}, {"hot_words": {"ab": math.nan}}):
+        with pytest.raises(SettingsError, match=r"(alpha|beta|hot word 'ab'): its weight is (nan|inf)"):
+            BeamSearch(Alphabet("ab "), **given)
+
+
+def test_symbols_of_equal_probability_do_not_overflow_the_candidates() -> None:
+    words = [*map(chr, range(0x4E00, 0x4E28)), *map(chr, range(0xAC00, 0xAC28))]  # ideographs, then letters
+    search = BeamSearch(Alphabet("".join(words)), words, beta=0.0)
+    assert search.decode(np.full((6, len(words) + 1), -math.log(len(words) + 1), np.float32))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_output_that_is_no_number_is_decoded(value: float) -> None:
+    logits = random_logits(12, 40, seed=0)
+    logits[3, ::2] = value
+    alphabet = Alphabet("".join(map(chr, range(0x61, 0x61 + 40))))
+    assert math.isfinite(BeamSearch(alphabet, width=4).decode(logits)[0].score)

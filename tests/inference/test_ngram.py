@@ -59,6 +59,9 @@ def test_what_is_written_is_read_again(file: Path, name: str) -> None:
         ("ngram 2=4", "ngram 2=3", "4 n-grams of order 2, and the head says 3"),
         ("-0.5\ta ba", "-0.5\ta dog", "the word 'dog' has no unigram"),
         ("-0.5\ta ba", "half\ta ba", "a number is expected"),
+        ("-0.5\ta ba", "nan\ta ba", "a 2-gram has a log10 probability that is no number"),
+        ("-0.5\ta ba", "0.5\ta ba", "a 2-gram has a log10 probability that is no number"),
+        ("-0.8\tba\t-0.4", "-0.8\tba\tinf", "a 1-gram has a back-off that is no number"),
         ("\\end\\", "", "ends after 1 of 1 n-grams of order 3; it was cut short"),
         ("-0.2\t<s> a\t-0.15", "-0.2\tba a\t-0.15", "the 3-gram '<s> a ba' is there, and the 2-gram"),
     ],
@@ -73,7 +76,9 @@ def test_a_damaged_file_is_refused_with_its_line(file: Path, old: str, new: str,
 def test_a_cut_or_foreign_file_is_not_loaded(file: Path) -> None:
     NgramModel.read_arpa(file).save(file.with_suffix(".npz"))
     whole = file.with_suffix(".npz").read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"not a zip"):
+    swapped = b"".join(bytes([byte ^ 255]) if at % 50 == 40 else bytes([byte]) for at, byte in enumerate(whole[:-600]))
+    packed = whole.replace(b"\x08\x00\x00\x00", b"\x63\x00\x00\x00")  # an unknown method of compression
+    for damaged in (whole[: len(whole) // 2], b"", b"not a zip", swapped + whole[-600:], packed):
         file.with_suffix(".npz").write_bytes(damaged)
         with pytest.raises(WorkError, match="not a language model that Voxline saved"):
             NgramModel.load(file.with_suffix(".npz"))

@@ -180,7 +180,7 @@ def search(
         if lexicon.symbol_kind[symbol] == SPACE:
             space = symbol
     most = min(most_symbols, symbols)
-    capacity = width * (most + 2) + 8
+    capacity = width * (2 * most + 2) + 8  # symbols of equal probability at the threshold are all tried by arcs
     table_size = 64
     while table_size < 2 * capacity:
         table_size *= 2
@@ -360,6 +360,8 @@ def search(
                 ties -= 1
         new, number = 1 - old, 0
         for slot in range(found):
+            if number == width:  # only after scores that are no numbers
+                break
             if rank[slot] < least or rank[slot] == NONE or (rank[slot] == least and ties <= 0):
                 continue
             if rank[slot] == least:

@@ -61,7 +61,7 @@ class BeamSearch:
       blank_skip: in frames with a blank at least as probable no symbol is tried; above 1: every frame counts.
 
     Raises:
-      SettingsError: a hot word cannot be spelled in the alphabet, or no word of the lexicon can.
+      SettingsError: a hot word cannot be spelled in the alphabet, or no word of the lexicon can; a weight is no number.
     """
 
     alphabet: Alphabet
@@ -81,6 +81,10 @@ class BeamSearch:
     def __post_init__(self) -> None:
         if self.width < 1:
             raise SettingsError(f"width is {self.width}; 1 or more texts are accepted")
+        weights = {"alpha": self.alpha, "beta": self.beta, "unknown_penalty": self.unknown_penalty}
+        for name, weight in {**weights, **{f"hot word {word!r}": one for word, one in self.hot_words.items()}}.items():
+            if not math.isfinite(weight):
+                raise SettingsError(f"{name}: its weight is {weight}; a finite number is accepted")
         for word in self.hot_words:
             if not word or self.alphabet.unknown(word) or len(split_words(word)) != 1:
                 raise SettingsError(
@@ -122,7 +126,7 @@ class BeamSearch:
             float(self.prune),
             float(blank_skip),
         )
-        values = np.ascontiguousarray(np.fmax(log_probabilities, -1e4), np.float32)
+        values = np.ascontiguousarray(np.fmin(np.fmax(log_probabilities, -1e4), 1e4), np.float32)
         is_open = self.open_vocabulary or not self.lexicon
         labels, scores, whole = search(
             values, self._arrays, self._automaton, weights, is_open, self.width, self.most_symbols, n_best

@@ -46,10 +46,11 @@ def read_language_model(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         about = read_json(file)
-        numbers = {key: float(about[key]) for key in ("alpha", "beta", "unknown_penalty", "width")}
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        numbers = {key: float(about[key]) for key in ("alpha", "beta", "unknown_penalty")}
+        width = int(about["width"])
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise WorkError(f"{file}: damaged ({error!r}); run the step `language` again") from None
-    return {**about, **numbers, "width": int(numbers["width"])}
+    return {**about, **numbers, "width": width}
 
 
 def load_beam_search(folder: Path, alphabet: Alphabet, hot_words: Mapping[str, float]) -> BeamSearch | None:

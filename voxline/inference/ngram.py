@@ -15,6 +15,7 @@ import io
 import math
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -31,6 +32,8 @@ SPECIAL_WORDS = (UNKNOWN, SENTENCE_START, SENTENCE_END)
 """The words 0, 1 and 2 of every model."""
 NEVER = -99.0
 """The logarithm (base 10) that stands for a probability of zero in ARPA files."""
+LARGEST = 1_000.0
+"""Of a logarithm (base 10) in a model, either way."""
 _COUNT = re.compile(r"ngram\s+([0-9]+)\s*=\s*([0-9]+)")
 _SECTION = re.compile(r"\\([0-9]+)-grams:")
 Ids = npt.NDArray[np.int32]
@@ -202,7 +205,9 @@ class NgramModel:
                     [arrays[f"probabilities_{order}"] for order in orders],
                     [arrays[f"backoffs_{order}"] for order in orders[:-1]],
                 )
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        except (
+            OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error
+        ) as error:  # fmt: skip
             raise WorkError(f"{file}: not a language model that Voxline saved, or damaged ({error})") from None
         model.check(file)
         return model
@@ -222,6 +227,16 @@ class NgramModel:
             sound = sound and (not len(grams) or (grams.min() >= 0 and grams.max() < len(self.words)))
         if not sound or not np.array_equal(self.grams[0][:, 0], np.arange(len(self.words))):
             raise WorkError(f"{source}: the tables of this language model do not fit each other; make it again")
+        for order, values in enumerate(self.log10_probabilities, 1):
+            if not ((values >= -LARGEST) & (values <= 0)).all():
+                raise WorkError(
+                    f"{source}: a {order}-gram has a log10 probability that is no number of {-LARGEST:g} to 0"
+                )
+        for order, values in enumerate(self.log10_backoffs, 1):
+            if not (np.abs(values) <= LARGEST).all():
+                raise WorkError(
+                    f"{source}: a {order}-gram has a back-off that is no number of -{LARGEST:g} to {LARGEST:g}"
+                )
         try:
             _ = self.automaton
         except ValueError as error:
@@ -383,7 +398,7 @@ class _ArpaReader:
                 self._number = number
                 if text := line.strip():
                     yield text
-        except (OSError, EOFError, UnicodeDecodeError, gzip.BadGzipFile) as error:
+        except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
             raise self._fault(f"cannot be read ({error})") from None
 
     def _fault(self, text: str) -> WorkError:
