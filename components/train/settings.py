@@ -118,8 +118,8 @@ class TrainSettings(Settings):
     )
     xla: bool = pydantic.Field(
         False,
-        description="compile each training step as a whole with XLA, for the static shapes of `buckets`; on TPUs this "
-        "is always so. Not part of the step's key: the result is the same up to rounding",
+        description="compile each training step as a whole with XLA, for the static shapes of `buckets`; on one "
+        "device, and on TPUs, where it is always so. Not part of the step's key: the result is the same up to rounding",
     )
     buckets: int = pydantic.Field(
         4,

@@ -131,6 +131,11 @@ class TrainingTask(abc.ABC):
         self.settings, self.dataset = settings, dataset
         self.strategy = devices.choose_strategy(settings.strategy)
         replicas = self.strategy.num_replicas_in_sync
+        if settings.xla and replicas > 1 and not devices.is_tpu(self.strategy):
+            raise SettingsError(
+                f"train.xla is true, and training uses {replicas} devices: XLA compiles a step that sums over several "
+                "devices on TPUs only; set train.xla to false, or train on one device (train.strategy: one)"
+            )
         if self.buckets and settings.batch_size % replicas:
             raise SettingsError(
                 f"train.batch_size is {settings.batch_size}, and {replicas} devices with static shapes take a multiple "

@@ -224,12 +224,12 @@ class TrainModule(abc.ABC):
         return BatchTensors(*batch), weights
 
     def _compile(self, function: Callable[..., Any], signature: Any) -> Any:
-        # A TPU's strategy compiles by itself, and one that sums over devices cannot be compiled as a whole.
+        # A TPU's strategy compiles by itself, on one core too.
         return tf.function(
             function,
             input_signature=signature,
             autograph=False,
-            jit_compile=True if self.compiled and self.share.total == 1 else None,
+            jit_compile=True if self.compiled and not devices.is_tpu(self.strategy) else None,
         )
 
     def _make_train_graph(self, shape: Shape, graph_key: Any) -> Any:
