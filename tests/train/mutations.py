@@ -1,7 +1,7 @@
 """Puts faults into a copy of the training code, one at a time, and runs the tests that must see them: `make mutations`.
 
 Each fault was chosen because training would still work with it: the loss falls, and the model is a little worse.
-Exits 1 if a fault passes the tests.
+Exits 1 if a fault passes the tests. First of all they must pass without one.
 """
 
 import dataclasses
@@ -137,6 +137,10 @@ def survives(mutation: Mutation) -> bool:
 def main() -> int:
     """The exit status: 1 if a fault passed the tests. Arguments: parts of the names of the faults to try."""
     chosen = [each for each in MUTATIONS if all(part in each.name for part in sys.argv[1:])]
+    for tests in {each.tests: None for each in chosen}:
+        unchanged = next(each for each in chosen if each.tests == tests)
+        if not survives(dataclasses.replace(unchanged, new=unchanged.old)):
+            raise ValueError(f"{tests} fails without a fault too, so it shows nothing; run it by pytest, and mend it")
     passed = []
     for mutation in chosen:
         alive = survives(mutation)
