@@ -149,6 +149,7 @@ def test_phrases_decide_how_a_character_is_read(pair: str) -> None:
         ("21st, 103rd, 007, 3.14", "twenty first one hundred third zero zero seven three point one four"),
         ("the U.S.A. at 5 p.m., 12:00", "the u s a at five p m twelve o'clock"),
         ("Café “Łódź” – naïve… 'quoted' dogs' 'tis", "cafe lodz naive quoted dogs' 'tis"),
+        ("Call 911, we called 250 customers", "call nine one one we called two hundred fifty customers"),
         ("1914–1918, 10-20%", "nineteen fourteen to nineteen eighteen ten to twenty percent"),
     ],
 )

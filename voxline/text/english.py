@@ -239,7 +239,9 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(rf"(?<![0-9.,])({_NUMBER})\s?¢", lambda m: f"{numbers.decimal(m[1])} {'cent' if m[1] == '1' else 'cents'}"),
     _sub(r"(?<![0-9.])([0-9]{3})-([0-9]{4})(?![0-9])", _telephone),
     _sub(
-        r"\b((?:call|dial|phone|ring)(?:s|ed|led|ing|ling)?\s)([0-9]{3})\b(?![.,:-]?[0-9]|\s(?:times|people)\b)",
+        # not a count: "we called 250 customers"
+        r"\b((?:call|dial|phone|ring)(?:s|ed|led|ing|ling)?\s)([0-9]{3})\b(?![.,:-]?[0-9])"
+        r"(?=\W*$|[.,;:!?]|\s(?:and|at|first|for|from|if|immediately|in|now|on|or|right|straight|to|when)\b)",
         lambda m: m[1] + numbers.digit_by_digit(m[2]),
         re.IGNORECASE,
     ),

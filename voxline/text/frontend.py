@@ -13,7 +13,7 @@ from voxline.text.settings import FrontendKind, FrontendSettings
 
 __all__ = ["EmptyText", "FrontendOutput", "UnsupportedText", "apply_frontend"]
 
-REVISION = 3
+REVISION = 4
 """Increase it when our own rules change the symbols of any text."""
 
 LANGUAGES: dict[str, FrontendKind] = {
