@@ -41,7 +41,8 @@ def path_keys(document: Values) -> list[str]:
     for key in PATH_KEYS:
         section, star, rest = key.partition(".*")
         names = get_key(document, section) if star else None
-        keys += [f"{section}.{name}{rest}" for name in names or ()] if star else [key]
+        named = names if isinstance(names, dict) else ()  # any other value is refused later, with its key
+        keys += [f"{section}.{name}{rest}" for name in named] if star else [key]
     return keys
 
 

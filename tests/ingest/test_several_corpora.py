@@ -286,11 +286,12 @@ def test_without_weights_the_key_of_a_training_is_as_before(two: Path) -> None:
         ({"a": {"uri": "x", "wieght": 2}}, r"did you mean 'corpus\.corpora\.a\.weight'\?"),
         ({"a": {"uri": "x", "split": {"tset": 1}}}, r"did you mean 'corpus\.corpora\.a\.split\.test'\?"),
         ({"a": "x"}, r"'corpus\.corpora\.a' is 'x'; a mapping of keys to values is accepted"),
+        (3, r"'corpus\.corpora' is 3; a mapping of keys to values is accepted"),
         ({"a": {"uri": "x", "weight": 0}}, "leaves nothing to train on"),
         ({"a": {"uri": "x"}, "b": {"uri": "x", "corpora": {}}}, r"unknown key 'corpus\.corpora\.b\.corpora'"),
     ],
 )
-def test_faults_in_corpora_are_named_by_key(corpora: dict[str, Any], message: str) -> None:
+def test_faults_in_corpora_are_named_by_key(corpora: Any, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         load_config({"name": "x", "corpus": {"corpora": corpora}})
 
