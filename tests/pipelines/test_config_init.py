@@ -133,7 +133,7 @@ def test_an_existing_config_is_kept(tmp_path: Path) -> None:
 def test_forty_recordings_of_two_words_reach_one_percent(tmp_path: Path, real_data: Path) -> None:
     """Real recordings of "three" and "seven" by six speakers (FSDD), without the speakers' names.
 
-    The run's own test has six of the 40; the recordings that are in none of its splits are transcribed besides.
+    The run's own test has two of the 40; the recordings that are in none of its splits are transcribed besides.
     """
     import voxline
     from voxline.metrics.wer import count_word_edits, sum_edits
