@@ -117,6 +117,19 @@ def test_a_rollback_keeps_the_signature_without_the_private_key(
 
 
 @pytest.mark.usefixtures("library")
+def test_a_rollback_does_not_sign_or_serve_what_nobody_signed(
+    registry: Registry, keys: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as without:
+        without.delenv(PRIVATE_KEY_ENV)
+        publish(registry, exported(tmp_path / "first", "first"))
+    publish(registry, exported(tmp_path / "second", "second"))
+    with pytest.raises(WorkError, match="1: has no signature"):
+        registry.rollback()
+    assert registry.versions() == [1, 2]
+
+
+@pytest.mark.usefixtures("library")
 def test_a_key_that_is_none_is_named(
     registry: Registry, keys: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,7 +228,8 @@ class Registry:
             the version rolled back to, so that two rollbacks go two steps back.
 
         Raises:
-          WorkError: there is no older version, or its files are damaged.
+          WorkError: there is no older version, its files are damaged, or a public key is configured that did not sign
+            them.
         """
         if self.in_service() is None:
             raise WorkError(f"{self.uri}: no version yet, so nothing to roll back; push one first")
@@ -245,6 +246,7 @@ class Registry:
                     f"{self._store.uri_of(str(target))}: damaged since it was published; roll back to another version"
                 )
             folder = self.path(target)
+            check_signature(folder, UNSIGNED)  # else it would be served, and signed where there is a private key
             details = {
                 "copy_of": self._origin(target), "metrics": old.metrics, "note": note,
                 "anchor": old.anchor or self._origin(target),
