@@ -1,6 +1,6 @@
 """Settings of language."""
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 
@@ -34,7 +34,11 @@ class LanguageSettings(Settings):
         "error rate too good: refuse the text, drop these lines, or keep them",
     )
     held_out_words: int = pydantic.Field(
-        4, ge=1, le=1_000, description="words of the shortest sentence that counts as one of dev or test"
+        4,
+        ge=1,
+        le=1_000,
+        description="words of the shortest sentence that counts as one of dev or test; within a longer line, twice as "
+        "many",
     )
     order: int = pydantic.Field(3, ge=1, le=6, description="words in the longest n-gram")
     prune: list[int] = pydantic.Field(
@@ -53,8 +57,12 @@ class LanguageSettings(Settings):
     beta: float | None = pydantic.Field(
         None, ge=-20, le=20, description="added to the score for each word; empty: the best on dev"
     )
-    alphas: list[float] = pydantic.Field([0.25, 0.5, 0.75, 1.0, 1.5, 2.0], min_length=1, description="tried on dev")
-    betas: list[float] = pydantic.Field([0.0, 0.5, 1.0, 1.5, 2.5, 4.0], min_length=1, description="tried on dev")
+    alphas: list[Annotated[float, pydantic.Field(ge=0, le=20)]] = pydantic.Field(
+        [0.25, 0.5, 0.75, 1.0, 1.5, 2.0], min_length=1, description="tried on dev"
+    )
+    betas: list[Annotated[float, pydantic.Field(ge=-20, le=20)]] = pydantic.Field(
+        [0.0, 0.5, 1.0, 1.5, 2.5, 4.0], min_length=1, description="tried on dev"
+    )
     tuning_utterances: int = pydantic.Field(
         500, ge=1, le=100_000, description="utterances of dev to try them on, evenly spaced"
     )

@@ -94,9 +94,13 @@ def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings
     for uri, file in zip(settings.text, files, strict=True):
         if not file.is_file():
             raise WorkError(f"language.text: {uri}: it does not exist; give text files, one sentence a line")
+    from voxline.text.alphabet import split_words
+
     transcripts = sorted(one.text for one in splits["train"]) if settings.transcripts else []
     known = {one.text for one in splits["train"]}
-    held_out = {one.text: name for name in ("dev", "test") for one in splits[name] if one.text not in known}
+    held_out = {
+        tuple(split_words(one.text)) for name in ("dev", "test") for one in splits[name] if one.text not in known
+    }
     inputs = {
         "text": [hash_file(file) for file in files],
         "transcripts": hash_value(transcripts),
@@ -105,10 +109,9 @@ def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings
     with cached_step(store, NGRAMS, settings.ngram_settings(), inputs, revision=REVISION) as output:
         if not output.reused:
             from voxline.components.language.kneser_ney import train_ngrams
-            from voxline.text.alphabet import split_words
 
             text = _Text(files, settings, held_out)
-            sentences = [split_words(line) for line in (*transcripts, *text.lines())]
+            sentences = [*map(split_words, transcripts), *text.lines()]
             text.refuse_held_out()
             print_status(f"language: training {settings.order}-grams on {len(sentences):,} sentences")
             model = train_ngrams(sentences, settings.order, settings.prune, settings.vocabulary)
@@ -134,16 +137,21 @@ class _Text:
       unreadable: lines that the frontend cannot read.
     """
 
-    def __init__(self, files: list[Path], settings: LanguageSettings, held_out: dict[str, str]) -> None:
+    def __init__(self, files: list[Path], settings: LanguageSettings, held_out: set[tuple[str, ...]]) -> None:
         self._files, self._settings = files, settings
-        self._held_out = {
-            text: split for text, split in held_out.items() if len(text.split()) >= settings.held_out_words
-        }
+        self._held_out = {words for words in held_out if len(words) >= settings.held_out_words}
+        # Longer ones are found within a line too, by their first words.
+        self._start = 2 * settings.held_out_words
+        self._by_start: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+        for words in sorted(self._held_out):
+            if len(words) >= self._start:
+                self._by_start.setdefault(words[: self._start], []).append(words)
         self._found: dict[str, str] = {}
         self.dropped = self.unreadable = 0
 
-    def lines(self) -> Iterator[str]:
-        from voxline.text.alphabet import UnsupportedText
+    def lines(self) -> Iterator[list[str]]:
+        """The words of each line."""
+        from voxline.text.alphabet import UnsupportedText, split_words
         from voxline.text.frontend import apply_frontend
 
         for uri, file in zip(self._settings.text, self._files, strict=True):
@@ -151,15 +159,25 @@ class _Text:
                 if not line.strip():
                     continue
                 try:
-                    text = apply_frontend(line.strip(), self._settings.frontend).symbols
+                    words = split_words(apply_frontend(line.strip(), self._settings.frontend).symbols)
                 except UnsupportedText:
                     self.unreadable += 1
                     continue
-                if text in self._held_out and self._settings.held_out != "keep":
-                    self._found.setdefault(text, f"{uri}, line {number:,}")
+                if self._settings.held_out != "keep" and (leaked := self._leaked(tuple(words))):
+                    for sentence in leaked:
+                        self._found.setdefault(" ".join(sentence), f"{uri}, line {number:,}")
                     self.dropped += 1
                     continue
-                yield text
+                yield words
+
+    def _leaked(self, words: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """The sentences of dev and test that a line is or holds."""
+        found = [words] if words in self._held_out else []
+        for first in range(len(words) - self._start + 1 if self._by_start else 0):
+            for sentence in self._by_start.get(words[first : first + self._start], ()):
+                if words[first : first + len(sentence)] == sentence and sentence not in found:
+                    found.append(sentence)
+        return found
 
     def refuse_held_out(self) -> None:
         """Raises: WorkError: the files hold sentences of dev or test, and the settings refuse them."""

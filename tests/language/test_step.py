@@ -10,10 +10,11 @@ from tests.tone_asr_model import MakeAsrModel, render_words, write_corpus
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.language.settings import LanguageSettings
+from voxline.components.language.step import _make_ngrams
 from voxline.components.language.step import run as language
 from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push.step import run as push
-from voxline.data.manifest import read_manifest, write_manifest
+from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.ngram import NgramModel
 from voxline.inference.recognizer import Recognizer
@@ -129,12 +130,33 @@ def test_text_with_sentences_of_test_is_refused_dropped_or_kept(
     assert words == {"drop": (1, 6), "keep": (0, 7)}
 
 
+@pytest.mark.parametrize(
+    ("sentence", "line", "leaks"),
+    [
+        ("two two one six one two six six", "He said: two two one six one two six six, and left.", True),
+        ("two two one six one two six six", "he said two two one six one two six", False),
+        ("two two one six", "he said two two one six and left", False),  # short, so common in any text
+        ("今天天气很好", "今天 天气很好。", True),  # a character is a word
+    ],
+)
+def test_a_sentence_of_test_is_found_within_a_line(tmp_path: Path, sentence: str, line: str, leaks: bool) -> None:
+    (tmp_path / "text.txt").write_text(f"six one\n{line}\n", encoding="utf-8")
+    splits = {"train": [], "dev": [], "test": [Utterance("a", "a.wav", 1.0, sentence, split="test")]}
+    settings = LanguageSettings(kind="ngram", text=[str(tmp_path / "text.txt")], transcripts=False)
+    if leaks:
+        with pytest.raises(WorkError, match=r"holds 1 of the 1 sentences .*line 2"):
+            _make_ngrams(splits, tmp_path / "store", settings)
+    else:
+        assert _make_ngrams(splits, tmp_path / "store", settings).counts["sentences"] == 2
+
+
 def test_text_that_cannot_be_read_is_named(
     corpus: Path, store: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     for name, content, message in (
         ("absent.txt", None, "it does not exist"),
         ("latin.txt", b"caf\xe9\n", "text in UTF-8"),
+        ("damaged.gz", gzip.compress(b"one two " * 9)[:12] + bytes(20), "cannot be read"),
     ):
         if content:
             (tmp_path / name).write_bytes(content)
@@ -157,3 +179,5 @@ def test_a_language_model_without_text_is_refused() -> None:
         LanguageSettings.of({"kind": "ngram", "transcripts": False})
     with pytest.raises(SettingsError, match="0 for single words"):
         LanguageSettings.of({"prune": [1, 1]})
+    with pytest.raises(SettingsError, match=r"'alphas\.0' is -5"):
+        LanguageSettings.of({"alphas": [-5]})
