@@ -81,9 +81,9 @@ def check_config(config: "RunConfig") -> list[str]:
 
     values, faults = config.plain(), []
     for key in PATH_KEYS:
-        place = str(get_key(values, key) or "")
-        if place and "://" not in place:
-            faults.append(f"{key} is {place}, a path; give a bucket, gs://…")
+        value = get_key(values, key) or []
+        places = value if isinstance(value, list) else [value]
+        faults += [f"{key} is {place}, a path; give a bucket, gs://…" for place in places if "://" not in place]
     steps = steps_until(config.pipeline, optional=config.optional_steps())
     placements: dict[str, Placement] = {"cluster": config.cluster}
     placements |= {f"cluster.steps.{step}": config.cluster.steps.for_step(step) for step in steps}

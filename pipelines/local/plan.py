@@ -129,5 +129,5 @@ def _changed_settings(last: dict[str, Any], values: dict[str, Any]) -> list[str]
     """Settings that differ from those of the last output, of those that are part of its key."""
     before, now = dict(iter_values(last.get("settings", {}))), dict(iter_values(values))
     changed = [f"{key} {before[key]} → {now[key]}" for key in before if key in now and before[key] != now[key]]
-    changed = [one for one in changed if not one.startswith("uri ")]  # the key has the corpus' content instead
+    changed = [one for one in changed if not one.startswith(("uri ", "text "))]  # the key has their content instead
     return [*changed[:MAX_REASONS], *([f"{len(changed) - MAX_REASONS} more"] if len(changed) > MAX_REASONS else [])]

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.tone_asr_model import MakeAsrModel, render_words, write_corpus
+from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
+from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.language.step import _make_ngrams
 from voxline.components.language.step import run as language
@@ -20,6 +22,7 @@ from voxline.inference.ngram import NgramModel
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest
 from voxline.pipelines.graph import graph_of, load_pipeline
+from voxline.pipelines.local.plan import _changed_settings
 from voxline.store.step_cache import StepOutput
 
 SETTINGS = LanguageSettings(kind="ngram", order=2, alphas=[0.5, 2.0], betas=[0.0, 1.0], width=32)
@@ -86,6 +89,8 @@ def test_a_recognizer_uses_it_by_default(made: StepOutput) -> None:
     assert transcript.alternatives[0].text == "one six"
     assert sum(one.confidence for one in transcript.alternatives) == pytest.approx(1)
     assert Recognizer(made.path("model"), language_model=False).transcribe_waveforms([waveform]) == ["one seven"]
+    judge = RoundTripRecognizer(ModelVersion("asr", 1, "", made.path("model")))  # of a voice, which it must not correct
+    assert judge.transcribe([waveform], 16_000) == ["one seven"]
     hot = Recognizer(made.path("model"), hot_words={"seven": 5.0})
     assert hot.transcribe_waveforms([waveform]) == ["one seven"]
     with pytest.raises(SettingsError, match="hot word 'sïx'"):
@@ -162,6 +167,12 @@ def test_text_that_cannot_be_read_is_named(
             (tmp_path / name).write_bytes(content)
         with pytest.raises(WorkError, match=rf"language\.text: .*{name}: .*{message}"):
             language(make_asr_model(), corpus, store, SETTINGS.model_copy(update={"text": [str(tmp_path / name)]}))
+
+
+def test_a_plan_does_not_take_the_text_for_a_change() -> None:
+    made_with = LanguageSettings(kind="ngram").plain()  # a step's output does not name its text
+    wanted = LanguageSettings(kind="ngram", order=4, text=["a.txt"]).plain()
+    assert _changed_settings({"settings": made_with}, wanted) == ["order 3 → 4"]
 
 
 def test_the_graph_has_the_step_where_the_config_turns_it_on() -> None:

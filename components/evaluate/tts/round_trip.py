@@ -39,13 +39,15 @@ def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion 
 class RoundTripRecognizer:
     """A loaded ASR model for speech of any sample rate.
 
+    It decodes greedily: a language model would guess words that the voice says badly, and refuse those that it lacks.
+
     Raises:
       WorkError: the version is damaged.
     """
 
     def __init__(self, version: ModelVersion) -> None:
         try:
-            self._recognizer = Recognizer(version.folder)
+            self._recognizer = Recognizer(version.folder, language_model=False)
         except WorkError as error:
             raise version.unusable(error) from None
 

@@ -60,6 +60,7 @@ def test_it_is_one_strict_document_with_limits_and_without_kubernetes(spec: dict
         (["cluster.steps.train.node_selector={a: b}"], r"cluster\.steps\.train\.node_selector is set"),
         (["cluster.claims=[{name: a, mount: /mnt/store}]"], r"cluster\.claims is set"),
         (["store=/mnt/store"], r"store is /mnt/store, a path; give a bucket, gs://"),
+        (["language.text=[gs://speech/a.txt, /mnt/b.txt]"], r"language\.text is /mnt/b\.txt, a path; give a bucket"),
         (["cluster.vertex.pipeline_root=''"], r"cluster\.vertex\.pipeline_root is not set"),
     ],
 )
