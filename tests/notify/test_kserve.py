@@ -41,6 +41,13 @@ def test_another_version_is_another_revision_and_another_share_is_none() -> None
     assert predictor(7, 10) != predictor(8, 10)
 
 
+def test_the_file_of_a_version_that_still_gets_traffic_is_not_pruned() -> None:
+    config = serving_objects("asr", 8, "ab12", KserveSettings(), 10)[0]
+    assert config["metadata"]["name"] == "asr-served-8", "the one of version 7 is in no manifest any more"
+    kept = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
+    assert config["metadata"]["annotations"] == kept
+
+
 @pytest.mark.parametrize(("name", "percent"), [("ASR_1", 10), ("asr", 101), ("asr", -1)])
 def test_what_kserve_would_refuse_is_refused(name: str, percent: int) -> None:
     with pytest.raises(SettingsError, match="accepted"):

@@ -32,6 +32,9 @@ SERVED_CONFIG = """model_config_list {{
 """
 """TensorFlow Serving's; `{model}`, `{version}`."""
 
+KEPT = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
+"""The next manifest has another ConfigMap; the revision that gets the rest of the traffic still mounts this one."""
+
 
 def serving_objects(model: str, version: int, digest: str, settings: KserveSettings, percent: int) -> list[Object]:
     """The ConfigMap that says which version is served, and the InferenceService.
@@ -57,7 +60,7 @@ def serving_objects(model: str, version: int, digest: str, settings: KserveSetti
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": served, **place, "labels": labels},
+            "metadata": {"name": served, **place, "labels": labels, "annotations": KEPT},
             "data": {"models.config": SERVED_CONFIG.format(model=model, version=version)},
         },
         {
