@@ -39,7 +39,7 @@ from voxline.store.finished import step_key
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step
 
-REVISION = 4
+REVISION = 5
 _STEP = "ingest"
 
 

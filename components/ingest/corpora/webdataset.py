@@ -7,9 +7,10 @@ without the number (`train-000012.tar`), or else the name of its folder. A sampl
     ann-0001.txt     good morning
     ann-0001.json    {"text": "good morning", "speaker": "ann", "duration": 3.2}     instead of the .txt, or beside it
 
-A sample without an id of its own is named by its key; where two shards have the same key, all are named by shard and
-key (`train-000001/0007`). The keys of the JSON may have any of the usual names (`corpus.USUAL_COLUMNS`); a `.txt` wins
-over its text. Shards are unpacked into the store, each once.
+A sample without an id of its own is named by its key; where an earlier shard has that key, by shard and key
+(`train-000001/0007`). So ids, and splits drawn by them, stay when a shard is added after the others. The keys of the
+JSON may have any of the usual names (`corpus.USUAL_COLUMNS`); a `.txt` wins over its text. Shards are unpacked into the
+store, each once.
 """
 
 import itertools
@@ -41,16 +42,17 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     # The recording is found by its extension, whatever the JSON says; a `start` there is one in a longer recording.
     columns = corpus.settings.columns
     read_line = LineReader(columns.model_copy(update={"audio_filepath": "", "offset": columns.offset or "offset"}))
-    numbered = _repeat_keys(corpus, shards)
+    shard_of: dict[int, int] = {}  # the first shard with a key, by the key's hash
     samples = 0
-    for shard in shards:
-        prefix = f"{shard.parent.joinpath(_stem(shard))}/" if numbered else ""
+    for number, shard in enumerate(shards):
         files = sorted(map(Path, corpus.unpack(str(shard))), key=lambda file: (_key(file), file.name))
-        for _, members in itertools.groupby(files, key=_key):
+        for key, members in itertools.groupby(files, key=_key):
             sample = {file.name.partition(".")[2].lower(): file for file in members}
             audio = next((sample[one[1:]] for one in AUDIO_EXTENSIONS if one[1:] in sample), None)
             if audio or {"txt", "json"} & sample.keys():
                 samples += 1
+                first = shard_of.setdefault(hash(corpus.default_id(key)), number) == number
+                prefix = "" if first else f"{shard.parent.joinpath(_stem(shard))}/"
                 yield _entry(corpus, sample, audio, shard, read_line, prefix)
                 continue
             for file in sample.values():
@@ -60,17 +62,6 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                     yield Reject(name, Reason.BAD_ENTRY, detail)
     if not samples:
         raise WorkError(f"{corpus.path}: no sample with a recording or a text in {len(shards):,} shards")
-
-
-def _repeat_keys(corpus: Corpus, shards: list[PurePosixPath]) -> bool:
-    """Whether two shards have a sample of the same key, as where each counts its own samples from 0."""
-    seen: set[int] = set()
-    for shard in shards:
-        keys = {hash(corpus.default_id(_key(Path(file)))) for file in corpus.unpack(str(shard))}
-        if not seen.isdisjoint(keys):
-            return True
-        seen |= keys
-    return False
 
 
 def _stem(shard: PurePosixPath) -> str:
