@@ -93,6 +93,7 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
 
     A node is named by its path, such as `asr-x7k2p.root.train.executor(1)`; where the controller retries every
     template, as KFP 2.17 configures it, `asr-x7k2p(0).root(0).train(0).executor(1)`. The driver is `train-driver`.
+    Argo omits the steps after one that failed: they do not come, like those after a step that runs.
     """
     name = str(workflow["metadata"]["name"])
     nodes: dict[str, dict[str, list[dict[str, Any]]]] = {}
@@ -103,7 +104,8 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
             kind = "driver" if step != path[1] else "executor" if len(path) == 3 else "whole"
             nodes.setdefault(step, {}).setdefault(kind, []).append(node)
     for step, kinds in nodes.items():
-        yield _step_of_nodes(step, kinds, workflow)
+        if any(node.get("phase") != "Omitted" for group in kinds.values() for node in group):
+            yield _step_of_nodes(step, kinds, workflow)
 
 
 def _step_of_nodes(step: str, kinds: dict[str, list[dict[str, Any]]], workflow: dict[str, Any]) -> StepStatus:
@@ -177,6 +179,8 @@ def steps_of_details(details: Iterable[Any]) -> Iterator[StepStatus]:
             continue
         nodes = sorted(named.get(step) or named[f"{step}-driver"], key=lambda detail: len(detail.display_name))
         driver = named[f"{step}-driver"][0]
+        if not driver.state and _moment(driver.end_time):  # the server has no word for what Argo omitted
+            continue
         yield _timed(
             step, str(nodes[0].state or "PENDING"), _moment(driver.start_time) or _moment(nodes[0].start_time),
             _moment(nodes[0].end_time),
@@ -231,4 +235,9 @@ def _moment(value: Any) -> datetime | None:
 
 
 def _text(message: Any) -> str:
-    return printable(" ".join(str(message or "").split()))
+    """A message on one line. Argo names the container that ended, which is the step's unless it says otherwise.
+
+    >>> _text("main: Error (exit code 1)"), _text("init: OOMKilled (exit code 137)")
+    ('Error (exit code 1)', 'init: OOMKilled (exit code 137)')
+    """
+    return printable(" ".join(str(message or "").split())).removeprefix("main: ")

@@ -19,6 +19,14 @@ def recorded() -> dict[str, Any]:
     return dict(json.loads(ANSWERS.read_text(encoding="utf-8")))
 
 
+REAL_ANSWERS = ANSWERS.with_name("real_answers.json")
+"""Written by tests/kubeflow: what a real server said about runs in real pods, without what the client does not read."""
+
+
+def real_answers() -> dict[str, Any]:
+    return dict(json.loads(REAL_ANSWERS.read_text(encoding="utf-8"))) if REAL_ANSWERS.is_file() else {}
+
+
 def advance(state: State, run: Item) -> None:
     """One step further, unless the run has ended or a test holds it."""
     if run["state"] in ("PENDING", "RUNNING", "CANCELING"):

@@ -9,7 +9,7 @@ import kfp_server_api
 import pytest
 
 from tests.cluster.conftest import Shell
-from tests.cluster.kfp_runs import recorded
+from tests.cluster.kfp_runs import real_answers, recorded
 from tests.cluster.kfp_stand_in import StandIn
 from tests.cluster.kubeflow.scenarios import STEPS
 from voxline.pipelines.cluster.run_steps import StepStatus, steps_of_details, steps_of_tasks, steps_of_workflow
@@ -132,3 +132,16 @@ def test_the_log_of_a_lost_pod_is_an_error_and_not_a_log(shell: Shell, kfp: Stan
     assert "error_message" not in ended.out
     assert "not found" in ended.err
     assert "executor-logs-0" in ended.err, "where its copy is"
+
+
+def test_the_steps_after_one_that_failed_are_not_listed() -> None:
+    """As a real server answered about a run in real pods (tests/kubeflow/test_pods.py), where Argo omits them."""
+    real = real_answers()["failed"]
+    steps = list(steps_of_workflow(real["workflow"]))
+    assert [(step.name, step.state, step.message) for step in steps] == [("ingest", "FAILED", "Error (exit code 1)")]
+    assert len(steps[0].attempts) == 1
+    answer = types.SimpleNamespace(data=json.dumps({"run_details": {"task_details": real["task_details"]}}))
+    run = kfp_server_api.ApiClient().deserialize(answer, "V2beta1Run")
+    assert [(step.name, step.state) for step in steps_of_details(run.run_details.task_details)] == [
+        ("ingest", "FAILED")
+    ]

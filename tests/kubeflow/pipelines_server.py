@@ -92,6 +92,14 @@ class PipelinesServer:
         keys = {"aws_access_key_id": KEYS["accesskey"], "aws_secret_access_key": KEYS["secretkey"]}
         return boto3.client("s3", endpoint_url=S3, region_name="us-east-1", **keys)
 
+    def artifacts(self, run_id: str, step: str) -> list[str]:
+        """The keys of what KFP has stored of a step."""
+        listed = self.s3().list_objects_v2(Bucket="mlpipeline")["Contents"]
+        return [one["Key"] for one in listed if f"/{run_id}/{step}/" in one["Key"]]
+
+    def read_artifact(self, key: str) -> str:
+        return str(self.s3().get_object(Bucket="mlpipeline", Key=key)["Body"].read().decode())
+
     def _objects(self) -> list[Object]:
         """KFP's manifests without workloads, its secrets, and what Argo needs."""
         objects: list[Object] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]

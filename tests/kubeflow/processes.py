@@ -49,6 +49,9 @@ class Servers:
             process.kill()
             process.wait()
 
+    def is_running(self, name: str) -> bool:
+        return any(one == name and process.poll() is None for one, process in self._running)
+
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
