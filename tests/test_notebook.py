@@ -162,9 +162,11 @@ def test_a_config_may_be_a_mapping_or_a_text_and_its_faults_are_named(config: An
 
 
 def test_a_run_returns_its_record_and_leaves_the_signals_of_the_notebook(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """The graph's process is a stand-in; tests/pipelines/test_run.py runs the real one."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, inherited))
     from voxline.pipelines.local import runner
 
     seen = []

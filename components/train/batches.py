@@ -353,7 +353,7 @@ def choose_buckets(sizes: Sequence[tuple[int, int]], count: int, longer: float =
     """
     frames = np.array([size[0] for size in sizes])
     labels = np.array([size[1] for size in sizes])
-    bounds = np.quantile(frames, np.arange(1, count + 1) / count, method="higher")
+    bounds = np.quantile(frames, np.arange(1, count + 1) / count, method="inverted_cdf")
     bounds[-1] = np.ceil(bounds[-1] * (1 + longer))
     rounded = np.unique(-(-bounds.astype(int) // BUCKET_FRAMES) * BUCKET_FRAMES)
     return [(int(bound), max(int(labels[frames <= bound].max()), 1)) for bound in rounded]

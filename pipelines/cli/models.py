@@ -137,7 +137,7 @@ def roll_out_model(
     namespace: Annotated[str, typer.Option(help="Of the InferenceService.")] = "voxline",
     storage: Annotated[str, typer.Option(help="The registry as pods mount it.")] = "pvc://voxline-registry",
 ) -> None:
-    """Print KServe manifests of a version with a share of the traffic.
+    """Print KServe manifests for a share of the traffic.
 
     KServe sends the rest to the version that last had everything. To go back, print the same version with --percent 0.
 
