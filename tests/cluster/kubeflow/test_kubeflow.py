@@ -24,8 +24,12 @@ CONFIGS = sorted(ROOT.glob("configs/asr/*.yaml")) + sorted(ROOT.glob("configs/tt
 CONFIGS += sorted(ROOT.glob("configs/refresh/*.yaml"))
 OVERLAYS = sorted(file for file in ROOT.glob("configs/cluster/*.yaml") if file.stem != "vertex")
 PLACES = ["store=/mnt/store", "registry=/mnt/registry", "datasets=/mnt/store/datasets"]
-REFUSED = {("librispeech-960", "gke-tpu")}
-"""A config and an overlay that do not go together: its own image is for GPUs."""
+REFUSED = {
+    ("librispeech-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
+    ("several-corpora", "aks"): "corpora has librispeech, ours, and uri or sha256 is set too",
+    ("several-corpora", "one-node"): "corpora has librispeech, ours, and uri or sha256 is set too",
+}
+"""A config and an overlay that do not go together, with why: an image is for GPUs; an overlay names one corpus."""
 ARGUMENT_BYTES = 128 * 1024
 """Linux' limit for one argument."""
 WORKFLOW_BYTES = 1024 * 1024
@@ -42,7 +46,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = f"{graph}-{config.stem}-{overlay.stem}"
         given = [one for one in PLACES if graph == "refresh" or not one.startswith("datasets")]
         if (config.stem, overlay.stem) in REFUSED:
-            with pytest.raises(SettingsError, match="image model-gpu cannot use the accelerator"):
+            with pytest.raises(SettingsError, match=REFUSED[config.stem, overlay.stem]):
                 load_config([config, overlay], given, pipeline=graph)
             continue
         chosen = load_config([config, overlay], given, pipeline=graph)
