@@ -37,6 +37,25 @@ class WorkersSettings(Settings):
     )
 
 
+class StopSettings(Settings):
+    """The rule by which training stops early."""
+
+    rule: Literal["patience", "dev_loss"] = pydantic.Field(
+        "patience",
+        description="patience: as train.patience says, by the dev score; dev_loss: when the newest of the last dev "
+        "losses is above the others, or close to their mean while they hardly differ (Mozilla DeepSpeech)",
+    )
+    validations: int = pydantic.Field(
+        4, ge=3, le=1_000, description="dev_loss: dev losses compared, the newest included"
+    )
+    mean: float = pydantic.Field(
+        0.5, ge=0, description="dev_loss: distance of the newest from the mean of the others that counts as close"
+    )
+    deviation: float = pydantic.Field(
+        0.5, ge=0, description="dev_loss: standard deviation of the others under which they hardly differ"
+    )
+
+
 class _KeyedSettings(Settings):
     """The settings that are part of a step's key, with whatever keys they have."""
 
@@ -92,6 +111,9 @@ class TrainSettings(Settings):
     )
     min_improvement: float = pydantic.Field(
         0.0005, ge=0, le=1, description="smallest decrease of the dev score that counts as an improvement"
+    )
+    stop: StopSettings = pydantic.Field(
+        StopSettings(), description="early stopping by the dev loss in place of `patience`; losses are in nats for CTC"
     )
     earliest_stop_epoch: int = pydantic.Field(5, ge=1, description="first epoch after which training may stop early")
 
@@ -153,6 +175,8 @@ class TrainSettings(Settings):
         values: dict[str, object] = self.plain()
         if not self.corpus_weights:  # so that a training of before is found
             del values["corpus_weights"]
+        if self.stop.rule == "patience":
+            del values["stop"]
         for name in ("workers", "xla", "buckets"):
             del values[name]
         return values

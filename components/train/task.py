@@ -3,7 +3,8 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from voxline.components.train import devices
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays
-from voxline.components.train.settings import TrainSettings
+from voxline.components.train.settings import StopSettings, TrainSettings
 from voxline.components.train.train_module import StepResult
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
@@ -43,6 +44,11 @@ class ValidationResult:
     def of(cls, values: dict[str, Any]) -> "ValidationResult":
         """From JSON, which has no tuples."""
         return cls(**{**values, "score": None if values["score"] is None else tuple(values["score"])})
+
+    @property
+    def loss(self) -> float:
+        """The mean dev loss; of a family without one, its score."""
+        return self.metrics.get("loss", (self.score or (math.nan,))[0])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,30 +235,57 @@ def best_result(results: list[ValidationResult]) -> ValidationResult | None:
 
 
 def should_stop_early(settings: TrainSettings, results: list[ValidationResult]) -> bool:
-    """Whether the last `patience` validations brought no improvement.
+    """Whether training stops after these validations, by the rule of `train.stop`.
 
-    A result is an improvement if its score is at least `min_improvement` below the lowest before it. Training never
-    stops before `earliest_stop_epoch` has ended. Results within the warm-up do not count: a CTC model that still emits
-    only blanks, and attention that is still uniform, have scores that mean nothing.
+    Training never stops before `earliest_stop_epoch` has ended. Results within the warm-up do not count: a CTC model
+    that still emits only blanks, and attention that is still uniform, have scores that mean nothing.
 
     >>> settings = TrainSettings(name="a", patience=2, earliest_stop_epoch=1, warm_up_steps=5)
     >>> flat = [ValidationResult(epoch, 10 * epoch, (0.5, 1.0)) for epoch in (1, 2, 3)]
     >>> should_stop_early(settings, flat[:2]), should_stop_early(settings, flat)
     (False, True)
     """
-    if not settings.patience or not results:
+    if not results or results[-1].epoch < settings.earliest_stop_epoch:
         return False
-    lowest, since_improvement = math.inf, 0
+    if any(result.score is None for result in results):
+        return False
+    counted = [result for result in results if result.step > settings.warm_up_steps]
+    if settings.stop.rule == "dev_loss":
+        return loss_has_settled([result.loss for result in counted], settings.stop)
+    return bool(settings.patience) and _since_improvement(settings, counted) >= settings.patience
+
+
+def _since_improvement(settings: TrainSettings, results: list[ValidationResult]) -> int:
+    """Validations since the last with a score at least `min_improvement` below the lowest before it."""
+    lowest, since = math.inf, 0
     for result in results:
-        if result.score is None:
-            return False
-        if result.step <= settings.warm_up_steps:
-            continue
-        if result.score[0] <= lowest - settings.min_improvement:
-            lowest, since_improvement = result.score[0], 0
+        score = (result.score or (math.inf,))[0]
+        if score <= lowest - settings.min_improvement:
+            lowest, since = score, 0
         else:
-            since_improvement += 1
-    return results[-1].epoch >= settings.earliest_stop_epoch and since_improvement >= settings.patience
+            since += 1
+    return since
+
+
+def loss_has_settled(losses: Sequence[float], settings: StopSettings) -> bool:
+    """Mozilla DeepSpeech's rule: the newest of the last losses is above the others, or all of them are close together.
+
+    >>> (
+    ...     loss_has_settled([90.0, 40.0, 41.0, 39.0, 40.2], StopSettings()),
+    ...     loss_has_settled([5.0, 5.1, 5.0], StopSettings()),
+    ... )
+    (False, False)
+    >>> (
+    ...     loss_has_settled([40.3, 40.0, 40.4, 40.2], StopSettings()),
+    ...     loss_has_settled([9.0, 5.0, 7.0, 9.1], StopSettings()),
+    ... )
+    (True, True)
+    """
+    if len(losses) < settings.validations:
+        return False
+    *others, newest = losses[-settings.validations :]
+    is_close = abs(newest - statistics.fmean(others)) < settings.mean
+    return newest > max(others) or (is_close and statistics.pstdev(others) < settings.deviation)
 
 
 def shorten_list(names: list[str]) -> str:
