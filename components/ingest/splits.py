@@ -1,10 +1,14 @@
 """Assigns utterances to train, dev and test.
 
 Shares are drawn by hash: the seed and the name of a speaker (or utterance) give a number in [0, 1), and the name is
-selected if the number is below the share. So when a corpus grows or shrinks, the others keep their split. One
-exception: a share that would select no name selects the one with the lowest number, since an empty dev or test split
-is useless; and shares never take the last name from training, or from dev. With so few names, a new one may replace
-another.
+selected if the number is below the share. So when a corpus grows or shrinks, the others keep their split.
+
+Of few utterances chance may select none, so dev and test have a minimum: `MINIMUM` utterances, or their share of the
+corpus if that is less. Test takes what it lacks from dev, and dev from train. So what moves when a small corpus grows
+moves between train and dev or between dev and test, never between train and test, whose utterances would then be tested
+with a model that learned them. Two exceptions, for a few names: a test split that is still empty takes one utterance
+from train, and an empty split of speakers the speaker with the lowest number; and no share takes the last name from
+training.
 """
 
 import dataclasses
@@ -12,13 +16,18 @@ import difflib
 import fnmatch
 import hashlib
 import heapq
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
 
 from voxline.components.ingest.settings import CorpusSettings, SplitNames
 from voxline.components.ingest.staging import ProbedUtterance, SplitKey
 from voxline.errors import SettingsError
 
 LEFT_OUT = "left_out"
+MINIMUM = 5
+"""Utterances of dev and of test, where their share of the corpus is as many."""
 
 UtteranceFilter = Callable[[SplitKey | ProbedUtterance], bool]
 
@@ -31,12 +40,14 @@ class SplitAssignment:
       by_corpus_split: the split that each of the corpus' own splits becomes.
       keep_corpus_splits: whether these are kept; else test and dev are drawn from all utterances that are used.
       in_test, in_dev: select the utterances of the drawn splits.
+      filled: (from, to) → utterances that were moved because a split had too few.
     """
 
     by_corpus_split: dict[str, str]
     keep_corpus_splits: bool
     in_test: UtteranceFilter
     in_dev: UtteranceFilter
+    filled: dict[tuple[str, str], int] = dataclasses.field(default_factory=dict)
 
     def split_of(self, utterance: SplitKey | ProbedUtterance) -> str:
         """Returns "train", "dev", "test" or "left_out"."""
@@ -64,23 +75,66 @@ def assign_splits(
     assignment = SplitAssignment(by_corpus_split, split.by == "corpus", _select_none, _select_none)
     dev_by = split.dev_by or ("utterance" if split.by == "corpus" else split.by)
 
-    def in_train() -> Iterator[SplitKey]:
-        return (utterance for utterance in utterances() if assignment.split_of(utterance) == "train")
-
     def draw(role: str, share: float, by: str, keep: int = 1) -> UtteranceFilter:
-        return _draw(in_train(), share, by, f"{split.seed} {role}", keep)
+        return _draw(_of_split(assignment, "train", utterances()), share, by, f"{split.seed} {role}", keep)
 
+    dev_share = split.dev
     if split.by == "corpus":
         if "dev" in by_corpus_split.values():
             return assignment
-        return dataclasses.replace(assignment, in_dev=draw("dev", split.dev, dev_by))
-    if split.test_speakers:
-        in_test, dev_share = _hold_out(in_train(), split.test_speakers), split.dev
+    elif split.test_speakers:
+        in_test = _hold_out(_of_split(assignment, "train", utterances()), split.test_speakers)
+        assignment = dataclasses.replace(assignment, in_test=in_test)
     else:
         keep = 2 if split.dev and dev_by == split.by else 1  # one for train and, maybe, one for dev
-        in_test, dev_share = draw("test", split.test, split.by, keep), split.dev / (1 - split.test)
-    assignment = dataclasses.replace(assignment, in_test=in_test)
-    return dataclasses.replace(assignment, in_dev=draw("dev", dev_share, dev_by))
+        assignment = dataclasses.replace(assignment, in_test=draw("test", split.test, split.by, keep))
+        dev_share = split.dev / (1 - split.test)
+    assignment = dataclasses.replace(assignment, in_dev=draw("dev", dev_share, dev_by))
+    if split.by == "utterance":
+        if dev_by == "utterance":
+            assignment = _fill("test", "dev", assignment, utterances, split.test, split.seed)
+        assignment = _fill("test", "train", assignment, utterances, split.test, split.seed, minimum=1)
+    if dev_by == "utterance":
+        assignment = _fill("dev", "train", assignment, utterances, split.dev, split.seed)
+    return assignment
+
+
+def _of_split(assignment: SplitAssignment, split: str, utterances: Iterable[SplitKey]) -> Iterator[SplitKey]:
+    return (utterance for utterance in utterances if assignment.split_of(utterance) == split)
+
+
+def _fill(
+    to: str,
+    source: str,
+    assignment: SplitAssignment,
+    utterances: Callable[[], Iterable[SplitKey]],
+    share: float,
+    seed: int,
+    minimum: int = MINIMUM,
+) -> SplitAssignment:
+    """Moves utterances from one split to another that has fewer than a minimum: those with the lowest numbers.
+
+    Args:
+      share: of `to` in all utterances that are drawn. Less than `minimum` utterances, it is the minimum; but at least
+        one, unless it is 0.
+    """
+    counts = Counter(map(assignment.split_of, utterances()))
+    total = counts["train"] + counts["dev"] + (0 if assignment.keep_corpus_splits else counts["test"])
+    wanted = min(minimum, max(1, math.floor(share * total + 1e-9))) if share else 0  # 0.1 * 30 is above 3, others below
+    missing = min(wanted - counts[to], counts[source] - (source == "train"))
+    if missing <= 0:
+        return assignment
+    names = (utterance.id for utterance in _of_split(assignment, source, utterances()))
+    moved = frozenset(heapq.nsmallest(missing, names, key=lambda name: (hash_fraction(name, f"{seed} {to}"), name)))
+    drawn = assignment.in_test if to == "test" else assignment.in_dev
+
+    def selects(utterance: SplitKey | ProbedUtterance) -> bool:
+        return utterance.id in moved or drawn(utterance)
+
+    filled = {**assignment.filled, (source, to): len(moved)}
+    if to == "test":
+        return dataclasses.replace(assignment, in_test=selects, filled=filled)
+    return dataclasses.replace(assignment, in_dev=selects, filled=filled)
 
 
 def _select_none(utterance: SplitKey | ProbedUtterance) -> bool:
@@ -90,20 +144,23 @@ def _select_none(utterance: SplitKey | ProbedUtterance) -> bool:
 def _draw(utterances: Iterable[SplitKey], share: float, by: str, salt: str, keep: int) -> UtteranceFilter:
     """Selects a share of these utterances, or all utterances of a share of their speakers."""
     if by == "utterance":
-        threshold = selection_threshold((utterance.id for utterance in utterances), share, salt, keep)
+        threshold = selection_threshold((utterance.id for utterance in utterances), share, salt, keep, at_least=0)
         return lambda utterance: hash_fraction(utterance.id, salt) <= threshold
     threshold = selection_threshold({_speaker_of(utterance) for utterance in utterances}, share, salt, keep)
     return lambda utterance: hash_fraction(_speaker_of(utterance), salt) <= threshold
 
 
-def selection_threshold(names: Iterable[str], share: float, salt: str, keep: int = 1) -> float:
+def selection_threshold(
+    names: Iterable[str], share: float, salt: str, keep: int = 1, at_least: Literal[0, 1] = 1
+) -> float:
     """The number up to which names are selected; below 0 where none is.
 
-    Names whose number is below the share are selected; at least one if the share is not 0. At least `keep` names are
-    never selected, or all but one where there are no more than that.
+    Names whose number is below the share are selected. At least `keep` names are never selected, or all but one where
+    there are no more than that.
 
     Args:
       names: each once.
+      at_least: 1 selects the name with the lowest number where the share selects none and is not 0.
 
     >>> names = {f"speaker {number}" for number in range(1000)}
     >>> def select(names, share):
@@ -127,7 +184,7 @@ def selection_threshold(names: Iterable[str], share: float, salt: str, keep: int
     most = count - min(keep, max(count - 1, 1))
     if share <= 0 or most <= 0:
         return -1.0
-    return sorted(highest, reverse=True)[max(under - most, 0)] if under else lowest
+    return sorted(highest, reverse=True)[max(under - most, 0)] if under else lowest if at_least else -1.0
 
 
 def hash_fraction(name: str, salt: str) -> float:

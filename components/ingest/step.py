@@ -39,7 +39,7 @@ from voxline.store.finished import step_key
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step
 
-REVISION = 5
+REVISION = 6
 _STEP = "ingest"
 
 
@@ -143,6 +143,8 @@ def _ingest(
         the only one.
     """
     splits = assign_splits(table.corpus_splits(), table.split_keys, settings)
+    for (source, to), count in splits.filled.items():
+        print_status(f"ingest: few utterances for {to}: {count} of {source} are in {to} until the corpus grows")
     left_out = table.drop_splits([own for own, split in splits.by_corpus_split.items() if split == LEFT_OUT])
     _probe_recordings(corpus, table, cache)
     raw = settings.raw.plain() if settings.raw.sample_rate else None

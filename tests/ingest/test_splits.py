@@ -2,10 +2,12 @@
 
 import collections
 import functools
+import itertools
+import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from voxline.components.ingest.settings import CorpusSettings
@@ -77,6 +79,56 @@ def test_splits_have_their_shares() -> None:
     counts = collections.Counter(splits(entries, split={"by": "utterance", "dev": 0.2, "test": 0.3}).values())
     assert abs(counts["test"] - 3000) < 200
     assert abs(counts["dev"] - 2000) < 200
+
+
+@given(st.integers(1, 60), st.floats(0.01, 0.5), st.floats(0.01, 0.4), st.integers(0, 3))
+def test_small_splits_by_utterance_have_a_minimum(count: int, test: float, dev: float, seed: int) -> None:
+    entries = [entry(str(number)) for number in range(count)]
+    out = splits(entries, split={"by": "utterance", "dev": dev, "test": test, "seed": seed})
+    counts = collections.Counter(out.values())
+    assert counts["train"]
+    assert counts["test"] or count < 2
+    assert counts["dev"] or count < 3
+    assert counts["dev"] >= min(5, math.floor(dev * count), count - counts["test"] - 1)
+    drawn = {str(number) for number in range(count) if hash_fraction(str(number), f"{seed} test") < test}
+    if max(1, math.floor(test * count)) <= len(drawn) <= count - 2:
+        assert counts["test"] == len(drawn)  # enough, so none is moved
+
+
+def test_of_forty_utterances_both_small_splits_have_some() -> None:
+    values = {"by": "utterance", "test": 0.2, "dev": 0.1}
+    fewest = collections.Counter(dict.fromkeys(("train", "dev", "test"), 40))
+    for corpus in range(200):
+        entries = [entry(f"{corpus}/{number}.wav") for number in range(40)]
+        fewest &= collections.Counter(splits(entries, split=values).values())
+    assert fewest["test"] == 5
+    assert fewest["dev"] == 4
+    assert fewest["train"] > 15
+
+
+@given(st.integers(10, 50), st.lists(st.integers(1, 30), min_size=1, max_size=4), st.integers(0, 20))
+def test_as_a_small_corpus_grows_nothing_moves_between_train_and_test(count: int, more: list[int], seed: int) -> None:
+    values = {"by": "utterance", "test": 0.2, "dev": 0.15, "seed": seed}
+    settings = CorpusSettings.of({"split": values}, "corpus")
+    names = [f"{number}.wav" for number in range(count)]
+    held_out = {"test": 0.2, "dev": 0.15}
+    assume(any(hash_fraction(name, f"{seed} {role}") < share for name in names for role, share in held_out.items()))
+    ever: dict[str, set[str]] = collections.defaultdict(set)
+    for size in itertools.accumulate([count, *more]):
+        entries = [entry(f"{number}.wav") for number in range(size)]
+        found = assign_splits({"train"}, lambda entries=entries: entries, settings)
+        assert ("train", "test") not in found.filled
+        for one in entries:
+            ever[one.id].add(found.split_of(one))
+    assert not [id for id, sides in ever.items() if sides >= {"train", "test"}]
+
+
+def test_a_test_split_that_lacks_any_takes_one_from_train_and_says_so() -> None:
+    entries = [entry("a"), entry("b")]
+    settings = CorpusSettings.of({"split": {"by": "utterance", "test": 0.001, "dev": 0.001}}, "corpus")
+    found = assign_splits({"train"}, lambda: entries, settings)
+    assert found.filled == {("train", "test"): 1}
+    assert sorted(map(found.split_of, entries)) == ["test", "train"]
 
 
 def test_a_seed_decides_the_draw() -> None:
