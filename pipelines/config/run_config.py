@@ -282,6 +282,11 @@ class AsrConfig(TrainingRunConfig):
     evaluate: AsrEvaluateSettings = pydantic.Field(default_factory=AsrEvaluateSettings, description="error rates")
     push: AsrPushSettings = pydantic.Field(default_factory=AsrPushSettings, description="the gate")
 
+    @pydantic.model_validator(mode="after")
+    def _check_features(self) -> Self:
+        self.train.model.check_features(self.extract.features)
+        return self
+
     def optional_steps(self) -> tuple[str, ...]:
         return () if self.language.kind == "none" else ("language",)
 

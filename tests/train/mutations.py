@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 TRAIN = "components/train"
 ORACLES, TTS = "tests/train/models/test_against_numpy.py", "tests/train/tts/test_train_module.py"
+RECOGNIZERS = "tests/train/models/test_recognizers.py"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,39 @@ MUTATIONS = [
         f"{TRAIN}/models/deepspeech2.py",
         "x = self.output_norm(x, frames, training=training)",
         "pass",
+    ),
+    Mutation(
+        "DeepSpeech has no ceiling",
+        f"{TRAIN}/models/deepspeech.py",
+        "ops.clip(x, 0.0, self.settings.relu_clip)",
+        "ops.relu(x)",
+    ),
+    Mutation(
+        "DeepSpeech's LSTM reads backward",
+        f"{TRAIN}/models/deepspeech.py",
+        "return_sequences=True,",
+        "return_sequences=True, go_backwards=True,",
+    ),
+    Mutation(
+        "DeepSpeech's LSTM begins with its forget gate half shut",
+        f"{TRAIN}/models/deepspeech.py",
+        "unit_forget_bias=True",
+        "unit_forget_bias=False",
+        RECOGNIZERS,
+    ),
+    Mutation(
+        "DeepSpeech's layers share the first dropout rate",
+        f"{TRAIN}/models/deepspeech.py",
+        "self.settings.dropout[layer]",
+        "self.settings.dropout[0]",
+        RECOGNIZERS,
+    ),
+    Mutation(
+        "the padding of a batch reaches DeepSpeech's window",
+        f"{TRAIN}/models/deepspeech.py",
+        "ops.cast(mask_padding(x, frames), self.compute_dtype)",
+        "ops.cast(x, self.compute_dtype)",
+        RECOGNIZERS,
     ),
     Mutation(
         "the post-net is ReLU, the last layer too",

@@ -26,6 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "simple": {"model": {"rnn": "simple"}},
     "gru": {"model": {"rnn_batch_norm": True, "layers": 2}},
     "lstm": {"model": {"rnn": "lstm"}},
+    "deepspeech": {"model": {"kind": "deepspeech"}},
     "bfloat16": {"precision": "mixed_bfloat16"},
     "tacotron": {"model": {"prenet_dropout": 0}, **TERMS},
     "tacotron2": {"model": NO_DROPOUT, **TERMS},

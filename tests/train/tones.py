@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
+from voxline.components.train.asr.models import DEFAULT_KIND
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.data import testing as by_hand
@@ -71,15 +72,20 @@ def write_dataset(
     return Dataset.read(folder)
 
 
-def tiny_asr_settings(**changes: Any) -> AsrTrainSettings:
-    """Settings of a model that learns the tones in a few epochs."""
-    model = {
+ASR_SIZES: dict[str, dict[str, Any]] = {
+    "deepspeech2": {
         "convolutions": [{"channels": 4, "kernel": [5, 5], "stride": [2, 2]}],
         "layers": 1,
-        "padding": 0,
         "units": 12,
-        **changes.pop("model", {}),
-    }
+    },
+    "deepspeech": {"context": 3, "units": 24, "dropout": [0, 0, 0, 0, 0]},
+}
+
+
+def tiny_asr_settings(**changes: Any) -> AsrTrainSettings:
+    """Settings of a model that learns the tones in a few epochs."""
+    model = changes.pop("model", {})
+    model = {**ASR_SIZES[model.get("kind", DEFAULT_KIND)], "padding": 0, **model}
     defaults = {"epochs": 6, "batch_size": 8, "learning_rate": 0.01, "warm_up_steps": 10, "strategy": "one"}
     return AsrTrainSettings.of({**defaults, "model": model, **changes})
 

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, S
 
 import pydantic
 
+from voxline.errors import SettingsError
 from voxline.settings import Settings
 
 if TYPE_CHECKING:
+    from voxline.audio.feature_settings import FeatureSettings
     from voxline.data.dataset import Dataset
 
 Tensor = Any
 Odd = Annotated[int, pydantic.Field(ge=1, le=101)]
 Positive = Annotated[int, pydantic.Field(ge=1)]
+Rate = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
 
 class CtcModel(Protocol):
@@ -108,6 +111,13 @@ class CtcModelSettings(Settings):
         """Feature frames per output frame; CTC needs an output frame for each label."""
         raise NotImplementedError
 
+    def check_features(self, features: "FeatureSettings") -> None:
+        """Refuses features that the network has no use for.
+
+        Raises:
+          SettingsError: names both settings.
+        """
+
 
 class ConvolutionSettings(Settings):
     """One convolution over time × frequency, followed by batch normalization and a clipped ReLU."""
@@ -177,6 +187,43 @@ class DeepSpeech2Settings(CtcModelSettings):
         return math.prod(convolution.stride[0] for convolution in self.convolutions)
 
 
+class DeepSpeechSettings(CtcModelSettings):
+    """Mozilla's DeepSpeech (after Hannun et al. 2014). The defaults suit an hour of speech on a laptop.
+
+    Mozilla's models have 2048 units: 47.2 million weights. They hear 26 cepstral coefficients of windows of 32 ms every
+    20 ms: `extract.features: {kind: mfcc, coefficients: 26, window_seconds: 0.032, hop_seconds: 0.02}`.
+    """
+
+    infeasible_advice: ClassVar[str] = "Lower extract.features.hop_seconds"
+
+    kind: Literal["deepspeech"] = pydantic.Field("deepspeech", description="the network")
+    context: int = pydantic.Field(
+        9, ge=0, le=30, description="frames that the first layer sees on each side of its own, in the network"
+    )
+    units: int = pydantic.Field(
+        256,
+        ge=1,
+        le=8192,
+        description="units of the three dense layers, of the forward LSTM and of the dense layer above",
+    )
+    dropout: tuple[Rate, Rate, Rate, Rate, Rate] = pydantic.Field(
+        (0.05, 0.05, 0.05, 0.0, 0.05),
+        description="dropout rates after the three dense layers, the LSTM and the dense layer above",
+    )
+    relu_clip: float = pydantic.Field(20.0, gt=0, description="upper bound of the clipped ReLU of the dense layers")
+
+    @property
+    def time_stride(self) -> int:
+        return 1
+
+    def check_features(self, features: "FeatureSettings") -> None:
+        if features.context and self.context:
+            raise SettingsError(
+                f"extract.features.context is {features.context} and train.model.context is {self.context}: the frames "
+                "would be stacked twice; set extract.features.context to 0"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelEntry:
     """One model.
@@ -193,6 +240,7 @@ class ModelEntry:
 DEFAULT_KIND = "deepspeech2"
 MODELS: dict[str, ModelEntry] = {
     "deepspeech2": ModelEntry(DeepSpeech2Settings, "voxline.components.train.models.deepspeech2:DeepSpeech2"),
+    "deepspeech": ModelEntry(DeepSpeechSettings, "voxline.components.train.models.deepspeech:DeepSpeech"),
 }
 """By `train.model.kind`."""
 
@@ -214,7 +262,12 @@ def _with_default_kind(values: Any) -> Any:
 def build_ctc_model(
     settings: CtcModelSettings, dataset: "Dataset", *, seed: int, precision: str, portable: bool = False
 ) -> CtcModel:
-    """The network for a dataset, with its initial weights."""
+    """The network for a dataset, with its initial weights.
+
+    Raises:
+      SettingsError: the network has no use for the dataset's features.
+    """
+    settings.check_features(dataset.features)
     module, name = MODELS[settings.kind].network.split(":")
     network: type[CtcModel] = getattr(importlib.import_module(module), name)
     return network(

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings
+from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings, DeepSpeechSettings
+from voxline.components.train.models.deepspeech import DeepSpeech
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.components.train.models.tacotron import Tacotron
 from voxline.components.train.models.tacotron2 import LSTMCore, Tacotron2
@@ -194,6 +195,27 @@ def test_deep_speech_2(recurrent: Any, form: dict[str, Any]) -> None:
     logits, frames = model(features, np.array([9]))
     assert frames.numpy().tolist() == [len(x)]
     np.testing.assert_allclose(logits[0], dense(batch_norm(x, model.output_norm), model.classifier), atol=1e-4)
+
+
+def test_deepspeech() -> None:
+    """Hannun et al. 2014, section 2, with Mozilla's LSTM: h1 sees 2 · 2 + 1 frames."""
+    settings = DeepSpeechSettings(context=2, units=4, padding=3)
+    model = with_random_weights(DeepSpeech(settings, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=6), kernel=2.0)
+    features = 30 * np.random.default_rng(1).standard_normal((1, 9, BINS)).astype(np.float32)
+    padded = np.pad((exact(features[0]) - 0.5) / 2, ((3 + 2, 3 + 2), (0, 0)))
+    x = np.stack([padded[t : t + 5].ravel() for t in range(9 + 2 * 3)])
+    window, *before = model.before
+    heights = [x @ exact(window.kernel).reshape(-1, 4) + exact(window.bias)]
+    for layer in before:
+        heights.append(dense(np.clip(heights[-1], 0, 20), layer))
+    x = lstm(np.clip(heights[-1], 0, 20), model.recurrent)
+    heights.append(20 * dense(x, model.after))
+    model.after.kernel.assign(20 * exact(model.after.kernel))
+    model.after.bias.assign(20 * exact(model.after.bias))
+    assert all((height < 0).any() and (height > 20).any() for height in heights)  # both limits act
+    logits, frames = model(features, np.array([9]))
+    assert frames.numpy().tolist() == [9 + 2 * 3]
+    np.testing.assert_allclose(logits[0], dense(np.clip(heights[-1], 0, 20), model.classifier), atol=2e-4)
 
 
 def attend(attention: Any, query: Array, keys: Array, previous: Array, cumulative: Array) -> Array:

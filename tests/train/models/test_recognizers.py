@@ -1,4 +1,4 @@
-"""Deep Speech 2: shapes, padding, and gradients."""
+"""The CTC networks: shapes, padding, gradients, and sizes."""
 
 from typing import Any
 
@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings, DeepSpeechSettings
 from voxline.components.train.ctc import ctc_loss
+from voxline.components.train.models.deepspeech import DeepSpeech
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.errors import SettingsError
+from voxline.pipelines.config.run_config import AsrConfig
 
 BINS = 13
 KINDS: dict[str, dict[str, Any]] = {
@@ -27,12 +30,15 @@ KINDS: dict[str, dict[str, Any]] = {
         "lookahead": 3,
         "convolutions": (ConvolutionSettings(channels=2, stride=(2, 2)),),
     },
+    "deepspeech": {"context": 2, "units": 8},
 }
 
 
-def model(kind: str = "gru", **changes: Any) -> DeepSpeech2:
-    settings = DeepSpeech2Settings(**{"units": 5, "padding": 4, **KINDS[kind]})
-    return DeepSpeech2(settings, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7, **changes)
+def model(kind: str = "gru", **changes: Any) -> Any:
+    """A network with few units; `kind` is one of `KINDS`."""
+    network, settings = {"deepspeech": (DeepSpeech, DeepSpeechSettings)}.get(kind, (DeepSpeech2, DeepSpeech2Settings))
+    values = settings(**{"units": 5, "padding": 4, **KINDS[kind]})
+    return network(values, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7, **changes)
 
 
 def batch(lengths: list[int], seed: int = 0) -> tuple[Any, Any]:
@@ -92,8 +98,9 @@ def test_gradient_reaches_every_weight(kind: str) -> None:
     assert dead == []
 
 
-def test_dropout_depends_on_the_given_seed() -> None:
-    network = model("lstm")
+@pytest.mark.parametrize("kind", ["lstm", "deepspeech"])
+def test_dropout_depends_on_the_given_seed(kind: str) -> None:
+    network = model(kind)
     features, lengths = batch([30])
     first, again, other = (
         network(features, lengths, training=True, noise=tf.constant(noise))[0].numpy()
@@ -103,17 +110,19 @@ def test_dropout_depends_on_the_given_seed() -> None:
     assert np.abs(first - other).max() > 1e-3
 
 
-def test_equal_seeds_give_equal_weights() -> None:
-    one, same, other = model(seed=3), model(seed=3), model(seed=4)
+@pytest.mark.parametrize("kind", ["gru", "deepspeech"])
+def test_equal_seeds_give_equal_weights(kind: str) -> None:
+    one, same, other = model(kind, seed=3), model(kind, seed=3), model(kind, seed=4)
     for left, right in zip(one.weights, same.weights, strict=True):
         np.testing.assert_array_equal(left, right)
     assert any(np.any(left.numpy() != right.numpy()) for left, right in zip(one.weights, other.weights, strict=True))
 
 
-def test_half_precision_gives_float32_logits_near_those_of_float32() -> None:
+@pytest.mark.parametrize("kind", ["gru", "deepspeech"])
+def test_half_precision_gives_float32_logits_near_those_of_float32(kind: str) -> None:
     features, lengths = batch([40, 22])
-    whole, _ = model()(features, lengths)
-    half, _ = model(precision="mixed_bfloat16")(features, lengths)
+    whole, _ = model(kind)(features, lengths)
+    half, _ = model(kind, precision="mixed_bfloat16")(features, lengths)
     assert half.dtype == tf.float32
     np.testing.assert_allclose(half, whole, atol=0.05)
 
@@ -169,3 +178,43 @@ def test_the_network_of_the_paper_is_built(directions: str) -> None:
     ways = 1 if directions == "forward" else 2
     row = (ahead + 1) * 1760 if ahead else 0
     assert network.count_params() == taps + scales + ways * sum(one) + row + 1761 * 29
+
+
+@pytest.mark.parametrize(("units", "weights"), [(2048, 47_224_861), (1024, 12_078_109), (128, 248_221)])
+def test_mozillas_deepspeech_has_as_many_weights(units: int, weights: int) -> None:
+    """19 frames of 26 coefficients, 28 symbols and the blank."""
+    with tf.Graph().as_default():
+        network = DeepSpeech(DeepSpeechSettings(units=units), mean=[0.0] * 26, deviation=[1.0] * 26, classes=29)
+    layer, lstm = (units + 1) * units, 4 * (2 * units + 1) * units
+    assert network.count_params() == (19 * 26 + 1) * units + 3 * layer + lstm + (units + 1) * 29 == weights
+
+
+def test_each_layer_of_deepspeech_has_its_own_dropout() -> None:
+    """With a rate of nearly 1 in one layer the logits are those of its bias."""
+    features, lengths = batch([12])
+    for layer in range(5):
+        rates = tuple(1 - 1e-7 if index == layer else 0.0 for index in range(5))
+        network = DeepSpeech(
+            DeepSpeechSettings(context=1, units=4, dropout=rates), mean=[0.0] * BINS, deviation=[1.0] * BINS, classes=3
+        )
+        network.before[-1].bias.assign(np.ones(4))
+        dropped, _ = network(features, lengths, training=True, noise=tf.constant([1, 2]))
+        kept, _ = network(features, lengths)
+        assert np.abs(dropped - kept).max() > 1e-3, layer
+
+
+def test_the_forget_gate_of_deepspeech_begins_open() -> None:
+    bias = model("deepspeech").recurrent.cell.bias.numpy()
+    assert bias.tolist() == [*[0] * 8, *[1] * 8, *[0] * 16]  # input, forget, cell, output
+
+
+def test_deepspeech_refuses_frames_that_are_stacked_already() -> None:
+    stacked = {
+        "name": "a",
+        "corpus": {"uri": "a"},
+        "extract": {"features": {"kind": "mfcc", "context": 9}},
+        "train": {"model": {"kind": "deepspeech"}},
+    }
+    with pytest.raises(SettingsError, match=r"features\.context is 9 and train\.model\.context is 9.* set extract"):
+        AsrConfig.of(stacked)
+    DeepSpeechSettings(context=0).check_features(FeatureSettings(kind="mfcc", context=9))
