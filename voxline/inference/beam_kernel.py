@@ -142,11 +142,33 @@ def _finish_word(
 
 
 @_compiled
+def _nth_largest(values: Array, n: int) -> Any:
+    """The n-th largest value (Hoare 1961, "Algorithm 65: find"): numba compiles `np.partition` for ten seconds."""
+    values = values.copy()
+    low, high, wanted = 0, len(values) - 1, len(values) - n
+    while low < high:
+        pivot, i, j = values[wanted], low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        if j < wanted:
+            low = i
+        if i > wanted:
+            high = j
+    return values[wanted]
+
+
+@_compiled
 def _symbol_threshold(row: Array, symbols: int, most: int, floor: float) -> Any:
     """The lowest log probability at which a symbol is tried in a frame."""
     if symbols <= most:
         return floor
-    return max(floor, np.partition(row[:symbols], symbols - most)[symbols - most])
+    return max(floor, _nth_largest(row[:symbols], most))
 
 
 @_compiled
@@ -353,7 +375,7 @@ def search(
             best = max(best, rank[slot])
         least = best - weights.prune
         if found > width:
-            least = max(least, np.partition(rank[:found], found - width)[found - width])
+            least = max(least, _nth_largest(rank[:found], width))
         ties = width  # those at the limit itself may be too many; the better ones come first
         for slot in range(found):
             if rank[slot] > least:
@@ -409,21 +431,25 @@ def search(
     for i in range(kept):
         if anything_whole and not whole[i]:
             scores[i, 0] = NONE
-    order = np.argsort(-scores[:kept, 0])
+    order, taken = np.zeros(min(n_best, kept), np.int64), np.zeros(kept, np.bool_)
     count, longest = 0, 0
-    for position in range(min(n_best, kept)):
-        if scores[order[position], 0] == NONE:
+    lengths = np.zeros(len(order), np.int64)
+    for position in range(len(order)):
+        first = -1
+        for i in range(kept):
+            if not taken[i] and scores[i, 0] > (NONE if first < 0 else scores[first, 0]):
+                first = i
+        if first < 0:
             break
-        count += 1
-        length, link = 0, link_of[old, order[position]]
+        order[position], taken[first], count = first, True, count + 1
+        link = link_of[old, first]
         while link > 0:
-            length, link = length + 1, link_parent[link]
-        longest = max(longest, length)
+            lengths[position], link = lengths[position] + 1, link_parent[link]
+        longest = max(longest, lengths[position])
     labels = np.full((count, longest), -1, np.int32)
     for position in range(count):
-        length, link = 0, link_of[old, order[position]]
+        at, link = lengths[position], link_of[old, order[position]]
         while link > 0:
-            labels[position, length] = link_symbol[link]
-            length, link = length + 1, link_parent[link]
-        labels[position, :length] = labels[position, :length][::-1].copy()
+            at -= 1
+            labels[position, at], link = link_symbol[link], link_parent[link]
     return labels, scores[order[:count]], whole[order[:count]]
