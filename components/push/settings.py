@@ -1,6 +1,6 @@
 """Settings of push: how good a model must be to go into service."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -63,6 +63,11 @@ class PushSettings(Settings):
     )
     smoke_test_seconds: float = pydantic.Field(180.0, gt=0, le=3600, description="longest time for the smoke test")
     allow_rolled_back: bool = pydantic.Field(False, description="push a model that was rolled back before")
+    promote: Literal["production", "candidate"] = pydantic.Field(
+        "production",
+        description="alias of a model that passes: production, so that callers get it; or candidate, which waits for "
+        "`voxline models promote`",
+    )
 
     @pydantic.model_validator(mode="before")
     @classmethod

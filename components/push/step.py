@@ -26,7 +26,8 @@ from voxline.metrics.evaluation import (
     Evaluation,
 )
 from voxline.progress import print_status
-from voxline.registry.journal import format_utc
+from voxline.registry.journal import CANDIDATE, PRODUCTION, format_utc
+from voxline.registry.models_config import write_models_config
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.files import write_json, write_text
@@ -43,10 +44,11 @@ class Verdict:
 
     Attributes:
       pushed: the model was published as a new version.
-      version: the new version; if the same model was in service already, the version in service.
+      version: the new version; if the same model was in service or the candidate already, that version.
       model: the folder of that version.
       in_service: the version in service when the model was judged.
       reasons: why the model was not pushed; empty if it was.
+      alias: at which the new version went: "production" or "candidate".
     """
 
     pushed: bool
@@ -55,11 +57,13 @@ class Verdict:
     in_service: int | None
     reasons: list[str]
     checks: list[GateCheck]
+    alias: str = PRODUCTION
 
     @property
     def heading(self) -> str:
         if self.pushed:
-            return f"Pushed as version {self.version}"
+            waits = "" if self.alias == PRODUCTION else ", a candidate: voxline models promote puts it into service"
+            return f"Pushed as version {self.version}{waits}"
         return f"Not pushed: {'; '.join(self.reasons)}"
 
 
@@ -86,6 +90,8 @@ def run(
     gate.refuse_unmeasured(measured, settings)
     models = Registry(registry, settings.model_name)
     verdict = _decide(measured, source, models, settings)
+    if verdict.version is not None:
+        write_models_config(registry)
     print_status(f"push: {verdict.heading}")
     return _write(verdict, measured, models, store, settings, start)
 
@@ -110,21 +116,21 @@ def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSet
 
 
 def _decide(measured: Evaluation, source: Path, models: Registry, settings: PushSettings) -> Verdict:
-    if verdict := _already_in_service(models, measured.digest):
+    if verdict := _already_there(models, measured.digest, settings):
         return verdict
     checks = gate.check_limits(measured, settings)
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
         checks.append(FAMILIES[settings.family].smoke_test(source, measured, settings.smoke_test_seconds))
     with models.locked():
-        if verdict := _already_in_service(models, measured.digest):
+        if verdict := _already_there(models, measured.digest, settings):
             return verdict
         in_service = models.in_service()
         champion = _find_champion(measured, models, in_service)
         anchor = _find_anchor(measured, champion, settings)
         checks += _compare_with_service(measured, models, in_service, champion, settings)
         checks += _compare_with_anchor(measured, models, champion, anchor, settings)
-        rolled_back = models.rolled_back().get(measured.digest)
+        rolled_back = models.history().rolled_back.get(measured.digest)
         if rolled_back is not None and not settings.allow_rolled_back:
             detail = f"this model was rolled back as version {rolled_back}; push.allow_rolled_back accepts it"
             checks.append(GateCheck("rolled back", False, detail))
@@ -133,22 +139,24 @@ def _decide(measured: Evaluation, source: Path, models: Registry, settings: Push
             return Verdict(False, None, None, in_service, reasons, checks)
         metrics = measured.values()
         successors = _anchor_of_successors(measured, models, champion, anchor, settings)
-        details = {"metrics": metrics, "anchor": successors}
+        details = {"metrics": metrics, "anchor": successors, "alias": settings.promote}
         with models.publishing(source, measured.digest, "push", **details) as (version, incoming):
-            verdict = Verdict(True, version, f"{models.uri}/{version}", in_service, [], checks)
+            verdict = Verdict(True, version, f"{models.uri}/{version}", in_service, [], checks, settings.promote)
             _describe(incoming, verdict, measured, models, settings)
             if (source / TRAINED_ON).is_file():
                 shutil.copyfile(source / TRAINED_ON, incoming / TRAINED_ON)
         return verdict
 
 
-def _already_in_service(models: Registry, digest: str) -> Verdict | None:
-    """The verdict on a model that is in service already, with all its files intact."""
-    version = models.in_service()
-    if version is None or models.event(version).digest != digest or not models.is_intact(version):
-        return None
-    reasons = [f"already in service as version {version}"]
-    return Verdict(False, version, f"{models.uri}/{version}", version, reasons, [])
+def _already_there(models: Registry, digest: str, settings: PushSettings) -> Verdict | None:
+    """The verdict on a model that is in service already, or waits as the candidate, with all its files intact."""
+    in_service = models.in_service()
+    waiting = models.candidate() if settings.promote == CANDIDATE else None
+    for version, where in ((in_service, "in service"), (waiting, "the candidate")):
+        if version is not None and models.event(version).digest == digest and models.is_intact(version):
+            reasons = [f"already {where} as version {version}"]
+            return Verdict(False, version, f"{models.uri}/{version}", in_service, reasons, [])
+    return None
 
 
 def _compare_with_service(

@@ -24,6 +24,7 @@ from voxline.components.publish.step import lock_dataset, low_live_shards, publi
 from voxline.components.publish.versions import DatasetVersions, VersionInfo, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
+from voxline.registry.journal import PRODUCTION
 
 
 def format_datasets(root: str) -> list[str]:
@@ -303,7 +304,8 @@ def _format_purge_findings(findings: PurgeFindings) -> list[str]:
 
 def _format_trained_models(findings: PurgeFindings) -> list[str]:
     """Models that were trained on the speaker, and stay."""
-    models = [f"  {use.name}" for use in findings.registry_uses if use.trained]
+    trained = [use for use in findings.registry_uses if use.trained]
+    models = [f"  {use.name}" + (f", in {use.alias}" if use.alias == PRODUCTION else "") for use in trained]
     models += [f"  train/{training.folder.name}" for training in findings.trainings]
     return [f"models trained on them, which keep their weights: {len(models)}; train again", *models] if models else []
 

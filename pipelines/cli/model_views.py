@@ -12,8 +12,9 @@ from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
-from voxline.registry.journal import RegistryEvent
+from voxline.registry.journal import PRODUCTION, RegistryEvent
 from voxline.registry.models import model_names
+from voxline.registry.models_config import write_models_config
 from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import atomic_write
@@ -24,20 +25,23 @@ def format_models(root: Path | str) -> list[str]:
     lines = []
     for name in model_names(root):
         registry = Registry(root, name)
-        version = registry.in_service()
-        if version is not None:
-            lines.append(f"{name}  {_format_event(registry.event(version))}  (of {len(registry.versions())} versions)")
+        version, waiting = registry.in_service(), registry.candidate()
+        count = f"(of {len(registry.versions())} versions{f'; version {waiting} is the candidate' if waiting else ''})"
+        shown = "nothing in service" if version is None else _format_event(registry.event(version))
+        lines.append(f"{name}  {shown}  {count}")
     return lines or [f"{root}: no model has been pushed here yet"]
 
 
 def format_journal(root: Path | str, model: str) -> list[str]:
-    """A line for each event in a model's journal, oldest first; the version in service is marked."""
+    """A line for each event in a model's journal, oldest first; the versions in service and waiting are marked."""
     registry = _open_registry(root, model)
-    serving = registry.in_service()
+    events = registry.journal()
+    marks = {registry.candidate(): "▹", registry.in_service(): "▸"}
+    latest = {change.version: number for number, change in enumerate(events)}
     return [
-        f"{'▸' if change.version == serving else ' '} {_format_event(change)}"
+        f"{marks.get(change.version, ' ') if latest[change.version] == number else ' '} {_format_event(change)}"
         + (f"  {change.note}" if change.note else "")
-        for change in registry.journal()
+        for number, change in enumerate(events)
     ]
 
 
@@ -66,7 +70,18 @@ def _label(metric: str) -> str:
 def roll_back(root: Path | str, model: str, to: int | None, note: str) -> str:
     """Puts an older version back into service under a new number."""
     change = _open_registry(root, model).rollback(to, note)
+    write_models_config(root)
     return f"{model}: version {change.version} is in service, the same model as version {change.copy_of}"
+
+
+def promote(root: Path | str, model: str, version: str, alias: str, note: str) -> str:
+    """Points an alias at a version."""
+    change = _open_registry(root, model).promote(version, alias, note)
+    write_models_config(root)
+    if change.alias != PRODUCTION:
+        return f"{model}: version {change.version} is the {change.alias}"
+    before = "" if change.replaces is None else f" in place of version {change.replaces}"
+    return f"{model}: version {change.version} is in service{before}"
 
 
 def name_anchor(root: Path | str, model: str, version: int | None, note: str) -> None:
@@ -91,6 +106,8 @@ def _format_event(change: RegistryEvent) -> str:
     known = [metric for metric in CATALOG.values() if metric.headline and metric.name in change.metrics]
     headline = f"  {known[0].label} {known[0].format(change.metrics[known[0].name])}" if known else ""
     action = change.action if change.copy_of is None else f"rolled back to version {change.copy_of}"
+    if change.alias != PRODUCTION or not change.makes_version:
+        action = f"{action} to {change.alias}"
     return f"version {change.version}  {change.at}  {action}{headline}"
 
 

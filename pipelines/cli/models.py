@@ -20,12 +20,14 @@ def add_model_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     app.command()(transcribe)
     app.command()(synthesize)
-    models = CommandGroup(help="List, show, roll out and roll back models of a registry.", no_args_is_help=True)
+    models = CommandGroup(help="List, show, promote and roll back models of a registry.", no_args_is_help=True)
     models.command("list")(show_models)
     models.command("show")(show_model)
+    models.command("promote")(promote_model)
     models.command("rollback")(roll_back_model)
     models.command("rollout")(roll_out_model)
     models.command("anchor")(anchor_model)
+    models.command("serving-config")(show_serving_config)
     models.command("trained-on")(datasets.show_training_data)
     app.add_typer(models, name="models")
 
@@ -39,7 +41,9 @@ def transcribe(
             help="Recordings of any format and sample rate, folders of them, or - for stdin.",
         ),
     ],
-    model: Annotated[str, typer.Option(help="An exported model, a registry's version, or <registry>/<model>.")],
+    model: Annotated[
+        str, typer.Option(help="An exported model, or <registry>/<model>, with @candidate or @7 for another version.")
+    ],
     as_json: AsJson = False,
     language_model: Annotated[
         bool,
@@ -132,7 +136,7 @@ def roll_out_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
     registry: RegistryDir,
     percent: Annotated[int, typer.Option(help="Share of the traffic: 100 promotes the version, 0 sends all back.")],
-    version: Annotated[int | None, typer.Option(help="The version.  [default: the one in service]")] = None,
+    version: Annotated[str, typer.Option(help="The version, or candidate.")] = "production",
     name: Annotated[str, typer.Option(help="Of the InferenceService.  [default: the model's name]")] = "",
     namespace: Annotated[str, typer.Option(help="Of the InferenceService.")] = "voxline",
     storage: Annotated[str, typer.Option(help="The registry as pods mount it.")] = "pvc://voxline-registry",
@@ -146,18 +150,53 @@ def roll_out_model(
       voxline models rollout asr --registry /mnt/registry --percent 10 | kubectl apply -f -
       voxline models rollout asr --registry /mnt/registry --percent 100 | kubectl apply -f -
     """
-    from voxline.errors import WorkError
     from voxline.notify.kserve import manifest_text, serving_objects
     from voxline.notify.settings import KserveSettings
     from voxline.registry.registry import Registry
 
     chosen = KserveSettings.of({"name": name, "namespace": namespace, "storage": storage}, "rollout")
     versions = Registry(registry, model)
-    number = versions.in_service() if version is None else version
-    if number is None:
-        raise WorkError(f"{versions.uri}: no version yet, so nothing to roll out; push one first")
+    number = versions.resolve(version)
     digest = versions.event(number).digest
     typer.echo(manifest_text(serving_objects(model, number, digest, chosen, percent)), nl=False)
+
+
+def promote_model(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
+    registry: RegistryDir,
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="The version.")] = "candidate",
+    alias: Annotated[str, typer.Option("--to", help="What it becomes: production or candidate.")] = "production",
+    note: Annotated[str, typer.Option(help="The reason, for the journal.")] = "",
+) -> None:
+    """Put a version into service, or name it the candidate.
+
+    The gate, serving and transcribe follow the version in service. Its files stay as they are, and the journal records
+    the reason. To take a bad version out, use rollback: it gives the older model a new number.
+
+    \b
+    Examples:
+      voxline models promote asr --registry runs/demo/registry
+      voxline models promote asr 7 --registry runs/demo/registry --note "listened to by Mara"
+    """
+    from voxline.pipelines.cli.model_views import promote
+
+    typer.echo(promote(registry, model, version, alias, note))
+
+
+def show_serving_config(
+    registry: RegistryDir,
+    at: Annotated[str, typer.Option(help="The registry's folder as the server sees it, if it is another.")] = "",
+) -> None:
+    """Print what TensorFlow Serving is to load.
+
+    Every push, promotion and rollback writes the same to <registry>/models.config, which a server follows with
+    --model_config_file and --model_config_file_poll_wait_seconds; --at is for one that mounts the registry elsewhere.
+
+    Example: voxline models serving-config --registry runs/demo/registry --at /mnt/registry
+    """
+    from voxline.registry.models_config import models_config
+
+    typer.echo(models_config(registry, at), nl=False)
 
 
 def roll_back_model(

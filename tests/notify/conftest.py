@@ -17,6 +17,7 @@ RUN = RunIdentity("asr", "nightly", "asr", ("gs://speech/LibriSpeech",), ID, 1_7
 MODEL = "gs://speech/registry/asr/7"
 PUSHED = {"pushed": True, "version": 7, "model": MODEL, "digest": "ab12", "heading": "Pushed as version 7"}
 REFUSED = {"pushed": False, "version": None, "model": None, "digest": "cd34", "heading": "Not pushed: WER is 31%"}
+WAITS = {**PUSHED, "alias": "candidate"}
 IN_SERVICE = {**PUSHED, "pushed": False, "heading": "Not pushed: already in service as version 7"}
 
 MakeEvent = Callable[..., RunEvent]

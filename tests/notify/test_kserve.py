@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.notify.conftest import IN_SERVICE, REFUSED, MakeEvent
+from tests.notify.conftest import IN_SERVICE, REFUSED, WAITS, MakeEvent
 from tests.registry.published import exported, publish
 from voxline.errors import SettingsError
 from voxline.notify.deliver import announce_end
@@ -59,7 +59,7 @@ def test_a_promoted_version_gets_a_canary_and_nothing_else_changes_the_manifest(
 ) -> None:
     manifest = tmp_path / "rollouts" / "asr.yaml"
     settings = NotifySettings.of({"kserve": {"manifest": str(manifest), "percent": 5}})
-    for verdict in (REFUSED, IN_SERVICE, None):
+    for verdict in (REFUSED, IN_SERVICE, WAITS, None):
         event = make_event(verdict)
         assert announce_end(lambda event=event: event, settings) == []  # type: ignore[misc]
         assert not manifest.exists()

@@ -175,6 +175,21 @@ def test_pushing_the_same_model_again_adds_no_version_and_succeeds(
     assert state(tmp_path / "registry") == before
 
 
+def test_a_candidate_is_judged_against_production_and_waits(
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    waits = PushSettings(smoke_test=False, min_slice_utterances=5, promote="candidate")
+    assert judge(make_asr_model({"four": "five"}))["version"] == 1
+    verdict = judge(make_asr_model(), waits)
+    assert (verdict["pushed"], verdict["version"], verdict["alias"]) == (True, 2, "candidate")
+    models = Registry(tmp_path / "registry", "asr")
+    assert (models.in_service(), models.candidate()) == (1, 2)
+    assert "asr@candidate" in (tmp_path / "registry" / "models.config").read_text()
+    assert judge(make_asr_model(), waits)["reasons"] == ["already the candidate as version 2"]
+    models.promote("candidate")
+    assert judge(make_asr_model({"two": "one"}), waits)["in_service"] == 2
+
+
 def test_pushing_a_model_again_replaces_its_damaged_version(
     judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:

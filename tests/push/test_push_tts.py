@@ -97,7 +97,7 @@ def test_the_card_says_which_programs_can_run_the_model(
     parted = model_card(TtsPushFamily(), evaluation, 3, "2026-01-02T03:04:05Z")
     for card in (whole, parted):
         assert "voxline synthesize TEXT --model <registry>/tts/3 --output out.wav" in card
-    assert "tensorflow_model_server --model_name=tts" in whole
+    assert "tensorflow_model_server --model_config_file=" in whole
     assert "Signature `synthesize`" in whole
     assert "TensorFlow Lite" not in whole
     # Its SavedModel has no signature that speaks, so nobody may be sent to a server with it.

@@ -65,7 +65,7 @@ def test_rolling_back_publishes_the_older_bytes_as_a_new_version(registry: Regis
     assert (registry.path(4) / "model_card.md").read_text() == "# version 2"
     assert model_digest(registry.path(4)) == model_digest(registry.path(2))
     assert registry.journal()[-1] == change
-    assert registry.rolled_back() == {model_digest(registry.path(3)): 3}
+    assert registry.history().rolled_back == {model_digest(registry.path(3)): 3}
 
 
 def test_rolling_back_twice_goes_two_steps_back(registry: Registry) -> None:
@@ -80,7 +80,7 @@ def test_a_person_may_roll_back_to_any_version_and_forth_again(registry: Registr
     assert registry.rollback(to=1).copy_of == 1
     assert registry.rollback(to=3).copy_of == 3
     assert served(registry) == "c"
-    assert model_digest(registry.path(3)) not in registry.rolled_back()
+    assert model_digest(registry.path(3)) not in registry.history().rolled_back
     with pytest.raises(WorkError, match="what version 5 serves already"):
         registry.rollback(to=3)
     with pytest.raises(WorkError, match="no version 9; existing: 1, 2, 3, 4, 5"):

@@ -12,13 +12,14 @@ from typing import Any, Literal
 
 from voxline.errors import WorkError
 from voxline.provenance import git_revision, package_versions
-from voxline.registry.journal import format_utc
+from voxline.registry.journal import PRODUCTION, format_utc
 from voxline.store.files import read_json
 from voxline.store.localize import localize
 
-Verdict = Literal["promoted", "refused", "unchanged", "published", "stopped", "failed", "interrupted"]
+Verdict = Literal["promoted", "candidate", "refused", "unchanged", "published", "stopped", "failed", "interrupted"]
 VERDICTS: dict[Verdict, str] = {
     "promoted": "a new version went into service",
+    "candidate": "a new version passed the gate and waits to be promoted",
     "refused": "the gate kept the version in service",
     "unchanged": "nothing had changed since the version in service, or since the dataset version",
     "published": "a new dataset version was published",
@@ -28,8 +29,8 @@ VERDICTS: dict[Verdict, str] = {
 }
 _WITHOUT_RESULT: dict[str, Verdict] = {"succeeded": "stopped", "failed": "failed", "interrupted": "interrupted"}
 """Status of a run → the verdict on it if neither push nor publish has ended."""
-SUCCESSES: tuple[Verdict, ...] = ("promoted", "unchanged", "published")
-"""Verdicts after which the model or the dataset in use is current."""
+SUCCESSES: tuple[Verdict, ...] = ("promoted", "candidate", "unchanged", "published")
+"""Verdicts after which the model or the dataset in use is current, or a newer model waits for a person."""
 
 
 @dataclasses.dataclass
@@ -112,7 +113,8 @@ class RunEvent:
       reason: why: the gate's reasons, or the error.
       rejects: step → reason → recordings left out.
       metrics: of the evaluated model.
-      version: of the model in service after the run, if this run put it there or found it unchanged.
+      version: of the model in service after the run, if this run put it there or found it unchanged; of a candidate,
+        its own.
       model_uri: location of that version.
       digest: of the model that was judged.
       dataset_version, dataset_uri: that were published, or found unchanged.
@@ -154,7 +156,9 @@ class RunEvent:
                 "model_uri": judged["model"] or "",
                 "digest": judged["digest"],
             }
-            verdict = "promoted" if judged["pushed"] else "unchanged" if judged["version"] else "refused"
+            verdict = "unchanged" if judged["version"] else "refused"
+            if judged["pushed"]:
+                verdict = "promoted" if judged.get("alias", PRODUCTION) == PRODUCTION else "candidate"
             reason = judged["heading"]
         if (published := named.get("publish")) and published.status == "succeeded":
             result = {"dataset_version": published.counts["version"], "dataset_uri": published.folder}

@@ -13,25 +13,11 @@ import yaml
 from voxline.errors import SettingsError
 from voxline.notify.event import RunEvent
 from voxline.notify.settings import KserveSettings, NotifySettings
+from voxline.registry.models_config import model_config_entry
 from voxline.store.objects import open_store
 
 Object = dict[str, Any]
 USER = 65532
-SERVED_CONFIG = """model_config_list {{
-  config {{
-    name: "{model}"
-    base_path: "/mnt/models/{model}"
-    model_platform: "tensorflow"
-    model_version_policy {{
-      specific {{
-        versions: {version}
-      }}
-    }}
-  }}
-}}
-"""
-"""TensorFlow Serving's; `{model}`, `{version}`."""
-
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
 """The next manifest has another ConfigMap; the revision that gets the rest of the traffic still mounts this one."""
 
@@ -56,12 +42,13 @@ def serving_objects(model: str, version: int, digest: str, settings: KserveSetti
     labels = {"app.kubernetes.io/name": "serving", "app.kubernetes.io/part-of": "voxline"}
     place = {"namespace": settings.namespace} if settings.namespace else {}
     served = f"{name}-served-{version}"
+    served_config = model_config_entry(model, f"/mnt/models/{model}", version)
     return [
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": served, **place, "labels": labels, "annotations": KEPT},
-            "data": {"models.config": SERVED_CONFIG.format(model=model, version=version)},
+            "data": {"models.config": f"model_config_list {{\n{served_config}}}\n"},
         },
         {
             "apiVersion": "serving.kserve.io/v1beta1",

@@ -37,7 +37,7 @@ def end_event(event: RunEvent, settings: NotifySettings) -> Json:
         rows = counts["utterances"] + counts.get("rejects", 0)
         inputs[0]["inputFacets"] = {"inputStatistics": _facet("1-0-0/InputStatisticsInputDatasetFacet", rowCount=rows)}
     outputs = []
-    if event.verdict == "promoted":
+    if event.verdict in ("promoted", "candidate"):
         outputs.append(_dataset(event.model_uri, version=str(event.version)))
     if event.verdict == "published":
         outputs.append(_dataset(event.dataset_uri, version=str(event.dataset_version)))

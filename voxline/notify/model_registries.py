@@ -1,4 +1,4 @@
-"""Registers the version in service with other model registries: Kubeflow's and MLflow's.
+"""Registers the version in service, or a candidate, with other model registries: Kubeflow's and MLflow's.
 
 A run that finds its model in service registers it too, if it is not there yet. So a registration that was cut off is
 completed by the next run, and one that is repeated changes nothing.
@@ -16,11 +16,12 @@ from voxline.errors import WorkError
 from voxline.notify.event import RunEvent
 from voxline.notify.prometheus import check_answer
 from voxline.notify.settings import NotifySettings
+from voxline.registry.journal import CANDIDATE
 
 API_VERSIONS = ("v1", "v1alpha3")
 """Of Kubeflow's REST API: the present one, and that of servers before 0.3."""
 ALIAS = "in-service"
-"""MLflow's alias of the version in service."""
+"""MLflow's alias of the version in service; a candidate's is `candidate`."""
 
 Json = dict[str, Any]
 
@@ -110,7 +111,7 @@ def _property(value: str | float) -> Json:
 
 
 def register_in_mlflow(event: RunEvent, settings: NotifySettings, session: requests.Session) -> str:
-    """Registers the version with MLflow, unless one with its number is there, and gives it the alias `in-service`.
+    """Registers the version with MLflow, unless one with its number is there, and gives it its alias.
 
     MLflow numbers versions itself, so ours is the tag `voxline.version`.
     """
@@ -133,5 +134,5 @@ def register_in_mlflow(event: RunEvent, settings: NotifySettings, session: reque
         found = client.create_model_version(
             name, source=event.model_uri, tags={**tags, "voxline.version": wanted}, description=event.reason
         )
-    client.set_registered_model_alias(name, ALIAS, found.version)
+    client.set_registered_model_alias(name, CANDIDATE if event.verdict == CANDIDATE else ALIAS, found.version)
     return f"{uri}, as version {found.version} of {name}"

@@ -89,7 +89,7 @@ def _values(event: RunEvent, settings: NotifySettings) -> Iterator[tuple[str, di
         for end, value in (("", metric.value), ("_low", metric.low), ("_high", metric.high)):
             if value is not None:
                 yield f"voxline_metric{end}", {"metric": name}, value
-    if event.version is not None:
+    if event.version is not None and event.verdict != "candidate":
         yield "voxline_model_version", {}, event.version
     if event.dataset_version is not None:
         yield "voxline_dataset_version", {}, event.dataset_version

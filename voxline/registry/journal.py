@@ -9,6 +9,7 @@ import dataclasses
 import json
 import secrets
 import time
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from voxline.errors import PreconditionError, WorkError
@@ -16,15 +17,20 @@ from voxline.store.objects import ObjectStore
 from voxline.store.storage import ABSENT
 
 JOURNAL_FILE = "journal.jsonl"
+PRODUCTION, CANDIDATE = "production", "candidate"
+ALIASES = (PRODUCTION, CANDIDATE)
+"""Names that point at versions: the one that callers get, and the one that passed the gate and waits."""
+PROMOTE = "promote"
+"""The action of an event that moves an alias and makes no version."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RegistryEvent:
-    """One line of the journal, and the content of a version's `version.json`.
+    """One line of the journal, and, unless it is a promotion, the content of a version's `version.json`.
 
     Attributes:
-      version: the version that appeared.
-      action: "push", "rollback", or "import" for a version that a person copied into the registry.
+      version: the version that appeared, or was promoted.
+      action: "push", "rollback", "promote", or "import" for a version that a person copied into the registry.
       at: time of the event, UTC.
       digest: of the exported model.
       replaces: the version in service before.
@@ -32,6 +38,7 @@ class RegistryEvent:
       note: the reason, in words.
       metrics: of the evaluation before the push.
       anchor: the version that later ones are compared with beside the one in service; None: this one.
+      alias: "production" or "candidate", which points at the version from now on.
     """
 
     version: int
@@ -43,6 +50,7 @@ class RegistryEvent:
     note: str = ""
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     anchor: int | None = None
+    alias: str = PRODUCTION
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "RegistryEvent":
@@ -56,6 +64,18 @@ class RegistryEvent:
         if not (isinstance(event.version, int) and isinstance(event.digest, str)):
             raise TypeError(f"version {event.version!r} with digest {event.digest!r}")
         return event
+
+    @property
+    def makes_version(self) -> bool:
+        """Whether the version appeared with this event; a promotion finds it there."""
+        return self.action != PROMOTE
+
+    def equals(self, data: bytes) -> bool:
+        """Whether the content of a `version.json` is this event."""
+        try:
+            return RegistryEvent.of(json.loads(data)) == self
+        except (ValueError, TypeError, AttributeError):
+            return False
 
 
 class Journal:
@@ -127,6 +147,66 @@ class Journal:
                     "fix or remove that line"
                 ) from None
         return events
+
+
+class History:
+    """What the events of a journal amount to.
+
+    Args:
+      events: all, oldest first.
+      existing: the versions that exist.
+
+    >>> pushed = [RegistryEvent(1, "push", "", "one"), RegistryEvent(2, "push", "", "two", alias="candidate")]
+    >>> History(pushed, {1, 2}).production, History(pushed, {1, 2}).candidate
+    ([1], 2)
+    >>> promoted = History([*pushed, RegistryEvent(2, "promote", "", "two", replaces=1)], {1, 2})
+    >>> promoted.production, promoted.candidate
+    ([1, 2], None)
+    """
+
+    def __init__(self, events: Sequence[RegistryEvent], existing: Container[int]) -> None:
+        self._events, self._existing = events, existing
+
+    @property
+    def production(self) -> list[int]:
+        """The versions that were in production one after the other, of those that still exist; the last one is now."""
+        moves = (event for event in self._moves() if event.alias == PRODUCTION)
+        return [event.version for event in moves if event.version in self._existing]
+
+    @property
+    def candidate(self) -> int | None:
+        """The version that waits to be promoted, if any: neither promoted nor overtaken by a push to production."""
+        found = None
+        for event in self._moves():
+            if event.alias == CANDIDATE:
+                found = event.version
+            elif event.version == found or event.action == "push":
+                found = None
+        return found if found in self._existing else None
+
+    @property
+    def rolled_back(self) -> dict[str, int]:
+        """Digests of models that a person took out of production for an older one, each with its version."""
+        digest = {event.version: event.digest for event in self._events if event.makes_version}
+        found: dict[str, int] = {}
+        for event in self._events:
+            if event.alias != PRODUCTION:
+                continue
+            before = event.replaces
+            if before in digest and (
+                event.action == "rollback" or (not event.makes_version and event.version < before)
+            ):
+                found[digest[before]] = before
+            found.pop(event.digest, None)
+        return found
+
+    def _moves(self) -> Iterator[RegistryEvent]:
+        """The events that moved an alias. A line of an older version that was restored later moves none."""
+        newest = -1
+        for event in self._events:
+            if not event.makes_version or event.version > newest:
+                yield event
+            newest = max(newest, event.version)
 
 
 def format_utc(seconds: float) -> str:

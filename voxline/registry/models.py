@@ -5,9 +5,9 @@ from pathlib import Path
 
 from voxline.errors import WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder
-from voxline.registry.journal import JOURNAL_FILE, RegistryEvent
-from voxline.registry.registry import MODEL_NAME, STAGING, UNSIGNED, VERSION_FILE, Registry, check_digest
-from voxline.registry.signing import check_signature
+from voxline.registry.journal import JOURNAL_FILE, PRODUCTION, RegistryEvent
+from voxline.registry.registry import MODEL_NAME, STAGING, UNSIGNED, VERSION_FILE, Registry
+from voxline.registry.signing import check_digest, check_signature
 from voxline.store.files import read_json
 from voxline.store.localize import localize
 from voxline.store.objects import ObjectStore, open_store
@@ -43,20 +43,40 @@ def _is_model(store: ObjectStore) -> bool:
     )
 
 
+def resolve_version(root: Path | str, reference: str) -> tuple[Registry, int]:
+    """The model and the number of a version that is written as NAME, NAME@production, NAME@candidate or NAME@7.
+
+    Args:
+      root: the registry's folder or URI.
+      reference: a name alone means `@production`.
+
+    Raises:
+      SettingsError: the name or the alias is not accepted.
+      WorkError: the version does not exist.
+    """
+    name, _, version = reference.partition("@")
+    registry = Registry(root, name)
+    return registry, registry.resolve(version or PRODUCTION)
+
+
 def find_model(location: Path | str) -> Path:
     """Finds an exported model, and returns its folder on this machine.
 
     Args:
       location: an exported model, train's output, a version's folder in a registry, or `<registry>/<model>` for the
-        version in service; a folder, or one in a bucket.
+        version in service, which `<registry>/<model>@production` names too; `@candidate` and `@7` name others. A
+        folder, or one in a bucket.
 
     Raises:
       WorkError: the location holds no model, or a version whose files are not the ones that were published, or one
         that is not signed although a public key is configured.
     """
     location = str(location) if is_remote(location) else str(Path(location).absolute())
+    root, _, name = location.rstrip("/").rpartition("/")
+    if "@" in name and (is_remote(location) or not Path(location).exists()):
+        registry, number = resolve_version(root, name)
+        return registry.intact_path(number)
     if not _is_exported(location):
-        root, _, name = location.rstrip("/").rpartition("/")
         registry = Registry(root, name)
         version = registry.in_service()
         if version is not None:
@@ -67,7 +87,7 @@ def find_model(location: Path | str) -> Path:
     except (OSError, ValueError, TypeError, AttributeError):
         check_signature(folder, UNSIGNED)
         return folder  # not a version of a registry
-    return check_digest(folder, published)
+    return check_digest(folder, published, UNSIGNED)
 
 
 def _is_exported(location: str) -> bool:

@@ -1,7 +1,8 @@
 """The model registry: `<registry>/<model>/<version>/`, as TensorFlow Serving reads it, and a journal of all changes.
 
-The highest version is in service, because that is the one which TensorFlow Serving loads. A rollback therefore
-publishes the old bytes again under a new number.
+The version in service is the one that the alias `production` points at. The journal says which that is: the last one
+that was pushed to production, rolled back to, or promoted. `models_config` tells TensorFlow Serving. A rollback
+publishes the old bytes again under a new number, so that a server which loads the highest number goes back as well.
 
 A version appears whole or not at all, in a folder and in a bucket alike:
 
@@ -28,8 +29,8 @@ from typing import Any
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.saved_model import exported_folder, model_digest, model_files
 from voxline.progress import print_status
-from voxline.registry.journal import Journal, RegistryEvent, format_utc
-from voxline.registry.signing import SIGNATURE, check_signature, sign_version
+from voxline.registry.journal import ALIASES, PRODUCTION, PROMOTE, History, Journal, RegistryEvent, format_utc
+from voxline.registry.signing import SIGNATURE, check_digest, check_signature, digest_or_empty, sign_version
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.files import write_json
 from voxline.store.objects import open_store
@@ -98,8 +99,29 @@ class Registry:
         return sorted(int(name) for name in names if _VERSION.fullmatch(name) and name not in incomplete)
 
     def in_service(self) -> int | None:
-        """The version that TensorFlow Serving loads, which is the highest; None if there is none."""
-        return max(self.versions(), default=None)
+        """The version that callers get, at which `production` points; None if there is none."""
+        return next(reversed(self.history().production), None)
+
+    def candidate(self) -> int | None:
+        """The version that passed the gate and waits to be promoted; None if there is none."""
+        return self.history().candidate
+
+    def resolve(self, version: int | str) -> int:
+        """The number of a version that is named by its number or by an alias.
+
+        Raises:
+          WorkError: no version has that number or alias.
+          SettingsError: the alias is unknown.
+        """
+        if str(version).isdecimal():
+            self._check_exists(int(version))
+            return int(version)
+        if version not in ALIASES:
+            raise SettingsError(f"version {version!r}: a number, {' or '.join(ALIASES)} is accepted")
+        found = self.in_service() if version == PRODUCTION else self.candidate()
+        if found is None:
+            raise WorkError(f"{self.uri}: no version is {version} now; name one by its number")
+        return found
 
     def path(self, version: int) -> Path:
         """The folder of a version on this machine. From a bucket it is downloaded.
@@ -132,12 +154,12 @@ class Registry:
             if event.version == version:  # else a person copied the folder of another version
                 return event
         written = max((info.updated.timestamp() for info in self._store.list(f"{version}/")), default=0.0)
-        digest = _digest_or_empty(self._store.localize(str(version)))
+        digest = digest_or_empty(self._store.localize(str(version)))
         return RegistryEvent(version, "import", format_utc(written), digest, note="copied here by hand")
 
     def is_intact(self, version: int) -> bool:
         """Whether the model's files are the ones that were published."""
-        return _digest_or_empty(self.path(version)) == self.event(version).digest
+        return digest_or_empty(self.path(version)) == self.event(version).digest
 
     def intact_path(self, version: int) -> Path:
         """The folder of a version whose model is to be loaded.
@@ -145,12 +167,16 @@ class Registry:
         Raises:
           WorkError: the version does not exist, or its files are not the ones that were published.
         """
-        return check_digest(self.path(version), self.event(version).digest)
+        return check_digest(self.path(version), self.event(version).digest, UNSIGNED)
 
     def journal(self) -> list[RegistryEvent]:
         """All events in order, including those that a crash kept out of the journal file."""
         events = self._journal.read()
         return events + self._missing(events)
+
+    def history(self) -> History:
+        """What is in service, what was, and what waits."""
+        return History(self.journal(), self.versions())
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -234,19 +260,14 @@ class Registry:
         if self.in_service() is None:
             raise WorkError(f"{self.uri}: no version yet, so nothing to roll back; push one first")
         with self.locked():
-            present = max(self.versions())
+            present = self.resolve(PRODUCTION)
             target = self._version_before(present) if to is None else to
             old, now = self.event(target), self.event(present)
             if old.digest == now.digest and self.is_intact(present):
                 raise WorkError(
                     f"version {target} of {self.model} is what version {present} serves already; give another"
                 )
-            if not self.is_intact(target):
-                raise WorkError(
-                    f"{self._store.uri_of(str(target))}: damaged since it was published; roll back to another version"
-                )
-            folder = self.path(target)
-            check_signature(folder, UNSIGNED)  # else it would be served, and signed where there is a private key
+            folder = self._servable(target, "roll back to another version")
             details = {
                 "copy_of": self._origin(target), "metrics": old.metrics, "note": note,
                 "anchor": old.anchor or self._origin(target),
@@ -259,15 +280,39 @@ class Registry:
                     shutil.copytree(folder / EVALUATION, staging / EVALUATION)
             return self.event(version)
 
-    def rolled_back(self) -> dict[str, int]:
-        """Digests of models that a person took out of service, each with the version that was rolled back."""
-        events = {event.version: event for event in self.journal()}
-        digests: dict[str, int] = {}
-        for event in events.values():
-            if event.action == "rollback" and event.replaces in events:
-                digests[events[event.replaces].digest] = event.replaces
-            digests.pop(event.digest, None)
-        return digests
+    def promote(self, version: int | str, alias: str = PRODUCTION, note: str = "") -> RegistryEvent:
+        """Points an alias at a version. The version's files stay as they are.
+
+        Args:
+          version: its number, or an alias that points at it.
+
+        Raises:
+          WorkError: the version does not exist, it has the alias already, or it is damaged or not signed.
+          SettingsError: an alias is unknown.
+        """
+        if alias not in ALIASES:
+            raise SettingsError(f"alias {alias!r}: {' or '.join(ALIASES)} is accepted")
+        self.resolve(version)  # before a lock that would create the model's folder
+        with self.locked():
+            target, present = self.resolve(version), self.in_service()
+            if target == (present if alias == PRODUCTION else self.candidate()):
+                raise WorkError(f"version {target} of {self.model} is {alias} already; name another version")
+            self._servable(target, "promote another version")
+            now = self.event(target)
+            event = RegistryEvent(
+                target, PROMOTE, format_utc(time.time()), now.digest, present, note=note, metrics=now.metrics,
+                anchor=now.anchor, alias=alias,
+            )  # fmt: skip
+            self._journal.append([event])
+            return event
+
+    def _servable(self, version: int, advice: str) -> Path:
+        """The folder of a version that is about to be served; one that is damaged or not signed is refused."""
+        if not self.is_intact(version):
+            raise WorkError(f"{self._store.uri_of(str(version))}: damaged since it was published; {advice}")
+        folder = self.path(version)
+        check_signature(folder, UNSIGNED)  # else it would be served, and signed where there is a private key
+        return folder
 
     def anchor(self) -> int | None:
         """The version that a new model is compared with beside the one in service; None if nothing is in service.
@@ -283,8 +328,7 @@ class Registry:
 
     def best(self) -> int | None:
         """The anchor without the name that a person gave: the best version so far."""
-        version = self.in_service()
-        if version is None:
+        if (version := self.in_service()) is None:
             return None
         anchor = self.event(version).anchor or version
         if anchor not in self.versions():
@@ -332,13 +376,13 @@ class Registry:
 
     def _recover(self, events: list[RegistryEvent]) -> None:
         """Completes decided versions and removes undecided ones, which killed processes left in staging folders."""
-        decided = {event.version: event for event in events}
+        decided = {event.version: event for event in events if event.makes_version}
         for name in self._store.list_folders():
             if not name.startswith(STAGING):
                 continue
             match = _STAGING_FOLDER.fullmatch(name)
             event, data = decided.get(int(match[1])) if match else None, self._read(f"{name}/{VERSION_FILE}")
-            if event and data is not None and _is_event(data, event):
+            if event and data is not None and event.equals(data):
                 print_status(f"{self.uri}: completing version {event.version}, which another process had decided on")
                 self._complete(name, event.version)
             else:
@@ -366,7 +410,7 @@ class Registry:
             return RegistryEvent.of(json.loads(data))
         except (ValueError, TypeError, AttributeError) as error:
             for event in self._journal.read():
-                if event.version == version:
+                if event.version == version and event.makes_version:
                     return event
             raise WorkError(
                 f"{self._store.uri_of(f'{version}/{VERSION_FILE}')}: damaged ({error}), and the journal has no line of "
@@ -375,7 +419,7 @@ class Registry:
 
     def _missing(self, events: list[RegistryEvent]) -> list[RegistryEvent]:
         """Events of versions that are not among these."""
-        known = {event.version for event in events}
+        known = {event.version for event in events if event.makes_version}
         return [self.event(version) for version in self.versions() if version not in known]
 
     def _origin(self, version: int) -> int:
@@ -383,7 +427,7 @@ class Registry:
 
     def _version_before(self, present: int) -> int:
         digest, origin = self.event(present).digest, self._origin(present)
-        older = [v for v in self.versions() if v < origin and self.event(v).digest != digest]
+        older = [v for v in sorted({*self.history().production}) if v < origin and self.event(v).digest != digest]
         if not older:
             raise WorkError(f"{self.uri}: nothing older than version {origin} to roll back to")
         return self._origin(older[-1])
@@ -402,33 +446,3 @@ class Registry:
         if version not in versions:
             existing = ", ".join(map(str, versions)) or "none"
             raise WorkError(f"{self.uri}: no version {version}; existing: {existing}")
-
-
-def _is_event(data: bytes, event: RegistryEvent) -> bool:
-    try:
-        return RegistryEvent.of(json.loads(data)) == event
-    except (ValueError, TypeError, AttributeError):
-        return False
-
-
-def check_digest(folder: Path, published: str) -> Path:
-    """The folder of an exported model, if its files are the ones that were published, by the configured key if any.
-
-    Raises:
-      WorkError: they are not.
-    """
-    digest = model_digest(folder)
-    if digest != published:
-        raise WorkError(
-            f"{folder}: these files are not the ones that were published (digest {digest[:12]}, published "
-            f"{published[:12]}), so the model was not loaded; push it again, or roll back (voxline models rollback)"
-        )
-    check_signature(folder, UNSIGNED)
-    return folder
-
-
-def _digest_or_empty(folder: Path) -> str:
-    try:
-        return model_digest(folder)
-    except WorkError:
-        return ""

@@ -1,4 +1,6 @@
-"""Signatures of model versions by OpenSSF Model Signing: made when a version is published, checked before it is loaded.
+"""Whether a model is the one that was published: by its digest, and by a signature if keys are configured.
+
+Signatures are OpenSSF Model Signing's: made when a version is published, checked before it is loaded.
 
 Keys are files, named by variables that the section `signing` of a config sets. The digest in `version.json` tells a
 damaged model from a whole one; a signature tells one that a push wrote from one that anyone with write access did.
@@ -12,10 +14,38 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import model_digest
 
 PRIVATE_KEY_ENV, PUBLIC_KEY_ENV = "VOXLINE_SIGNING_KEY", "VOXLINE_VERIFICATION_KEY"
 """Of the files that hold the keys, in PEM."""
 SIGNATURE = "model.sig"
+
+
+def check_digest(folder: Path, published: str, unsigned: tuple[str, ...]) -> Path:
+    """The folder of an exported model, if its files are the ones that were published, by the configured key if any.
+
+    Args:
+      unsigned: as for `sign_version`.
+
+    Raises:
+      WorkError: they are not.
+    """
+    digest = model_digest(folder)
+    if digest != published:
+        raise WorkError(
+            f"{folder}: these files are not the ones that were published (digest {digest[:12]}, published "
+            f"{published[:12]}), so the model was not loaded; push it again, or roll back (voxline models rollback)"
+        )
+    check_signature(folder, unsigned)
+    return folder
+
+
+def digest_or_empty(folder: Path) -> str:
+    """The digest of an exported model; empty if the folder holds none."""
+    try:
+        return model_digest(folder)
+    except WorkError:
+        return ""
 
 
 def sign_version(folder: Path, unsigned: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ from voxline.components.publish.purge.footprint import Footprint, count_lines, r
 from voxline.components.publish.purge.locations import Workspace
 from voxline.errors import WorkError
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
+from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.registry.models import model_names
 from voxline.registry.registry import EVALUATION, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
@@ -32,6 +33,7 @@ class RegistryUse:
       lines: of the speaker in its list of training data.
       evaluated: the speaker's utterances in its evaluation.
       shown: its page shows them.
+      alias: "production" or "candidate" if that points at it, else "".
     """
 
     model: str
@@ -41,6 +43,7 @@ class RegistryUse:
     lines: int
     evaluated: int
     shown: bool
+    alias: str = ""
 
     @property
     def name(self) -> str:
@@ -57,6 +60,7 @@ def find_registry_uses(registry: Path | str, footprint: Footprint) -> list[Regis
     names = footprint.names_in_text()
     for model in model_names(registry):
         versions = Registry(registry, model)
+        aliases = {versions.candidate(): CANDIDATE, versions.in_service(): PRODUCTION}
         for version in versions.versions():
             folder = versions.folder / str(version)
             lines = count_lines(folder / TRAINED_ON, footprint.speaker)
@@ -65,7 +69,9 @@ def find_registry_uses(registry: Path | str, footprint: Footprint) -> list[Regis
             page = folder / EVALUATION / REPORT_FILE
             shown = page.is_file() and shows_name(page, names)
             if trained or evaluated or shown:
-                uses.append(RegistryUse(model, version, folder, trained, lines, evaluated, shown))
+                uses.append(
+                    RegistryUse(model, version, folder, trained, lines, evaluated, shown, aliases.get(version, ""))
+                )
     return uses
 
 

@@ -64,7 +64,7 @@ class AsrPushFamily:
         return (
             "```sh\n"
             f"voxline transcribe recording.flac --model <registry>/{name}/{version}\n"
-            f"tensorflow_model_server --model_name={name} --model_base_path=<registry>/{name}\n"
+            "tensorflow_model_server --model_config_file=<registry>/models.config\n"
             "```\n\n"
             "Signature `transcribe`: inputs `waveforms` float32 [batch, samples] at "
             f"{about['sample_rate']:,} Hz in [-1, 1] and `lengths` int32 [batch]; outputs `text` string [batch], "

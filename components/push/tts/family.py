@@ -73,7 +73,7 @@ class TtsPushFamily:
 
     def usage(self, about: dict[str, Any], name: str, version: int) -> str:
         int8 = about.get("decoder", "float32") != "float32"
-        serve = "" if int8 else f"tensorflow_model_server --model_name={name} --model_base_path=<registry>/{name}\n"
+        serve = "" if int8 else "tensorflow_model_server --model_config_file=<registry>/models.config\n"
         return (
             "```sh\n"
             f"voxline synthesize TEXT --model <registry>/{name}/{version} --output out.wav\n"

@@ -1,0 +1,85 @@
+"""`<registry>/models.config`: tells TensorFlow Serving which versions the registry's aliases point at.
+
+TensorFlow Serving reads the file again every few seconds (`--model_config_file_poll_wait_seconds`), loads a version
+that is new in it, and then unloads the one before, so callers of `/v1/models/asr:predict` always reach one. A candidate
+is a model of its own, `asr@candidate`, over the same folder.
+
+Version labels would say the same in the server's own words. But `ServerCore::ReloadConfig` moves the labels before it
+loads versions, and refuses the whole file if a label would move to a version that is not loaded yet: after a push
+straight to production the new version would never load (tensorflow_serving/model_servers/server_core.cc).
+
+Text of tensorflow.serving.ModelServerConfig.
+"""
+
+import json
+from pathlib import Path
+
+from voxline.progress import print_status
+from voxline.registry.journal import CANDIDATE
+from voxline.registry.models import model_names
+from voxline.registry.registry import Registry
+from voxline.store.objects import open_store
+from voxline.store.uris import is_remote
+
+MODELS_CONFIG = "models.config"
+_LOCK = ".models.config.lock"
+_HEAD = """# Which versions are in service. `voxline models promote`, `rollback` and every push write this file again.
+"""
+
+
+def model_config_entry(name: str, folder: str, version: int) -> str:
+    """One `config` of a `model_config_list`.
+
+    Args:
+      name: by which callers ask for the model.
+      folder: with the versions of the model, as the server sees it.
+    """
+    return f"""  config {{
+    name: {json.dumps(name)}
+    base_path: {json.dumps(folder)}
+    model_platform: "tensorflow"
+    model_version_policy {{
+      specific {{
+        versions: {version}
+      }}
+    }}
+  }}
+"""
+
+
+def models_config(root: Path | str, served_at: str = "") -> str:
+    """What TensorFlow Serving is to load of a registry.
+
+    Args:
+      root: the registry's folder or URI.
+      served_at: the registry's folder as the server sees it; empty: the same.
+
+    Raises:
+      WorkError: there is no registry.
+    """
+    base = (served_at or (str(root) if is_remote(root) else str(Path(root).absolute()))).rstrip("/")
+    entries = []
+    for model in model_names(root):
+        registry = Registry(root, model)
+        for alias, version in (("", registry.in_service()), (f"@{CANDIDATE}", registry.candidate())):
+            if version is not None:
+                entries.append(model_config_entry(f"{model}{alias}", f"{base}/{model}", version))
+    return f"{_HEAD}model_config_list {{\n{''.join(entries)}}}\n"
+
+
+def write_models_config(root: Path | str) -> None:
+    """Writes `<registry>/models.config` after a change of the registry; two changes at once both end up in it.
+
+    A file that a person wrote stays.
+    """
+    store = open_store(root)
+    with store.lock(_LOCK, "waiting for another process that writes models.config"):
+        text = models_config(root).encode()
+        try:
+            present = store.read(MODELS_CONFIG)
+        except FileNotFoundError:
+            present = b""
+        if present and not present.startswith(_HEAD.encode()):
+            print_status(f"{store.uri_of(MODELS_CONFIG)}: written by hand, so it stays; remove it to have it follow")
+        elif present != text:
+            store.write(MODELS_CONFIG, text)
