@@ -16,11 +16,13 @@ from typing import Any
 import tensorflow as tf
 
 from voxline.components.train.settings import TrainSettings
+from voxline.components.train.warm_start import weight_names
 from voxline.data.dataset import Dataset
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import write_json
 
 MODEL_JSON = "model.json"
+START = "start"
 PACKAGES = ("voxline", "tensorflow", "keras", "numpy")
 
 
@@ -44,13 +46,19 @@ def write_exported(
     os.replace(unfinished, folder)
 
 
-def model_metadata(kind: str, settings: TrainSettings, dataset: Dataset, training: dict[str, Any]) -> dict[str, Any]:
+def model_metadata(
+    kind: str, settings: TrainSettings, dataset: Dataset, training: dict[str, Any], model: Any
+) -> dict[str, Any]:
     """What every model.json holds.
 
     Args:
-      training: what it says about the training: steps, metrics of the best validation, ….
+      training: what it says about the training: steps, metrics of the best validation, …; its `start`, the ancestors of
+        the model, becomes a key of its own.
+      model: a Keras model with the weights of the export, in their order.
     """
+    trained = {name: value for name, value in training.items() if name != START}
     return {
+        **({START: training[START]} if START in training else {}),
         "name": settings.name,
         "family": settings.family,
         "kind": kind,
@@ -58,6 +66,8 @@ def model_metadata(kind: str, settings: TrainSettings, dataset: Dataset, trainin
         "sample_rate": dataset.features.sample_rate,
         "features": dataset.features.plain(),
         "settings": settings.plain(),
+        "weights": weight_names(model),
+        "normalization": {"mean": list(dataset.mean), "deviation": list(dataset.deviation)},
         "dataset": {
             "key": dataset.key,
             "fingerprint": dataset.fingerprint,
@@ -67,6 +77,6 @@ def model_metadata(kind: str, settings: TrainSettings, dataset: Dataset, trainin
         "provenance": {
             "git_revision": git_revision() or "unknown",
             "versions": package_versions(PACKAGES),
-            "trained": training,
+            "trained": trained,
         },
     }

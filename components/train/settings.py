@@ -56,10 +56,48 @@ class StopSettings(Settings):
     )
 
 
+class StartSettings(Settings):
+    """Where the weights come from at first; docs/warm-start.md."""
+
+    model: str = pydantic.Field(
+        "",
+        description="model to start from: NAME@production (the version in service when the step runs), NAME@VERSION, "
+        "or the path or URI of an exported model or of a version; empty: random weights",
+    )
+    keep: Literal["all", "encoder"] | list[str] = pydantic.Field(
+        "all",
+        description="weights to take over: all; encoder: all but the output layer of a recognizer, or the text encoder "
+        "of a voice; or a list of parts of the network, such as convolutions or recurrent/0",
+    )
+    new_symbols: Literal["mean", "zero", "random"] = pydantic.Field(
+        "mean", description="weights of a symbol that the model did not know: the mean of the others, zero, or random"
+    )
+    rate_share: float = pydantic.Field(0.1, gt=0, le=1, description="peak rate, as a share of learning_rate")
+    epochs: int = pydantic.Field(
+        0, ge=0, le=10_000, description="passes over the training split after such a start (0: as train.epochs)"
+    )
+    shrink: float = pydantic.Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the model's weights; the rest is random: shrink and perturb (Ash and Adams 2020)",
+    )
+    generations: int = pydantic.Field(
+        5,
+        ge=1,
+        le=1_000,
+        description="models in a row that start from another one; then one starts from random weights",
+    )
+
+
 class _KeyedSettings(Settings):
     """The settings that are part of a step's key, with whatever keys they have."""
 
     model_config = pydantic.ConfigDict(extra="allow")
+
+
+STARTING_KEYS = ("keep", "new_symbols", "shrink")
+"""Of `start`, what is part of the key as settings: the model is by its digest, shares by what they are shares of."""
 
 
 class TrainSettings(Settings):
@@ -149,6 +187,7 @@ class TrainSettings(Settings):
         le=64,
         description="static shapes to which batches are padded where steps are compiled; each is compiled once",
     )
+    start: StartSettings = pydantic.Field(StartSettings(), description="warm start: weights of an earlier model")
     seed: int = pydantic.Field(
         1, ge=0, lt=2**31, description="seed of initial weights, order, augmentation and dropout"
     )
@@ -166,6 +205,18 @@ class TrainSettings(Settings):
             )
         return self
 
+    def started_from(self, model: str) -> Self:
+        """The settings of a training that starts from a model, or from random weights if `model` is empty.
+
+        The shares in `start` are applied to the settings that they are shares of, and have no effect a second time.
+        """
+        start = self.start.model_copy(update={"model": model, "rate_share": 1.0, "epochs": 0})
+        if not model:
+            return self.model_copy(update={"start": start})
+        rate = float(f"{self.learning_rate * self.start.rate_share:.12g}")
+        epochs = self.start.epochs or self.epochs
+        return self.model_copy(update={"start": start, "learning_rate": rate, "epochs": epochs})
+
     def key_settings(self) -> Settings:
         """The settings that are part of the step's key: all but workers, `xla` and `buckets`."""
         return _KeyedSettings.of(self.key_values())
@@ -177,6 +228,9 @@ class TrainSettings(Settings):
             del values["corpus_weights"]
         if self.stop.rule == "patience":
             del values["stop"]
+        values["start"] = {name: value for name, value in self.start.plain().items() if name in STARTING_KEYS}
+        if not self.start.model:
+            del values["start"]
         for name in ("workers", "xla", "buckets"):
             del values[name]
         return values

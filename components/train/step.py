@@ -11,6 +11,7 @@ from voxline.components.train.settings import TrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import print_status
+from voxline.registry.parents import Parent, find_parent
 from voxline.registry.training_data import TRAINED_ON, training_data_of
 from voxline.store.finished import is_finished, step_key
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
@@ -21,35 +22,44 @@ if TYPE_CHECKING:
 REVISION = 1
 
 
-def run(dataset: Path | str, store: Path | str, settings: TrainSettings) -> StepOutput:
+def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registry: Path | str = "") -> StepOutput:
     """Trains a model and exports the best weights; resumes if a killed run left a checkpoint.
 
     Args:
       dataset: a folder written by extract.
       store: the store of all step outputs, a folder or bucket URI; all workers must use the same one.
+      registry: folder or bucket URI of the registry in which `train.start` finds the model to start from.
 
     Returns:
       StepOutput with the outputs `model` (SavedModel and model.json) and `logs` (TensorBoard, curves.json).
 
     Raises:
       WorkError: the dataset is damaged, or too many utterances or steps are unusable.
+      SettingsError: the model to start from does not exist, or does not fit.
     """
     read = Dataset.read(dataset)
     inputs = {"dataset": read.key}
+    parent = None
+    if start := settings.start.model:
+        parent = find_parent(
+            start, registry, family=settings.family, own_name=settings.name, generations=settings.start.generations
+        )
+        settings = settings.started_from(parent.pinned if parent else "")
+        inputs |= {"start": parent.ancestor.digest} if parent else {}
     if not _is_chief():
-        return _join(read, store, settings, inputs)
+        return _join(read, store, settings, inputs, parent)
     if _wants_workers(settings):
-        return _launch(str(dataset), store, settings, inputs)
+        return _launch(str(dataset), store, settings, inputs, str(registry))
     alone = not os.environ.get("TF_CONFIG")
     with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION, exclusive=alone) as work:
         if work.reused:
             return work
-        _train(read, settings, work)
+        _train(read, settings, work, parent)
     return work
 
 
-def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput) -> None:
-    task = _build_task(dataset, settings)
+def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, parent: Parent | None) -> None:
+    task = _build_task(dataset, settings, parent)
     task.check_length()
     from voxline.components.train.trainer import CURVES_FILE, Trainer
 
@@ -64,9 +74,11 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput) -> None:
         **metrics,
         "stopped_early": result.stopped_early,
         "skipped_steps": len(state.skipped),
+        **({"start": parent.describe()} if parent else {}),
     }
     task.export(work.folder / "model", result.weights, training)
-    training_data_of(dataset).write(work.folder / "model" / TRAINED_ON)
+    heard = parent.training_data if parent else None
+    training_data_of(dataset).with_ancestors(heard).write(work.folder / "model" / TRAINED_ON)
     # Beside the model too: evaluate shows the curves, and does not download the logs from a bucket.
     shutil.copyfile(work.folder / "logs" / CURVES_FILE, work.folder / CURVES_FILE)
     work.outputs.update(model="model", logs="logs", curves=CURVES_FILE)
@@ -76,9 +88,18 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput) -> None:
     print_status(f"train: exported the weights of step {best.step}{summary}")
 
 
-def _build_task(dataset: Dataset, settings: TrainSettings) -> "TrainingTask":
+def _build_task(dataset: Dataset, settings: TrainSettings, parent: Parent | None) -> "TrainingTask":
+    """The task; its weights are random, or those of the parent."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    return FAMILIES[settings.family].build_task(settings, dataset)
+    family = FAMILIES[settings.family]
+    if parent is None:
+        return family.build_task(settings, dataset)
+    from voxline.components.train.warm_start import read_parent, start_from, with_normalization_of
+
+    weights = read_parent(parent)
+    task = family.build_task(settings, with_normalization_of(dataset, weights))
+    start_from(task, weights)
+    return task
 
 
 def _is_chief() -> bool:
@@ -89,11 +110,13 @@ def _is_chief() -> bool:
     return is_chief()
 
 
-def _join(dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> StepOutput:
+def _join(
+    dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str], parent: Parent | None
+) -> StepOutput:
     """Trains as a worker other than the chief, in the folder that the chief has locked."""
     with joined_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
         if not work.reused:
-            task = _build_task(dataset, settings)
+            task = _build_task(dataset, settings, parent)
             from voxline.components.train.trainer import Trainer
 
             Trainer(task, work.folder).fit()
@@ -113,7 +136,9 @@ def _wants_workers(settings: TrainSettings) -> bool:
     return False
 
 
-def _launch(dataset: str, store: Path | str, settings: TrainSettings, inputs: dict[str, str]) -> StepOutput:
+def _launch(
+    dataset: str, store: Path | str, settings: TrainSettings, inputs: dict[str, str], registry: str
+) -> StepOutput:
     """Launches a job of workers, and takes the result from the store.
 
     This process does not lock the output folder: the chief among the workers does.
@@ -122,7 +147,7 @@ def _launch(dataset: str, store: Path | str, settings: TrainSettings, inputs: di
 
     start = time.monotonic()
     _, folder = step_key(store, "train", settings.key_settings(), inputs, REVISION)
-    launched = launch_workers(folder.name, dataset, str(store), settings, lambda: is_finished(store, folder))
+    launched = launch_workers(folder.name, dataset, str(store), settings, lambda: is_finished(store, folder), registry)
     with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
         if not work.reused:
             raise WorkError(f"train: the output of the workers at {folder} is incomplete; run the step again")

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -110,6 +110,12 @@ class Trainable(Protocol):
     def weights(self) -> Arrays:
         """The weights of the exported model."""
 
+    def weight_names(self) -> list[str]:
+        """The names of `weights`, in their order, by which a later model takes them over (`warm_start`)."""
+
+    def load_weights(self, arrays: Arrays) -> None:
+        """Sets what `weights` returns."""
+
     def state(self) -> Arrays:
         """Everything that a training step changes, including `weights`."""
 
@@ -127,11 +133,14 @@ class TrainingTask(abc.ABC):
       strategy: the `tf.distribute` strategy: the devices.
       train, dev: batches of both splits; dev may be empty.
       module: the model with its optimizer.
+      decoder_parts: parts of the network that `train.start.keep: encoder` does not take over.
 
     Raises:
       SettingsError: the batch size or the strategy does not suit the devices.
       WorkError: the training split is empty, or too many utterances are infeasible.
     """
+
+    decoder_parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
         self.settings, self.dataset = settings, dataset
@@ -161,6 +170,12 @@ class TrainingTask(abc.ABC):
           WorkError: the settings make that an error.
         """
         return
+
+    def symbol_axis(self, name: str) -> int | None:
+        """Of a weight by its name, the axis with an entry for each symbol: -1 with the blank as its last entry, 0
+        without a blank; None: it has no such axis.
+        """
+        return None
 
     @property
     def buckets(self) -> int:

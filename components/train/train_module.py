@@ -19,6 +19,7 @@ from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.optimizer import AdamW, assign_if
 from voxline.components.train.settings import TrainSettings
+from voxline.components.train.warm_start import weight_names
 
 Tensor = Any
 
@@ -160,6 +161,14 @@ class TrainModule(abc.ABC):
     def weights(self) -> Arrays:
         """The weights of the exported model."""
         return {f"model/{index}": _to_numpy(variable) for index, variable in enumerate(self.model.weights)}
+
+    def weight_names(self) -> list[str]:
+        return weight_names(self.model)
+
+    def load_weights(self, arrays: Arrays) -> None:
+        """Sets what `weights` returns."""
+        for index, variable in enumerate(self.model.weights):
+            variable.assign(arrays[f"model/{index}"])
 
     def distributions(self) -> dict[str, npt.NDArray[Any]]:
         """Weights, and gradients averaged over the last steps as AdamW keeps them (its first moment), by name."""

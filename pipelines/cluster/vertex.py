@@ -76,11 +76,11 @@ def check_config(config: "RunConfig") -> list[str]:
       SettingsError: the config has what no pod of Vertex AI can have, or a location that it cannot see.
     """
     from voxline.pipelines.config.keys import get_key
-    from voxline.pipelines.config.run_config import PATH_KEYS
+    from voxline.pipelines.config.run_config import path_keys
     from voxline.pipelines.graph import steps_until
 
     values, faults = config.plain(), []
-    for key in PATH_KEYS:
+    for key in path_keys(values):
         value = get_key(values, key) or []
         places = value if isinstance(value, list) else [value]
         faults += [f"{key} is {place}, a path; give a bucket, gs://…" for place in places if "://" not in place]

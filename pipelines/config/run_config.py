@@ -22,17 +22,22 @@ from voxline.errors import SettingsError
 from voxline.notify.settings import MlflowUri, NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings
 from voxline.pipelines.config.keys import Values, get_key, set_key
+from voxline.registry.parents import is_model_name
 from voxline.registry.registry import Registry
 from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
 from voxline.store.uris import is_remote
 
-PATH_KEYS = ("corpus.uri", "corpus.corpora.*.uri", "store", "registry", "datasets", "language.text")
-"""Keys that hold paths: relative to the YAML file that sets them, or to the current folder in `--set`."""
+START_KEY = "train.start.model"
+PATH_KEYS = (
+    "corpus.uri", "corpus.corpora.*.uri", "store", "registry", "datasets", "language.text", START_KEY
+)  # fmt: skip
+"""Keys that hold paths: relative to the YAML file that sets them, or to the current folder in `--set`. `START_KEY` may
+hold the name of a model instead."""
 
 
 def path_keys(document: Values) -> list[str]:
-    """`PATH_KEYS` with the names of a document's corpora.
+    """`PATH_KEYS` with the names of a document's corpora, without the key of a model that is named.
 
     >>> path_keys({"corpus": {"corpora": {"ours": {"uri": "recordings"}}}})[1:3]
     ['corpus.corpora.ours.uri', 'store']
@@ -43,7 +48,7 @@ def path_keys(document: Values) -> list[str]:
         names = get_key(document, section) if star else None
         named = names if isinstance(names, dict) else ()  # any other value is refused later, with its key
         keys += [f"{section}.{name}{rest}" for name in named] if star else [key]
-    return keys
+    return [key for key in keys if key != START_KEY or not is_model_name(str(get_key(document, key) or ""))]
 
 
 def is_http_corpus(key: str, uri: str) -> bool:

@@ -11,11 +11,13 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
+from voxline.components.train.settings import TrainSettings
 from voxline.errors import TransientError, VoxlineError, WorkError
 from voxline.pipelines.config.load import iter_values
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import RUNS_AFTER, graph_of, steps_until
 from voxline.pipelines.local.single_step import INPUT_ORDER, call_step, last_output
+from voxline.settings import Settings
 from voxline.store.finished import read_done
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepWouldRunError, plan_steps
@@ -76,7 +78,7 @@ def plan_run(config: RunConfig, run_dir: Path, *, until: str = "", force: Collec
 
 def _plan_step(name: str, config: RunConfig, run_dir: Path, inputs: list[PlannedStep], forced: bool) -> PlannedStep:
     last = _last_done(run_dir, name)
-    differences = _changed_settings(last, config.section(name).plain()) if last else []
+    differences = _changed_settings(last, _effective_settings(config.section(name)).plain()) if last else []
     waits_for = [one.name for one in inputs if one.action != "reuse"]
     if name in NEVER_REUSED:
         return PlannedStep(name, "run", NEVER_REUSED[name])
@@ -99,6 +101,13 @@ def _plan_step(name: str, config: RunConfig, run_dir: Path, inputs: list[Planned
         return PlannedStep(name, "run", f"it would fail: {error}")
     finished = read_done(output.folder).get("finished", "") if open_store(output.uri).local_path().is_dir() else ""
     return PlannedStep(name, "reuse", f"unchanged{' since ' if finished else ''}{finished}", output.uri)
+
+
+def _effective_settings(settings: Settings) -> Settings:
+    """The settings that a step's marker has: a training that starts from a model has other rates."""
+    if isinstance(settings, TrainSettings) and settings.start.model:
+        return settings.started_from(settings.start.model)
+    return settings
 
 
 def _last_done(run_dir: Path, step: str) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ def test_a_worker_trains_a_new_family(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "run", lambda *given: calls.append(given))
     settings = ToyTrainSettings(seed=5)
     assert worker.main(worker.worker_arguments(settings, "/dataset", "/store", "job", 75)) == 0
-    assert calls == [("/dataset", "/store", settings)]
+    assert calls == [("/dataset", "/store", settings, "")]
 
 
 @pytest.mark.parametrize("name", ["asr", "tts"])

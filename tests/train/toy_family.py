@@ -80,5 +80,5 @@ class ToyTask(TrainingTask):
         graph = tf.Module()
         graph.mean = tf.Variable(weights["model/0"])
         graph.predict = tf.function(lambda: {"mean": graph.mean + 0.0}, input_signature=())
-        metadata = model_metadata("mean", self.settings, self.dataset, training)
+        metadata = model_metadata("mean", self.settings, self.dataset, training, self.module.model)
         write_exported(folder, graph, {"predict": graph.predict}, metadata)

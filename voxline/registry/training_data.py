@@ -6,6 +6,8 @@
      "text_hash": "07…"}
 
 The file lists the train split and the dev split, which chose among the weights. Training never sees the test split.
+A model that started from another one also lists what its ancestors were trained on, with `"inherited": true` where its
+own dataset does not have it: it heard these utterances through their weights.
 Lines are sorted by id, and the same rows give the same bytes. The file names people: a purge removes their lines and
 counts them.
 """
@@ -54,6 +56,13 @@ class TrainingData:
         removed = len(self.utterances) - len(utterances)
         return dataclasses.replace(self, utterances=utterances, purged=self.purged + removed)
 
+    def with_ancestors(self, parent: "TrainingData | None") -> "TrainingData":
+        """A copy with the lines of the model that this one started from."""
+        own = {_content(line) for line in self.utterances}
+        inherited = [line for line in (parent.utterances if parent else []) if _content(line) not in own]
+        lines = [*self.utterances, *({**line, "inherited": True} for line in inherited)]
+        return dataclasses.replace(self, utterances=sorted(lines, key=lambda line: str(line["id"])))
+
     def to_bytes(self) -> bytes:
         """The content of the file."""
         header = {
@@ -72,6 +81,11 @@ class TrainingData:
         """Writes the file atomically."""
         with atomic_write(path) as file:
             file.write(self.to_bytes())
+
+
+def _content(line: dict[str, Any]) -> tuple[Any, ...]:
+    """What was heard, and of whom; the text may have been corrected since."""
+    return line["audio_hash"] or line["id"], line["offset"], line["duration"], line["speaker"]
 
 
 def training_data_of(dataset: "Dataset") -> TrainingData:

@@ -73,4 +73,4 @@ def export_asr(
         variable.assign(weights[f"model/{index}"])
     module = AsrGraph(model, dataset.features, dataset.alphabet)
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
-    write_exported(folder, module, signatures, model_metadata("ctc", settings, dataset, training))
+    write_exported(folder, module, signatures, model_metadata("ctc", settings, dataset, training, model))

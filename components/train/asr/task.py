@@ -113,6 +113,7 @@ class AsrTask(TrainingTask):
     settings: AsrTrainSettings
     module: AsrTrainModule
     dev: Batches
+    decoder_parts = ("classifier",)
     _heard = False
     """Whether the audio of the samples is logged; it is the same at each validation."""
 
@@ -143,15 +144,18 @@ class AsrTask(TrainingTask):
     def build_module(self) -> AsrTrainModule:
         return AsrTrainModule(self.settings, self.dataset, self.strategy)
 
+    def symbol_axis(self, name: str) -> int | None:
+        return -1 if name.startswith("classifier/") else None
+
     def check_length(self) -> None:
-        """See `TrainingTask`.
+        """See `TrainingTask`. A model that starts from another one spells from the first step.
 
         26 recordings of two words, fsdd.yaml: at a rate of 0.004 the WER on dev is 100% after 48 steps and 0% after 72;
         at 0.001, 100% after 96 and 0% after 200. The demo of 1,080 commands begins to spell after about 100.
         """
         settings, needed = self.settings, self.settings.blank_plateau
         planned = settings.epochs * self.train.steps
-        if needed.severity == "off" or planned >= needed.steps:
+        if needed.severity == "off" or planned >= needed.steps or settings.start.model:
             return
         epochs = math.ceil(needed.steps / max(self.train.steps, 1))
         told = (

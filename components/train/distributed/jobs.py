@@ -23,6 +23,7 @@ class JobSpec:
     Attributes:
       key: key of the step's output; the job's name contains it, so that a restarted pod finds its job.
       image: image of the workers: that of the pod that launches them.
+      registry: that has the model to start from.
     """
 
     key: str
@@ -30,6 +31,7 @@ class JobSpec:
     store: str
     settings: TrainSettings
     image: str = ""
+    registry: str = ""
 
     @property
     def name(self) -> str:
@@ -148,4 +150,4 @@ def job_outcome(job: Object) -> JobOutcome | None:
 
 
 def _arguments(spec: JobSpec, retry_status: int) -> list[str]:
-    return worker_arguments(spec.settings, spec.dataset, spec.store, spec.name, retry_status)
+    return worker_arguments(spec.settings, spec.dataset, spec.store, spec.name, retry_status, spec.registry)

@@ -30,12 +30,15 @@ PERMANENT_STATUSES = (1, 2)
 """Exit statuses of a worker that would fail the same way again."""
 
 
-def launch_workers(key: str, dataset: str, store: str, settings: TrainSettings, finished: Callable[[], bool]) -> bool:
+def launch_workers(
+    key: str, dataset: str, store: str, settings: TrainSettings, finished: Callable[[], bool], registry: str = ""
+) -> bool:
     """Trains with a job of workers. Returns False if the result was there already.
 
     Args:
       key: key of the step's output.
       finished: whether the store holds the result.
+      registry: that has the model to start from.
 
     Raises:
       WorkError: training failed; the message is that of the worker.
@@ -43,7 +46,7 @@ def launch_workers(key: str, dataset: str, store: str, settings: TrainSettings, 
     """
     if finished():
         return False
-    JobLauncher(KubernetesClient(), JobSpec(key, dataset, store, settings), finished).run()
+    JobLauncher(KubernetesClient(), JobSpec(key, dataset, store, settings, registry=registry), finished).run()
     return True
 
 

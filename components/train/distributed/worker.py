@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--family", required=True, choices=sorted(FAMILIES), help="model family")
     parser.add_argument("--dataset", required=True, help="folder written by extract")
     parser.add_argument("--store", required=True, help="store of all step outputs, the same for all workers")
+    parser.add_argument("--registry", default="", help="registry that has the model to start from")
     parser.add_argument("--settings", required=True, help="JSON of the section `train`")
     parser.add_argument("--port", type=int, default=PORT, help="of this worker and of its peers")
     parser.add_argument(
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = FAMILIES[given.family].settings.of(given.settings, "train")
         if not os.environ.get("TF_CONFIG"):
             os.environ["TF_CONFIG"] = make_tf_config(given.job, settings.workers.count, os.environ, given.port)
-        run(given.dataset, given.store, settings)
+        run(given.dataset, given.store, settings, given.registry)
     except TransientError as error:
         return _report_failure(str(error), int(given.retry_status))
     except VoxlineError as error:
@@ -61,13 +62,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def worker_arguments(settings: TrainSettings, dataset: str, store: str, job: str, retry_status: int) -> list[str]:
+def worker_arguments(
+    settings: TrainSettings, dataset: str, store: str, job: str, retry_status: int, registry: str = ""
+) -> list[str]:
     """The arguments of `main` for a worker."""
     values = {
         "job": job,
         "family": settings.family,
         "dataset": dataset,
         "store": store,
+        **({"registry": registry} if settings.start.model else {}),
         "retry-status": str(retry_status),
         "settings": settings.model_dump_json(),
     }

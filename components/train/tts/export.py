@@ -216,7 +216,7 @@ def export_tts(
         signatures = {"encode": split.encode, "refine": split.refine}
         files = {DECODER_FILE: convert_decoder_step(model, reduction)}
     signatures["teacher_forced"] = module.teacher_forced
-    metadata = model_metadata(settings.model.kind, settings, dataset, training)
+    metadata = model_metadata(settings.model.kind, settings, dataset, training, model)
     metadata |= {
         "frontend": dataset.frontend,
         "max_steps": module.max_steps,

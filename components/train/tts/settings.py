@@ -151,6 +151,28 @@ class TtsTrainSettings(TrainSettings):
             )
         return self
 
+    def started_from(self, model: str) -> Self:
+        """See `TrainSettings`. What changes over a training from random weights has its last value from the first step:
+        the attention that it helps to align is aligned already.
+        """
+        started = super().started_from(model)
+        if not model:
+            return started
+        forcing = self.teacher_forcing
+        return started.model_copy(
+            update={
+                "reduction_schedule": tuple(
+                    stage.model_copy(update={"step": 0}) for stage in self.reduction_schedule[-1:]
+                ),
+                "teacher_forcing": forcing.model_copy(
+                    update={"from_share": forcing.to_share, "from_step": 0, "to_step": 0}
+                ),
+                "guided_attention": self.guided_attention.model_copy(
+                    update={"weight": 0.0} if self.guided_attention.decay_steps else {}
+                ),
+            }
+        )
+
     def reduction(self, step: int) -> int:
         """Frames per decoder step, in the training step after `step` others."""
         begun = [stage.reduction for stage in self.reduction_schedule if stage.step <= step]

@@ -58,6 +58,7 @@ class TtsTask(TrainingTask):
     settings: TtsTrainSettings
     module: TtsTrainModule
     dev: Batches
+    decoder_parts = ("decoder", "postnet", "spectrum")
 
     def build_batches(self) -> tuple[Batches, Batches]:
         settings = self.settings
@@ -83,6 +84,9 @@ class TtsTask(TrainingTask):
 
     def build_module(self) -> TtsTrainModule:
         return TtsTrainModule(self.settings, self.dataset, self.strategy)
+
+    def symbol_axis(self, name: str) -> int | None:
+        return 0 if name.startswith("embedding/") else None
 
     @property
     def infeasible_advice(self) -> str:

@@ -111,7 +111,7 @@ def test_worker_arguments_keep_the_settings(
     monkeypatch.setenv("TF_CONFIG", "{}")
     monkeypatch.setattr(worker, "run", lambda *given: seen.append(given))
     assert worker.main(worker.worker_arguments(settings, "gs://b/dataset", "gs://b/store", JOB, 75)) == 0
-    assert seen == [("gs://b/dataset", "gs://b/store", settings)]
+    assert seen == [("gs://b/dataset", "gs://b/store", settings, "")]
 
 
 def test_workers_are_not_part_of_the_key() -> None:
@@ -125,6 +125,7 @@ def test_workers_are_not_part_of_the_key() -> None:
         "blank_plateau",
         "corpus_weights",
         "stop",
+        "start",
     }
     assert AsrTrainSettings(seed=2).key_settings().plain() != alone.key_settings().plain()
 

@@ -1,0 +1,340 @@
+"""Warm start: weights by name, output rows by symbol, keys, resuming, and which model a training starts from."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.registry.published import publish
+from tests.train.tones import LETTERS, make_utterances, tiny_asr_settings, tiny_tts_settings, write_dataset
+from voxline.audio.features import compute_features
+from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.asr.task import AsrTask
+from voxline.components.train.step import run
+from voxline.components.train.train_module import TrainModule
+from voxline.components.train.tts.task import TtsTask
+from voxline.components.train.warm_start import ParentWeights, read_parent, start_from, with_normalization_of
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import model_digest, read_model_json
+from voxline.registry.parents import find_parent
+from voxline.registry.registry import Registry
+from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
+from voxline.store.step_cache import StepWouldRunError, plan_steps
+from voxline.text.alphabet import Alphabet
+
+SIZES = {"rnn": "simple", "directions": "forward", "units": 6}
+
+
+def settings_from(start_model: str, **changes: Any) -> AsrTrainSettings:
+    start = {"model": start_model, **changes.pop("start", {})}
+    return tiny_asr_settings(epochs=1, model={**SIZES, **changes.pop("model", {})}, start=start, **changes)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """32 sayings to train on and 8 for dev."""
+    return write_dataset(tmp_path_factory.mktemp("few"), make_utterances(32, 8))
+
+
+@pytest.fixture(scope="module")
+def parent_model(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = run(few.folder, tmp_path_factory.mktemp("store"), tiny_asr_settings(epochs=1, model=SIZES))
+    return work.path("model")
+
+
+@pytest.fixture
+def registry(parent_model: Path, tmp_path: Path) -> Path:
+    publish_with_list(tmp_path / "registry", parent_model)
+    return tmp_path / "registry"
+
+
+def publish_with_list(registry: Path, model: Path) -> int:
+    version = publish(Registry(registry, "asr"), model)
+    list_file = Registry(registry, "asr").path(version) / TRAINED_ON
+    list_file.write_bytes((model / TRAINED_ON).read_bytes())
+    return version
+
+
+def as_parent(task: Any, alphabet: str | None = None) -> ParentWeights:
+    """What a task would export now."""
+    about = {
+        "alphabet": alphabet or task.dataset.alphabet.symbols,
+        "settings": task.settings.plain(),
+        "features": task.dataset.features.plain(),
+        "normalization": {"mean": task.dataset.mean, "deviation": task.dataset.deviation},
+    }
+    return ParentWeights("asr@1", about, list(task.module.weights().values()), task.module.weight_names())
+
+
+def named_weights(task: Any) -> dict[str, np.ndarray]:
+    return dict(zip(task.module.weight_names(), task.module.weights().values(), strict=True))
+
+
+def test_output_rows_are_carried_by_symbol_and_all_else_by_name(few: Dataset) -> None:
+    """Against a loop over symbols. The parent was built second in its process, so Keras' own names differ."""
+    parent = AsrTask(settings_from("", seed=2), few)
+    theirs = named_weights(parent)
+    other = dataclasses.replace(few, alphabet=Alphabet("dxcab"))  # b moved, x is new
+    fewer = dataclasses.replace(few, alphabet=Alphabet("dcb"))
+    for how, dataset in (("mean", other), ("zero", other), ("random", other), ("mean", fewer)):
+        if dataset is fewer:
+            monkey = AsrTask(settings_from("asr@1"), few)  # its batches need every letter
+            monkey.dataset, monkey.module = dataset, type(monkey.module)(monkey.settings, dataset, monkey.strategy)
+            child = monkey
+        else:
+            child = AsrTask(settings_from("asr@1", start={"new_symbols": how}), dataset)
+        fresh = named_weights(child)
+        start_from(child, as_parent(parent))
+        carried = named_weights(child)
+        assert carried.keys() == theirs.keys()
+        for name, values in carried.items():
+            if not name.startswith("classifier/"):
+                assert np.array_equal(values, theirs[name]), name
+                continue
+            for index, symbol in enumerate([*dataset.alphabet.symbols, "blank"]):
+                now = values[..., index]
+                if symbol in LETTERS:
+                    expected = theirs[name][..., LETTERS.index(symbol)]
+                elif symbol == "blank":
+                    expected = theirs[name][..., len(LETTERS)]
+                else:
+                    mean = sum(theirs[name][..., letter] for letter in range(4)) / 4
+                    expected = {"mean": mean, "zero": 0 * mean, "random": fresh[name][..., index]}[how]
+                assert np.allclose(now, expected, atol=1e-7), (name, symbol)
+
+
+def test_the_text_table_of_a_voice_is_carried_by_symbol(few: Dataset) -> None:
+    parent = TtsTask(tiny_tts_settings(seed=2), few)
+    theirs = named_weights(parent)
+    child = TtsTask(tiny_tts_settings(start={"model": "tts@1"}), dataclasses.replace(few, alphabet=Alphabet("zdcba")))
+    start_from(child, as_parent(parent))
+    carried = named_weights(child)
+    table = "embedding/embeddings"
+    assert np.allclose(carried[table], [theirs[table].mean(0), *theirs[table][[3, 2, 1, 0]]])
+    assert all(np.array_equal(carried[name], theirs[name]) for name in theirs if name != table)
+
+    child = TtsTask(tiny_tts_settings(start={"model": "tts@1", "keep": "encoder"}), few)
+    fresh = named_weights(child)
+    start_from(child, as_parent(parent))
+    carried = named_weights(child)
+    assert {name for name in theirs if np.array_equal(carried[name], fresh[name])} >= {
+        name for name in theirs if name.startswith(("decoder/", "postnet/"))
+    }
+    assert np.array_equal(carried[table], theirs[table])
+
+
+def test_a_voice_starts_with_the_last_values_of_its_schedules() -> None:
+    settings = tiny_tts_settings(
+        reduction_schedule=[{"step": 0, "reduction": 3}, {"step": 100, "reduction": 2}],
+        teacher_forcing={"to_share": 0.7, "from_step": 10, "to_step": 90},
+        guided_attention={"weight": 2.0, "decay_steps": 50},
+        start={"model": "tts@1"},
+    ).started_from("tts@1")
+    assert settings.reduction(0) == 2
+    assert settings.teacher_forcing.share(0) == 0.7
+    assert settings.guided_attention_weight(0) == 0
+
+
+def test_shrinking_mixes_weights_with_random_ones_but_not_statistics(few: Dataset) -> None:
+    parent = AsrTask(settings_from("", seed=2), few)
+    weights = {key: array + 1 for key, array in parent.module.weights().items()}
+    parent.module.load_weights(weights)
+    child = AsrTask(settings_from("asr@1", start={"shrink": 0.6, "keep": ["recurrent/0", "convolutions/0/norm"]}), few)
+    fresh, theirs = named_weights(child), named_weights(parent)
+    start_from(child, as_parent(parent))
+    for name, values in named_weights(child).items():
+        if "moving" in name:
+            expected = theirs[name]
+        elif name.startswith(("recurrent/0/", "convolutions/0/norm/")):
+            expected = 0.6 * theirs[name] + 0.4 * fresh[name]
+        else:
+            expected = fresh[name]
+        assert np.allclose(values, expected, atol=1e-6), name
+
+
+def test_what_does_not_fit_is_refused_by_the_setting_that_differs(few: Dataset) -> None:
+    parent = as_parent(AsrTask(settings_from(""), few))
+
+    def refusal(**changes: Any) -> str:
+        with pytest.raises(SettingsError) as refused:
+            start_from(AsrTask(settings_from("asr@1", **changes), few), parent)
+        return str(refused.value)
+
+    told = refusal(model={"units": 7})
+    assert "train.model.units is 7, there 6" in told
+    assert "train.start.keep" in told
+    assert "train.model.layers is 2, there 1" in refusal(model={"layers": 2})
+    told = refusal(start={"keep": ["recurrent", "lstm"]})
+    assert "'lstm'" in told
+    assert "it has convolutions, recurrent, classifier" in told
+    features = dataclasses.replace(few, features=few.features.model_copy(update={"mels": 20}))
+    with pytest.raises(SettingsError, match=r"extract\.features\.mels is 20, there 16"):
+        with_normalization_of(features, parent)
+
+
+@pytest.fixture
+def child(few: Dataset, registry: Path, tmp_path: Path) -> Any:
+    return run(few.folder, tmp_path / "store", settings_from("asr@production", checkpoint_steps=1), registry)
+
+
+def test_the_first_output_is_that_of_the_parent_whatever_the_new_data(
+    few: Dataset, registry: Path, tmp_path: Path
+) -> None:
+    """The mean and deviation of the features are the parent's: recomputed ones would move what the network hears."""
+    loud = write_dataset(tmp_path / "loud", make_utterances(16, seed=9), change=lambda _, features: features + 3)
+    loaded = tf.saved_model.load(str(registry / "asr" / "1"))
+    waveform = make_utterances(1, seed=5)[0].waveform
+    expected = loaded.signatures["logits"](
+        waveforms=tf.constant(waveform[None]), lengths=tf.constant([len(waveform)], tf.int32)
+    )["logits"].numpy()
+    weights = read_parent(find_parent("asr@1", registry, family="asr", own_name="asr", generations=5))  # type: ignore[arg-type]
+    task = AsrTask(settings_from("asr@1"), with_normalization_of(loud, weights))
+    start_from(task, weights)
+    features = compute_features(waveform, few.features)
+    logits, _ = task.module.model(features[None], np.array([len(features)]))
+    assert np.abs(np.asarray(logits) - expected).max() < 2e-3
+
+
+def test_the_key_has_the_parents_digest_and_a_killed_run_resumes_to_the_same_weights(
+    few: Dataset, registry: Path, child: Any, tmp_path: Path, parent_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key has neither the parent's name nor its place."""
+    store = tmp_path / "store"
+    for model, place in (("asr@1", registry), (str(parent_model), Path()), (str(registry / "asr" / "1"), Path())):
+        assert run(few.folder, store, settings_from(model, checkpoint_steps=1), place).reused
+
+    settings, step, left = settings_from("asr@production", checkpoint_steps=1), TrainModule.train_step, [2]
+
+    def until(module: TrainModule, *arguments: Any) -> Any:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return step(module, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainModule, "train_step", until)
+        with pytest.raises(KeyboardInterrupt):
+            run(few.folder, tmp_path / "killed", settings, registry)
+    resumed = run(few.folder, tmp_path / "killed", settings, registry)
+    assert resumed.key == child.key
+    name = f"best/step-{int(child.metrics['best_step']):08d}/arrays.npz"
+    with np.load(child.folder / name) as one, np.load(resumed.folder / name) as other:
+        assert all(np.array_equal(one[key], other[key]) for key in one.files)
+
+    publish_with_list(registry, child.path("model"))
+    assert Registry(registry, "asr").in_service() == 2
+    parent = find_parent("asr@production", registry, family="asr", own_name="asr", generations=5)
+    assert parent is not None
+    assert [one["version"] for one in parent.describe()["ancestors"]] == [2, 1]
+    assert parent.describe()["generation"] == 2
+    assert parent.describe()["ancestors"][0]["digest"] == model_digest(child.path("model"))
+    assert parent.about["normalization"] == read_model_json(parent_model)["normalization"]
+    with plan_steps(), pytest.raises(StepWouldRunError) as planned:
+        run(few.folder, store, settings, registry)
+    assert planned.value.named_by["inputs"]["start"] == parent.ancestor.digest
+
+
+def test_without_a_start_the_key_is_that_of_before(few: Dataset) -> None:
+    values = tiny_asr_settings().key_values()
+    assert "start" not in values
+    started = settings_from("asr@3").started_from("asr@3")
+    assert started.learning_rate == pytest.approx(0.001)
+    assert started.key_values()["start"] == {"keep": "all", "new_symbols": "mean", "shrink": 1.0}
+    assert settings_from("asr@3").started_from("").key_values() == tiny_asr_settings(epochs=1, model=SIZES).key_values()
+    assert started.started_from("asr@3") == started
+
+
+def test_a_model_without_a_version_yet_starts_from_random_weights(
+    few: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first night of a schedule. Another model that does not exist is a mistake."""
+    which = {"family": "asr", "own_name": "asr", "generations": 5}
+    assert find_parent("asr@production", tmp_path, **which) is None  # type: ignore[arg-type]
+    assert "asr has no version in service yet; starting from random weights" in capsys.readouterr().out
+    for model, told in (("base@production", "has no version yet"), ("asr@7", "no version yet")):
+        with pytest.raises(SettingsError, match=told):
+            find_parent(model, tmp_path, **which)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="no registry is given"):
+        find_parent("asr@production", "", **which)  # type: ignore[arg-type]
+
+
+def test_a_parent_of_another_family_or_with_changed_bytes_is_refused(
+    few: Dataset, registry: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match="family 'asr'; 'tts' is accepted"):
+        find_parent("asr@1", registry, family="tts", own_name="tts", generations=5)
+    with open(registry / "asr" / "1" / "variables" / "variables.index", "ab") as file:
+        file.write(b"x")
+    with pytest.raises(WorkError, match="not the ones that were published"):
+        run(few.folder, tmp_path / "store", settings_from("asr@1"), registry)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """Three versions, each started from the one before, and each with another speaker."""
+
+    registry: Path
+
+    def find(self, generations: int = 5) -> str | None:
+        found = find_parent("asr@production", self.registry, family="asr", own_name="asr", generations=generations)
+        return found and found.label
+
+    def purge(self, speaker: str) -> None:
+        """As components/publish/purge does with each list that has the speaker."""
+        for file in sorted(self.registry.glob(f"asr/*/{TRAINED_ON}")):
+            read_training_data(file.read_bytes(), "").without(speaker).write(file)
+
+
+@pytest.fixture
+def chain(parent_model: Path, tmp_path: Path) -> Chain:
+    registry, models = tmp_path / "chain", Registry(tmp_path / "chain", "asr")
+    for number, speaker in enumerate(("anna", "ben", "carl"), 1):
+        folder = shutil.copytree(parent_model, tmp_path / f"model-{number}")
+        about = read_model_json(folder)
+        about["note"] = number
+        line = {"id": f"u{number}", "split": "train", "speaker": speaker, "audio_hash": f"{number}", "offset": 0.0}
+        own = TrainingData(f"data-{number}", "rows", 0, [{**line, "duration": 1.0, "text_hash": ""}])
+        parent = find_parent("asr@production", registry, family="asr", own_name="asr", generations=5)
+        if parent:
+            about["start"] = parent.describe()
+            own = own.with_ancestors(parent.training_data)
+        (folder / "model.json").write_text(json.dumps(about))
+        own.write(folder / TRAINED_ON)
+        publish_with_list(registry, folder)
+    assert models.in_service() == 3
+    return Chain(registry)
+
+
+def test_ancestors_are_heard_too(chain: Chain) -> None:
+    lines = read_training_data((chain.registry / "asr" / "3" / TRAINED_ON).read_bytes(), "").utterances
+    assert [(line["speaker"], line.get("inherited", False)) for line in lines] == [
+        ("anna", True),
+        ("ben", True),
+        ("carl", False),
+    ]
+
+
+def test_after_a_purge_the_last_clean_ancestor_is_started_from(
+    chain: Chain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chain.find() == "asr@3"
+    chain.purge("ben")  # heard by version 2, and through it by version 3
+    assert chain.find() == "asr@1"
+    told = capsys.readouterr().out
+    assert "asr@3 heard utterances that were purged since (1), itself or through its ancestors" in told
+    assert "starting from its ancestor asr@1, which heard none of them" in told
+    chain.purge("anna")
+    assert chain.find() is None
+    assert "starting from random weights" in capsys.readouterr().out
+
+
+def test_a_row_of_generations_ends_with_random_weights(chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:
+    assert chain.find(generations=3) == "asr@3"
+    assert chain.find(generations=2) is None
+    assert "asr@3 is the last of 2 models in a row that started from another one" in capsys.readouterr().out

@@ -1,0 +1,207 @@
+"""The model that a training starts from: its parent, and the ancestors of that.
+
+`model.json` lists the ancestors of a model, its parent first, and its list of training data
+(`training_data`) has the utterances of all of them. So a model that heard a speaker through an ancestor is found by a
+purge like any other. A model whose list was purged since is no parent: its last ancestor without purged utterances
+takes its place, or random weights do. See docs/decisions/0063-warm-start.md.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_json
+from voxline.progress import print_status
+from voxline.registry.models import find_model
+from voxline.registry.registry import VERSION_FILE, Registry
+from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
+from voxline.store.files import read_json
+
+PRODUCTION = "production"
+"""Names the version in service."""
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})@(production|[1-9][0-9]{0,17})")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ancestor:
+    """A model that another one started from, as `model.json` lists it.
+
+    Attributes:
+      version: in the registry; None of a model that was not in one.
+      dataset: key of the dataset that it was trained on.
+    """
+
+    name: str
+    version: int | None
+    digest: str
+    dataset: str
+
+    @property
+    def label(self) -> str:
+        """`asr@3`, or the name and the digest of a model that was in no registry."""
+        return f"{self.name}@{self.version}" if self.version else f"{self.name} ({self.digest[:12]})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parent:
+    """A model to start from.
+
+    Attributes:
+      about: the contents of its `model.json`.
+      training_data: what it and its ancestors were trained on; None if it has no such list.
+      pinned: the value of `train.start.model` that names this very model, whatever goes into service meanwhile.
+      location: its folder, or the registry that has it.
+    """
+
+    ancestor: Ancestor
+    about: dict[str, Any]
+    training_data: TrainingData | None
+    pinned: str
+    location: Registry | Path
+
+    @property
+    def label(self) -> str:
+        return self.ancestor.label
+
+    @property
+    def generation(self) -> int:
+        """How many models in a row started from another one, up to this one; 0: from random weights."""
+        return len(ancestors_of(self.about))
+
+    def load_folder(self) -> Path:
+        """The exported model on this machine, its bytes checked.
+
+        Raises:
+          WorkError: its files are not the ones that were published.
+        """
+        if isinstance(self.location, Registry):
+            return self.location.intact_path(self.ancestor.version or 0)
+        return self.location
+
+    def describe(self) -> dict[str, Any]:
+        """For the `model.json` of a model that starts from this one."""
+        return {
+            "generation": self.generation + 1,
+            "ancestors": [dataclasses.asdict(one) for one in (self.ancestor, *ancestors_of(self.about))],
+            "training_data": "known" if self.training_data else "unknown",
+        }
+
+
+def ancestors_of(about: dict[str, Any]) -> list[Ancestor]:
+    """The ancestors that a `model.json` lists, the parent first; [] of a model trained from random weights."""
+    return [Ancestor(**one) for one in (about.get("start") or {}).get("ancestors", [])]
+
+
+def is_model_name(model: str) -> bool:
+    """Whether `train.start.model` names a version of the registry, in place of a path.
+
+    >>> is_model_name("asr@production"), is_model_name("asr@3"), is_model_name("models/asr@3")
+    (True, True, False)
+    """
+    return bool(_NAMED.fullmatch(model))
+
+
+def find_parent(model: str, registry: Path | str, *, family: str, own_name: str, generations: int) -> Parent | None:
+    """The model to start from; None to start from random weights, which is said with the reason.
+
+    Args:
+      model: `<name>@production`, `<name>@<version>`, or the location of an exported model or a version.
+      registry: of the run.
+      own_name: the model to train. Its first version has no parent.
+      generations: most models in a row that start from another one.
+
+    Raises:
+      SettingsError: the model does not exist.
+      WorkError: it is damaged, or of another family.
+    """
+    named = _open(model, registry, own_name)
+    if named is None:
+        return None
+    if named.about["family"] != family:
+        raise SettingsError(
+            f"train.start.model is {model!r}, a model of the family {named.about['family']!r}; {family!r} is accepted"
+        )
+    if named.generation >= generations:
+        print_status(
+            f"train: {named.label} is the last of {named.generation} models in a row that started from another one "
+            "(train.start.generations); starting from random weights"
+        )
+        return None
+    parent = next((one for one in _with_ancestors(named, registry) if not _purged(one)), None)
+    if _purged(named):
+        instead = f"its ancestor {parent.label}, which heard none of them" if parent else "random weights"
+        print_status(
+            f"train: {named.label} heard utterances that were purged since ({_purged(named):,}), itself or through its "
+            f"ancestors; starting from {instead}"
+        )
+    return parent
+
+
+def _purged(parent: Parent) -> int:
+    return parent.training_data.purged if parent.training_data else 0
+
+
+def _open(model: str, registry: Path | str, own_name: str) -> Parent | None:
+    if not (named := _NAMED.fullmatch(model)):
+        return _open_folder(find_model(model), model)
+    name, which = named.groups()
+    if not registry:
+        raise SettingsError(f"train.start.model is {model!r}, and no registry is given; give the one of the runs")
+    versions = Registry(registry, name)
+    version = versions.in_service() if which == PRODUCTION else int(which)
+    if version is None and name == own_name:
+        print_status(f"train: {name} has no version in service yet; starting from random weights")
+        return None
+    existing = versions.versions()
+    if version not in existing:
+        raise SettingsError(
+            f"train.start.model is {model!r}; {versions.uri} has "
+            + (f"the versions {', '.join(map(str, existing))}" if existing else "no version yet")
+        )
+    return _open_version(versions, version)
+
+
+def _open_version(versions: Registry, version: int) -> Parent:
+    where = f"{versions.uri}/{version}"
+    data = versions.read_file(version, MODEL_JSON)
+    try:
+        about = json.loads(data or b"")
+        dataset = about["dataset"]["key"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise WorkError(f"{where}/{MODEL_JSON}: absent or damaged ({error}); start from another version") from None
+    training_data = versions.read_file(version, TRAINED_ON)
+    return Parent(
+        Ancestor(versions.model, version, versions.event(version).digest, dataset),
+        about,
+        None if training_data is None else read_training_data(training_data, f"{where}/{TRAINED_ON}"),
+        f"{versions.model}@{version}",
+        versions,
+    )
+
+
+def _open_folder(folder: Path, location: str) -> Parent:
+    about = read_model_json(folder)
+    list_file, version_file = folder / TRAINED_ON, folder / VERSION_FILE
+    version = read_json(version_file)["version"] if version_file.is_file() else None
+    return Parent(
+        Ancestor(about["name"], version, model_digest(folder), about["dataset"]["key"]),
+        about,
+        read_training_data(list_file.read_bytes(), str(list_file)) if list_file.is_file() else None,
+        location if version is None or folder.name in location.split("/")[-1:] else f"{location}/{version}",
+        folder,
+    )
+
+
+def _with_ancestors(parent: Parent, registry: Path | str) -> Iterator[Parent]:
+    """The model, and those of its ancestors that the registry still holds, the youngest first."""
+    yield parent
+    for ancestor in ancestors_of(parent.about):
+        versions = Registry(registry, ancestor.name) if registry and ancestor.version else None
+        if versions and ancestor.version in versions.versions():
+            found = _open_version(versions, ancestor.version)
+            if found.ancestor.digest == ancestor.digest:
+                yield found
