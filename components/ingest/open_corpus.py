@@ -3,6 +3,7 @@
 import errno
 import functools
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,6 +31,7 @@ from voxline.store.uris import SCHEMES, invalid_name_reason, is_remote
 _STEP = "corpora"
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """Errors of file systems without hard links, or with too many of one file."""
+_CORPUS_KEY = re.compile(rf"(?<![\w./])corpus(?=\.(?:{'|'.join(CorpusSettings.model_fields)})\b)")
 TABLE_EXTENSIONS = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".csv", ".tsv", ".scp", ".parquet")
 """Extensions of a file that is a corpus by itself: it lists the recordings, or holds them."""
 _ACCEPTED = (
@@ -86,7 +88,22 @@ def check_corpus_location(settings: CorporaSettings) -> None:
         try:
             _check_location(one)
         except SettingsError as error:
-            raise SettingsError(f"corpus.corpora.{name}: {error}" if name else str(error)) from error
+            raise SettingsError(name_corpus(str(error), name)) from error
+
+
+def name_corpus(message: str, name: str) -> str:
+    """The message about one of several corpora, with the keys of that one.
+
+    >>> name_corpus("corpus.uri is empty; give a folder", "ours")
+    'corpus.corpora.ours.uri is empty; give a folder'
+    >>> name_corpus("/data/corpus.tar: damaged", "ours")
+    'corpus.corpora.ours: /data/corpus.tar: damaged'
+    """
+    if not name:
+        return message
+    own = f"corpus.corpora.{name}"
+    named = _CORPUS_KEY.sub(own, message)
+    return named if named.startswith(own) else f"{own}: {named}"
 
 
 def _check_location(settings: CorpusSettings) -> None:

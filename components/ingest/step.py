@@ -17,7 +17,7 @@ from voxline.components.ingest.corpora import FormatReader, load_format
 from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.file_index import contains_path, explain_full_disk
 from voxline.components.ingest.merge import check_merged, merge_manifests, prefix_rejects, prefix_utterances
-from voxline.components.ingest.open_corpus import open_corpus
+from voxline.components.ingest.open_corpus import name_corpus, open_corpus
 from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
 from voxline.components.ingest.splits import LEFT_OUT, SplitAssignment, assign_splits
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
@@ -77,7 +77,7 @@ def _run_all(store: Path | str, settings: CorporaSettings) -> StepOutput:
                 raise
             would_run[name] = found.key
         except (SettingsError, WorkError) as error:
-            error.args = (f"corpus.corpora.{name}: {error}",)
+            error.args = (name_corpus(str(error), name),)
             raise
     keys = {name: outputs[name].key if name in outputs else would_run[name] for name in settings.corpora}
     inputs = {f"corpus {name}": keys[name] for name in sorted(keys)}

@@ -8,6 +8,7 @@ import typer
 
 from voxline.pipelines.cli.options import AsJson, Assignments, CommandGroup, Config, machine_path
 
+SCHEMA_LINE = "# yaml-language-server:"
 config_commands = CommandGroup(
     help="Show, explain and write configs.",
     epilog="The reference of all settings is docs/config.md.",
@@ -127,13 +128,15 @@ def show_examples(
     if name is None:
         for known, file in files.items():
             lines = file.read_text(encoding="utf-8").splitlines()
-            about = next((line for line in lines if line.startswith("# ") and "yaml-language-server" not in line), "# ")
+            about = next((line for line in lines if line.startswith("# ") and not line.startswith(SCHEMA_LINE)), "# ")
             typer.echo(f"{known:<32}  {about.removeprefix('# ')}")
         return
     wanted = name.removesuffix(".yaml")
     if wanted not in files:
         raise SettingsError(f"no example is called {name!r}; there are: {', '.join(files)}")
-    typer.echo(files[wanted].read_text(encoding="utf-8"), nl=False)
+    first, *lines = files[wanted].read_text(encoding="utf-8").splitlines(keepends=True)
+    # It names the schema beside the examples, which a copy elsewhere does not find.
+    typer.echo("".join(lines if first.startswith(SCHEMA_LINE) else [first, *lines]), nl=False)
 
 
 def _is_set(section: str, origins: dict[str, str]) -> bool:

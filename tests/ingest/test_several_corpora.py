@@ -207,8 +207,10 @@ def test_a_store_that_was_moved_leads_to_all_corpora_again(two: Path) -> None:
 
 
 def test_a_fault_names_its_corpus(two: Path) -> None:
-    with pytest.raises(SettingsError, match=r"^corpus\.corpora\.theirs: corpus\.uri is .* does not exist"):
+    with pytest.raises(SettingsError, match=r"^corpus\.corpora\.theirs\.uri is .* does not exist"):
         ingest(two / "store", settings_of(two, theirs={"uri": str(two / "absent")}))
+    with pytest.raises(SettingsError, match=r"^corpus\.corpora\.theirs\.uri is empty.* corpus\.corpora\.theirs\.uri="):
+        ingest(two / "store", settings_of(two, theirs={"uri": ""}))
     write_lines(two / "theirs", [{"id": "x"}])
     with pytest.raises(WorkError, match=r"^corpus\.corpora\.theirs: ingest: 1 of 1 utterances were rejected"):
         ingest(two / "store", settings_of(two))

@@ -93,6 +93,13 @@ def test_the_schema_accepts_our_configs_which_name_it(file: Path, validator: Any
     assert file.read_text(encoding="utf-8").startswith("# yaml-language-server: $schema=../schema.json\n")
 
 
+def test_an_example_is_printed_without_the_path_of_a_schema_that_is_elsewhere() -> None:
+    printed = voxline("config", "examples", "asr/fsdd")
+    file = (ROOT / "configs/asr/fsdd.yaml").read_text(encoding="utf-8")
+    assert printed == file.split("\n", 1)[1]
+    assert "asr/fsdd " in voxline("config", "examples")
+
+
 @pytest.mark.parametrize(
     "fault",
     [

@@ -43,6 +43,8 @@ _MONTH = "|".join(_MONTHS)
 _SHORT = {name[:3]: name for name in _MONTHS if name != "May"} | {"Sept": "September"}
 _UNKNOWN = re.compile(r"[^ a-z.,;:!?'-]")
 _NUMBER = r"[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)*"
+_NUMBERED = "pages|numbers|chapters|verses|lines|rooms|rows|figures|tables|sections|volumes|questions|exercises|steps"
+"""What is listed by numbers: 10,11 after one of these are two."""
 _SHORT_SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
 _SCALE = r"(?:\s(hundred|thousand|million|billion|trillion)\b)?"
 _SIGNS = {
@@ -233,6 +235,7 @@ _RULES: tuple[Callable[[str], str], ...] = (
     _sub(r"(?<![0-9:])([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?(?![0-9:])(?:\s?([AaPp])\.?[Mm]\b\.?)?", _time),
     _sub(r"(?<![0-9.])([0-9]{1,2})\s?([AaPp])\.?[Mm]\b\.?", lambda m: f"{numbers.cardinal(m[1])} {m[2].lower()} m"),
     _sub(r"\b(?:[A-Za-z]\.){2,20}", lambda m: m[0].replace(".", " ")),
+    _sub(rf"\b((?:{_NUMBERED})\s[0-9]+),(?=[0-9]{{1,2}}(?![0-9]))", r"\1, ", re.IGNORECASE),
     _sub(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|,[0-9])", r"\1.\2"),  # a decimal comma: 1,5; not 1,500 or 1,2,3
     _sub(rf"([$£€¥]\s?(?:{_NUMBER}))\s?(bn|[mkbMKB])\b", lambda m: f"{m[1]} {_SHORT_SCALES[m[2].lower()]}"),
     _sub(rf"([$£€¥])\s?({_NUMBER}){_SCALE}", _money),
