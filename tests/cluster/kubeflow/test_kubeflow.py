@@ -142,7 +142,7 @@ def test_the_launcher_runs_the_whole_refresh(launch: Callable[..., dict[str, Any
 def test_the_launcher_registers_the_page_of_a_refused_corpus(
     launch: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    found = launch("validate.small_splits.severity=error", fails_in="extract")
+    found = launch("validate.small_splits.severity=error", "validate.small_splits.train=100000", fails_in="extract")
     for page in ("report", "statistics_page"):
         assert found["artifacts"][f"validate/{page}"]["uri"].startswith("minio://"), page
         assert any(key.endswith(f"/validate/salt/{page}") for key in found["objects"]), found["objects"]
