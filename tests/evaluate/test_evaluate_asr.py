@@ -65,6 +65,34 @@ def test_a_perfect_model_has_no_errors_and_an_interval_that_does_not_claim_perfe
     assert not (tmp_path / "registry").exists()
 
 
+def test_the_worst_by_loss_are_listed_with_what_cannot_be_output_first(
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    """A reference with more letters than frames; without a language model, the loss follows the errors."""
+    utterances = list(read_manifest(corpus))
+    tested = [one for one in utterances if one.split == "test"]
+    long = tested[0].replace(text="one " * 400 + "one")
+    write_manifest(tmp_path / "manifest.jsonl", [long, *tested[1:]])
+    model = make_asr_model({"seven": "six"})
+    work = run(model, tmp_path / "manifest.jsonl", tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
+    evaluation = Evaluation.read(work.folder)
+    worst = evaluation.metrics["details"]["worst_by_loss"]
+    assert len(worst) == 10
+    assert worst[0]["id"] == long.id
+    assert worst[0]["loss"] is None
+    assert worst[0]["no_loss"].startswith("impossible: ")
+    assert [one["loss"] for one in worst[1:]] == sorted((one["loss"] for one in worst[1:]), reverse=True)
+    assert all(one["wer"] > 0 for one in worst if "seven" in one["reference"])
+    measured = evaluation.metrics["metrics"]["ctc_loss"]
+    losses = [one.details["loss"] for one in evaluation.results]
+    assert losses.count(None) == 1
+    assert measured["measured"] == len(losses) - 1
+    assert measured["value"] == pytest.approx(np.mean([loss for loss in losses if loss is not None]))
+    page = work.path("report").read_text()
+    assert "Highest loss" in page
+    assert worst[0]["no_loss"] in page
+
+
 def test_errors_are_counted_in_the_slice_that_they_occur_in(compared: Evaluation) -> None:
     metrics = compared.metrics
     sevens = sum(result.details["reference"].split().count("seven") for result in compared.results)
@@ -98,7 +126,9 @@ def test_a_worse_model_compares_as_worse_than_the_one_in_service(compared: Evalu
 
 def test_the_report_is_self_contained_and_plays_the_worst_utterances(compared: Evaluation) -> None:
     html = (compared.folder / "report.html").read_text()
-    assert html.count("<audio") == sum(result.metrics["wer"].sum > 0 for result in compared.results)
+    by_loss = {one["id"] for one in compared.metrics["details"]["worst_by_loss"]}
+    played = by_loss | {result.id for result in compared.results if result.metrics["wer"].sum}
+    assert html.count("<audio") == len(played)
     assert "Not judged yet" in html
     for part in ("zoë", "probability of being worse", "seven", "<svg"):
         assert part in html

@@ -1,4 +1,4 @@
-"""Forced alignment finds the best path: compared with a search over all paths."""
+"""Forced alignment finds the best path, and the loss is that of all paths: compared with a search over all of them."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxline.inference.ctc_alignment import align_words_in_audio, force_align
+from voxline.inference.ctc_alignment import align_words_in_audio, force_align, text_loss
 from voxline.text.alphabet import Alphabet, min_ctc_frames
 
 
@@ -32,6 +32,50 @@ def test_the_path_is_the_best_of_all_paths(seed: int, labels: list[int], frames:
     for (start, end), label in zip(force_align(values, labels), labels, strict=True):
         found[start:end] = [label] * (end - start)
     assert tuple(found) == best
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.text("ab", max_size=3), st.integers(0, 6))
+def test_the_loss_is_that_of_all_paths_together(seed: int, text: str, frames: int) -> None:
+    alphabet = Alphabet("ab")
+    values = np.random.default_rng(seed).dirichlet(np.ones(3), frames).reshape(frames, 3)
+    paths = (p for p in itertools.product(range(3), repeat=frames) if collapse(p, 2) == alphabet.encode(text))
+    probability = sum(np.prod([values[at, label] for at, label in enumerate(path)]) for path in paths)
+    with np.errstate(divide="ignore"):
+        loss, note = text_loss(np.log(values), text, alphabet)
+    if probability:
+        assert (loss, note) == (pytest.approx(-np.log(probability), abs=1e-9), "")
+    else:
+        assert loss is None
+        assert note.startswith(f"impossible: {frames} frames, and ")
+
+
+def test_the_loss_is_tensorflows() -> None:
+    import tensorflow as tf
+
+    random = np.random.default_rng(5)
+    alphabet = Alphabet(" abcdefgh")
+    logits = random.normal(0, 3, (3, 60, 10)).astype(np.float32)
+    texts, frames = ["a bad cabbage", "deaf", "he fed a bee"], [60, 33, 51]
+    labels = tf.ragged.constant([alphabet.encode(text) for text in texts]).to_tensor()
+    counts = [len(text) for text in texts]
+    theirs = tf.nn.ctc_loss(labels, logits, counts, frames, logits_time_major=False, blank_index=alphabet.blank)
+    values = tf.nn.log_softmax(logits).numpy()
+    ours = [text_loss(row[:count], text, alphabet)[0] for row, count, text in zip(values, frames, texts, strict=True)]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "note"),
+    [
+        (-1.0, "é", r"'é' (U+00E9 LATIN SMALL LETTER E WITH ACUTE) not in the alphabet"),
+        (-1.0, "aabb", "5 frames, and 6 are needed"),
+        (-np.inf, "a", "the model's output is not finite"),
+        (np.nan, "a", "the model's output is not finite"),
+    ],
+)
+def test_a_text_that_the_model_cannot_output_has_no_loss_and_says_why(value: float, text: str, note: str) -> None:
+    assert text_loss(np.full((5, 4), value), text, Alphabet(" ab")) == (None, f"impossible: {note}")
 
 
 def test_a_word_that_the_model_does_not_expect_has_little_confidence() -> None:

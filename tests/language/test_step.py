@@ -83,7 +83,8 @@ def test_another_model_or_weight_needs_no_new_ngrams(
 def test_a_recognizer_uses_it_by_default(made: StepOutput) -> None:
     waveform = render_words(["one", "six"])
     recognizer = Recognizer(made.path("model"), n_best=3)
-    assert recognizer.transcribe_both([waveform]) == [("one six", "one seven")]
+    (decoded,) = recognizer.decode_waveforms([waveform])
+    assert (decoded.text, decoded.greedy) == ("one six", "one seven")
     transcript = recognizer.recognize(waveform, sample_rate=16_000)
     assert [word.word for word in transcript.words] == ["one", "six"]
     assert transcript.alternatives[0].text == "one six"

@@ -1,4 +1,4 @@
-"""CTC forced alignment: when each word of a text was spoken, and how sure the model is of it.
+"""CTC forced alignment: when each word of a text was spoken, and how sure the model is of it; and the loss of a text.
 
 The alignment is the most probable path of the text through the model's log probabilities (Graves et al. 2006,
 "Connectionist Temporal Classification", section 4; found by the Viterbi algorithm).
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.text.alphabet import Alphabet, min_ctc_frames
+from voxline.text.alphabet import Alphabet, min_ctc_frames, name_characters
 
 Array = npt.NDArray[Any]
 LEAST = -1e4
@@ -71,6 +71,48 @@ def align_words_in_audio(
     return words
 
 
+def text_loss(log_probabilities: Array, text: str, alphabet: Alphabet) -> tuple[float | None, str]:
+    """The CTC loss of a text: minus the log probability of all its paths together (Graves et al. 2006, section 4.1).
+
+    Args:
+      log_probabilities: [frames, symbols + 1], the blank last.
+
+    Returns:
+      The loss in nats, and ""; None, and why the text has none: the model cannot output it.
+
+    >>> even = np.log(np.full((2, 3), 1 / 3))  # of the 9 paths, "a" has three: a a, a blank, blank a
+    >>> text_loss(even, "a", Alphabet("ab"))[0] == text_loss(even, "b", Alphabet("ab"))[0]
+    True
+    >>> round(text_loss(even, "a", Alphabet("ab"))[0], 4), text_loss(even, "aa", Alphabet("ab"))
+    (1.0986, (None, 'impossible: 2 frames, and 3 are needed'))
+    """
+    if unknown := alphabet.unknown(text):
+        return None, f"impossible: {name_characters(unknown)} not in the alphabet"
+    labels = alphabet.encode(text)
+    if (needed := min_ctc_frames(labels)) > len(log_probabilities):
+        return None, f"impossible: {len(log_probabilities):,} frames, and {needed:,} are needed"
+    states, may_skip = _states(labels, alphabet.blank)
+    values = np.asarray(log_probabilities, np.float64)[:, states]
+    score = np.full(len(states), -np.inf)
+    score[0] = 0.0  # before the first frame: as after a blank
+    with np.errstate(invalid="ignore"):
+        for row in values:
+            moved = np.concatenate([[-np.inf], score[:-1]])
+            skipped = np.concatenate([[-np.inf, -np.inf], np.where(may_skip[2:], score[:-2], -np.inf)])[: len(states)]
+            score = np.logaddexp(np.logaddexp(score, moved), skipped) + row
+        loss = -float(np.logaddexp.reduce(score[-2:]))
+    return (max(loss, 0.0), "") if math.isfinite(loss) else (None, "impossible: the model's output is not finite")
+
+
+def _states(labels: Sequence[int], blank: int) -> tuple[Array, Array]:
+    """The labels with a blank around each, and before which of them the blank may be skipped."""
+    states = np.full(2 * len(labels) + 1, blank)
+    states[1::2] = labels
+    may_skip = np.zeros(len(states), bool)
+    may_skip[3::2] = states[3::2] != states[1:-2:2]  # unless the label before is the same
+    return states, may_skip
+
+
 def force_align(log_probabilities: Array, labels: Sequence[int]) -> list[tuple[int, int]]:
     """The frames of each label on the most probable path: (first, last + 1).
 
@@ -84,11 +126,7 @@ def force_align(log_probabilities: Array, labels: Sequence[int]) -> list[tuple[i
     frames, blank = len(log_probabilities), log_probabilities.shape[1] - 1
     if min_ctc_frames(labels) > frames or not labels:
         raise ValueError(f"{len(labels)} labels cannot be aligned with {frames} frames")
-    states = np.full(2 * len(labels) + 1, blank)
-    states[1::2] = labels
-    # From a label, the blank after it may be skipped, unless the next label is the same.
-    may_skip = np.zeros(len(states), bool)
-    may_skip[3::2] = states[3::2] != states[1:-2:2]
+    states, may_skip = _states(labels, blank)
     score = np.full(len(states), -np.inf)
     score[:2] = log_probabilities[0, states[:2]]
     moves = np.zeros((frames, len(states)), np.int8)

@@ -85,6 +85,21 @@ class Transcript:
     alternatives: tuple[Alternative, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecodedWaveform:
+    """What a model outputs for a waveform.
+
+    Attributes:
+      text: by beam search if the model has a language model, else greedy.
+      greedy: the transcript without a language model.
+      log_probabilities: float32 [frames, symbols + 1], natural logarithms, the CTC blank last.
+    """
+
+    text: str
+    greedy: str
+    log_probabilities: "npt.NDArray[np.float32]"
+
+
 class Recognizer:
     """An exported ASR model, loaded.
 
@@ -205,21 +220,19 @@ class Recognizer:
         Args:
           waveforms: float32 [samples] each, mono, at `sample_rate`, in [-1, 1].
         """
-        texts = [""] * len(waveforms)
-        filled = [index for index, waveform in enumerate(waveforms) if len(waveform)]
-        for batch in self._batches(filled, waveforms):
-            for index, text in zip(batch, self._run([waveforms[index] for index in batch]), strict=True):
-                texts[index] = text
-        return texts
+        return [one.text for one in self.decode_waveforms(waveforms)]
 
-    def transcribe_both(self, waveforms: Sequence["Waveform"]) -> list[tuple[str, str]]:
-        """As `transcribe_waveforms`, with the greedy transcript second; without a language model they are equal."""
-        texts = [("", "")] * len(waveforms)
+    def decode_waveforms(self, waveforms: Sequence["Waveform"]) -> list["DecodedWaveform"]:
+        """As `transcribe_waveforms`, with the greedy transcript and the network's output beside."""
+        import numpy as np
+
+        nothing = np.zeros((0, len(self.about["alphabet"]) + 1), np.float32)
+        decoded = [DecodedWaveform("", "", nothing)] * len(waveforms)
         filled = [index for index, waveform in enumerate(waveforms) if len(waveform)]
         for batch in self._batches(filled, waveforms):
-            for index, both in zip(batch, self._run_both([waveforms[index] for index in batch]), strict=True):
-                texts[index] = both
-        return texts
+            for index, one in zip(batch, self._run([waveforms[index] for index in batch]), strict=True):
+                decoded[index] = one
+        return decoded
 
     def log_probabilities(self, waveforms: Sequence["Waveform"]) -> list["npt.NDArray[np.float32]"]:
         """The network's output for waveforms that are ready for the model, such as for `ctc_alignment`.
@@ -288,18 +301,14 @@ class Recognizer:
         self.seconds += time.perf_counter() - start
         return found
 
-    def _run(self, waveforms: list["Waveform"]) -> list[str]:
-        return [text for text, _ in self._run_both(waveforms)]
-
-    def _run_both(self, waveforms: list["Waveform"]) -> list[tuple[str, str]]:
-        """The transcript of each, and the greedy one."""
+    def _run(self, waveforms: list["Waveform"]) -> list["DecodedWaveform"]:
         outputs = self._call(waveforms)
         rows = zip(outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
         found = []
         for text, values, frames in rows:
             greedy = _plain_text(text)
             best = self._decode(values[:frames])
-            found.append((best[0].text if best else greedy, greedy))
+            found.append(DecodedWaveform(best[0].text if best else greedy, greedy, values[:frames]))
         return found
 
     def _call(self, waveforms: list["Waveform"]) -> dict[str, Any]:

@@ -88,6 +88,7 @@ _METRICS = (
     Metric("syllable_error_rate", "syllables wrong, whatever the tone (Mandarin)", ASR, "rate", unit="%"),
     Metric("tone_error_rate", "right syllables with a wrong tone (Mandarin)", ASR, "rate", unit="%"),
     Metric("sentence_error_rate", "utterances with an error", ASR, "rate", unit="%"),
+    Metric("ctc_loss", "CTC loss of an utterance", ASR, unit="nats"),
     Metric(
         "round_trip_wer", "round-trip word error rate", TTS, "rate", unit="%", headline=True, label="round-trip WER",
         setting=_ROUND_TRIP,

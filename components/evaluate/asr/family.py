@@ -34,6 +34,7 @@ from voxline.metrics.wer import (
 )
 from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
+from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
     from voxline.inference.recognizer import Waveform
@@ -42,16 +43,25 @@ if TYPE_CHECKING:
 MAX_CONFUSIONS = 1000
 """Pairs of confused words kept in metrics.json."""
 
+WORST_BY_LOSS = 10
+"""Utterances with the highest loss, in metrics.json and the report: as many as Mozilla DeepSpeech showed."""
+
 
 @dataclasses.dataclass(frozen=True)
 class AsrResult:
-    """One utterance, as a model transcribed it."""
+    """One utterance, as a model transcribed it.
+
+    Attributes:
+      loss: the CTC loss of the reference, in nats; None: `no_loss` says why the model cannot output it.
+    """
 
     hypothesis: str
     words: EditCounts
     characters: EditCounts
-    syllables: SyllableEdits | None = None
-    greedy: str = ""
+    syllables: SyllableEdits | None
+    greedy: str
+    loss: float | None
+    no_loss: str
 
     def metrics(self) -> dict[str, SumAndWeight]:
         """What it adds to each metric of the catalog."""
@@ -61,6 +71,7 @@ class AsrResult:
             **self.words.by_kind,
             **(self.syllables.metrics() if self.syllables else {}),
             "sentence_error_rate": SumAndWeight(int(self.words.errors > 0)),
+            "ctc_loss": SumAndWeight(0, 0) if self.loss is None else SumAndWeight(self.loss),
         }
 
 
@@ -99,6 +110,8 @@ class AsrEvaluateFamily:
                 "champion_hypothesis": champion and champion[index].hypothesis,
                 "words": dataclasses.asdict(result.words),
                 "characters": dataclasses.asdict(result.characters),
+                "loss": result.loss,
+                **({"no_loss": result.no_loss} if result.no_loss else {}),
                 **dict(zip(("level_db", "snr_db"), measure_audio(utterance), strict=True)),
                 "speaking_rate": round(characters_per_second(utterance), 2),
             }
@@ -126,6 +139,7 @@ class AsrEvaluateFamily:
                 "missed_words": [
                     {"word": word, "missed": times, "occurs": occurs} for word, times, occurs in missed[:MAX_CONFUSIONS]
                 ],
+                "worst_by_loss": _worst_by_loss(utterances, results),
                 **_describe_language_model(recognizer, texts[0], results),
             },
             smoke_test=_write_clip(job, recognizer, results),
@@ -148,7 +162,9 @@ class AsrEvaluateFamily:
             "Level is the RMS of the whole clip. The signal-to-noise ratio is an estimate: the distance between the "
             "95th and the 10th percentile of the levels of 20 ms frames. The confidence of a word is the geometric "
             "mean, over its characters, of the highest CTC probability of the character within the word (forced "
-            "alignment)."
+            "alignment).\n\n"
+            "The loss of an utterance is the CTC loss of its reference in nats, of the network's output alone, without "
+            "a language model. A high loss of a recording that sounds clear points to a wrong transcript."
         )
 
 
@@ -186,21 +202,46 @@ def measure_audio(utterance: Utterance) -> tuple[float, float]:
 
 def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: str) -> list[AsrResult]:
     """Transcribes every utterance, holding one batch of audio at a time."""
-    texts = [("", "")] * len(utterances)
-    progress = Progress(unit, len(utterances))
+    from voxline.inference.ctc_alignment import text_loss
+
+    decoded: list[tuple[str, str, float | None, str]] = [("", "", None, "")] * len(utterances)
+    progress, alphabet = Progress(unit, len(utterances)), Alphabet(recognizer.about["alphabet"])
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
-        for index, text in zip(batch, recognizer.transcribe_both(waveforms), strict=True):
-            texts[index] = text
+        for index, one in zip(batch, recognizer.decode_waveforms(waveforms), strict=True):
+            loss = text_loss(one.log_probabilities, utterances[index].text, alphabet)
+            decoded[index] = (one.text, one.greedy, *loss)
         progress.advance(len(batch))
     references = [utterance.text for utterance in utterances]
-    hypotheses = [text for text, _ in texts]
-    nothing: list[SyllableEdits | None] = [None] * len(texts)
+    hypotheses = [text for text, *_ in decoded]
+    nothing: list[SyllableEdits | None] = [None] * len(decoded)
     syllables = count_syllable_edits(references, hypotheses) or nothing
     words, characters = count_word_edits(references, hypotheses), count_character_edits(references, hypotheses)
-    rows = zip(texts, words, characters, syllables, strict=True)
-    return [AsrResult(text, one, other, third, greedy) for (text, greedy), one, other, third in rows]
+    rows = zip(decoded, words, characters, syllables, strict=True)
+    return [
+        AsrResult(text, one, other, third, greedy, loss, why) for (text, greedy, loss, why), one, other, third in rows
+    ]
+
+
+def _worst_by_loss(utterances: Sequence[Utterance], results: Sequence[AsrResult]) -> list[dict[str, Any]]:
+    """The utterances with the highest CTC loss, those that the model cannot output first."""
+
+    def order(index: int) -> tuple[Any, ...]:
+        loss = results[index].loss
+        return loss is not None, -(loss or 0.0), utterances[index].id
+
+    return [
+        {
+            "id": utterances[index].id,
+            "reference": utterances[index].text,
+            "hypothesis": results[index].hypothesis,
+            "wer": round(results[index].words.errors / max(results[index].words.length, 1), 6),
+            "loss": results[index].loss,
+            "no_loss": results[index].no_loss,
+        }
+        for index in sorted(range(len(results)), key=order)[:WORST_BY_LOSS]
+    ]
 
 
 def _describe_language_model(

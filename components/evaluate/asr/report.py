@@ -9,6 +9,7 @@ from voxline.components.evaluate.family import SLICES, EvaluationJob
 from voxline.data.manifest import Utterance
 from voxline.inference.ctc_alignment import align_words_in_audio
 from voxline.inference.recognizer import Recognizer, read_waveform
+from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import UtteranceResult
 from voxline.report import (
     Block,
@@ -64,6 +65,7 @@ def asr_sections(
         ("Errors by kind", _errors(counted)),
         ("Words", [side_by_side(_missed(counted, count), _confused(counted, count))]),
         ("Worst utterances", _worst(shown)),
+        ("Highest loss", _highest_loss(shown, counted["worst_by_loss"])),
         ("All utterances", _all(shown)),
     ]
 
@@ -80,6 +82,10 @@ class _Shown:
 
     def text(self, index: int, name: str) -> str:
         return str(self.results[index].details[name])[:MAX_TEXT]
+
+    def loss(self, index: int) -> str:
+        found = self.results[index].details
+        return CATALOG["ctc_loss"].format(found["loss"]) if found["loss"] is not None else str(found["no_loss"])
 
     def errors(self, index: int) -> tuple[int, int | None]:
         """Of this model and of the model in service."""
@@ -116,6 +122,7 @@ class _Shown:
             f"SNR {result.details['snr_db']:.0f} dB",
             f"sentence {result.slices['sentence']}",
             f"{plural(round(errors), 'error')} in {plural(round(words), 'word')}",
+            f"loss {self.loss(index)}",
         ]
         return " · ".join(fact for fact in facts if fact)
 
@@ -241,6 +248,20 @@ def _worst(shown: _Shown) -> list[Block]:
     ]
 
 
+def _highest_loss(shown: _Shown, worst: list[dict[str, Any]]) -> list[Block]:
+    """Utterances whose transcript the model finds least probable; many of them are transcribed wrongly."""
+    numbers = {result.id: index for index, result in enumerate(shown.results)}
+    entries = []
+    for one in worst:
+        index = numbers[one["id"]]
+        entries.append(shown.entry(index, word_diff(shown.text(index, "reference"), shown.text(index, "hypothesis"))))
+    note = (
+        f"The {plural(len(entries), 'utterance')} with the highest CTC loss of the reference, whatever was recognized. "
+        "Listen to them: the transcript may be wrong."
+    )
+    return [small_print(note), item_list(*entries)]
+
+
 def _all(shown: _Shown) -> list[Block]:
     """Every utterance in one table: the worst first, then by id."""
     worst = worst_first(shown.results)
@@ -258,11 +279,12 @@ def _all(shown: _Shown) -> list[Block]:
         name = link(result.id, f"#u{index}") if index in shown.entries else result.id
         rate = f"{now / max(result.metrics['wer'].weight, 1):.0%}"
         change = [] if before is None else [f"{now - before:+d}".replace("-", "−") if now != before else "0"]
+        loss = "impossible" if result.details["loss"] is None else f"{result.details['loss']:.1f}"
         seconds, snr = f"{result.duration:.1f}", f"{result.details['snr_db']:.0f}"
         sentence = result.slices["sentence"]
-        rows.append([name, result.speaker, now, rate, *change, reference, hypothesis, seconds, snr, sentence])
+        rows.append([name, result.speaker, now, rate, *change, reference, hypothesis, loss, seconds, snr, sentence])
     columns = ["utterance", "speaker", "errors", "WER", *(["change"] if shown.job.champion else [])]
-    columns += ["reference", "hypothesis", "seconds", "SNR, dB", "sentence"]
+    columns += ["reference", "hypothesis", "loss", "seconds", "SNR, dB", "sentence"]
     note = "Sentence: whether train contains it too. utterances.jsonl has more of each utterance."
     if len(rows) < len(shown.results):
         note = f"The {len(rows):,} worst of {len(shown.results):,}; utterances.jsonl has them all."

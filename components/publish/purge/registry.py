@@ -106,6 +106,8 @@ def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspac
         slicing: {value: parts for value, parts in values.items() if value != footprint.speaker}
         for slicing, values in metrics.get("slices", {}).items()
     }
+    if worst := metrics.get("details", {}).get("worst_by_loss"):
+        metrics["details"]["worst_by_loss"] = [one for one in worst if one["id"] not in footprint.ids]
     if (metrics.get("smoke_test") or {}).get("id") in footprint.ids:
         metrics["smoke_test"] = None
         for name in (CLIP_FILE, CLIP_MELS_FILE):
