@@ -15,6 +15,7 @@ from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
 from voxline.pipelines.cli.config import config_commands
+from voxline.pipelines.cli.history import add_history_commands
 from voxline.pipelines.cli.options import (
     Assignments,
     CommandGroup,
@@ -274,6 +275,7 @@ def demo_corpus(
 
 app.add_typer(corpus, name="corpus")
 app.add_typer(config_commands, name="config")
+add_history_commands(run_commands)
 app.add_typer(run_commands, name="runs")
 app.add_typer(store_commands, name="store")
 app.add_typer(text_commands, name="text")

@@ -11,7 +11,7 @@ import typer
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
-run_commands = CommandGroup(help="List and compare runs on this machine.", no_args_is_help=True)
+run_commands = CommandGroup(help="List and compare runs; a registry's history and its forecast.", no_args_is_help=True)
 
 RUN_FILE, CONFIG_FILE = "run.json", "config.yaml"
 LOCATIONS = ("store", "registry", "datasets", "name")

@@ -183,6 +183,10 @@ class RunConfig(Settings):
         """The steps that this run has, and others of its pipeline have not; see `graph.OPTIONAL_STEPS`."""
         return ()
 
+    def history_root(self) -> str:
+        """The location that the run's result goes to, beside which its history is kept."""
+        return self.registry
+
     def check_registry(self) -> None:
         """Refuses a run if a model that a step will need is not in the registry.
 
@@ -323,6 +327,9 @@ class RefreshConfig(RunConfig):
         "", description="folder or bucket URI of dataset versions; a run on this machine defaults to <run-dir>/datasets"
     )
     publish: PublishSettings = pydantic.Field(default_factory=PublishSettings, description="the published dataset")
+
+    def history_root(self) -> str:
+        return self.datasets
 
 
 DEFAULT_FRONTEND = "english"

@@ -11,6 +11,7 @@ A run's folder holds:
 """
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -26,8 +27,9 @@ from types import FrameType
 from typing import IO
 
 from voxline.components.ingest.open_corpus import check_corpus_location
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.notify.event import RunEvent
+from voxline.notify.history import FOLDER, record_run
 from voxline.pipelines.cli.console import Console, strip_colors
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import steps_until
@@ -37,6 +39,7 @@ from voxline.pipelines.local.run_record import CONFIG_FILE, RunRecord, StepRecor
 from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
 from voxline.pipelines.local.tracking import log_to_mlflow
+from voxline.progress import print_status
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
 from voxline.store.files import try_lock, write_json, write_text
 from voxline.store.objects import open_store
@@ -107,15 +110,25 @@ def run_pipeline(
 
 
 def _announce(record: RunRecord, config: RunConfig) -> None:
-    """Sends the outcome of a run, however it ended, to what the section `notify` names."""
-    if not config.notify.addresses():
-        return
-    from voxline.notify.deliver import announce_end  # it imports requests, which takes half a second
-
+    """Adds a run, however it ended, to the history beside its registry, and sends it to what `notify` names."""
     page = config.notify.run_page.replace("{id}", record.id)
     report = str(record.run_dir / record.report) if record.report else ""
     links = {"report": report, "log": str(record.run_dir / "run.log"), "page": page}
-    announce_end(lambda: RunEvent.of(record.identity, record.steps, record.status, record.reason, links), config.notify)
+
+    @functools.cache
+    def event() -> RunEvent:
+        return RunEvent.of(record.identity, record.steps, record.status, record.reason, links)
+
+    root = config.history_root()
+    if root and not config.notify.history:
+        try:
+            record_run(event(), (open_store(root) / FOLDER).uri)
+        except (VoxlineError, OSError, ValueError, KeyError) as error:  # the run is done, whatever happens here
+            print_status(f"the run is not in the history of {root}: {error}")
+    if config.notify.addresses():
+        from voxline.notify.deliver import announce_end  # it imports requests, which takes half a second
+
+        announce_end(event, config.notify)
 
 
 @contextlib.contextmanager

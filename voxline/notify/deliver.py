@@ -12,6 +12,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from voxline.notify.event import RunEvent, RunIdentity
+from voxline.notify.history import send_history
 from voxline.notify.kserve import write_rollout
 from voxline.notify.lineage import send_lineage
 from voxline.notify.model_registries import register_in_kubeflow, register_in_mlflow
@@ -40,6 +41,7 @@ def send_webhook(event: RunEvent, settings: NotifySettings, session: requests.Se
 
 
 RECEIVERS: dict[str, Send] = {
+    "history": send_history,
     "textfile": write_textfile,
     "pushgateway": push_gauges,
     "otlp": export_otlp,

@@ -127,6 +127,11 @@ class NotifySettings(Settings):
         description="address of a run's page, in which {id} is replaced, such as "
         "https://kubeflow.example.com/pipeline/#/runs/details/{id}",
     )
+    history: str = pydantic.Field(
+        "",
+        description="folder or bucket URI of the history of runs; empty: on a cluster none, on this machine .runs in "
+        "the registry, or in the folder of datasets",
+    )
     textfile: str = pydantic.Field(
         "", pattern=r"^(.*\.prom)?$", description="file for the textfile collector of node_exporter; it ends in .prom"
     )
@@ -155,6 +160,7 @@ class NotifySettings(Settings):
     def addresses(self) -> dict[str, str]:
         """Key of each receiver that is set → its address."""
         named = {
+            "history": self.history,
             "textfile": self.textfile,
             "pushgateway": self.pushgateway.url,
             "otlp": self.otlp.url,

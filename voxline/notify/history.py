@@ -1,0 +1,165 @@
+"""The history of runs: one JSON object a run, in a folder or a bucket, and the figures of successive runs.
+
+A run's object is created and never changed, so runs on several machines need no lock, which a database in a bucket
+would: docs/decisions/0067-history-is-one-object-a-run.md.
+"""
+
+import contextlib
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.errors import PreconditionError, WorkError
+from voxline.notify.event import RunEvent
+from voxline.notify.settings import NotifySettings
+from voxline.progress import print_status
+from voxline.store.files import atomic_write
+from voxline.store.objects import open_store
+from voxline.store.storage import ABSENT
+
+if TYPE_CHECKING:
+    import requests
+
+FOLDER = ".runs"
+"""Of a registry, or of a folder of datasets: the runs that wrote to it, unless `notify.history` names another place."""
+_NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z-[A-Za-z0-9._-]{1,80}\.json")
+_REASON = 300
+"""Characters of a reason that are kept."""
+FIGURES = {
+    "seconds": ("duration", "s"),
+    "work_seconds": ("work that was not reused", "s"),
+    "utterances": ("utterances of the corpus", ""),
+    "rejects": ("share of recordings left out", "%"),
+}
+"""Figures of a run that are not metrics: what each is, and its unit."""
+
+Run = dict[str, Any]
+"""As `RunEvent.to_dict` writes it."""
+
+
+def record_run(event: RunEvent, location: Path | str) -> str:
+    """Adds a run to a history. Returns the URI of its object; a run that is there already stays as it is."""
+    document = event.to_dict()
+    document["reason"] = document["reason"].partition("\n")[0][:_REASON]
+    del document["links"]  # paths of this machine
+    stamp = re.sub(r"[-:]|\.[0-9]+", "", document["run"]["ended"])
+    name = f"{stamp}-{re.sub(r'[^A-Za-z0-9._-]', '_', event.run.id)[:80]}.json"
+    store = open_store(location)
+    with contextlib.suppress(PreconditionError):  # a repeated delivery
+        store.write(name, json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n", if_version=ABSENT)
+    return store.uri_of(name)
+
+
+def send_history(event: RunEvent, settings: NotifySettings, _session: "requests.Session") -> str:
+    """The receiver `notify.history`."""
+    return record_run(event, settings.history)
+
+
+def read_runs(location: Path | str, *, name: str = "", model: str = "") -> list[Run]:
+    """The runs of a history, oldest first.
+
+    Args:
+      name: of the config; empty: any.
+      model: of the registry; empty: any.
+
+    Raises:
+      WorkError: no run is there.
+    """
+    store = open_store(location)
+    names = sorted(info.name for info in store.list() if _NAME.fullmatch(info.name))
+    runs = []
+    for data, at in zip(store.map(store.read, names), names, strict=True):
+        try:
+            run = json.loads(data)
+            if run["schema"] != "voxline.run/1":
+                raise ValueError(f"schema {run['schema']!r}")
+            if (not name or run["run"]["name"] == name) and (not model or run["run"]["model"] == model):
+                runs.append(run)
+        except (ValueError, KeyError, TypeError) as error:
+            print_status(f"{store.uri_of(at)}: not the record of a run ({error}); it is left out")
+    if not runs:
+        which = "".join(f" of {kind} {value}" for kind, value in (("config", name), ("model", model)) if value)
+        raise WorkError(f"{store.uri}: no run{which} is recorded here; give the registry that runs push to")
+    return sorted(runs, key=lambda run: str(run["run"]["ended"]))
+
+
+def history_of(location: Path | str) -> str:
+    """The history that a location means: itself, or that of a registry or a folder of datasets."""
+    store = open_store(location)
+    below = store / FOLDER
+    return below.uri if any(True for _ in below.list()) else store.uri
+
+
+def figure_of(run: Run, name: str) -> float | None:
+    """A figure of a run; None if it was not measured.
+
+    >>> figure_of({"metrics": {"wer": {"value": 0.02}}, "steps": []}, "wer")
+    0.02
+    """
+    if name in run["metrics"]:
+        return float(run["metrics"][name]["value"])
+    steps = {step["name"]: step for step in run["steps"]}
+    counts = {step: found["counts"] for step, found in steps.items()}
+    total = sum(counts.get("ingest", {}).get(split, 0) for split in ("train", "dev", "test"))
+    if name == "seconds":
+        return float(run["run"]["seconds"])
+    if name == "work_seconds":
+        return float(sum(step["seconds"] for step in run["steps"] if not step["reused"]))
+    if name == "utterances":
+        return float(total) if total else None
+    if name == "rejects":
+        rejects = sum(count for reasons in run["rejects"].values() for count in reasons.values())
+        return rejects / (total + rejects) if total + rejects and "ingest" in counts else None
+    return None
+
+
+def figure_names(runs: Iterable[Run]) -> list[str]:
+    """The names of the figures that some of the runs have, metrics first."""
+    runs = list(runs)
+    measured = dict.fromkeys(name for run in runs for name in run["metrics"])
+    return [*measured, *(name for name in FIGURES if any(figure_of(run, name) is not None for run in runs))]
+
+
+def write_sqlite(runs: Sequence[Run], path: Path) -> None:
+    """Writes runs to a new SQLite database with the tables `runs`, `metrics` and `steps`; replaces the file."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript(_SCHEMA)
+        for run in runs:
+            about = run["run"]
+            database.execute(
+                "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    about["id"], about["pipeline"], about["name"], about["model"], about["started"], about["ended"],
+                    about["seconds"], figure_of(run, "work_seconds"), run["verdict"], run["reason"],
+                    run["failed_step"], run["version"], run["digest"], run["dataset_version"],
+                    figure_of(run, "utterances"), figure_of(run, "rejects"),
+                ),
+            )  # fmt: skip
+            database.executemany(
+                "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?, ?)",
+                [(about["id"], name, of["value"], of["low"], of["high"]) for name, of in run["metrics"].items()],
+            )
+            database.executemany(
+                "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?)",
+                [(about["id"], step["name"], step["status"], step["seconds"], step["reused"]) for step in run["steps"]],
+            )
+        database.commit()
+        with atomic_write(path) as file:
+            file.write(database.serialize())
+
+
+_SCHEMA = """
+CREATE TABLE runs (
+  id TEXT PRIMARY KEY, pipeline TEXT, name TEXT, model TEXT, started TEXT, ended TEXT, seconds REAL,
+  work_seconds REAL, verdict TEXT, reason TEXT, failed_step TEXT, version INTEGER, digest TEXT,
+  dataset_version INTEGER, utterances INTEGER, rejects REAL
+);
+CREATE TABLE metrics (run TEXT REFERENCES runs (id), name TEXT, value REAL, low REAL, high REAL,
+  PRIMARY KEY (run, name));
+CREATE TABLE steps (run TEXT REFERENCES runs (id), name TEXT, status TEXT, seconds REAL, reused INTEGER,
+  PRIMARY KEY (run, name));
+"""
