@@ -7,6 +7,7 @@ checkpoints/step-00001200/state.json   progress of training, and the hash of arr
 import os
 import secrets
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ ARRAYS_FILE, STATE_FILE = "arrays.npz", "state.json"
 
 
 class Checkpoints:
-    """The checkpoints in a folder; only the newest `kept` remain."""
+    """The checkpoints in a folder; only the newest `kept` remain, or with 0 those that `keep` names."""
 
     def __init__(self, folder: Path, kept: int) -> None:
         self.folder, self.kept = folder, kept
@@ -42,7 +43,12 @@ class Checkpoints:
             self._remove(step)
         os.replace(unfinished, target)
         fsync_folder(self.folder)
-        for old in self.steps()[: -self.kept]:
+        if self.kept:
+            self.keep(self.steps()[-self.kept :])
+
+    def keep(self, steps: Collection[int]) -> None:
+        """Removes all others."""
+        for old in set(self.steps()) - set(steps):
             self._remove(old)
 
     def steps(self) -> list[int]:

@@ -37,6 +37,11 @@ class AdamW:
         return self._means
 
     @property
+    def count(self) -> Any:
+        """Accepted steps, a float32 variable."""
+        return self._count
+
+    @property
     def state(self) -> list[Any]:
         """Its own variables."""
         return [self._count, *self._means, *self._squares]

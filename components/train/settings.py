@@ -90,6 +90,24 @@ class StartSettings(Settings):
     )
 
 
+class AverageSettings(Settings):
+    """Averages of weights, exported where the dev split says that they are better."""
+
+    ema_decay: float = pydantic.Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="decay of an exponential moving average of the weights (EMA) over all steps, such as 0.999, which "
+        "each validation scores too; 0: none",
+    )
+    best_checkpoints: int = pydantic.Field(
+        1,
+        ge=1,
+        le=50,
+        description="validations with the best scores whose weights are averaged at the end; 1: none",
+    )
+
+
 class _KeyedSettings(Settings):
     """The settings that are part of a step's key, with whatever keys they have."""
 
@@ -154,6 +172,10 @@ class TrainSettings(Settings):
         StopSettings(), description="early stopping by the dev loss in place of `patience`; losses are in nats for CTC"
     )
     earliest_stop_epoch: int = pydantic.Field(5, ge=1, description="first epoch after which training may stop early")
+
+    average: AverageSettings = pydantic.Field(
+        AverageSettings(), description="averages of weights, each exported only if its dev score is better"
+    )
 
     max_bad_steps: int = pydantic.Field(
         10, ge=0, description="steps skipped for a non-finite loss or gradient; one more stops the run"
@@ -231,6 +253,8 @@ class TrainSettings(Settings):
         values["start"] = {name: value for name, value in self.start.plain().items() if name in STARTING_KEYS}
         if not self.start.model:
             del values["start"]
+        if self.average == AverageSettings():
+            del values["average"]
         for name in ("workers", "xla", "buckets"):
             del values[name]
         return values

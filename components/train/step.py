@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from voxline.components.train.families import FAMILIES
 from voxline.components.train.settings import TrainSettings
@@ -61,13 +61,14 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
 def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, parent: Parent | None) -> None:
     task = _build_task(dataset, settings, parent)
     task.check_length()
+    from voxline.components.train.averaging import TRAINED
     from voxline.components.train.trainer import CURVES_FILE, Trainer
 
     work.scratch_dirs = ("checkpoints", "best")
     result = Trainer(task, work.folder, work.save).fit()
     best, state = result.best, result.state
     metrics = {f"dev_{name}": value for name, value in best.metrics.items()}
-    training = {
+    training: dict[str, Any] = {
         "steps": state.step,
         "epochs": state.epoch,
         "best_step": best.step,
@@ -76,6 +77,8 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, parent: 
         "skipped_steps": len(state.skipped),
         **({"start": parent.describe()} if parent else {}),
     }
+    if best.weights != TRAINED:
+        training["weights"] = best.weights
     task.export(work.folder / "model", result.weights, training)
     heard = parent.training_data if parent else None
     training_data_of(dataset).with_ancestors(heard).write(work.folder / "model" / TRAINED_ON)
@@ -85,7 +88,8 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, parent: 
     work.counts.update(result.counts)
     work.metrics.update(steps=state.step, epochs=state.epoch, best_step=best.step, **metrics)
     summary = f", {task.describe(best.metrics)}" if best.score is not None else ""
-    print_status(f"train: exported the weights of step {best.step}{summary}")
+    which = "weights" if best.weights == TRAINED else f"{best.weights} of the weights"
+    print_status(f"train: exported the {which} of step {best.step}{summary}")
 
 
 def _build_task(dataset: Dataset, settings: TrainSettings, parent: Parent | None) -> "TrainingTask":

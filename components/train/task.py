@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.components.train import devices
+from voxline.components.train.averaging import TRAINED
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.settings import StopSettings, TrainSettings
@@ -33,12 +34,14 @@ class ValidationResult:
       step: completed steps.
       score: ranks the weights, lower is better; later numbers break ties. None without a dev split.
       metrics: for people to read, by name.
+      weights: which ones were scored: the trained ones, or an average.
     """
 
     epoch: int
     step: int
     score: tuple[float, ...] | None
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    weights: str = TRAINED
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "ValidationResult":
@@ -115,6 +118,9 @@ class Trainable(Protocol):
 
     def load_weights(self, arrays: Arrays) -> None:
         """Sets what `weights` returns."""
+
+    def averaged_weights(self) -> Arrays | None:
+        """The moving average of `weights` over the steps; None if `train.average.ema_decay` is 0."""
 
     def state(self) -> Arrays:
         """Everything that a training step changes, including `weights`."""
@@ -237,16 +243,16 @@ class TrainingTask(abc.ABC):
         print_status(f"train: {what} and are left out: {shorten_list(infeasible)}")
 
 
-def best_result(results: list[ValidationResult]) -> ValidationResult | None:
-    """The result with the lowest score, the first of equal ones; without dev, the last.
+def best_results(results: Sequence[ValidationResult], count: int = 1) -> list[ValidationResult]:
+    """The results with the lowest scores, the best first, the earlier of equal ones; without dev, the last result.
 
     >>> wers = [ValidationResult(1, 10, (0.2, 3.0)), ValidationResult(2, 20, (0.1, 2.0))]
-    >>> best_result([*wers, ValidationResult(3, 30, (0.1, 1.0))]).step
-    30
+    >>> [result.step for result in best_results([*wers, ValidationResult(3, 30, (0.1, 1.0))], 2)]
+    [30, 20]
     """
     if any(result.score is None for result in results):
-        return results[-1]
-    return min(results, key=lambda result: result.score or (), default=None)
+        return [results[-1]]
+    return sorted(results, key=lambda result: result.score or ())[:count]
 
 
 def should_stop_early(settings: TrainSettings, results: list[ValidationResult]) -> bool:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from voxline.components.train import devices
+from voxline.components.train.averaging import MovingAverage
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.optimizer import AdamW, assign_if
@@ -94,6 +95,8 @@ class TrainModule(abc.ABC):
             models = [self.model, *self.auxiliary_models]
             self._trainable = [variable for model in models for variable in model.trainable_variables]
             self.optimizer = AdamW(self._trainable, settings)
+            decay = settings.average.ema_decay
+            self.average = MovingAverage(self.model.weights, decay) if decay else None
         self._norms = [norm for model in models for norm in model.normalizations]
         self._moving = [each.value for norm in self._norms for each in (norm.moving_mean, norm.moving_variance)]
         self._momenta = [norm.momentum for norm in self._norms for _ in range(2)]
@@ -170,6 +173,12 @@ class TrainModule(abc.ABC):
         for index, variable in enumerate(self.model.weights):
             variable.assign(arrays[f"model/{index}"])
 
+    def averaged_weights(self) -> Arrays | None:
+        """The moving average of `weights`; None if none is kept."""
+        if self.average is None:
+            return None
+        return {f"model/{index}": _to_numpy(variable) for index, variable in enumerate(self.average.averages)}
+
     def distributions(self) -> dict[str, npt.NDArray[Any]]:
         """Weights, and gradients averaged over the last steps as AdamW keeps them (its first moment), by name."""
         named = [(variable.path, _to_numpy(variable)) for variable in self._trainable]
@@ -195,7 +204,13 @@ class TrainModule(abc.ABC):
 
     def _variables(self) -> dict[str, list[Any]]:
         auxiliary = [weight for model in self.auxiliary_models for weight in model.weights]
-        return {"model": self.model.weights, "auxiliary": auxiliary, "optimizer": self.optimizer.state}
+        average = self.average.averages if self.average else []
+        return {
+            "model": self.model.weights,
+            "auxiliary": auxiliary,
+            "optimizer": self.optimizer.state,
+            "average": average,
+        }
 
     def _to_tensors(self, batch: Batch) -> tuple[BatchTensors, Tensor, npt.NDArray[np.int32], Shape]:
         """The batch, the weight of each row in the loss, the place of each row in the batch, and their shape.
@@ -267,6 +282,8 @@ class TrainModule(abc.ABC):
         self.optimizer.update(self.strategy, gradients, norm, rate, accept)
         for variable, value in zip(self._moving, moved, strict=True):
             self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
+        if self.average:
+            self.average.update(self.strategy, self.optimizer.count, accept)
         return self._of_first_replica(loss, norm, accept, losses)
 
     def _compiled_step(
@@ -288,6 +305,8 @@ class TrainModule(abc.ABC):
             self.optimizer.update_in_replica(gradients, norm, rate, accept)
             for variable, value in zip(self._moving, moved, strict=True):
                 assign_if(variable, value, accept)
+            if self.average:
+                self.average.update_in_replica(self.optimizer.count, accept)
             return loss, norm, accept, losses
 
         return self._of_first_replica(*self.strategy.run(on_replica, args=(batch, weights, rate, noise, schedule)))

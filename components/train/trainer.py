@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from voxline.components.train import devices
+from voxline.components.train.averaging import MOVING, TRAINED, mean_weights
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays, Checkpoints
 from voxline.components.train.optimizer import learning_rate
@@ -17,7 +18,7 @@ from voxline.components.train.task import (
     Samples,
     TrainingTask,
     ValidationResult,
-    best_result,
+    best_results,
     shorten_list,
     should_stop_early,
 )
@@ -77,6 +78,13 @@ class TrainingLogger:
             for name, audio in samples.audio.items():
                 tf.summary.audio(f"dev/{name}", audio[None, :, None], samples.sample_rate)
         self._writer.flush()
+
+    def log_averaged(self, trained: ValidationResult, averaged: ValidationResult) -> None:
+        """Writes the metrics of both weights, to compare them; those of the better ones are under `dev/` too."""
+        with self._writer.as_default(step=trained.step):
+            for group, result in (("dev_trained", trained), ("dev_averaged", averaged)):
+                for name, value in result.metrics.items():
+                    tf.summary.scalar(f"{group}/{name}", value)
 
     def log_distributions(self, step: int, arrays: dict[str, Any]) -> None:
         """Mean, standard deviation and histogram of each array, of its finite values."""
@@ -156,7 +164,7 @@ class Trainer:
         self.batches, self.module, self.is_chief = task.train, task.module, devices.is_chief()
         self.total_steps = self.settings.epochs * self.batches.steps
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
-        self.best_checkpoints = Checkpoints(folder / "best", self.settings.checkpoints_kept + 1)
+        self.best_checkpoints = Checkpoints(folder / "best", 0)
         self.logger = TrainingLogger(folder / "logs", active=self.is_chief)
         self.state = TrainState()
 
@@ -232,23 +240,55 @@ class Trainer:
             )
 
     def _validate(self) -> None:
-        """Scores dev, and keeps the weights if they are the best so far."""
-        state, samples = self.state, Samples()
-        result = ValidationResult(state.epoch, state.step, None)
-        if self.task.dev.utterances:
-            output = self.task.validate(state.step)
-            result = dataclasses.replace(result, score=output.score, metrics=output.metrics)
-            samples = output.samples
-            epoch = f"epoch {result.epoch} of {self.settings.epochs}"
-            at = f"step {result.step} of {self.total_steps}" if self.settings.evaluate_steps else epoch
-            print_status(f"train: {at}, {self.task.describe(result.metrics)}")
+        """Scores dev by the weights and by their moving average; keeps the better ones if they are among the best."""
+        state = self.state
+        result, samples = self._score(TRAINED)
+        weights = self.module.weights()
+        average = self.module.averaged_weights()
+        if average is not None and result.score is not None:
+            self.module.load_weights(average)
+            averaged, its_samples = self._score(MOVING)
+            self.module.load_weights(weights)
+            if self.is_chief:
+                self.logger.log_averaged(result, averaged)
+            if best_results([result, averaged])[0] is averaged:
+                result, samples, weights = averaged, its_samples, average
         state.validations.append(result)
         if self.is_chief:
             self.logger.log_validation(result, samples)
             self.logger.log_distributions(state.step, self.module.distributions())
             self.logger.write_curves(state.curve, state.validations)
-            if best_result(state.validations) == result:
-                self.best_checkpoints.write(state.step, self.module.weights(), {})
+            if result in self._best():
+                self.best_checkpoints.write(state.step, weights, {})
+                self.best_checkpoints.keep(self._needed_steps())
+
+    def _score(self, weights: str) -> tuple[ValidationResult, Samples]:
+        """Scores dev with the weights that the model has now.
+
+        Args:
+          weights: what they are.
+        """
+        state = self.state
+        result = ValidationResult(state.epoch, state.step, None, weights=weights)
+        if not self.task.dev.utterances:
+            return result, Samples()
+        output = self.task.validate(state.step)
+        result = dataclasses.replace(result, score=output.score, metrics=output.metrics)
+        epoch = f"epoch {result.epoch} of {self.settings.epochs}"
+        at = f"step {result.step} of {self.total_steps}" if self.settings.evaluate_steps else epoch
+        which = "" if weights == TRAINED else f", {weights}"
+        print_status(f"train: {at}{which}, {self.task.describe(result.metrics)}")
+        return result, output.samples
+
+    def _best(self, undone: int = 0) -> list[ValidationResult]:
+        """The validations whose weights may be exported or averaged, had the last `undone` ones not been."""
+        validations = self.state.validations
+        return best_results(validations[: len(validations) - undone], self.settings.average.best_checkpoints)
+
+    def _needed_steps(self) -> set[int]:
+        """The steps of `_best`, and of what it was at each checkpoint that training may be resumed from."""
+        most = min(self.settings.checkpoints_kept + 1, len(self.state.validations))
+        return {result.step for undone in range(most) for result in self._best(undone)}
 
     def _save_checkpoint(self) -> None:
         """All workers read the state, because reading a variable may need all of them; the chief writes it."""
@@ -279,14 +319,24 @@ class Trainer:
             + (f", on {replicas} devices" if replicas > 1 else "")
         )
         if not self.task.dev.utterances:
-            print_status("train: the dataset has no dev split: the last weights are exported, and nothing stops early")
+            print_status(
+                "train: the dataset has no dev split: the last weights are exported, and no average of them; nothing "
+                "stops early"
+            )
 
     def _result(self, stopped: bool) -> TrainResult:
         state = self.state
-        best = best_result(state.validations)
-        if best is None:
+        if not state.validations:
             raise WorkError("train: training ended without a validation; this is a bug")
-        weights = self.best_checkpoints.read(best.step)[0] if self.is_chief else {}
+        best, weights = self._best()[0], {}
+        if self.is_chief:
+            weights = self.best_checkpoints.read(best.step)[0]
+        if len(self._best()) > 1:
+            average = self._average_best()
+            self.module.load_weights(average)
+            averaged, _ = self._score(f"mean of the {len(self._best())} best validations")
+            if best_results([best, averaged])[0] is averaged:
+                best, weights = averaged, average if self.is_chief else {}
         counts = {
             "utterances": self.batches.utterances,
             "dev": self.task.dev.utterances,
@@ -294,3 +344,14 @@ class Trainer:
             "skipped_steps": len(state.skipped),
         }
         return TrainResult(weights, best, state, counts, stopped)
+
+    def _average_best(self) -> Arrays:
+        """The mean of the weights of the best validations; the chief has them, the other workers get theirs from it."""
+        if self.is_chief:
+            average = mean_weights([self.best_checkpoints.read(result.step)[0] for result in self._best()])
+        else:
+            average = {name: np.zeros_like(array) for name, array in self.module.weights().items()}
+        return {
+            name: devices.sum_over_workers(self.task.strategy, array.ravel()).reshape(array.shape).astype(array.dtype)
+            for name, array in average.items()
+        }

@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 TRAIN = "components/train"
 ORACLES, TTS = "tests/train/models/test_against_numpy.py", "tests/train/tts/test_train_module.py"
+AVERAGING = "tests/train/test_averaging.py"
 RECOGNIZERS = "tests/train/models/test_recognizers.py"
 
 
@@ -118,6 +119,34 @@ MUTATIONS = [
         "ops.cast(mask_padding(x, frames), self.compute_dtype)",
         "ops.cast(x, self.compute_dtype)",
         RECOGNIZERS,
+    ),
+    Mutation(
+        "the moving average moves with a step that was refused",
+        f"{TRAIN}/averaging.py",
+        "assign_if(average, weight + decay * (average - weight), accept)",
+        "average.assign(weight + decay * (average - weight))",
+        AVERAGING,
+    ),
+    Mutation(
+        "the moving average keeps its decay from the first step",
+        f"{TRAIN}/averaging.py",
+        "tf.minimum(self.decay, (count - 1) / (count + 8))",
+        "self.decay",
+        AVERAGING,
+    ),
+    Mutation(
+        "training continues from the moving average",
+        f"{TRAIN}/trainer.py",
+        "            self.module.load_weights(weights)\n",
+        "            pass\n",
+        AVERAGING,
+    ),
+    Mutation(
+        "the mean of the best is exported though it is worse",
+        f"{TRAIN}/trainer.py",
+        "best_results([best, averaged])[0] is averaged",
+        "True",
+        AVERAGING,
     ),
     Mutation(
         "the post-net is ReLU, the last layer too",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.optimizer import learning_rate
 from voxline.components.train.settings import StopSettings
-from voxline.components.train.task import ValidationResult, best_result, should_stop_early
+from voxline.components.train.task import ValidationResult, best_results, should_stop_early
 from voxline.components.train.trainer import TrainState
 
 
@@ -113,13 +113,14 @@ def test_the_best_result_has_the_lowest_wer_then_the_lowest_loss_then_is_the_fir
         ValidationResult(n, 10 * n, (wer, loss))
         for n, wer, loss in ((1, 0.2, 1.0), (2, 0.1, 3.0), (3, 0.1, 2.0), (4, 0.1, 2.0))
     ]
-    assert best_result(found) == found[2]
-    assert best_result([]) is None
+    assert best_results(found) == [found[2]]
+    assert best_results(found, 3) == [found[2], found[3], found[1]]
+    assert best_results([]) == []
 
 
 def test_without_a_dev_split_the_last_weights_count_and_nothing_stops() -> None:
     blind = [ValidationResult(epoch, 10 * epoch, None) for epoch in range(1, 9)]
-    assert best_result(blind) == blind[-1]
+    assert best_results(blind, 3) == [blind[-1]]
     assert not should_stop_early(AsrTrainSettings(warm_up_steps=50, patience=1, earliest_stop_epoch=1), blind)
 
 

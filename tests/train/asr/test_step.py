@@ -192,6 +192,7 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
         summary_steps=5,
         model={"dropout": 0.1},
         augment={"speed": 0.1, "volume": 3, "noise": 0.3, "time_masks": 1},
+        average={"ema_decay": 0.9, "best_checkpoints": 2},
     )
     whole = start_process(run_train_step, tones.folder, tmp_path / "whole", settings, log=tmp_path / "whole.log")
     for steps in (33, 62):  # within an epoch, two steps after a checkpoint; and after a validation
@@ -221,7 +222,8 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
 
 
 def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
-    settings = tiny_asr_settings(epochs=3, strategy="multi_worker", summary_steps=1)
+    average = {"ema_decay": 0.9, "best_checkpoints": 2}
+    settings = tiny_asr_settings(epochs=3, strategy="multi_worker", summary_steps=1, average=average)
     addresses = [f"127.0.0.1:{_free_port()}" for _ in range(2)]
     logs = [tmp_path / f"worker-{index}.log" for index in range(2)]
     workers = []

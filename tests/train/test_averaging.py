@@ -1,0 +1,102 @@
+"""Averages of weights: the moving average is the formula's, the mean is that of the best, and dev decides.
+
+Resuming with both is in asr/test_step.py, a compiled step in test_xla.py.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.train.toy_family import ToyTask, ToyTrainSettings
+from voxline.components.train.settings import AverageSettings
+from voxline.components.train.task import Samples, ValidationOutput
+from voxline.components.train.trainer import Trainer, TrainResult
+from voxline.data.dataset import Dataset
+
+TRAINING = {"epochs": 4, "learning_rate": 0.5, "warm_up_steps": 5, "strategy": "one"}
+
+
+def make_task(dataset: Dataset, **average: Any) -> ToyTask:
+    return ToyTask(ToyTrainSettings.of({**TRAINING, "average": average}), dataset)
+
+
+def test_the_moving_average_follows_accepted_steps_only(tones: Dataset) -> None:
+    """Recomputed in float64: the first step's weights, then a decay that rises to 0.5 at step 10."""
+    module = make_task(tones, ema_decay=0.5).module
+    batch = next(make_task(tones).train.epoch(0))
+    poisoned = dataclasses.replace(batch, features=batch.features * np.nan)
+    expected, count = np.zeros(tones.features.bins), 0
+    for step in range(14):
+        accepted = module.train_step(poisoned if step in (0, 6) else batch, 0.3, step).accepted
+        if accepted:
+            count += 1
+            decay = min(0.5, (count - 1) / (count + 8))
+            expected = decay * expected + (1 - decay) * module.weights()["model/0"].astype(np.float64)
+    assert count == 12
+    average = module.averaged_weights()
+    assert average is not None
+    np.testing.assert_allclose(average["model/0"], expected, rtol=1e-5)
+    assert np.abs(average["model/0"] - module.weights()["model/0"]).max() > 1e-3
+    assert make_task(tones).module.averaged_weights() is None
+
+
+def train_with_scores(task: ToyTask, scores: list[float], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Trains with these dev scores in turn.
+
+    Returns:
+      the result, and the weights that each score was given to.
+    """
+    heard: list[np.ndarray] = []
+    given: Iterator[float] = iter(scores)
+
+    def validate(step: int) -> ValidationOutput:
+        heard.append(task.module.weights()["model/0"])
+        score = next(given)
+        return ValidationOutput((score,), {"mse": score}, Samples())
+
+    monkeypatch.setattr(task, "validate", validate)
+    result: TrainResult = Trainer(task, folder).fit()
+    assert next(given, None) is None
+    return result, heard
+
+
+@pytest.mark.parametrize("last", [0.05, 0.2])
+def test_the_mean_of_the_best_is_exported_if_dev_says_it_is_better(
+    last: float, tones: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_task(tones, best_checkpoints=2)
+    result, heard = train_with_scores(task, [0.2, 0.3, 0.1, 0.4, last], tmp_path, monkeypatch)
+    mean = np.mean([heard[0], heard[2]], axis=0)
+    np.testing.assert_allclose(heard[4], mean, rtol=1e-6)
+    # That of step 20 is needed where a damaged checkpoint lets the run resume from an older one.
+    assert sorted(path.name[-2:] for path in (tmp_path / "best").iterdir()) == ["10", "20", "30"]
+    better = last < 0.1
+    np.testing.assert_array_equal(result.weights["model/0"], heard[4] if better else heard[2])
+    assert (result.best.weights, result.best.step) == (
+        ("mean of the 2 best validations", 40) if better else ("trained", 30)
+    )
+
+
+def test_each_validation_keeps_the_better_of_the_weights_and_their_moving_average(
+    tones: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pairs of scores: trained, averaged. Training continues from the trained weights."""
+    task = make_task(tones, ema_decay=0.9)
+    result, heard = train_with_scores(task, [0.9, 0.8, 0.5, 0.6, 0.4, 0.2, 0.3, 0.3], tmp_path, monkeypatch)
+    assert [each.score for each in result.state.validations] == [(0.8,), (0.5,), (0.2,), (0.3,)]
+    assert [each.weights for each in result.state.validations] == ["moving average", "trained"] * 2
+    np.testing.assert_array_equal(result.weights["model/0"], heard[5])
+    plain, without = train_with_scores(make_task(tones), [0.9, 0.5, 0.4, 0.3], tmp_path / "plain", monkeypatch)
+    for averaged, trained in zip(heard[::2], without, strict=True):
+        np.testing.assert_array_equal(averaged, trained)
+    assert plain.best.weights == "trained"
+
+
+def test_averages_are_part_of_the_key_only_where_they_are_chosen() -> None:
+    assert "average" not in ToyTrainSettings().key_values()
+    chosen = ToyTrainSettings(average=AverageSettings(ema_decay=0.9)).key_values()
+    assert chosen["average"] == {"ema_decay": 0.9, "best_checkpoints": 1}
