@@ -103,8 +103,15 @@ def stored_results(anchor: ModelVersion, test: str, auxiliary: dict[str, Any]) -
 def find_in_service(registry: Registry) -> ModelVersion | None:
     """The version in service, if any."""
     version = registry.in_service()
-    if version is None:
-        return None
+    return None if version is None else version_of(registry, version)
+
+
+def version_of(registry: Registry, version: int) -> ModelVersion:
+    """A version, its bytes checked.
+
+    Raises:
+      WorkError: it does not exist, or is damaged.
+    """
     return ModelVersion(registry.model, version, _read_digest(registry, version), registry.path(version))
 
 

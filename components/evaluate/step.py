@@ -20,6 +20,7 @@ from voxline.components.evaluate.family import (
     all_slicings,
     slice_order,
 )
+from voxline.components.evaluate.parent_test import ParentTest, find_parent_test
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
 from voxline.errors import WorkError
@@ -35,6 +36,7 @@ from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     METRICS_FILE,
+    PARENT_FILE,
     REPORT_FILE,
     UTTERANCES_FILE,
     Values,
@@ -72,7 +74,8 @@ def run(
     """
     family = FAMILIES[settings.family]
     folder = exported_folder(Path(model))
-    require_family(read_model_json(folder), settings.family, folder)
+    about = read_model_json(folder)
+    require_family(about, settings.family, folder)
     split = _read_split(Path(manifest), settings)
     utterances = split.utterances
     slicings = all_slicings(family, split, settings)
@@ -80,6 +83,7 @@ def run(
     models = Registry(registry, settings.model_name)
     champion, anchor = find_champion(models, digest), find_anchor(models, digest, settings.anchor)
     auxiliary = family.auxiliary_models(registry, settings)
+    parent_test = find_parent_test(about, utterances, registry, store, settings.split)
     inputs: dict[str, Any] = {
         "model": digest,
         "test": fingerprint_utterances(utterances),
@@ -87,15 +91,17 @@ def run(
         "champion": champion and champion.to_dict(),
         "anchor": anchor and anchor.to_dict(),
         **{name: version and version.to_dict() for name, version in auxiliary.items()},
+        **({"parent": parent_test.inputs()} if parent_test else {}),
     }
     with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as output:
         if not output.reused:
-            localize_audio(utterances)
+            localize_audio([*utterances, *(parent_test.utterances if parent_test else [])])
             slices = [{name: slicing(one)[1] for name, slicing in slicings.items()} for one in utterances]
             job = EvaluationJob(folder, output.folder, utterances, slices, champion, auxiliary, settings)
             measured = _measure(family, job, anchor, inputs)
             order = slice_order(slicings, utterances)
-            _write(output, family, job, measured, {**inputs, "data": split.data}, order, _read_curves(Path(model)))
+            beside = {**inputs, "data": split.data, "parent": _measure_parent(family, job, measured, parent_test)}
+            _write(output, family, job, measured, beside, order, _read_curves(Path(model)))
         print_status(f"evaluate: {summarize(read_json(output.path('metrics')))}")
     return output
 
@@ -120,6 +126,21 @@ def _measure(
         return family.measure(with_anchor)
     measured.results = [dataclasses.replace(result, anchor=known[result.id]) for result in measured.results]
     return measured
+
+
+def _measure_parent(
+    family: EvaluateFamily, job: EvaluationJob, measured: Measurements, test: ParentTest | None
+) -> dict[str, Any] | None:
+    """Measures the model and its parent on the parent's test split; for metrics.json."""
+    if test is None:
+        return None
+    results = test.measure(family, job, measured.results)
+    write_results(job.output / PARENT_FILE, results)
+    return test.describe(results, _bootstrap(job.settings))
+
+
+def _bootstrap(settings: EvaluateSettings) -> Bootstrap:
+    return Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.min_speakers)
 
 
 def _is_comparable(measured: Values, before: Values) -> bool:
@@ -193,11 +214,10 @@ def _write(
 
     print_status("evaluate: computing metrics and their intervals")
     settings = job.settings
-    bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.min_speakers)
     metrics = {
         "family": settings.family,
         "key": output.key,
-        **compute_metrics(measured.results, order, bootstrap),
+        **compute_metrics(measured.results, order, _bootstrap(settings)),
         "model": {"digest": inputs["model"], "name": settings.model_name, "about": read_model_json(job.model)},
         "test": {
             "split": settings.split,
@@ -208,6 +228,7 @@ def _write(
         "data": inputs["data"],
         "champion": inputs["champion"],
         "anchor": inputs["anchor"],
+        "parent": inputs["parent"],
         "auxiliary_models": {name: inputs[name] for name in job.auxiliary_models},
         "details": measured.details,
         "smoke_test": measured.smoke_test,

@@ -1,7 +1,8 @@
 """What is in a store, and what needs it: dataset versions, models, runs, or nothing any more.
 
   runs       the step outputs that a run.json names
-  models     the trainings on the dataset of a registry's version, and the evaluation that it passed
+  models     the trainings on the dataset of a registry's version, and the evaluation that it passed; of the version in
+             service also that dataset, and the WAVs of its test split: a model that starts from it is measured there
   versions   the shards and the WAVs of a dataset version
   recent     whatever was written or used since a given time
 
@@ -113,6 +114,13 @@ def survey_store(
                 for row in read_rows(folder / ROWS_FILE):  # an export copies their WAVs
                     if wav := found.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"):
                         wav.require("versions")
+    for item in _datasets_in_service(users, found):
+        item.require("models")
+        for folder in _folders_with(objects, item, ROWS_FILE):
+            for row in read_rows(folder / ROWS_FILE):
+                wav = found.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav")
+                if wav and row.split == "test":
+                    wav.require("models")
     for item in [item for item in found.values() if item.need and item.kind == "ingest"]:
         for folder in _folders_with(objects, item, CORPORA_FILE):
             for corpus in read_json(folder / CORPORA_FILE).values():
@@ -178,6 +186,17 @@ def _keys_of_models(objects: ObjectStore, users: StoreUsers, found: dict[str, St
     }
     evaluations = {key for key in named if f"evaluate/{key}" in found}
     return evaluations | on_theirs
+
+
+def _datasets_in_service(users: StoreUsers, found: dict[str, StoredItem]) -> list[StoredItem]:
+    """The extracted datasets of the versions in service."""
+    keys: set[str] = set()
+    for root in users.registries:
+        for model in model_names(root):
+            version = Registry(root, model).in_service()
+            provenance = Registry(root, model).read_file(version, PROVENANCE) if version is not None else None
+            keys |= set(_KEY.findall((provenance or b"").decode()))
+    return [found[f"extract/{key}"] for key in sorted(keys) if f"extract/{key}" in found]
 
 
 def _folders_with(objects: ObjectStore, item: StoredItem, file: str) -> list[Path]:

@@ -29,14 +29,16 @@ class Opponent:
     """A version that a model is compared with.
 
     Attributes:
-      role: "model in service" or "anchor".
+      role: "the model in service", "the anchor" or "its parent".
       margins: how many times the margins of the settings are accepted.
+      where: what they are compared on, if it is not the test split of the evaluation.
     """
 
     role: str
     version: int
     metrics: OtherMetrics
     margins: float = 1.0
+    where: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,31 +108,76 @@ def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateChe
 def check_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
     """No metric is worse than in the other version by more than its margin, with the confidence that is set."""
     bootstrap = evaluation.bootstrap(settings.confidence)
+    values = {name: evaluation.value(name) for name in settings.compared_metrics()}
     return [
-        _check_metric(evaluation, opponent, CATALOG[name], bootstrap, settings) for name in settings.compared_metrics()
+        _check_metric(evaluation.results, value, opponent, CATALOG[name], bootstrap, settings)
+        for name, value in values.items()
     ]
 
 
+def check_forgetting(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
+    """A model that started from another one is no worse than it on the test split that this one was judged by.
+
+    Its own test split need not show what it forgot: it may be of the new part of a corpus alone.
+    """
+    about = evaluation.metrics.get("parent")
+    if not about:
+        return []
+    where = f"the test split of {about['label']}, which it started from"
+    results = [result for result in evaluation.parent_results() if result.champion is not None]
+    if not results:
+        detail = (
+            f"nothing shows what it forgot: {about['missing']}; evaluate on a corpus that has {where}, or train from "
+            "random weights (train.start.model: '')"
+        )
+        return [GateCheck("against its parent", False, detail)]
+    today = {result.id: result for result in evaluation.results}
+    if evaluation.champion_digest == about["digest"] and {result.id: result for result in results} == today:
+        return [GateCheck("against its parent", None, f"{where}, is the comparison with the model in service")]
+    metrics = {result.id: result.champion or {} for result in results}
+    opponent = Opponent("its parent", about["version"], metrics, where=where)
+    bootstrap = evaluation.bootstrap(settings.confidence)
+    names = [name for name in settings.compared_metrics() if name in results[0].metrics]
+    checks = [
+        _check_metric(
+            results,
+            aggregate([result.metrics[name] for result in results], CATALOG[name].kind),
+            opponent,
+            CATALOG[name],
+            bootstrap,
+            settings,
+        )
+        for name in names
+    ]
+    return [*checks, *([GateCheck("against its parent", None, about["missing"])] if about["missing"] else [])]
+
+
 def _check_metric(
-    evaluation: Evaluation, opponent: Opponent, metric: Metric, bootstrap: Bootstrap, settings: PushSettings
+    results: Sequence[UtteranceResult],
+    value: float | None,
+    opponent: Opponent,
+    metric: Metric,
+    bootstrap: Bootstrap,
+    settings: PushSettings,
 ) -> GateCheck:
-    title, setting = f"{metric.title}, against the {opponent.role}", settings.describe_margin(metric.name)
-    if evaluation.value(metric.name) is None:
+    title, setting = f"{metric.title}, against {opponent.role}", settings.describe_margin(metric.name)
+    if value is None:
         return GateCheck(title, None, f"{metric.title}: not measured, so it is not compared")
-    compared = _compare(evaluation.results, opponent.metrics, metric, bootstrap)
+    compared = _compare(results, opponent.metrics, metric, bootstrap)
     if not compared.interval.units:
         detail = (
             f"{metric.title}: not measured on any utterance for both this model and version {opponent.version}, whose "
             f"features may differ; remove max_regression.{metric.name}, or judge by mcd"
         )
         return GateCheck(title, False, detail)
-    before = _value(evaluation.results, opponent.metrics, metric)
+    before = _value(results, opponent.metrics, metric)
     margin = opponent.margins * settings.margin(metric.name, before)
     passed = compared.highest <= margin
     bound = "at most" if metric.sign > 0 else "at least"
     times = f"{opponent.margins:g} times " if opponent.margins != 1 else ""
+    where = f" on {opponent.where} ({len(results):,} utterances)," if opponent.where else ""
     detail = (
-        f"{metric.title} {metric.format_difference(metric.sign * compared.difference)} against version "
+        f"{metric.title}{where} {metric.format_difference(metric.sign * compared.difference)} against version "
         f"{opponent.version} ({metric.format(before)}), with {100 * settings.confidence:g}% confidence {bound} "
         f"{metric.format_difference(metric.sign * compared.highest)}; "
         f"{metric.format_difference(metric.sign * margin)} is accepted: {times}{setting}"

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.metrics.catalog import CATALOG, headline_metrics
 from voxline.metrics.evaluation import Evaluation
+from voxline.registry.parents import ancestors_of
 
 if TYPE_CHECKING:
     from voxline.components.push.family import PushFamily
@@ -20,6 +21,7 @@ def model_card(family: "PushFamily", evaluation: Evaluation, version: int, pushe
     sections = [
         f"# {name}, version {version}\n\n{family.describe(about)} {_origin(about, pushed_at)}",
         f"## Data\n\n{_data(about, metrics)}",
+        *([f"## Ancestors\n\n{ancestors}"] if (ancestors := _ancestors(about, metrics)) else []),
         f"## Metrics\n\n{_metrics(metrics)}\n\n{family.errors(metrics)}".rstrip(),
         *(f"### By {slicing}\n\n{_slices(slicing, metrics)}" for slicing in metrics["slices"]),
         f"## Limitations\n\n{limitations}",
@@ -50,6 +52,27 @@ def _data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
         + f"\n\nDataset `{dataset.get('key', 'unknown')}`. Measured on {metrics['utterances']:,} utterances "
         f"of the split `{test['split']}` (`{test['fingerprint']}`), {test['speakers']:,} speakers."
     )
+
+
+def _ancestors(about: dict[str, Any], metrics: dict[str, Any]) -> str:
+    """The models that this one goes back to, and what it still knows of its parent's test split."""
+    ancestors = ancestors_of(about)
+    if not ancestors:
+        return ""
+    told = f"It started from the weights of {ancestors[0].label}"
+    if len(ancestors) > 1:
+        told += f", and that from {', '.join(one.label for one in ancestors[1:])}"
+    told += ". What it was trained on, through them too: `trained_on.jsonl.gz`."
+    parent = metrics.get("parent") or {}
+    rows = [
+        [CATALOG[name].title, *(CATALOG[name].format(value) for value in (one["value"], compared["champion_value"]))]
+        for name, one in (parent.get("metrics") or {}).items()
+        if CATALOG[name].headline and (compared := one["comparison"])
+    ]
+    if not rows:
+        return told
+    table = markdown_table(["", "measured", ancestors[0].label], rows)
+    return f"{told}\n\nOn the test split of {ancestors[0].label}, {parent['utterances']:,} utterances:\n\n{table}"
 
 
 def _metrics(metrics: dict[str, Any]) -> str:

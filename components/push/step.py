@@ -118,7 +118,7 @@ def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSet
 def _decide(measured: Evaluation, source: Path, models: Registry, settings: PushSettings) -> Verdict:
     if verdict := _already_there(models, measured.digest, settings):
         return verdict
-    checks = gate.check_limits(measured, settings)
+    checks = [*gate.check_limits(measured, settings), *gate.check_forgetting(measured, settings)]
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
         checks.append(FAMILIES[settings.family].smoke_test(source, measured, settings.smoke_test_seconds))
@@ -194,7 +194,7 @@ def _find_champion(measured: Evaluation, models: Registry, in_service: int | Non
     if in_service is None or models.event(in_service).digest == measured.digest:
         return None
     metrics = _champion_metrics(measured, models, in_service)
-    return None if metrics is None else Opponent("model in service", in_service, metrics)
+    return None if metrics is None else Opponent("the model in service", in_service, metrics)
 
 
 def _find_anchor(measured: Evaluation, champion: Opponent | None, settings: PushSettings) -> Opponent | None:
@@ -213,7 +213,7 @@ def _find_anchor(measured: Evaluation, champion: Opponent | None, settings: Push
         return None
     if len(metrics) < len(measured.results):
         return None
-    return Opponent("anchor", about["version"], metrics, settings.anchor_margins)
+    return Opponent("the anchor", about["version"], metrics, settings.anchor_margins)
 
 
 def _anchor_of_successors(
@@ -273,6 +273,7 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Regi
         "config": _config(measured, settings),
         "dataset": about["dataset"],
         "test": metrics["test"],
+        **({"start": about["start"]} if "start" in about else {}),
         **about["provenance"],
     }
     write_json(folder / PROVENANCE, provenance)

@@ -27,6 +27,9 @@ from voxline.store.files import atomic_write, read_json
 
 METRICS_FILE = "metrics.json"
 UTTERANCES_FILE = "utterances.jsonl"
+PARENT_FILE = "parent_utterances.jsonl"
+"""Of a model that started from another one: the results on the test split of its parent, which is there in the place of
+the champion. Only the gate reads it; the registry keeps no copy."""
 REPORT_FILE = "report.html"
 CLIP_FILE = "clip.wav"
 CLIP_MELS_FILE = "clip.npy"
@@ -108,14 +111,25 @@ class Evaluation:
         if missing:
             raise WorkError(f"{folder}: no {' and no '.join(missing)}, so not an evaluation; run evaluate first")
         try:
-            with open(folder / UTTERANCES_FILE, encoding="utf-8") as file:
-                results = [UtteranceResult.from_line(json.loads(line)) for line in file]
+            results = _read_results(folder / UTTERANCES_FILE)
             metrics = read_json(folder / METRICS_FILE)
             if not results or len(results) != metrics["utterances"]:
                 raise ValueError(f"{len(results)} of {metrics['utterances']} utterances")
             return cls(folder, metrics, results)
         except (ValueError, KeyError, TypeError) as error:
             raise WorkError(f"{folder}: damaged ({type(error).__name__}: {error}); run evaluate again") from None
+
+    def parent_results(self) -> list[UtteranceResult]:
+        """The results on the test split of the model's parent; [] without a parent, and in the registry.
+
+        Raises:
+          WorkError: they are damaged.
+        """
+        file = self.folder / PARENT_FILE
+        try:
+            return _read_results(file) if file.is_file() else []
+        except (ValueError, KeyError, TypeError) as error:
+            raise WorkError(f"{file}: damaged ({type(error).__name__}: {error}); run evaluate again") from None
 
     @property
     def digest(self) -> str:
@@ -145,6 +159,11 @@ class Evaluation:
         """The resampling that evaluate used, at another confidence."""
         used = self.metrics["bootstrap"]
         return Bootstrap(confidence, used["samples"], used["seed"], used["min_speakers"])
+
+
+def _read_results(file: Path) -> list[UtteranceResult]:
+    with open(file, encoding="utf-8") as lines:
+        return [UtteranceResult.from_line(json.loads(line)) for line in lines]
 
 
 def write_results(path: Path, results: Iterable[UtteranceResult]) -> None:

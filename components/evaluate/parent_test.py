@@ -1,0 +1,156 @@
+"""What a model that started from another one still knows: both, measured on the test split of its parent.
+
+The utterances are those that the parent was judged by. Those of today's test split are measured already; others, of a
+corpus that today's run does not have, are found in the parent's dataset, and measured beside. docs/decisions/0063
+"""
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from voxline.components.evaluate.champion import ModelVersion, version_of
+from voxline.components.evaluate.family import EvaluateFamily, EvaluationJob
+from voxline.data.dataset import Dataset
+from voxline.data.manifest import Utterance, fingerprint_utterances
+from voxline.errors import WorkError
+from voxline.metrics.bootstrap import Bootstrap
+from voxline.metrics.evaluation import Evaluation, UtteranceResult, compute_metrics
+from voxline.progress import print_status
+from voxline.registry.parents import Ancestor, ancestors_of
+from voxline.registry.registry import EVALUATION, Registry
+from voxline.store.finished import is_finished
+from voxline.store.layout import WAVS
+from voxline.store.localize import localize
+from voxline.store.objects import open_store
+
+
+@dataclasses.dataclass(frozen=True)
+class ParentTest:
+    """The test split of a model's parent.
+
+    Attributes:
+      version: the parent in the registry; None if it is not there.
+      utterances: those that can be measured.
+      listed: how many there are.
+      missing: why some or all cannot be measured; empty if all can.
+    """
+
+    ancestor: Ancestor
+    version: ModelVersion | None
+    utterances: list[Utterance]
+    listed: int
+    missing: str = ""
+
+    def inputs(self) -> dict[str, Any]:
+        """For the step's key."""
+        return {**dataclasses.asdict(self.ancestor), "test": fingerprint_utterances(self.utterances)}
+
+    def measure(
+        self, family: EvaluateFamily, job: EvaluationJob, results: Sequence[UtteranceResult]
+    ) -> list[UtteranceResult]:
+        """The results of the model, with the parent in the place of the champion.
+
+        Args:
+          job: the evaluation on today's test split.
+          results: of that.
+        """
+        if self.version is None:
+            return []
+        is_champion = job.champion is not None and job.champion.digest == self.version.digest
+        known = {result.id: result for result in results} if is_champion else {}
+        today = {utterance.id: utterance for utterance in job.utterances}
+        measured = [known[one.id] for one in self.utterances if one.id in known and today[one.id] is one]
+        others = [one for one in self.utterances if not (one.id in known and today[one.id] is one)]
+        if others:
+            print_status(f"evaluate: {len(others):,} utterances of the test split of {self.ancestor.label}, the parent")
+            with tempfile.TemporaryDirectory() as scratch:  # the clips that a family writes are not wanted
+                beside = dataclasses.replace(
+                    job,
+                    output=Path(scratch),
+                    utterances=others,
+                    slices=[{} for _ in others],
+                    champion=self.version,
+                    anchor=None,
+                )
+                measured += family.measure(beside).results
+        return measured
+
+    def describe(self, results: Sequence[UtteranceResult], bootstrap: Bootstrap) -> dict[str, Any]:
+        """For metrics.json."""
+        metrics = compute_metrics(results, {}, bootstrap)["metrics"] if results else {}
+        about = {**dataclasses.asdict(self.ancestor), "label": self.ancestor.label}
+        return {**about, "utterances": len(results), "listed": self.listed, "missing": self.missing, "metrics": metrics}
+
+
+def find_parent_test(
+    about: dict[str, Any], today: Sequence[Utterance], registry: Path | str, store: Path | str, split: str
+) -> ParentTest | None:
+    """The test split of a model's parent; None if the model started from random weights.
+
+    Args:
+      about: the contents of its `model.json`.
+      today: the utterances of today's test split.
+      split: "test", or whatever is measured.
+    """
+    ancestors = ancestors_of(about)
+    if not ancestors:
+        return None
+    parent = ancestors[0]
+    version = _find_version(parent, registry)
+    if version is None:
+        return ParentTest(parent, None, [], 0, f"{parent.label} is not in {registry}")
+    rows = _dataset_utterances(store, parent.dataset, split)
+    try:
+        listed = [result.id for result in Evaluation.read(version.folder / EVALUATION).results]
+    except WorkError:  # a version that a person copied into the registry
+        listed = list(rows)
+    now = {utterance.id: utterance for utterance in today}
+    found = [now[one] if one in now and _same(now[one], rows.get(one)) else rows.get(one) for one in listed]
+    utterances = [utterance for utterance in found if utterance is not None]
+    missing = ""
+    if len(utterances) < len(listed) or not listed:
+        missing = (
+            f"{len(listed) - len(utterances):,} of {len(listed):,} utterances are neither in today's {split} split "
+            f"nor, with their recordings, in {store} (dataset {parent.dataset[:12]})"
+        )
+    return ParentTest(parent, version, utterances, len(listed), missing)
+
+
+def _find_version(parent: Ancestor, registry: Path | str) -> ModelVersion | None:
+    versions = Registry(registry, parent.name)
+    if parent.version is None or parent.version not in versions.versions():
+        return None
+    found = version_of(versions, parent.version)
+    return found if found.digest == parent.digest else None
+
+
+def _dataset_utterances(store: Path | str, key: str, split: str) -> dict[str, Utterance]:
+    """The utterances of an extracted dataset whose recordings are in the store, by id."""
+    place = open_store(store)
+    if not is_finished(store, place.local_path("extract") / key):
+        return {}
+    dataset = Dataset.read(localize(f"{store}/extract/{key}"), shards=False)
+    rows = [row for row in dataset.rows() if row.split == split]
+    wavs = {row.id: f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav" for row in rows}
+    return {
+        row.id: Utterance(
+            row.id,
+            str(place.local_path(wavs[row.id])),
+            row.duration,
+            row.text,
+            row.speaker,
+            row.split,
+            row.audio_hash,
+            row.offset,
+            extra=row.extra,
+        )
+        for row in rows
+        if place.stat(wavs[row.id]) is not None
+    }
+
+
+def _same(today: Utterance, before: Utterance | None) -> bool:
+    """Whether an id names the same recording as in the parent's dataset, as far as that is known."""
+    return before is None or (today.audio_hash, today.offset) == (before.audio_hash, before.offset)
