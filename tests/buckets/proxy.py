@@ -1,9 +1,9 @@
 """Stands between a storage's library and a server: does harm, and what an emulator of Google's storage leaves out.
 
 gcp-storage-emulator answers and passes over conditions: `ifGenerationMatch` of a write or a deletion, `generation` of a
-read; and it refuses bytes of an upload that are sent again, because the answer to them was lost. Google Cloud Storage
-holds to the first and passes over the second; so does this, whatever emulator stands behind it. It is a stand-in for
-those parts, and no more.
+read. It refuses bytes of an upload that are sent again, because the answer to them was lost, and it does not say of
+which generation the bytes of a download are. Google Cloud Storage holds to the first, passes over the second and says
+the third; so does this, whatever emulator stands behind it. It is a stand-in for those parts, and no more.
 """
 
 import contextlib
@@ -133,6 +133,8 @@ class _Request(BaseHTTPRequestHandler):
             wanted = query.get("generation")
             if wanted and wanted != self._generation(self._object_path()):
                 return _error(404, "No such object")
+            if query.get("alt") == "media":
+                return self._media(body)
             status, headers, answer = self._forwarded(body)
             path = urllib.parse.urlsplit(self.path).path
             return status, headers, self.server.older.listed(path, query, answer) if status == 200 else answer
@@ -149,6 +151,14 @@ class _Request(BaseHTTPRequestHandler):
             if begun := dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(location).query)).get("upload_id"):
                 self.server.uploads[begun] = Upload(target, condition)
             return status, headers, answer
+
+    def _media(self, body: bytes) -> Answer:
+        """Bytes of an object, with the header that says of which generation they are."""
+        with self.server.writing:
+            status, headers, answer = self._forwarded(body)
+            if status in (200, 206) and "x-goog-generation" not in {name.lower() for name in headers}:
+                headers["X-Goog-Generation"] = self._generation(self._object_path())
+        return status, headers, answer
 
     def _continued(self, upload: "Upload", body: bytes) -> Answer:
         """The answer to a chunk, of which the backend gets what it does not have."""

@@ -73,6 +73,30 @@ def test_written_objects_are_read_and_listed_in_order_below_their_prefix(store: 
     assert not (store / "none").exists()
 
 
+@pytest.mark.parametrize("data", [b"", b"x", LARGE[: 3 << 20]])
+def test_an_object_is_read_in_one_request(storage: AnyStorage, data: bytes) -> None:
+    info = storage.bucket("a").write("x", data)
+    storage.proxy.requests.clear()
+    assert storage.bucket("a").read_with_version("x") == (data, info.version)
+    assert len(storage.proxy.requests) == 1
+    with pytest.raises(FileNotFoundError):
+        storage.bucket("a").read("none")
+
+
+@pytest.mark.parametrize("kind", ["reset", "cut", "damage", "status"])
+def test_a_fault_of_a_read_changes_nothing(storage: AnyStorage, kind: Any) -> None:
+    storage.bucket("a").write("x.bin", LARGE)
+    storage.fails(kind, "GET", "x.bin")
+    assert storage.bucket("a").read("x.bin") == LARGE
+
+
+def test_what_always_arrives_damaged_is_not_read(storage: AnyStorage) -> None:
+    storage.bucket("a").write("x.bin", b"RIFF" * 9)
+    storage.fails("damage", "GET", times=100)
+    with pytest.raises(TransientError, match=r"x.bin: arrived damaged twice"):
+        storage.bucket("a").read("x.bin")
+
+
 def test_absent_objects_are_reported_and_deleting_them_is_no_error(store: ObjectStore) -> None:
     assert store.stat("none") is None
     with pytest.raises(FileNotFoundError, match="none"):
@@ -256,6 +280,7 @@ def test_a_slow_answer_is_not_awaited_for_ever(storage: AnyStorage, monkeypatch:
     [
         lambda store: list(store.list()),
         lambda store: store.stat("x"),
+        lambda store: store.read("x"),
         lambda store: store.write("x", b"1"),
         lambda store: store.delete("x"),
     ],

@@ -121,11 +121,11 @@ class Journal:
     def _load(self) -> tuple[bytes, str | None]:
         """The whole lines of events, and the version token of the file."""
         try:
-            data, info = self._store.read_with_info(JOURNAL_FILE)
+            data, version = self._store.read_with_version(JOURNAL_FILE)
         except FileNotFoundError:
             return b"", None
         lines = [line for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
-        return b"".join(line for line in lines if not line.startswith(b'{"fence"')), info.version
+        return b"".join(line for line in lines if not line.startswith(b'{"fence"')), version
 
     def _replace(self, lines: bytes, fence: bytes = b"") -> None:
         try:

@@ -10,6 +10,7 @@ still what it was when the work began, and the machine that comes second takes t
 """
 
 import contextlib
+import datetime
 import json
 import re
 import secrets
@@ -55,7 +56,7 @@ class BucketStep:
         self._version = ABSENT
         self._uploaded: dict[str, tuple[int, int]] = {}
         self._resumed = ""
-        self._next_save = self._finished = 0.0
+        self._next_save = 0.0
 
     @property
     def folder(self) -> Path:
@@ -69,11 +70,10 @@ class BucketStep:
     def load_marker(self) -> None:
         """Checks whether the work is finished; `folder` is that of the finished attempt then."""
         try:
-            data, info = self.store.read_with_info(DONE)
+            data, self._version = self.store.read_with_version(DONE)
         except FileNotFoundError:
             self.done, self._version = None, ABSENT
             return
-        self._version, self._finished = info.version, info.updated.timestamp()
         try:
             self.done = _checked(json.loads(data))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -89,8 +89,10 @@ class BucketStep:
 
     def record_use(self) -> None:
         """Tells the garbage collection that this work is still used; does nothing if the bucket is read-only."""
-        if time.time() - self._finished < FRESH_SECONDS:
-            return
+        with contextlib.suppress(KeyError, TypeError, ValueError):  # of a marker that does not say when
+            finished = datetime.datetime.fromisoformat((self.done or {})["finished"])
+            if time.time() - finished.timestamp() < FRESH_SECONDS:
+                return
         with contextlib.suppress(WorkError):
             self.store.write(LAST_USE_FILE, f'{{"nonce": "{secrets.token_hex(8)}"}}\n'.encode())
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
 from voxline.progress import PROGRESS_PREFIX
+from voxline.store.checksums import crc32c
 from voxline.store.objects import ObjectStore
 from voxline.store.storage import ABSENT, ObjectInfo, RetentionPolicy, Storage
 from voxline.store.transfer import SILENT_SECONDS, TransferSettings
@@ -65,6 +66,21 @@ class GcsStore(ObjectStore):
         except WorkError as error:
             self._pass_if_absent(error)
             return None
+
+    def read_with_version(self, name: str) -> tuple[bytes, str]:
+        for _ in range(2):
+            blob = self._blob(name)
+            try:
+                with explain_errors(self.uri_of(name), "read"):
+                    data = blob.download_as_bytes(raw_download=True, checksum=None, **self._retries(name))
+            except WorkError as error:
+                self._pass_if_absent(error)
+                raise FileNotFoundError(self.uri_of(name)) from error
+            if not blob.generation or not blob.crc32c:  # a server that does not say with the bytes what they are
+                return super().read_with_version(name)
+            if crc32c(data) == blob.crc32c:
+                return data, str(blob.generation)
+        raise self.damaged(name, f"crc32c:{blob.crc32c}")
 
     def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
         uri = self.uri_of(info.name)

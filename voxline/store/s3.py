@@ -75,19 +75,22 @@ class S3Store(ObjectStore):
         found = self._head(name)
         return self._info(self._base + name, found["ContentLength"], found) if found else None
 
-    def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
-        def get(client: Any) -> bytes:
-            answer = client.get_object(
-                **self._key(info.name), IfMatch=f'"{info.version}"', Range=f"bytes={start}-{end - 1}"
-            )
-            with contextlib.closing(answer["Body"]) as body:
-                data: bytes = body.read()
-            return data
+    def read_with_version(self, name: str) -> tuple[bytes, str]:
+        for _ in range(2):
+            try:
+                data, answer = self._get(name)
+            except WorkError as error:
+                self._pass_if_absent(error)
+                raise FileNotFoundError(self.uri_of(name)) from error
+            info = self._info(self._base + name, answer["ContentLength"], answer)
+            if self.is_intact(data, info) if info.checksum else _has_size(data, info.size):
+                return data, info.version
+        raise self.damaged(name, info.checksum)
 
+    def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
         uri = self.uri_of(info.name)
         try:
-            with explain_s3_errors(uri, "read"):
-                data = self.connection.retry(uri, get)
+            data, _ = self._get(info.name, IfMatch=f'"{info.version}"', Range=f"bytes={start}-{end - 1}")
         except PreconditionError as error:
             raise PreconditionError(f"{uri}: replaced or deleted while it was read; start again") from error
         except WorkError as error:
@@ -249,6 +252,17 @@ class S3Store(ObjectStore):
         """The answer to an operation of boto3's client."""
         with explain_s3_errors(uri, action):
             return self.connection.retry(uri, lambda client: getattr(client, operation)(**arguments))
+
+    def _get(self, name: str, **arguments: str) -> tuple[bytes, Any]:
+        """The bytes of an object, and the answer that they came with."""
+
+        def get(client: Any) -> tuple[bytes, Any]:
+            answer = client.get_object(**self._key(name), **arguments)
+            with contextlib.closing(answer["Body"]) as body:
+                return body.read(), answer
+
+        with explain_s3_errors(self.uri_of(name), "read"):
+            return self.connection.retry(self.uri_of(name), get)
 
     def _pages(self, operation: str, prefix: str = "", **arguments: str) -> Iterator[Any]:
         """The pages of a listing; below a prefix, unless the arguments name an object."""

@@ -179,17 +179,17 @@ class Storage(abc.ABC):
         Raises:
           FileNotFoundError: the object does not exist.
         """
-        return self.read_with_info(name)[0]
+        return self.read_with_version(name)[0]
 
-    def read_with_info(self, name: str) -> tuple[bytes, ObjectInfo]:
-        """The object's bytes, and the object that has them.
+    def read_with_version(self, name: str) -> tuple[bytes, str]:
+        """The object's bytes, and the version that has them. A storage whose answer has both is asked once.
 
         Raises:
           FileNotFoundError: the object does not exist.
         """
         while (info := self.stat(name)) is not None:
             try:
-                return self.read_version(info), info
+                return self.read_version(info), info.version
             except PreconditionError:
                 continue  # replaced between the two requests
         raise FileNotFoundError(self.uri_of(name))
@@ -204,12 +204,13 @@ class Storage(abc.ABC):
             data = self.read_range(info, 0, info.size) if info.size else b""
             if self.is_intact(data, info):
                 return data
-        raise self.damaged(info)
+        raise self.damaged(info.name, info.checksum)
 
-    def damaged(self, info: ObjectInfo) -> TransientError:
+    def damaged(self, name: str, checksum: str) -> TransientError:
+        kind, _, digest = checksum.partition(":")
         return TransientError(
-            f"{self.uri_of(info.name)}: arrived damaged twice ({info.checksum.partition(':')[0]} "
-            f"{info.checksum.partition(':')[2]} was expected); nothing of it was kept, start again"
+            f"{self.uri_of(name)}: arrived damaged twice ({kind} {digest} was expected); nothing of it was kept, start "
+            "again"
         )
 
     def delete_if_unchanged(self, info: ObjectInfo) -> None:

@@ -240,7 +240,7 @@ def _download_large(store: Storage, info: ObjectInfo, target: Path, chunk: int) 
             run_jobs([functools.partial(fetch, ranges, *one) for one in missing])
             if ranges.finish():
                 return
-    raise store.damaged(info)
+    raise store.damaged(info.name, info.checksum)
 
 
 def _upload_one(store: Storage, file: Path, name: str, existing: ObjectInfo | None, absent_only: bool) -> ObjectInfo:
