@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
+from voxline.components.train.vocoder.settings import VocoderTrainSettings
 
 if TYPE_CHECKING:
     from voxline.components.train.task import TrainingTask
@@ -38,4 +39,5 @@ class Family:
 FAMILIES: dict[str, Family] = {
     "asr": Family(AsrTrainSettings, "voxline.components.train.asr.task:AsrTask"),
     "tts": Family(TtsTrainSettings, "voxline.components.train.tts.task:TtsTask"),
+    "vocoder": Family(VocoderTrainSettings, "voxline.components.train.vocoder.task:VocoderTask"),
 }

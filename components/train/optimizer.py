@@ -102,6 +102,43 @@ class AdamW:
         assign_if(square, new_square, accept)
 
 
+class TwoOptimizers:
+    """The generator's optimizer and the discriminators' behind the interface of one; each clips by its own norm.
+
+    Args:
+      generator, discriminators: the optimizers.
+      count: how many of the gradients are the generator's; the others, if any, are the discriminators'.
+    """
+
+    def __init__(self, generator: AdamW, discriminators: AdamW, count: int) -> None:
+        self._generator, self._discriminators, self._count = generator, discriminators, count
+
+    @property
+    def count(self) -> Any:
+        """Accepted steps of the generator."""
+        return self._generator.count
+
+    @property
+    def means(self) -> list[Any]:
+        return self._generator.means
+
+    @property
+    def state(self) -> list[Any]:
+        return [*self._generator.state, *self._discriminators.state]
+
+    def update(self, strategy: Any, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
+        for optimizer, part in self._parts(gradients):
+            optimizer.update(strategy, part, tf.linalg.global_norm(part), rate, accept)
+
+    def update_in_replica(self, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
+        for optimizer, part in self._parts(gradients):
+            optimizer.update_in_replica(part, tf.linalg.global_norm(part), rate, accept)
+
+    def _parts(self, gradients: Sequence[Tensor]) -> list[tuple[AdamW, Sequence[Tensor]]]:
+        parts = [(self._generator, gradients[: self._count])]
+        return [*parts, (self._discriminators, gradients[self._count :])] if len(gradients) > self._count else parts
+
+
 def assign_if(variable: Any, value: Tensor, accept: Tensor) -> None:
     """Assigns the value if `accept`. A condition, not a product: zero times NaN is NaN."""
     variable.assign(tf.where(accept, value, variable))

@@ -18,7 +18,7 @@ from voxline.components.train import devices
 from voxline.components.train.averaging import MovingAverage
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays
-from voxline.components.train.optimizer import AdamW, assign_if
+from voxline.components.train.optimizer import AdamW, TwoOptimizers, assign_if
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.warm_start import weight_names
 
@@ -94,7 +94,7 @@ class TrainModule(abc.ABC):
             self.model, *self.auxiliary_models = make_models()
             models = [self.model, *self.auxiliary_models]
             self._trainable = [variable for model in models for variable in model.trainable_variables]
-            self.optimizer = AdamW(self._trainable, settings)
+            self.optimizer: AdamW | TwoOptimizers = AdamW(self._trainable, settings)
             decay = settings.average.ema_decay
             self.average = MovingAverage(self.model.weights, decay) if decay else None
         self._norms = [norm for model in models for norm in model.normalizations]
@@ -118,6 +118,16 @@ class TrainModule(abc.ABC):
     @abc.abstractmethod
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """What validation needs of each row, by name: tensors [rows, …]."""
+
+    def objectives(self, terms: dict[str, Tensor]) -> list[tuple[Tensor, Sequence[Any]]]:
+        """What is minimized, float32 [], and by which variables; the first is reported as the loss.
+
+        A second one needs an `optimizer` that takes the gradients of both, one after the other.
+
+        Args:
+          terms: of the loss, each summed over the rows.
+        """
+        return [(tf.add_n(list(terms.values())), self._trainable)]
 
     def schedule(self, step: int) -> dict[str, float]:
         """Values that change with the step, for `compute_losses`; the names are the same at every step."""
@@ -323,11 +333,12 @@ class TrainModule(abc.ABC):
         """On one replica: loss, gradients and moving statistics, reduced over all replicas."""
         context = tf.distribute.get_replica_context()
         noise = noise + tf.stack([0, 100 * tf.cast(context.replica_id_in_sync_group, tf.int32)])
-        with tf.GradientTape() as tape:
+        with tf.GradientTape(persistent=True) as tape:
             rows = self.compute_losses(batch, noise, schedule, graph_key)
             losses = {name: tf.reduce_sum(loss * weights) for name, loss in rows.items()}
-            loss = tf.add_n(list(losses.values()))
-        gradients = tape.gradient(loss, self._trainable)
+            objectives = self.objectives(losses)
+        loss = objectives[0][0]
+        gradients = [gradient for each, variables in objectives for gradient in tape.gradient(each, variables)]
         statistics = [value for norm in self._norms for value in norm.batch_statistics]
         if self.strategy.num_replicas_in_sync > 1:
             summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [loss, *losses.values(), *gradients])

@@ -44,6 +44,6 @@ def test_a_worker_trains_a_new_family(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [("/dataset", "/store", settings, "")]
 
 
-@pytest.mark.parametrize("name", ["asr", "tts"])
+@pytest.mark.parametrize("name", ["asr", "tts", "vocoder"])
 def test_settings_name_their_family(name: str) -> None:
     assert FAMILIES[name].settings.family == name

@@ -1,0 +1,84 @@
+"""Short-time Fourier transforms in a network's graph: windows, magnitudes, and the inverse by overlap and add.
+
+Pure Keras. The windows are cut in pieces of a hop, side by side, which costs a few slices instead of a gather.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from keras import ops
+
+Tensor = Any
+
+MIN_POWER = 1e-10
+"""Below it a magnitude has no gradient: that of a square root grows without bound at zero."""
+MIN_ENVELOPE = 1e-3
+"""Of overlapping squared windows; where there is less, no window reaches."""
+
+
+def periodic_hann(length: int) -> npt.NDArray[np.float32]:
+    """The periodic Hann window, float32 [length]."""
+    return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / length)).astype(np.float32)
+
+
+def cut_windows(samples: Tensor, length: int, hop: int) -> Tensor:
+    """Overlapping windows of waveforms.
+
+    >>> cut_windows(np.arange(7.0)[None], 3, 2)[0].numpy().tolist()
+    [[0.0, 1.0, 2.0], [2.0, 3.0, 4.0], [4.0, 5.0, 6.0]]
+
+    Args:
+      samples: [batch, samples], at least `length` of them.
+
+    Returns:
+      [batch, 1 + (samples - length) // hop, length].
+    """
+    hops, total = -(-length // hop), ops.shape(samples)[1]
+    count = 1 + (total - length) // hop
+    needed = (count - 1 + hops) * hop
+    samples = ops.pad(samples, [[0, 0], [0, hops * hop]])[:, :needed]
+    parts = ops.reshape(samples, (ops.shape(samples)[0], count - 1 + hops, hop))
+    side_by_side = ops.concatenate([parts[:, number : number + count] for number in range(hops)], axis=-1)
+    return side_by_side[..., :length]
+
+
+def overlap_add(windows: Tensor, hop: int) -> Tensor:
+    """Adds windows [batch, count, length] where they overlap: [batch, (count - 1 + hops) · hop], hops = ⌈length / hop⌉.
+
+    >>> overlap_add(np.ones((1, 2, 3)), 2)[0].numpy().tolist()
+    [1.0, 1.0, 2.0, 1.0, 1.0, 0.0]
+    """
+    length = windows.shape[-1]
+    hops = -(-length // hop)
+    whole = ops.pad(windows, [[0, 0], [0, 0], [0, hops * hop - length]])
+    parts = [
+        ops.pad(whole[:, :, number * hop : (number + 1) * hop], [[0, 0], [number, hops - 1 - number], [0, 0]])
+        for number in range(hops)
+    ]
+    added = sum(parts[1:], parts[0])
+    return ops.reshape(added, (ops.shape(windows)[0], (ops.shape(windows)[1] - 1 + hops) * hop))
+
+
+def magnitudes(samples: Tensor, fft_size: int, hop: int, length: int) -> Tensor:
+    """Magnitude spectra of the whole windows of waveforms, [batch, frames, fft_size // 2 + 1]; no padding."""
+    real, imaginary = ops.rfft(cut_windows(samples, length, hop) * periodic_hann(length), fft_size)
+    return ops.sqrt(ops.maximum(ops.square(real) + ops.square(imaginary), MIN_POWER))
+
+
+def inverse_stft(real: Tensor, imaginary: Tensor, hop: int, present: Tensor | None = None) -> Tensor:
+    """Waveforms [batch, (frames - 1) · hop] of spectra [batch, frames, fft_size // 2 + 1] of centered frames.
+
+    Least squares with a Hann window of the FFT's size (Griffin and Lim 1984): `torch.istft(center=True)`.
+
+    Args:
+      present: bool [batch, frames, 1], the frames that a row has; those of the others are zero. None: all.
+    """
+    size = 2 * (real.shape[-1] - 1)
+    hann, count = periodic_hann(size), ops.shape(real)[1]
+    added = overlap_add(ops.irfft((real, imaginary), size) * hann, hop)
+    windows = ops.ones((1, count, 1)) if present is None else ops.cast(present, "float32")
+    envelope = overlap_add(windows * hann**2, hop)
+    samples = (count - 1) * hop
+    middle = slice(size // 2, size // 2 + samples)
+    return added[:, middle] / ops.maximum(envelope[:, middle], MIN_ENVELOPE)

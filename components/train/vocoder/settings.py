@@ -1,0 +1,234 @@
+"""Settings of vocoder training: the network, the loss, the discriminators."""
+
+import math
+from typing import Annotated, ClassVar, Literal, Self
+
+import pydantic
+
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.settings import TrainSettings
+from voxline.errors import SettingsError
+from voxline.settings import Settings
+
+Channels = Annotated[int, pydantic.Field(ge=1, le=8192)]
+Kernel = Annotated[int, pydantic.Field(ge=1, le=101)]
+Rate = Annotated[int, pydantic.Field(ge=1, le=64)]
+
+
+class VocosSettings(Settings):
+    """ConvNeXt blocks at the frame rate, and an inverse STFT (Siuzdak 2023). The paper's sizes: 512, 1536 and 8."""
+
+    kind: Literal["vocos"] = pydantic.Field("vocos", description="the network")
+    channels: Channels = pydantic.Field(256, description="channels of each block")
+    hidden: Channels = pydantic.Field(768, description="channels between a block's two dense layers")
+    layers: int = pydantic.Field(4, ge=1, le=64, description="ConvNeXt blocks")
+    kernel: Kernel = pydantic.Field(7, description="kernel size of the convolutions, in frames; odd")
+    fft_size: int | None = pydantic.Field(
+        None, ge=4, le=65_536, description="samples in the inverse FFT; even; empty: the window of the features"
+    )
+
+    @pydantic.field_validator("kernel")
+    @classmethod
+    def _odd(cls, kernel: int) -> int:
+        return _check_odd(kernel)
+
+    @pydantic.field_validator("fft_size")
+    @classmethod
+    def _even(cls, size: int | None) -> int | None:
+        if size is not None and size % 2:
+            raise ValueError(f"an FFT of {size} samples has no middle; even numbers are accepted")
+        return size
+
+    def check_features(self, features: FeatureSettings) -> None:
+        """Refuses features whose frames lie further apart than the windows of the inverse STFT reach.
+
+        Raises:
+          SettingsError: names the settings.
+        """
+        if self.inverse_fft_size(features) < 2 * features.hop_length:
+            raise SettingsError(
+                f"train.model.fft_size is {self.inverse_fft_size(features)} samples and extract.features.hop_seconds "
+                f"{features.hop_length}: the windows of the inverse STFT must overlap by half or more; set fft_size to "
+                f"{4 * features.hop_length}"
+            )
+
+    def inverse_fft_size(self, features: FeatureSettings) -> int:
+        """`fft_size`, or the features' window, rounded up to an even number."""
+        return self.fft_size or features.win_length + features.win_length % 2
+
+
+class HifiganSettings(Settings):
+    """HiFi-GAN's generator (Kong et al. 2020). The defaults are V1's, for a hop of 256 samples."""
+
+    kind: Literal["hifigan"] = pydantic.Field("hifigan", description="the network")
+    channels: Channels = pydantic.Field(512, description="channels before the first upsampling; each halves them")
+    upsample_rates: tuple[Rate, ...] = pydantic.Field(
+        (8, 8, 2, 2),
+        min_length=1,
+        max_length=8,
+        description="factors of upsampling; their product is the hop",
+    )
+    upsample_kernels: tuple[Kernel, ...] = pydantic.Field(
+        (16, 16, 4, 4), min_length=1, max_length=8, description="kernel sizes of the transposed convolutions"
+    )
+    residual_kernels: tuple[Kernel, ...] = pydantic.Field(
+        (3, 7, 11), min_length=1, max_length=8, description="kernel sizes of the residual blocks; odd"
+    )
+    residual_dilations: tuple[tuple[Rate, ...], ...] = pydantic.Field(
+        ((1, 3, 5), (1, 3, 5), (1, 3, 5)), description="dilations of each residual block"
+    )
+    residual_block: Literal["double", "single"] = pydantic.Field(
+        "double", description="double: after each dilated convolution one without dilation (V1, V2); single: none (V3)"
+    )
+
+    @pydantic.field_validator("residual_kernels")
+    @classmethod
+    def _odd(cls, kernels: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(map(_check_odd, kernels))
+
+    @pydantic.model_validator(mode="after")
+    def _check_layers(self) -> Self:
+        if len(self.upsample_rates) != len(self.upsample_kernels):
+            raise ValueError(
+                f"upsample_rates has {len(self.upsample_rates)} numbers and upsample_kernels "
+                f"{len(self.upsample_kernels)}; give one kernel for each rate"
+            )
+        for rate, kernel in zip(self.upsample_rates, self.upsample_kernels, strict=True):
+            if kernel < rate or (kernel - rate) % 2:
+                raise ValueError(
+                    f"upsample_kernels has {kernel} for a rate of {rate}; a rate plus an even number is accepted"
+                )
+        if len(self.residual_dilations) != len(self.residual_kernels):
+            raise ValueError(
+                f"residual_dilations has {len(self.residual_dilations)} lists and residual_kernels "
+                f"{len(self.residual_kernels)} numbers; give one list for each kernel"
+            )
+        if self.channels % (1 << len(self.upsample_rates)):
+            raise ValueError(
+                f"channels is {self.channels} and is halved {len(self.upsample_rates)} times; multiples of "
+                f"{1 << len(self.upsample_rates)} are accepted"
+            )
+        return self
+
+    def check_features(self, features: FeatureSettings) -> None:
+        """Refuses features with another hop than the network's.
+
+        Raises:
+          SettingsError: names the settings.
+        """
+        made = math.prod(self.upsample_rates)
+        if made != features.hop_length:
+            raise SettingsError(
+                f"train.model.upsample_rates {'·'.join(map(str, self.upsample_rates))} make {made} samples of a frame, "
+                f"and extract.features.hop_seconds {features.hop_length}; set upsample_rates to numbers whose product "
+                f"is {features.hop_length}, or hop_seconds to {made / features.sample_rate:.6g}"
+            )
+
+
+VocoderModelSettings = Annotated[VocosSettings | HifiganSettings, pydantic.Field(discriminator="kind")]
+
+
+class VocoderLossSettings(Settings):
+    """The terms of the generator's loss that compare spectra."""
+
+    mel: float = pydantic.Field(
+        2.0, ge=0, description="weight of the mean distance of log-mels (HiFi-GAN: 45, with discriminators)"
+    )
+    stft: float = pydantic.Field(
+        1.0,
+        ge=0,
+        description="weight of the multi-resolution STFT loss: spectral convergence, log magnitudes (Yamamoto et al. "
+        "2020)",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _some_term(self) -> Self:
+        if not self.mel and not self.stft:
+            raise ValueError("mel and stft are both 0, so nothing compares the output with the recording; raise one")
+        return self
+
+
+class DiscriminatorSettings(Settings):
+    """HiFi-GAN's discriminators by period and by scale, trained against the generator (least squares)."""
+
+    start_step: int = pydantic.Field(
+        -1, ge=-1, description="training step from which they train and judge (-1: never, 0: from the beginning)"
+    )
+    periods: tuple[Annotated[int, pydantic.Field(ge=2, le=101)], ...] = pydantic.Field(
+        (2, 3, 5, 7, 11), description="periods in samples, a discriminator each"
+    )
+    scales: int = pydantic.Field(
+        3, ge=0, le=8, description="discriminators of the waveform at its rate, half of it, a quarter, …"
+    )
+    width: float = pydantic.Field(
+        1.0, gt=0, le=4, description="channels as a share of the paper's (1: 70.7 million weights in all)"
+    )
+    feature_matching: float = pydantic.Field(
+        2.0, ge=0, description="weight of the distance of their activations between recorded and generated speech"
+    )
+    adversarial: float = pydantic.Field(1.0, ge=0, description="weight of their judgment in the generator's loss")
+
+    @pydantic.model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.start_step >= 0 and not self.periods and not self.scales:
+            raise ValueError("start_step turns discriminators on, and periods and scales name none; give some")
+        return self
+
+
+class VocoderTrainSettings(TrainSettings):
+    """How a vocoder is trained."""
+
+    family: ClassVar[str] = "vocoder"
+    EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "precision", "seed")
+
+    name: str = pydantic.Field("vocoder", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
+    model: VocoderModelSettings = pydantic.Field(default_factory=VocosSettings, description="the network")
+    loss: VocoderLossSettings = pydantic.Field(VocoderLossSettings(), description="terms of the loss")
+    discriminators: DiscriminatorSettings = pydantic.Field(
+        DiscriminatorSettings(), description="adversarial training; off by default"
+    )
+    segment_frames: int = pydantic.Field(
+        64, ge=16, le=4096, description="frames of each segment; a batch has one random segment of each utterance"
+    )
+
+    batch_size: int = pydantic.Field(16, ge=1, le=65_536, description="segments per step, over all devices")
+    epochs: int = pydantic.Field(100, ge=1, le=100_000, description="passes over the training split, at most")
+    learning_rate: float = pydantic.Field(1e-3, gt=0, le=1, description="peak rate, reached after warm-up")
+    warm_up_steps: int = pydantic.Field(50, ge=0, description="steps over which the rate rises from zero")
+    weight_decay: float = pydantic.Field(1e-4, ge=0, le=1, description="decoupled weight decay of kernels (AdamW)")
+    beta_1: float = pydantic.Field(0.8, ge=0, lt=1, description="AdamW: decay rate of the first moment")
+    beta_2: float = pydantic.Field(0.99, ge=0, lt=1, description="AdamW: decay rate of the second moment")
+    evaluate_steps: int = pydantic.Field(
+        500, ge=0, description="steps between validations on the dev split (0: by evaluate_epochs)"
+    )
+    validation_samples: int = pydantic.Field(
+        2, ge=0, le=20, description="segments of dev that each validation writes to the logs, as audio"
+    )
+
+    def adversarial_at(self, step: int) -> bool:
+        """Whether the discriminators train and judge at a training step.
+
+        >>> settings = VocoderTrainSettings(discriminators={"start_step": 100})
+        >>> settings.adversarial_at(99), settings.adversarial_at(100), VocoderTrainSettings().adversarial_at(100)
+        (False, True, False)
+        """
+        return 0 <= self.discriminators.start_step <= step
+
+
+def check_mels(features: FeatureSettings) -> None:
+    """Refuses features without mels.
+
+    Raises:
+      SettingsError: names the setting.
+    """
+    if features.kind not in ("log_mel", "mel_and_linear"):
+        raise SettingsError(
+            f"extract.features.kind is {features.kind!r}, which has no mels to make a waveform of; set it to 'log_mel' "
+            "or 'mel_and_linear', as the voice has it"
+        )
+
+
+def _check_odd(kernel: int) -> int:
+    if kernel % 2 == 0:
+        raise ValueError(f"a kernel of {kernel} has no center; odd numbers are accepted")
+    return kernel

@@ -1,0 +1,136 @@
+"""One training step of a vocoder: spectral losses, and discriminators with an optimizer of their own."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from voxline.components.train.models.hifigan import Discriminators, HifiganGenerator
+from voxline.components.train.models.vocos import Vocos
+from voxline.components.train.optimizer import AdamW, TwoOptimizers
+from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
+from voxline.components.train.vocoder import losses
+from voxline.components.train.vocoder.segments import split_segments
+from voxline.components.train.vocoder.settings import VocoderTrainSettings, check_mels
+from voxline.data.dataset import Dataset
+
+DISCRIMINATOR = "discriminator"
+"""The term that the discriminators minimize; all others are the generator's."""
+
+
+class VocoderNetwork(Protocol):
+    """What a vocoder's network offers.
+
+    A row of a batch must give what it gives alone, and the call may use `keras.ops` only.
+
+    Attributes:
+      trainable_variables, weights: Keras variables, in an order that depends on the settings alone.
+      normalizations: layers with moving statistics; see `CtcModel`.
+    """
+
+    trainable_variables: list[Any]
+    weights: list[Any]
+    normalizations: Sequence[Any]
+
+    def __call__(self, mels: Tensor, frames: Tensor = None) -> Tensor:
+        """Raw mels float32 [batch, frames, mels] to waveforms float32 [batch, (frames - 1) · hop].
+
+        Args:
+          frames: int [batch], real frames; None: all.
+        """
+
+
+def build_vocoder(settings: VocoderTrainSettings, dataset: Dataset, precision: str = "") -> VocoderNetwork:
+    """The network for a dataset, with its initial weights.
+
+    Raises:
+      SettingsError: the dataset's features have no mels, or another hop than the network.
+    """
+    model, features = settings.model, dataset.features
+    check_mels(features)
+    model.check_features(features)
+    shared: dict[str, Any] = {
+        "mean": dataset.mean[features.mel_columns],
+        "deviation": dataset.deviation[features.mel_columns],
+        "seed": settings.seed,
+        "precision": precision or settings.precision,
+    }
+    if model.kind == "vocos":
+        return Vocos(model, fft_size=model.inverse_fft_size(features), hop=features.hop_length, **shared)
+    return HifiganGenerator(model, **shared)
+
+
+class VocoderTrainModule(TrainModule):
+    """A vocoder with its optimizer, and from `discriminators.start_step` on discriminators with theirs.
+
+    The graph key is whether the discriminators take part in the step. Both gradients are of the weights before the
+    step, so that a step is accepted as a whole or not at all; the paper updates the generator second, against
+    discriminators that have just learned.
+    """
+
+    def __init__(self, settings: VocoderTrainSettings, dataset: Dataset, strategy: Any) -> None:
+        self.settings, self.features = settings, dataset.features
+        self.discriminators: Discriminators | None = None
+        super().__init__(settings, strategy, lambda: [build_vocoder(settings, dataset)])
+        if settings.discriminators.start_step >= 0:
+            with strategy.scope():
+                self.discriminators = Discriminators(
+                    settings.discriminators, seed=settings.seed, precision=settings.precision
+                )
+                generator, judges = (
+                    AdamW(variables, settings)
+                    for variables in (self._trainable, self.discriminators.trainable_variables)
+                )
+            self.optimizer = TwoOptimizers(generator, judges, len(self._trainable))
+
+    def graph_key(self, step: int) -> bool:
+        return self.settings.adversarial_at(step)
+
+    def compute_losses(
+        self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
+    ) -> dict[str, Tensor]:
+        """The terms of `losses`, times their weights in the settings."""
+        generated, recorded = self._generate(batch)
+        weights, terms = self.settings.loss, {}
+        if weights.mel:
+            terms["mel"] = weights.mel * losses.mel_distance(generated, recorded, self.features)
+        if weights.stft:
+            terms["stft"] = weights.stft * tf.add_n(losses.stft_distances(generated, recorded))
+        if graph_key and self.discriminators is not None:
+            chosen = self.settings.discriminators
+            real, real_activations = self.discriminators(recorded)
+            made, made_activations = self.discriminators(generated)
+            terms["adversarial"] = chosen.adversarial * losses.adversarial_loss(made)
+            matching = losses.feature_matching_loss(real_activations, made_activations)
+            terms["feature_matching"] = chosen.feature_matching * matching
+            terms[DISCRIMINATOR] = losses.discriminator_loss(real, made)
+        return terms
+
+    def objectives(self, terms: dict[str, Tensor]) -> list[tuple[Tensor, Sequence[Any]]]:
+        generator = [term for name, term in terms.items() if name != DISCRIMINATOR]
+        found: list[tuple[Tensor, Sequence[Any]]] = [(tf.add_n(generator), self._trainable)]
+        if self.discriminators is not None and DISCRIMINATOR in terms:
+            found.append((terms[DISCRIMINATOR], self.discriminators.trainable_variables))
+        return found
+
+    def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
+        """Distances of the segments in dB, and what was generated."""
+        generated, recorded = self._generate(batch)
+        convergence, log_stft = losses.stft_distances(generated, recorded)
+        return {
+            "mel_distance": losses.DECIBELS * losses.mel_distance(generated, recorded, self.features),
+            "log_stft": losses.DECIBELS * log_stft,
+            "spectral_convergence": convergence,
+            "generated": generated,
+        }
+
+    def _generate(self, batch: BatchTensors) -> tuple[Tensor, Tensor]:
+        """The generated and the recorded waveforms of a batch of segments, [batch, samples] each."""
+        mels, samples = split_segments(batch.features, self.features.mels)
+        mels = tf.ensure_shape(mels, [None, self.settings.segment_frames, self.features.mels])
+        length = (self.settings.segment_frames - 1) * self.features.hop_length
+        recorded = tf.reshape(samples, [-1, length])
+        return tf.ensure_shape(self.model(mels), [None, length]), recorded
+
+    def _variables(self) -> dict[str, list[Any]]:
+        return {**super()._variables(), "discriminators": self.discriminators.weights if self.discriminators else []}

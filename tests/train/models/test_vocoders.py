@@ -1,0 +1,155 @@
+"""The vocoders' networks: equal to PyTorch with the same weights, of the papers' sizes, untouched by padding."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.conftest import ROOT
+from tests.train.models.test_against_numpy import with_random_weights
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import compute_features
+from voxline.components.train.models import hifigan, stft
+from voxline.components.train.models.hifigan import Discriminators, HifiganGenerator
+from voxline.components.train.models.vocos import Vocos
+from voxline.components.train.vocoder import losses
+from voxline.components.train.vocoder.settings import DiscriminatorSettings, HifiganSettings, VocosSettings
+from voxline.metrics.stft import RESOLUTIONS, stft_distance
+
+PEERS = Path(os.environ.get("VOXLINE_PEERS", ROOT / ".bench-venv")) / "bin" / "python"
+MELS, HOP, SIZE = 6, 8, 32
+STATISTICS = {"mean": [0.0] * MELS, "deviation": [1.0] * MELS}
+SMALL_VOCOS = VocosSettings(channels=12, hidden=20, layers=2, kernel=5)
+SMALL_HIFIGAN = HifiganSettings(
+    channels=16,
+    upsample_rates=(4, 2),
+    upsample_kernels=(8, 4),
+    residual_kernels=(3, 5),
+    residual_dilations=((1, 3), (2, 1)),
+)
+SMALL_DISCRIMINATORS = DiscriminatorSettings(periods=(2, 3), scales=2, width=0.03)
+RANDOM = np.random.default_rng(1)
+TONE = np.sin(np.arange(4_000) / 7).astype(np.float32) * np.linspace(0.1, 0.9, 4_000, dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def vocoders() -> dict[str, Any]:
+    """Each network, small, with random weights."""
+    return {
+        "vocos": with_random_weights(Vocos(SMALL_VOCOS, fft_size=SIZE, hop=HOP, **STATISTICS)),
+        "hifigan": with_random_weights(HifiganGenerator(SMALL_HIFIGAN, **STATISTICS)),
+        "discriminators": with_random_weights(Discriminators(SMALL_DISCRIMINATORS)),
+    }
+
+
+def run_ours(networks: dict[str, Any], mels: Any, waveforms: Any) -> dict[str, list[npt.NDArray[np.float32]]]:
+    activations = networks["discriminators"](waveforms)[1]
+    return {
+        "vocos": [networks["vocos"](mels).numpy()],
+        "hifigan": [networks["hifigan"](mels).numpy()],
+        "discriminators": [layer.numpy() for of_one in activations for layer in of_one],
+    }
+
+
+def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, Any], tmp_path: Path) -> None:
+    if not PEERS.exists():
+        pytest.skip(f"{PEERS} does not exist: `make bench` makes it, with PyTorch; or set VOXLINE_PEERS to its folder")
+    mels = RANDOM.standard_normal((2, 9, MELS)).astype(np.float32)
+    waveforms = RANDOM.standard_normal((2, 517)).astype(np.float32)
+    convolutions = [shape[1:] for shape in hifigan.scale_convolutions(SMALL_DISCRIMINATORS.width)]
+    how = {
+        "vocos": (SMALL_VOCOS.kernel, SMALL_VOCOS.layers, SIZE, HOP),
+        "hifigan": ((4, 2), (8, 4), (3, 5), ((1, 3), (2, 1)), True),
+        "discriminators": ((2, 3), [stride for _, stride in hifigan.PERIOD_CONVOLUTIONS], 2, convolutions),
+    }
+    weights = {
+        f"{name}/{index}": weight.numpy()
+        for name, network in vocoders.items()
+        for index, weight in enumerate(in_order(network))
+    }
+    counts = {f"{name}/count": np.array(len(network.weights)) for name, network in vocoders.items()}
+    np.savez(tmp_path / "given.npz", mels=mels, waveforms=waveforms, how=json.dumps(how), **weights, **counts)
+    subprocess.run([str(PEERS), str(Path(__file__).with_name("torch_vocoders.py")), str(tmp_path)], check=True)
+    ours = run_ours(vocoders, mels, waveforms)
+    with np.load(tmp_path / "torch.npz") as theirs:
+        assert len(theirs.files) == sum(map(len, ours.values()))
+        for name, parts in ours.items():
+            for index, part in enumerate(parts):
+                wanted = theirs[f"{name}/{index}"]
+                np.testing.assert_allclose(part, wanted, atol=1e-4 * max(1.0, np.abs(wanted).max()))
+
+
+def in_order(network: Any) -> list[Any]:
+    """The weights in the order of computation; Keras gives a layer's own before those of the layers in it."""
+    if not isinstance(network, Vocos):
+        return list(network.weights)
+    blocks = [
+        weight
+        for block in network.blocks
+        for layer in (block.convolution, block.norm, block.widen, block.narrow)
+        for weight in layer.weights
+    ]
+    each = len(blocks) // len(network.blocks)
+    found = [*network.embedding.weights, *network.first_norm.weights]
+    for index, block in enumerate(network.blocks):
+        found += [*blocks[index * each : (index + 1) * each], block.scale]
+    return [*found, *network.last_norm.weights, *network.head.weights]
+
+
+@pytest.mark.parametrize("name", ["vocos", "hifigan"])
+def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(vocoders: dict[str, Any], name: str) -> None:
+    mels = RANDOM.standard_normal((2, 12, MELS)).astype(np.float32)
+    together = vocoders[name](mels, np.array([12, 7])).numpy()
+    alone = vocoders[name](mels[1:, :7]).numpy()
+    assert together.shape == (2, 11 * HOP)
+    np.testing.assert_allclose(together[0], vocoders[name](mels).numpy()[0], atol=1e-5)
+    np.testing.assert_allclose(together[1, : 6 * HOP], alone[0], atol=1e-4)
+
+
+def test_hifigan_v3_has_the_weights_of_the_paper() -> None:
+    """1.46 million, in its table 1; V1 and V2 are in `make bench-vocoders`."""
+    settings = HifiganSettings(
+        channels=256,
+        upsample_rates=(8, 8, 4),
+        upsample_kernels=(16, 16, 8),
+        residual_kernels=(3, 5, 7),
+        residual_dilations=((1, 2), (2, 6), (3, 12)),
+        residual_block="single",
+    )
+    assert HifiganGenerator(settings, mean=[0.0] * 80, deviation=[1.0] * 80).count_params() == 1_462_273
+
+
+def transform(samples: npt.NDArray[np.float32], size: int, hop: int, length: int) -> npt.NDArray[np.complex128]:
+    """The spectra of whole windows, one after the other."""
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / length)
+    starts = range(0, len(samples) - length + 1, hop)
+    return np.stack([np.fft.rfft(samples[start : start + length] * hann, size) for start in starts])
+
+
+def test_magnitudes_are_those_of_a_transform_window_by_window() -> None:
+    for size, hop, length in RESOLUTIONS:
+        ours = stft.magnitudes(TONE[None], size, hop, length)[0].numpy()
+        np.testing.assert_allclose(ours, np.maximum(np.abs(transform(TONE, size, hop, length)), 1e-5), atol=2e-4)
+
+
+def test_the_inverse_of_a_transform_is_the_waveform() -> None:
+    spectrum = transform(np.pad(TONE, 256), 512, 128, 512)[None].astype(np.complex64)
+    restored = stft.inverse_stft(spectrum.real, spectrum.imag, 128)[0].numpy()
+    np.testing.assert_allclose(restored, TONE[: len(restored)], atol=1e-5)
+    assert len(restored) == (spectrum.shape[1] - 1) * 128
+
+
+def test_losses_in_the_graph_equal_the_metrics() -> None:
+    made = (TONE + 0.05 * RANDOM.standard_normal(len(TONE))).astype(np.float32)
+    wanted = stft_distance(TONE, made)
+    convergence, log_distance = losses.stft_distances(made[None], TONE[None])
+    assert float(convergence[0]) == pytest.approx(wanted.spectral_convergence, rel=1e-4)
+    assert float(log_distance[0]) * losses.DECIBELS == pytest.approx(wanted.log_stft, rel=1e-3)
+    features = FeatureSettings(sample_rate=8_000, mels=20, spectrum="magnitude", log_floor=1e-5)
+    ours = losses.log_mels(TONE[None], features)[0].numpy()
+    np.testing.assert_allclose(ours, compute_features(TONE, features)[: len(ours)], atol=1e-3)

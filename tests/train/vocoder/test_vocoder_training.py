@@ -1,0 +1,164 @@
+"""Training a vocoder: its segments, its two optimizers, what it refuses, and what it exports."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import tensorflow as tf
+
+from tests.train.tones import FEATURES, ToneUtterance, make_utterances, write_dataset
+from voxline.audio.features import compute_features
+from voxline.components.train.batches import ReplicaShare
+from voxline.components.train.step import run
+from voxline.components.train.vocoder.segments import SegmentBatches, split_segments
+from voxline.components.train.vocoder.settings import VocoderTrainSettings
+from voxline.components.train.vocoder.train_module import VocoderTrainModule, build_vocoder
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError, WorkError
+
+FRAMES, MELS, HOP = 16, FEATURES.mels, FEATURES.hop_length
+SPOKEN = make_utterances(10, 3, seed=3)
+NETWORK = {"kind": "vocos", "channels": 8, "hidden": 8, "layers": 1}
+HIFIGAN = {
+    "kind": "hifigan", "channels": 8, "upsample_rates": [16, 8], "upsample_kernels": [32, 16],
+    "residual_kernels": [3], "residual_dilations": [[1]], "residual_block": "single",
+}  # fmt: skip
+
+
+def settings(**changes: Any) -> VocoderTrainSettings:
+    judges = {"start_step": 1, "periods": [3], "scales": 0, "width": 0.01}
+    defaults = {"model": NETWORK, "discriminators": judges, "segment_frames": FRAMES, "batch_size": 4, "epochs": 1}
+    return VocoderTrainSettings.of({**defaults, "strategy": "one", "evaluate_steps": 0, "warm_up_steps": 0, **changes})
+
+
+def place_recordings(dataset: Dataset, spoken: list[ToneUtterance]) -> None:
+    """Writes the WAVs where convert does: in the store of the shards, by their hash."""
+    for utterance, file in zip(spoken, dataset.recordings([each.id for each in spoken]), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(file, utterance.waveform, FEATURES.sample_rate, subtype="FLOAT")
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    made = write_dataset(tmp_path_factory.mktemp("tones") / "store" / "dataset", SPOKEN)
+    place_recordings(made, SPOKEN)
+    return made
+
+
+@pytest.fixture(scope="module")
+def module(dataset: Dataset) -> VocoderTrainModule:
+    return VocoderTrainModule(settings(loss={"stft": 0}), dataset, tf.distribute.get_strategy())
+
+
+def train_batches(dataset: Dataset, **options: Any) -> SegmentBatches:
+    return SegmentBatches(dataset, "train", FRAMES, batch_size=4, seed=1, shuffled=True, **options)
+
+
+def test_a_segment_has_the_mels_and_the_samples_of_one_place(dataset: Dataset) -> None:
+    waveforms = {each.id: each.waveform for each in SPOKEN}
+    shorter = 0
+    for batch in train_batches(dataset).epoch(0):
+        mels, samples = split_segments(batch.features, MELS)
+        assert mels.shape[1:] == (FRAMES, MELS)
+        for name, of_one, heard in zip(batch.ids, mels, samples.reshape(len(mels), -1), strict=True):
+            whole, waveform = compute_features(waveforms[name], FEATURES), waveforms[name]
+            (first,) = (n for n in range(max(len(whole) - FRAMES, 0) + 1) if np.array_equal(whole[n], of_one[0]))
+            frames = min(FRAMES, len(whole))
+            np.testing.assert_array_equal(of_one[:frames], whole[first : first + frames])
+            np.testing.assert_array_equal(
+                heard[: (frames - 1) * HOP], waveform[first * HOP : (first + frames - 1) * HOP]
+            )
+            assert not heard[(frames - 1) * HOP :].any()
+            assert (of_one[frames:] == np.float32(np.log(FEATURES.log_floor))).all()
+            shorter += frames < FRAMES
+    assert shorter
+
+
+def test_segments_follow_from_seed_epoch_and_utterance(dataset: Dataset) -> None:
+    batches, again = train_batches(dataset), train_batches(dataset)
+    assert {name for batch in batches.epoch(1) for name in batch.ids} == {
+        one.id for one in SPOKEN if one.split == "train"
+    }
+    for batch, same in zip(list(batches.epoch(3))[1:], again.epoch(3, first=1), strict=True):
+        assert batch.ids == same.ids
+        np.testing.assert_array_equal(batch.features, same.features)
+    starts = [next(b.features[b.ids.index(i)] for b in batches.epoch(e) if i in b.ids)
+              for e in (0, 1) for i in ["train-000", "train-001", "train-002", "train-003"]]  # fmt: skip
+    assert any(not np.array_equal(one, other) for one, other in zip(starts[:4], starts[4:], strict=True))
+    mine = train_batches(dataset, share=ReplicaShare(1, 1, 2))
+    whole, part = next(batches.epoch(0)), next(mine.epoch(0))
+    np.testing.assert_array_equal(part.features, whole.features[1::2])
+
+
+def test_what_a_vocoder_cannot_learn_from_is_refused_by_name(dataset: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"extract\.speeds is \[0\.9, 1\.0\].*\[1\.0\]"):
+        train_batches(dataclasses.replace(dataset, speeds=[0.9, 1.0]))
+    hifigan = settings(model={**HIFIGAN, "upsample_rates": [8, 8], "upsample_kernels": [16, 16]})
+    with pytest.raises(SettingsError, match=r"upsample_rates 8·8 make 64 samples .*hop_seconds 128; .* 0\.008"):
+        build_vocoder(hifigan, dataset)
+    mfcc = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"kind": "mfcc"}))
+    with pytest.raises(SettingsError, match=r"extract\.features\.kind is 'mfcc'"):
+        build_vocoder(settings(), mfcc)
+    alone = write_dataset(tmp_path / "store" / "dataset", SPOKEN[:4])
+    with pytest.raises(WorkError, match=r"recordings of 4 of 4 utterances of train are not in .*wavs: train-0"):
+        train_batches(alone)
+    place_recordings(alone, [dataclasses.replace(one, waveform=one.waveform[:200]) for one in SPOKEN[:4]])
+    with pytest.raises(WorkError, match=r"samples of train-0.* were expected.*; run extract again"):
+        list(train_batches(alone).epoch(0))
+
+
+def test_discriminators_begin_at_their_step(dataset: Dataset, module: VocoderTrainModule) -> None:
+    batch = next(train_batches(dataset).epoch(0))
+    before = module.state()
+    first = module.train_step(batch, 1e-3, 0)
+    assert set(first.losses) == {"mel"}
+    after = module.state()
+    assert all(np.array_equal(before[name], after[name]) for name in before if name.startswith("discriminators"))
+    second = module.train_step(batch, 1e-3, 1)
+    assert set(second.losses) == {"mel", "adversarial", "feature_matching", "discriminator"}
+    assert second.loss == pytest.approx(sum(second.losses.values()) - second.losses["discriminator"], rel=1e-4)
+    trained = module.state()
+    assert not any(
+        np.array_equal(after[name], trained[name])
+        for name in after
+        if name.startswith("discriminators") and after[name].ndim > 1
+    )
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_a_resumed_run_repeats(
+    dataset: Dataset, module: VocoderTrainModule
+) -> None:
+    batches = list(train_batches(dataset).epoch(0))
+    module.train_step(batches[0], 1e-3, 1)
+    saved = module.state()
+    broken = dataclasses.replace(batches[1], features=batches[1].features * np.float32(np.nan))
+    assert not module.train_step(broken, 1e-3, 2).accepted
+    assert all(np.array_equal(saved[name], value) for name, value in module.state().items())
+    module.train_step(batches[1], 1e-3, 3)
+    wanted = module.state()
+    module.restore(saved)
+    module.train_step(batches[1], 1e-3, 3)
+    assert all(np.array_equal(wanted[name], value) for name, value in module.state().items())
+
+
+def test_the_step_exports_what_it_trained(dataset: Dataset, tmp_path: Path) -> None:
+    chosen = settings(discriminators={})
+    output = run(dataset.folder, tmp_path, chosen)
+    about = json.loads((output.path("model") / "model.json").read_text())
+    assert (about["family"], about["kind"]) == ("vocoder", chosen.model.kind)
+    assert about["provenance"]["trained"]["dev_log_stft"] == output.metrics["dev_log_stft"]
+    exported = tf.saved_model.load(str(output.path("model")))
+    model = build_vocoder(chosen, dataset)
+    with np.load(output.folder / "best" / f"step-{int(output.metrics['best_step']):08d}" / "arrays.npz") as arrays:
+        for index, variable in enumerate(model.weights):
+            variable.assign(arrays[f"model/{index}"])
+    mels = compute_features(SPOKEN[0].waveform, FEATURES)[None, :9]
+    mels, frames = np.concatenate([mels, mels]), np.array([9, 5], np.int32)
+    made = exported.signatures["vocode"](mels=tf.constant(mels), frames=tf.constant(frames))
+    assert made["samples"].numpy().tolist() == [8 * HOP, 4 * HOP]
+    np.testing.assert_allclose(made["waveforms"][0], model(mels)[0], atol=1e-5)
+    assert not made["waveforms"][1, 4 * HOP :].numpy().any()
