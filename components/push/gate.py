@@ -105,6 +105,22 @@ def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateChe
     return checks
 
 
+def check_onnx(evaluation: Evaluation) -> list[GateCheck]:
+    """A model's ONNX graph writes what the SavedModel writes, on every utterance; [] without such a graph."""
+    about = evaluation.metrics["details"].get("onnx")
+    if about is None:
+        return []
+    if not about["count"]:
+        return [GateCheck("ONNX", True, f"the ONNX graph wrote the same text for all {len(evaluation.results):,}")]
+    first = about["different"][0]
+    detail = (
+        f"the ONNX graph wrote another text than the SavedModel for {about['count']:,} of {len(evaluation.results):,} "
+        f"utterances, such as {first['id']}: {first['onnx']!r}, not {first['saved_model']!r}; set train.export.onnx to "
+        "none, and report it"
+    )
+    return [GateCheck("ONNX", False, detail, about["count"], 0)]
+
+
 def check_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
     """No metric is worse than in the other version by more than its margin, with the confidence that is set."""
     bootstrap = evaluation.bootstrap(settings.confidence)

@@ -118,7 +118,8 @@ def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSet
 def _decide(measured: Evaluation, source: Path, models: Registry, settings: PushSettings) -> Verdict:
     if verdict := _already_there(models, measured.digest, settings):
         return verdict
-    checks = [*gate.check_limits(measured, settings), *gate.check_forgetting(measured, settings)]
+    checks = gate.check_limits(measured, settings) + gate.check_forgetting(measured, settings)
+    checks += gate.check_onnx(measured)
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
         checks.append(FAMILIES[settings.family].smoke_test(source, measured, settings.smoke_test_seconds))

@@ -27,6 +27,7 @@ MODEL_PARTS = (
     "assets",
     "assets.extra",
     "decoder.tflite",
+    "model.onnx",
     LANGUAGE_MODEL,
     MODEL_JSON,
 )

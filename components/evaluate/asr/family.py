@@ -18,6 +18,7 @@ from voxline.components.evaluate.family import (
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
+from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.recognizer import Recognizer, read_waveform
 from voxline.inference.saved_model import batches_by_length
 from voxline.metrics.bootstrap import SumAndWeight
@@ -98,7 +99,7 @@ class AsrEvaluateFamily:
     def measure(self, job: EvaluationJob) -> Measurements:
         settings, utterances = job.settings, job.utterances
         print_status(f"evaluate: transcribing {len(utterances):,} utterances of the split {settings.split!r}")
-        recognizer = Recognizer(job.model, batch_seconds=settings.batch_seconds)
+        recognizer = Recognizer(job.model, batch_seconds=settings.batch_seconds, engine="tensorflow")
         results = _transcribe(recognizer, utterances, "utterances transcribed")
         champion, champion_rtf = _transcribe_with(job, job.champion, "the model in service")
         anchor, _ = _transcribe_with(job, job.anchor, "the anchor")
@@ -141,6 +142,7 @@ class AsrEvaluateFamily:
                 ],
                 "worst_by_loss": _worst_by_loss(utterances, results),
                 **_describe_language_model(recognizer, texts[0], results),
+                **_compare_onnx(job, results),
             },
             smoke_test=_write_clip(job, recognizer, results),
             outputs={},
@@ -259,6 +261,21 @@ def _describe_language_model(
     }
 
 
+def _compare_onnx(job: EvaluationJob, results: Sequence[AsrResult]) -> dict[str, Any]:
+    """For metrics.json: the texts of the model's ONNX graph that differ from those of the SavedModel."""
+    if not (job.model / ONNX_FILE).is_file():
+        return {}
+    print_status("evaluate: transcribing them with the model's ONNX graph")
+    recognizer = Recognizer(job.model, batch_seconds=job.settings.batch_seconds, engine="onnx")
+    others = _transcribe(recognizer, job.utterances, "utterances transcribed by ONNX Runtime")
+    different = [
+        {"id": utterance.id, "saved_model": one.hypothesis, "onnx": other.hypothesis}
+        for utterance, one, other in zip(job.utterances, results, others, strict=True)
+        if one.hypothesis != other.hypothesis
+    ]
+    return {"onnx": {"rtf": _rtf(recognizer), "count": len(different), "different": different[:MAX_CONFUSIONS]}}
+
+
 def _transcribe_with(
     job: EvaluationJob, version: ModelVersion | None, role: str
 ) -> tuple[list[AsrResult] | None, float | None]:
@@ -267,7 +284,7 @@ def _transcribe_with(
         return None, None
     print_status(f"evaluate: transcribing them with version {version.version}, {role}")
     try:
-        recognizer = Recognizer(version.folder, batch_seconds=job.settings.batch_seconds)
+        recognizer = Recognizer(version.folder, batch_seconds=job.settings.batch_seconds, engine="tensorflow")
     except WorkError as error:
         raise version.unusable(error) from None
     results = _transcribe(recognizer, job.utterances, f"utterances transcribed by {role}")

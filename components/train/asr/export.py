@@ -18,6 +18,7 @@ from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.ctc import best_path
 from voxline.components.train.export import model_metadata, write_exported
 from voxline.data.dataset import Dataset
+from voxline.inference.onnx_model import ONNX_FILE
 from voxline.text.alphabet import Alphabet
 
 Tensor = Any
@@ -62,7 +63,7 @@ class AsrGraph(tf.Module):  # type: ignore[misc]
 def export_asr(
     folder: Path, settings: AsrTrainSettings, dataset: Dataset, weights: Arrays, training: dict[str, Any]
 ) -> None:
-    """Writes the exported model, whole or not at all.
+    """Writes the exported model, whole or not at all; with an ONNX graph of the network if the settings want one.
 
     Args:
       weights: as `TrainModule.weights` returned them.
@@ -73,4 +74,9 @@ def export_asr(
         variable.assign(weights[f"model/{index}"])
     module = AsrGraph(model, dataset.features, dataset.alphabet)
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
-    write_exported(folder, module, signatures, model_metadata("ctc", settings, dataset, training, model))
+    files = {}
+    if settings.export.onnx == "float32":
+        from voxline.components.train.asr.onnx_export import export_onnx
+
+        files[ONNX_FILE] = export_onnx(model, dataset.features, dataset.mean, dataset.deviation)
+    write_exported(folder, module, signatures, model_metadata("ctc", settings, dataset, training, model), files)

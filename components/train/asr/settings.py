@@ -58,6 +58,16 @@ class BlankPlateauSettings(Settings):
     )
 
 
+class AsrExportSettings(Settings):
+    """The form of the exported model."""
+
+    onnx: Literal["none", "float32"] = pydantic.Field(
+        "none",
+        description="float32: an ONNX graph beside the SavedModel, which `voxline transcribe` and `voxline serve` run "
+        "without TensorFlow; evaluate compares the two over the test split",
+    )
+
+
 class AsrTrainSettings(TrainSettings):
     """How an ASR model is trained."""
 
@@ -66,6 +76,7 @@ class AsrTrainSettings(TrainSettings):
 
     name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: ModelSettings = pydantic.Field(DeepSpeech2Settings(), description="the network")
+    export: AsrExportSettings = pydantic.Field(AsrExportSettings(), description="the form of the exported model")
     augment: AugmentSettings = pydantic.Field(AugmentSettings(), description="augmentation of training examples")
     blank_plateau: BlankPlateauSettings = pydantic.Field(
         BlankPlateauSettings(), description="check of the number of steps; not part of the step's key"
@@ -78,6 +89,8 @@ class AsrTrainSettings(TrainSettings):
         """
         values = super().key_values()
         del values["blank_plateau"]
+        if self.export == AsrExportSettings():
+            del values["export"]
         model = values["model"]
         if isinstance(model, dict) and model["kind"] == DEFAULT_KIND:
             later = {"directions": "concatenated", "lookahead": 0, "rnn_activation": "tanh", "kind": DEFAULT_KIND}

@@ -15,6 +15,7 @@ from voxline.components.train.asr import frontend
 from voxline.components.train.asr.augmentation import Augmentation
 from voxline.components.train.asr.export import export_asr
 from voxline.components.train.asr.models import build_ctc_model
+from voxline.components.train.asr.onnx_export import check_onnx_kind
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.checkpoints import Arrays
@@ -47,12 +48,14 @@ class AsrTrainModule(TrainModule):
     """A CTC model with its optimizer.
 
     Raises:
-      SettingsError: the exported model could not compute the dataset's features.
+      SettingsError: the exported model could not compute the dataset's features, or the network has no ONNX graph.
     """
 
     def __init__(self, settings: AsrTrainSettings, dataset: Dataset, strategy: Any) -> None:
         self.alphabet = dataset.alphabet
         frontend.check_exportable(dataset.features)
+        if settings.export.onnx != "none":
+            check_onnx_kind(settings.model.kind)
         super().__init__(
             settings,
             strategy,

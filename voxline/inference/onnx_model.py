@@ -1,0 +1,91 @@
+"""The ONNX graph of a recognizer, run by ONNX Runtime: what the SavedModel computes, without TensorFlow.
+
+`components/train/asr/onnx_export.py` writes it. ONNX Runtime is imported when a graph is loaded.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.errors import WorkError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+ONNX_FILE = "model.onnx"
+"""In the folder of an exported model."""
+INPUTS, OUTPUTS = ("waveforms", "lengths"), ("log_probabilities", "frames")
+
+
+class OnnxModel:
+    """A loaded graph.
+
+    Args:
+      folder: of the exported model.
+      symbols: its alphabet.
+      threads: for one batch; None: one for each core.
+
+    Raises:
+      WorkError: the file is damaged, or takes or returns something else.
+    """
+
+    def __init__(self, folder: Path, symbols: str, threads: int | None = None) -> None:
+        import onnxruntime
+
+        self._file, self._symbols = folder / ONNX_FILE, symbols
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = threads or 0
+        try:
+            self._session = onnxruntime.InferenceSession(
+                self._file.read_bytes(), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # of the runtime's own types, one for each way in which a file can be damaged
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            raise WorkError(f"{self._file}: ONNX Runtime does not load it ({why}); train again") from None
+        taken = tuple(each.name for each in self._session.get_inputs())
+        given = tuple(each.name for each in self._session.get_outputs())
+        if taken != INPUTS or given != OUTPUTS:
+            raise WorkError(
+                f"{self._file}: takes {', '.join(taken)} and returns {', '.join(given)}; a recognizer takes "
+                f"{', '.join(INPUTS)} and returns {', '.join(OUTPUTS)}"
+            )
+
+    def __call__(self, waveforms: "npt.NDArray[np.float32]", lengths: "npt.NDArray[np.int32]") -> dict[str, Any]:
+        """As the signature `transcribe` of the SavedModel.
+
+        Args:
+          waveforms: float32 [batch, samples], in [-1, 1].
+          lengths: int32 [batch], samples.
+
+        Returns:
+          text, bytes [batch], greedy; log_probabilities float32 [batch, frames, symbols + 1], the blank last; frames
+          int32 [batch].
+
+        Raises:
+          WorkError: the graph fails on them.
+        """
+        try:
+            values, frames = self._session.run(OUTPUTS, {"waveforms": waveforms, "lengths": lengths})
+        except Exception as error:
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            raise WorkError(f"{self._file}: fails on a batch of {waveforms.shape}: {why}") from None
+        text = [greedy_text(row[:count], self._symbols).encode() for row, count in zip(values, frames, strict=True)]
+        return {"text": text, "log_probabilities": values, "frames": frames}
+
+
+def greedy_text(log_probabilities: "npt.NDArray[np.float32]", symbols: str) -> str:
+    """Greedy decoding: the most probable symbol of each frame, repetitions once, without blanks.
+
+    Args:
+      log_probabilities: [frames, symbols + 1], the blank last.
+
+    >>> import numpy as np
+    >>> greedy_text(np.eye(3, dtype=np.float32)[[0, 0, 2, 0, 1, 1]], "ab")
+    'aab'
+    """
+    import numpy as np
+
+    best = log_probabilities.argmax(axis=-1)
+    kept = best[np.diff(best, prepend=-1) != 0]
+    return "".join(symbols[index] for index in kept if index < len(symbols))
