@@ -149,6 +149,38 @@ MUTATIONS = [
         AVERAGING,
     ),
     Mutation(
+        "Conformer's feed-forward modules count in full",
+        f"{TRAIN}/models/conformer.py",
+        "x = x + 0.5 * feed_forward(x, self.second, 4)",
+        "x = x + feed_forward(x, self.second, 4)",
+    ),
+    Mutation(
+        "Conformer's positions do not turn",
+        f"{TRAIN}/models/conformer.py",
+        "left * cosine - right * sine, left * sine + right * cosine",
+        "left, right",
+    ),
+    Mutation(
+        "Conformer's gate is not gated",
+        f"{TRAIN}/models/conformer.py",
+        "value * ops.sigmoid(gate)",
+        "value * gate",
+    ),
+    Mutation(
+        "Conformer's attention hears the padding of a batch",
+        f"{TRAIN}/models/conformer.py",
+        ", mask=heard",
+        "",
+        RECOGNIZERS,
+    ),
+    Mutation(
+        "Conformer's convolution hears the padding of a batch",
+        f"{TRAIN}/models/conformer.py",
+        "mask_padding(value * ops.sigmoid(gate), frames)",
+        "value * ops.sigmoid(gate)",
+        RECOGNIZERS,
+    ),
+    Mutation(
         "the post-net is ReLU, the last layer too",
         f"{TRAIN}/models/tacotron2.py",
         'activation=None if index == settings.postnet_layers - 1 else "tanh"',

@@ -26,6 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "simple": {"model": {"rnn": "simple"}, "average": {"ema_decay": 0.9}},
     "gru": {"model": {"rnn_batch_norm": True, "layers": 2}},
     "lstm": {"model": {"rnn": "lstm"}},
+    "conformer": {"model": {"kind": "conformer"}},
     "deepspeech": {"model": {"kind": "deepspeech"}},
     "bfloat16": {"precision": "mixed_bfloat16"},
     "tacotron": {"model": {"prenet_dropout": 0}, **TERMS},

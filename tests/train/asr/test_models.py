@@ -44,7 +44,7 @@ def test_a_new_model_is_trained_exported_and_recognizes(
     assert sum(text == each.text for text, each in zip(texts, unseen, strict=True)) >= 8
 
 
-@pytest.mark.parametrize("kind", ["deepspeech"])
+@pytest.mark.parametrize("kind", ["deepspeech", "conformer"])
 def test_each_network_is_trained_exported_and_recognizes(kind: str, tones: Dataset, tmp_path: Path) -> None:
     """Deep Speech 2 is in test_step."""
     output = run(tones.folder, tmp_path, tiny_asr_settings(model={"kind": kind}, epochs=8))

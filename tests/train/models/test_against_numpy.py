@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings, DeepSpeechSettings
+from voxline.components.train.asr.models import (
+    ConformerSettings,
+    ConvolutionSettings,
+    DeepSpeech2Settings,
+    DeepSpeechSettings,
+)
+from voxline.components.train.models.conformer import Conformer
 from voxline.components.train.models.deepspeech import DeepSpeech
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.components.train.models.tacotron import Tacotron
@@ -216,6 +222,53 @@ def test_deepspeech() -> None:
     logits, frames = model(features, np.array([9]))
     assert frames.numpy().tolist() == [9 + 2 * 3]
     np.testing.assert_allclose(logits[0], dense(np.clip(heights[-1], 0, 20), model.classifier), atol=2e-4)
+
+
+def layer_norm(x: Array, layer: Any) -> Array:
+    scaled = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + layer.epsilon)
+    return scaled * exact(layer.gamma) + exact(layer.beta)
+
+
+def swish(x: Array) -> Array:
+    return x * sigmoid(x)
+
+
+def self_attention(x: Array, block: Any, heads: int) -> Array:
+    """Vaswani et al. 2017; pairs of values are complex numbers that turn with their position (Su et al. 2021)."""
+    size, made = x.shape[1] // heads, []
+    queries, keys, values = np.split(dense(x, block.query_key_value), 3, axis=-1)
+    turns = np.exp(1j * np.arange(len(x))[:, None] * 10_000.0 ** -(np.arange(size // 2) / (size // 2)))
+    for head in range(heads):
+        query, key, value = (part[:, head * size : (head + 1) * size] for part in (queries, keys, values))
+        query, key = ((part[:, : size // 2] + 1j * part[:, size // 2 :]) * turns for part in (query, key))
+        scores = (query @ key.conj().T).real / np.sqrt(size)
+        made.append(np.stack([softmax(row) for row in scores]) @ value)
+    return dense(np.concatenate(made, -1), block.attended)
+
+
+def test_conformer() -> None:
+    """Gulati et al. 2020, equation 1 and figures 2 to 4."""
+    settings = ConformerSettings(subsampling=4, layers=2, units=8, heads=2, feed_forward=3, kernel=5, padding=1)
+    model = with_random_weights(Conformer(settings, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=6))
+    features = 3 * np.random.default_rng(1).standard_normal((1, 26, BINS)).astype(np.float32)
+    x = np.pad((exact(features[0]) - 0.5) / 2, ((1, 1), (0, 0)))[..., None]
+    for layer in model.subsampling:
+        x = relu(convolve_2d(x, exact(layer.kernel), (2, 2)) + exact(layer.bias))
+    x = dense(x.reshape(len(x), -1), model.projection)
+    for block in model.blocks:
+        norm, wide, narrow = block.first
+        x = x + 0.5 * dense(swish(dense(layer_norm(x, norm), wide)), narrow)
+        x = x + self_attention(layer_norm(x, block.attention_norm), block, heads=2)
+        y, gate = np.split(dense(layer_norm(x, block.convolution_input_norm), block.gated), 2, axis=-1)
+        kernel = exact(block.convolution.kernel)[..., 0]
+        padded = np.pad(y * sigmoid(gate), ((2, 2), (0, 0)))
+        y = sum(kernel[tap] * padded[tap : tap + len(x)] for tap in range(5))
+        x = x + dense(swish(batch_norm(y, block.convolution_norm)), block.convolved)
+        norm, wide, narrow = block.second
+        x = layer_norm(x + 0.5 * dense(swish(dense(layer_norm(x, norm), wide)), narrow), block.output_norm)
+    logits, frames = model(features, np.array([26]))
+    assert frames.numpy().tolist() == [len(x)] == [7]
+    np.testing.assert_allclose(logits[0], dense(x, model.classifier), atol=1e-4)
 
 
 def attend(attention: Any, query: Array, keys: Array, previous: Array, cumulative: Array) -> Array:

@@ -7,8 +7,15 @@ import pytest
 import tensorflow as tf
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings, DeepSpeechSettings
+from voxline.components.train.asr.models import (
+    ConformerSettings,
+    ConvolutionSettings,
+    DeepSpeech2Settings,
+    DeepSpeechSettings,
+)
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.ctc import ctc_loss
+from voxline.components.train.models.conformer import Conformer, rotary_angles, rotate
 from voxline.components.train.models.deepspeech import DeepSpeech
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.errors import SettingsError
@@ -31,12 +38,14 @@ KINDS: dict[str, dict[str, Any]] = {
         "convolutions": (ConvolutionSettings(channels=2, stride=(2, 2)),),
     },
     "deepspeech": {"context": 2, "units": 8},
+    "conformer": {"units": 8, "heads": 2, "layers": 1, "kernel": 5, "subsampling": 2},
 }
+NETWORKS: dict[str, Any] = {"deepspeech": (DeepSpeech, DeepSpeechSettings), "conformer": (Conformer, ConformerSettings)}
 
 
 def model(kind: str = "gru", **changes: Any) -> Any:
     """A network with few units; `kind` is one of `KINDS`."""
-    network, settings = {"deepspeech": (DeepSpeech, DeepSpeechSettings)}.get(kind, (DeepSpeech2, DeepSpeech2Settings))
+    network, settings = NETWORKS.get(kind, (DeepSpeech2, DeepSpeech2Settings))
     values = settings(**{"units": 5, "padding": 4, **KINDS[kind]})
     return network(values, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7, **changes)
 
@@ -69,8 +78,9 @@ def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
         np.testing.assert_allclose(logits[row, : frames[row]], alone[0], atol=2e-5)
 
 
-def test_batch_statistics_exclude_padding() -> None:
-    network = model("lstm")
+@pytest.mark.parametrize("kind", ["lstm", "conformer"])
+def test_batch_statistics_exclude_padding(kind: str) -> None:
+    network = model(kind)
     features, lengths = batch([20, 20])
     network(features, lengths, training=True)
     alone = [value.numpy() for norm in network.normalizations for value in norm.batch_statistics]
@@ -98,7 +108,7 @@ def test_gradient_reaches_every_weight(kind: str) -> None:
     assert dead == []
 
 
-@pytest.mark.parametrize("kind", ["lstm", "deepspeech"])
+@pytest.mark.parametrize("kind", ["lstm", "deepspeech", "conformer"])
 def test_dropout_depends_on_the_given_seed(kind: str) -> None:
     network = model(kind)
     features, lengths = batch([30])
@@ -110,7 +120,7 @@ def test_dropout_depends_on_the_given_seed(kind: str) -> None:
     assert np.abs(first - other).max() > 1e-3
 
 
-@pytest.mark.parametrize("kind", ["gru", "deepspeech"])
+@pytest.mark.parametrize("kind", ["gru", "deepspeech", "conformer"])
 def test_equal_seeds_give_equal_weights(kind: str) -> None:
     one, same, other = model(kind, seed=3), model(kind, seed=3), model(kind, seed=4)
     for left, right in zip(one.weights, same.weights, strict=True):
@@ -118,7 +128,7 @@ def test_equal_seeds_give_equal_weights(kind: str) -> None:
     assert any(np.any(left.numpy() != right.numpy()) for left, right in zip(one.weights, other.weights, strict=True))
 
 
-@pytest.mark.parametrize("kind", ["gru", "deepspeech"])
+@pytest.mark.parametrize("kind", ["gru", "deepspeech", "conformer"])
 def test_half_precision_gives_float32_logits_near_those_of_float32(kind: str) -> None:
     features, lengths = batch([40, 22])
     whole, _ = model(kind)(features, lengths)
@@ -144,11 +154,13 @@ def test_forward_layers_hear_no_more_of_the_future_than_the_lookahead() -> None:
     [
         ({"lookahead": 5}, "lookahead is 5 and directions is 'concatenated'.* set directions to 'forward'"),
         ({"rnn_activation": "clipped_relu"}, "rnn_activation is for rnn 'simple', and rnn is 'gru'"),
+        ({"kind": "conformer", "units": 60}, "units is 60 and heads is 4.* a multiple of 8"),
+        ({"kind": "conformer", "kernel": 6}, "a kernel of 6 has no center"),
     ],
 )
 def test_forms_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        DeepSpeech2Settings.of(changes)
+        AsrTrainSettings.of({"model": changes})
 
 
 PAPER: dict[str, Any] = {
@@ -218,3 +230,30 @@ def test_deepspeech_refuses_frames_that_are_stacked_already() -> None:
     with pytest.raises(SettingsError, match=r"features\.context is 9 and train\.model\.context is 9.* set extract"):
         AsrConfig.of(stacked)
     DeepSpeechSettings(context=0).check_features(FeatureSettings(kind="mfcc", context=9))
+
+
+def test_rotated_vectors_meet_by_their_distance() -> None:
+    """Su et al. 2021, equation 11: the product depends on the distance of the positions alone."""
+    query, key = np.random.default_rng(0).standard_normal((2, 1, 1, 1, 8)).astype(np.float32)
+    rotation = rotary_angles(40, 8)
+    queries, keys = (rotate(np.repeat(x, 40, axis=1), rotation).numpy()[0, :, 0] for x in (query, key))
+    np.testing.assert_allclose(queries[0], query[0, 0, 0], atol=1e-6)
+    products = queries @ keys.T
+    for distance in (-7, 0, 3):
+        along = np.diagonal(products, distance)
+        np.testing.assert_allclose(along, along[0], atol=1e-5)
+    assert np.ptp(products[0]) > 0.5
+
+
+def test_a_block_of_the_small_conformer_has_as_many_weights_as_its_layers() -> None:
+    """80 bins, 29 classes. With 16 blocks 8.4 million; the paper's 10.3 million have a decoder too."""
+    settings = ConformerSettings(units=144, layers=1, heads=4, kernel=31)
+    with tf.Graph().as_default():
+        network = Conformer(settings, mean=[0.0] * 80, deviation=[1.0] * 80, classes=29)
+    units, wide = 144, 4 * 144
+    feed_forward = 2 * units + (units + 1) * wide + (wide + 1) * units
+    attention = 2 * units + (units + 1) * 3 * units + (units + 1) * units
+    convolution = 2 * units + (units + 1) * 2 * units + 31 * units + 4 * units + (units + 1) * units
+    block = 2 * feed_forward + attention + convolution + 2 * units
+    subsampling = (9 + 1) * units + (9 * units + 1) * units + (20 * units + 1) * units
+    assert network.count_params() == subsampling + block + (units + 1) * 29 == 8_380_973 - 15 * block
