@@ -16,7 +16,7 @@ from voxline.store.files import read_json
 
 
 def main(request_file: str) -> None:
-    """Runs {"config": {...}, "pipeline_root": "...", "read": [folders], "written": [folders]}."""
+    """Runs {"config": {...}, "optional": [steps], "pipeline_root": "...", "read": [folders], "written": [folders]}."""
     from kfp import local
 
     import docker
@@ -38,7 +38,7 @@ def main(request_file: str) -> None:
         environment={"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"},  # as the run in processes has them
     )
     local.init(runner, pipeline_root=request["pipeline_root"])
-    pipeline = load_pipeline(request["config"]["pipeline"])
+    pipeline = load_pipeline(request["config"]["pipeline"], optional=request["optional"])
     pipeline(**pipeline_arguments(request["config"], list(pipeline.component_spec.inputs)))
 
 

@@ -18,10 +18,13 @@ from voxline.store.files import read_json
 
 pytest.importorskip("docker.types", reason="the Docker SDK that kfp's runner needs is not installed; make setup")
 
-SETTINGS = ["push.limits.wer=10", "validate.tfdv=off"]
-"""TFX's statistics are made in their image alone, so that with them the runs would differ; test_tfdv is about them."""
+SETTINGS = ["push.limits.wer=10", "validate.tfdv=off", "language.kind=ngram", "language.alpha=1", "language.beta=1"]
+"""With the optional step language, for which evaluate compiles the beam search where only /tmp can be written. TFX's
+statistics are made in their image alone, so that with them the runs would differ; test_tfdv is about them."""
 
-STEPS = ("ingest", "convert", "validate", "extract", "train", "evaluate", "push")
+STEPS = ("ingest", "convert", "validate", "extract", "train", "language", "evaluate", "push")
+OUTPUTS = {*STEPS, "ngrams"}
+"""Folders of the store with a marker: language keeps its n-grams beside its model."""
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,7 @@ def stores(image: Image, tag: str, corpus: Path, tmp_path_factory: pytest.TempPa
     config = load_config(here.folder / "tiny.yaml", SETTINGS, pipeline="asr").with_default_folders(there)
     request = {
         "config": config.plain(),
+        "optional": config.optional_steps(),
         "pipeline_root": str(there / "kfp"),
         "read": [str(corpus)],
         "written": [config.store, config.registry],
@@ -77,8 +81,8 @@ def digests(run: Path, pattern: str) -> dict[str, str]:
 def test_the_steps_have_the_same_keys(stores: tuple[Path, Path]) -> None:
     """Up to train; what evaluates a model is keyed by its bytes, in which training's last digits are."""
     here, there = map(works, stores)
-    assert set(there) == set(here) == set(STEPS)
-    for step in STEPS[: STEPS.index("train") + 1]:
+    assert set(there) == set(here) == OUTPUTS
+    for step in ("ngrams", *STEPS[: STEPS.index("train") + 1]):
         assert there[step]["key"] == here[step]["key"], step
 
 

@@ -2,14 +2,19 @@
 
 import collections
 import dataclasses
+import errno
 import itertools
 import math
+import os
 from collections.abc import Callable
+from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
 from voxline.errors import SettingsError
+from voxline.inference import beam_kernel
 from voxline.inference.beam_search import BeamSearch, ScoredText, decode_best_path
 from voxline.inference.ngram import NgramModel
 from voxline.text.alphabet import Alphabet, split_words
@@ -218,3 +223,29 @@ def test_an_output_that_is_no_number_is_decoded(value: float) -> None:
     logits[3, ::2] = value
     alphabet = Alphabet("".join(map(chr, range(0x61, 0x61 + 40))))
     assert math.isfinite(BeamSearch(alphabet, width=4).decode(logits)[0].score)
+
+
+def double(value: int) -> int:
+    return 2 * value
+
+
+def test_where_the_disk_is_full_the_compiled_code_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Numba finds that out when it saves: a folder can be made, and a file in it cannot."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "save", full)
+    assert beam_kernel._compiled(double)(4) == 8
+
+
+def test_without_a_home_no_folder_is_made_where_the_process_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # of a user that the system does not know
+    monkeypatch.setattr(numba.core.caching.InTreeCacheLocator, "from_function", lambda *_: None)
+    assert beam_kernel._compiled(double)(4) == 8
+    assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,10 @@ all that end in its last symbol. Equal prefixes have the same hash, so that path
 one prefix. A prefix also has a place in a trie of words, and a state of the language model after its whole words.
 """
 
+import contextlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba
@@ -73,12 +76,22 @@ class SearchWeights(NamedTuple):
 def _compiled(function: Callable[..., Any]) -> Any:
     """Compiles at the first call, and keeps the machine code beside this file or in the user's cache folder.
 
-    Where neither can be written, as in some containers, each process compiles.
+    Where neither can be written, or the disk is full, as in some containers, each process compiles.
     """
     try:
-        return numba.njit(cache=True)(function)
+        if not os.environ.get("NUMBA_CACHE_DIR"):
+            Path.home()  # raises where there is none: numba would make a folder named ~ where the process runs
+        compiled: Any = numba.njit(cache=True)(function)
     except RuntimeError:
         return numba.njit(function)
+    save = compiled._cache.save_overload
+
+    def save_if_possible(signature: Any, code: Any) -> None:
+        with contextlib.suppress(OSError):
+            save(signature, code)
+
+    compiled._cache.save_overload = save_if_possible
+    return compiled
 
 
 @_compiled
