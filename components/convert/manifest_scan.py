@@ -57,6 +57,7 @@ class ManifestScan:
       content: hash of its bytes.
       fingerprint: names its utterances by their content.
       statuses: a LineStatus per line.
+      pool, cache: the WAVs and the lines of earlier runs.
       locations: per line, where its output is in the line cache (CACHED) or its log line in the decode logs (DECODED).
       digests: of the utterances, one after the other.
       to_decode: byte offsets of the NEW lines.
@@ -73,7 +74,7 @@ class ManifestScan:
         self.file = manifest_path(manifest)
         if not self.file.is_file():
             raise WorkError(f"{self.file}: no such manifest; run the step that writes it first")
-        self._folder, self._pool, self._cache = os.path.abspath(self.file.parent), pool, cache
+        self._folder, self.pool, self.cache = os.path.abspath(self.file.parent), pool, cache
         self._name, self.content = str(self.file), hash_file(self.file)
         self.statuses, self.locations = bytearray(), array("Q")
         self.digests, self.to_decode = bytearray(), array("Q")
@@ -139,9 +140,9 @@ class ManifestScan:
             ) from None
 
     def _reuse_all(self) -> bool:
-        if self._cache.about["lines"] != self._cache.count:
+        if self.cache.about["lines"] != self.cache.count:
             return False
-        for entry in self._cache:
+        for entry in self.cache:
             if not self._can_reuse(entry):
                 self._clear()
                 return False
@@ -154,18 +155,18 @@ class ManifestScan:
     def _can_reuse(self, entry: CacheEntry) -> bool:
         """Whether the WAV is whole, if the entry has one."""
         wav = entry.fields[CachedLine.WAV]
-        return not wav or self._pool.is_whole(wav.decode(), int(entry.fields[CachedLine.SAMPLES]))
+        return not wav or self.pool.is_whole(wav.decode(), int(entry.fields[CachedLine.SAMPLES]))
 
     def _scan(self) -> None:
         new: list[tuple[int, int, Utterance]] = []
         for offset, line in self.lines():
-            entry = self._cache.find(hash_digest(line))
+            entry = self.cache.find(hash_digest(line))
             if entry and self._can_reuse(entry):
                 self._add_cached(entry)
                 continue
             utterance = parse_utterance(line, f"{self._name}: byte {offset:,}", self._folder)
             if utterance.audio_hash:
-                location = self._pool.find_decoded(self._pool.name(utterance))
+                location = self.pool.find_decoded(self.pool.name(utterance))
                 self._add(LineStatus.NEW if location is None else LineStatus.DECODED, location, utterance.digest())
                 if location is not None:
                     continue
@@ -193,7 +194,7 @@ class ManifestScan:
                 self._hashes[offset] = _hash_recording(utterance)
                 named = self._with_hash(offset, utterance)
                 self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = named.digest()
-                if (location := self._pool.find_decoded(self._pool.name(named))) is not None:
+                if (location := self.pool.find_decoded(self.pool.name(named))) is not None:
                     self.statuses[number], self.locations[number] = LineStatus.DECODED, location
             new = [item for item in new if self.statuses[item[0]] == LineStatus.NEW]
         absent = [item for item in new if not _exists(item[2])]

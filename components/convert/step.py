@@ -4,6 +4,7 @@ Each recording is decoded once, whatever happens to its transcript, its id or it
 becomes a reject with a reason. Memory holds a few numbers per utterance; the manifest is read as often as needed.
 """
 
+import contextlib
 import heapq
 import json
 import os
@@ -70,6 +71,13 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
     Raises:
       WorkError: too many rejects, a recording that is no longer what the manifest says, or a full disk.
     """
+    with open_scan(Path(manifest), store, settings) as scan:
+        return convert_scanned(scan, store, settings)
+
+
+@contextlib.contextmanager
+def open_scan(manifest: Path, store: Path | str, settings: ConvertSettings) -> Iterator[ManifestScan]:
+    """Scans a manifest with the pool and the line cache of a store, which are open until the block ends."""
     naming = settings.key_settings()  # without the number of processes, which changes no output
     frontend = frontend_version(settings.frontend)  # a later version of a dictionary may read a text differently
     made_from = {"settings": naming.plain(), "frontend": frontend, "revisions": [REVISION, WAV_REVISION]}
@@ -77,26 +85,31 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
         WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping, settings.max_seconds) as pool,
         LineCache(cache_file(store, "convert", made_from)) as cache,
     ):
-        scan = ManifestScan(Path(manifest), pool, cache)
-        inputs: dict[str, object] = {"utterances": scan.fingerprint}
-        # A missing file has no content, so its absence is part of the key: its reject must not outlive its return.
-        if scan.missing:
-            inputs["missing"] = sorted(set(scan.missing.values()))
-        if frontend:
-            inputs["frontend"] = frontend
+        yield ManifestScan(manifest, pool, cache)
 
-        def check(folder: Path) -> None:
-            if not (scan.unchanged and wrote_last(cache, folder)):  # if so, the scan has just checked its WAVs
-                pool.check(folder)
-            _check_memory_limit(folder, settings.worker_memory_megabytes)
 
-        with cached_step(store, "convert", naming, inputs, revision=REVISION, check=check) as work:
-            if not work.reused:
-                cache.check()  # now that the output is locked, nobody can be purged any more
-                crashed = decode_new(scan, pool, settings, work)
-                _note_memory_limit(work.folder, crashed.values(), settings.worker_memory_megabytes)
-                builder = OutputBuilder(work.folder, scan, pool, settings, crashed)
-                write_output(scan, cache, builder, settings, work, store)
+def convert_scanned(scan: ManifestScan, store: Path | str, settings: ConvertSettings) -> StepOutput:
+    """As `run`, after the scan."""
+    pool, cache = scan.pool, scan.cache
+    inputs: dict[str, object] = {"utterances": scan.fingerprint}
+    # A missing file has no content, so its absence is part of the key: its reject must not outlive its return.
+    if scan.missing:
+        inputs["missing"] = sorted(set(scan.missing.values()))
+    if frontend := frontend_version(settings.frontend):
+        inputs["frontend"] = frontend
+
+    def check(folder: Path) -> None:
+        if not (scan.unchanged and wrote_last(cache, folder)):  # if so, the scan has just checked its WAVs
+            pool.check(folder)
+        _check_memory_limit(folder, settings.worker_memory_megabytes)
+
+    with cached_step(store, "convert", settings.key_settings(), inputs, revision=REVISION, check=check) as work:
+        if not work.reused:
+            cache.check()  # now that the output is locked, nobody can be purged any more
+            crashed = decode_new(scan, pool, settings, work)
+            _note_memory_limit(work.folder, crashed.values(), settings.worker_memory_megabytes)
+            builder = OutputBuilder(work.folder, scan, pool, settings, crashed)
+            write_output(scan, cache, builder, settings, work, store)
     return work
 
 

@@ -7,18 +7,15 @@ import numpy as np
 import pytest
 import soundfile
 
-from voxline.components.convert import manifest_scan, step
-from voxline.components.convert.jobs import RejectedRecording
-from voxline.components.convert.manifest_scan import ManifestScan
+from voxline.components.convert.manifest_scan import LineStatus, ManifestScan
 from voxline.components.convert.settings import ConvertSettings
-from voxline.components.convert.step import run
+from voxline.components.convert.step import convert_scanned, open_scan, run
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.fingerprints import manifest_fingerprint
 from voxline.data.line_cache import LineCache
 from voxline.data.manifest import (
     Utterance,
     fingerprint_utterances,
-    parse_utterance,
     read_manifest,
     read_rejects,
     write_manifest,
@@ -26,8 +23,6 @@ from voxline.data.manifest import (
 from voxline.errors import WorkError
 from voxline.store.files import write_text
 from voxline.store.hashing import hash_file
-
-real_decode_new = step.decode_new
 
 
 def corpus(folder: Path, *, named: bool = True) -> Path:
@@ -54,24 +49,23 @@ def test_the_fingerprint_of_a_scan_is_that_of_its_utterances(tmp_path: Path) -> 
     assert scan_corpus(manifest, tmp_path / "store").fingerprint == fingerprint_utterances(read_manifest(manifest))
 
 
-def test_unchanged_lines_are_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def parsed(manifest: Path, store: Path) -> list[str]:
+    """The ids of lines that are not taken from the line cache."""
+    with open_scan(manifest, store, ConvertSettings()) as scan:
+        ids = [one.id for one in read_manifest(manifest)]
+        return [id for id, status in zip(ids, scan.statuses, strict=True) if status != LineStatus.CACHED]
+
+
+def test_unchanged_lines_are_not_parsed(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     first = run(manifest, store, ConvertSettings())
     lines = manifest.read_text().splitlines(keepends=True)
-    parsed = []
-
-    def count_parsed(line: bytes, where: str, folder: str) -> Utterance:
-        parsed.append(line)
-        return parse_utterance(line, where, folder)
-
-    monkeypatch.setattr(manifest_scan, "parse_utterance", count_parsed)
     assert run(manifest, store, ConvertSettings()).reused
-    assert parsed == []
+    assert parsed(manifest, store) == []
     manifest.write_text(lines[2] + lines[0].replace("says a", "says more") + lines[1])
+    assert parsed(manifest, store) == ["a/1"]
     other = run(manifest, store, ConvertSettings())
     assert (other.reused, other.counts) == (False, {"decoded": 0, "utterances": 3, "rejects": 0})
-    assert {json.loads(line)["id"] for line in parsed} == {"a/1"}
-    monkeypatch.undo()
     fresh = run(manifest, tmp_path / "another store", ConvertSettings())
     assert [one.identity() for one in read_manifest(other.folder)] == [
         one.identity() for one in read_manifest(fresh.folder)
@@ -109,42 +103,29 @@ def test_an_output_that_was_edited_is_not_reused(tmp_path: Path) -> None:
     assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
 
 
-def test_an_output_that_is_replaced_during_the_run_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_that_is_replaced_during_the_run_changes_nothing(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     made = run(manifest, store, ConvertSettings()).folder / "manifest.jsonl"
     first, *others = manifest.read_text().splitlines(keepends=True)
     manifest.write_text("".join([first.replace("says", "sings"), *others]))
-
-    def decode_late(*_: object) -> dict[str, RejectedRecording]:
+    with open_scan(manifest, store, ConvertSettings()) as scan:
         write_text(made, made.read_text().replace("says", "is"))  # by rename, as another run does
-        return real_decode_new(*_)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(step, "decode_new", decode_late)
-    again = run(manifest, store, ConvertSettings())
+        again = convert_scanned(scan, store, ConvertSettings())
     assert [one.text for one in read_manifest(again.folder)] == ["sings a", "says a", "says b"]
 
 
 @pytest.mark.parametrize(
     ("purged", "said"), [("store/lines", "by a purge"), ("corpus/manifest.jsonl", "run ingest again")]
 )
-def test_what_a_purge_removes_after_the_scan_is_not_reused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, purged: str, said: str
-) -> None:
+def test_what_a_purge_removes_after_the_scan_is_not_reused(tmp_path: Path, purged: str, said: str) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     run(manifest, store, ConvertSettings())
     manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[1:]))
-
-    def scan_then_purge(manifest: Path, pool: WavPool, cache: LineCache) -> ManifestScan:
-        found = ManifestScan(manifest, pool, cache)
+    with open_scan(manifest, store, ConvertSettings()) as scan:
         for file in [tmp_path / purged] if (tmp_path / purged).is_file() else (tmp_path / purged).iterdir():
             file.unlink()
-        return found
-
-    monkeypatch.setattr(step, "ManifestScan", scan_then_purge)
-    with pytest.raises(WorkError, match=said):
-        run(manifest, store, ConvertSettings())
+        with pytest.raises(WorkError, match=said):
+            convert_scanned(scan, store, ConvertSettings())
 
 
 @pytest.mark.filterwarnings("error::ResourceWarning")
@@ -195,35 +176,26 @@ def test_a_reject_without_decoding_becomes_missing_when_its_file_is_gone(tmp_pat
     assert reasons == [["outside_alphabet"], ["missing_file"]]
 
 
-def test_a_manifest_that_changes_during_the_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_changes_during_the_run_is_refused(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
-
-    def decode_late(*_: object) -> dict[str, RejectedRecording]:
+    with open_scan(manifest, store, ConvertSettings()) as scan:
         with open(manifest, "a") as file:
             file.write("\n")
-        return real_decode_new(*_)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(step, "decode_new", decode_late)
-    with pytest.raises(WorkError, match="changed while it was read"):
-        run(manifest, store, ConvertSettings())
+        with pytest.raises(WorkError, match="changed while it was read"):
+            convert_scanned(scan, store, ConvertSettings())
     assert not list(store.rglob("done.json"))
 
 
-def test_a_log_that_is_replaced_during_the_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_replaced_during_the_run_is_refused(tmp_path: Path) -> None:
     """As a purge does: the indexed offsets then hold other lines."""
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     run(manifest, store, ConvertSettings())
     manifest.write_text(manifest.read_text().replace("says", "sings"))
-
-    def decode_late(*_: object) -> dict[str, RejectedRecording]:
+    with open_scan(manifest, store, ConvertSettings()) as scan:
         [log] = (store / "wavs/log").glob("*.jsonl")
         write_text(log, "".join(log.read_text().splitlines(keepends=True)[::-1]))
-        return real_decode_new(*_)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(step, "decode_new", decode_late)
-    with pytest.raises(WorkError, match=r"jsonl: replaced while it was being read"):
-        run(manifest, store, ConvertSettings())
-    monkeypatch.undo()
+        with pytest.raises(WorkError, match=r"jsonl: replaced while it was being read"):
+            convert_scanned(scan, store, ConvertSettings())
     made, expected = (run(manifest, place, ConvertSettings()) for place in (store, tmp_path / "another store"))
     assert [one.identity() for one in read_manifest(made.folder)] == [
         one.identity() for one in read_manifest(expected.folder)
