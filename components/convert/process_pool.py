@@ -62,6 +62,7 @@ def map_in_processes(
     workers: int,
     limit_seconds: float,
     limit_megabytes: float = 0.0,
+    grow_seconds: float = GROW_SECONDS,
 ) -> Generator[tuple[int, ResultT | WorkerCrashed], None, None]:
     """Applies the function to each job; yields (index of the job, result) as results come.
 
@@ -72,12 +73,13 @@ def map_in_processes(
       limit_seconds: what one job may take before its worker is killed.
       limit_megabytes: what a worker may allocate beyond what it has when it starts (0: no limit). A job that needs
         more loses its result; without a limit the system would kill all processes of a container together.
+      grow_seconds: after that, if jobs wait, the number of processes doubles.
 
     Raises:
       WorkError: no worker could start.
       Exception: the first that the function raised.
     """
-    pool = _Pool(function, jobs, workers or available_cores(), limit_seconds, limit_megabytes)
+    pool = _Pool(function, jobs, workers or available_cores(), limit_seconds, limit_megabytes, grow_seconds)
     try:
         yield from pool.results()
     finally:
@@ -99,8 +101,10 @@ class _Pool(Generic[JobT, ResultT]):
         size: int,
         limit_seconds: float,
         limit_megabytes: float,
+        grow_seconds: float,
     ) -> None:
         self._function, self._size, self._limit, self._megabytes = function, size, limit_seconds, limit_megabytes
+        self._grow_seconds = grow_seconds
         self._queue = _JobQueue(jobs)
         self._workers: list[_Worker[JobT, ResultT]] = []
         self._attempts: Counter[int] = Counter()
@@ -124,7 +128,7 @@ class _Pool(Generic[JobT, ResultT]):
 
     def _grow(self) -> None:
         """Starts the first worker, and more while jobs wait."""
-        due = self._any_started and time.monotonic() - self._grown >= GROW_SECONDS
+        due = self._any_started and time.monotonic() - self._grown >= self._grow_seconds
         if self._queue and (due or not self._workers):
             for _ in range(min(len(self._workers) or 1, self._size - len(self._workers))):
                 self._workers.append(_Worker(self._function, self._megabytes))
@@ -134,7 +138,7 @@ class _Pool(Generic[JobT, ResultT]):
         """Waits for the workers that have sent something, ended, or exceeded the time limit."""
         busy = [worker for worker in self._workers if worker.assigned]
         timeout = min(worker.seconds_left(self._limit) for worker in busy)
-        ready = wait([worker.pipe for worker in busy], min(timeout, GROW_SECONDS) if self._queue else timeout)
+        ready = wait([worker.pipe for worker in busy], min(timeout, self._grow_seconds) if self._queue else timeout)
         return [worker for worker in busy if worker.pipe in ready or not worker.seconds_left(self._limit)]
 
     def _receive(self, worker: "_Worker[JobT, ResultT]") -> tuple[int, ResultT | WorkerCrashed] | None:

@@ -147,12 +147,13 @@ class WavUploader:
       store: the pool; nothing is uploaded if it is a folder.
       log: of the conversion, which grows meanwhile. It may be uploaded before the WAVs that it names: readers ignore a
         line whose WAV does not exist.
+      first: number of WAVs of the first upload.
     """
 
-    def __init__(self, store: ObjectStore, log: Path) -> None:
+    def __init__(self, store: ObjectStore, log: Path, first: int = FIRST_UPLOAD) -> None:
         self._store, self._log, self._root = store, log, store.local_path()
         self._waiting: list[str] = []
-        self._batch = FIRST_UPLOAD
+        self._batch = first
         self._upload: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1)
 

@@ -22,11 +22,14 @@ RANGE_BYTES = 16_000_000
 """Of the manifest: some 40,000 utterances, half a second of work and a tally of 5 MB."""
 
 
-def tally_manifest(manifest: Path, settings: RunnerSettings, store: Path | str) -> ManifestTally:
+def tally_manifest(
+    manifest: Path, settings: RunnerSettings, store: Path | str, range_bytes: int = RANGE_BYTES
+) -> ManifestTally:
     """Tallies a manifest: in this process, or with Beam if it is larger than `beam_from_megabytes`.
 
     Args:
       store: for temporary files; a folder that all workers share, or a bucket URI.
+      range_bytes: of the manifest, for a worker at a time.
 
     Raises:
       SettingsError: Beam does not have the runner.
@@ -39,18 +42,18 @@ def tally_manifest(manifest: Path, settings: RunnerSettings, store: Path | str) 
     folder = tallies.local_path(name)
     folder.mkdir(parents=True)
     try:
-        return _tally_with_beam(manifest, settings, folder)
+        return _tally_with_beam(manifest, settings, folder, range_bytes)
     finally:
         _remove(tallies, name)
 
 
-def _tally_with_beam(manifest: Path, settings: RunnerSettings, folder: Path) -> ManifestTally:
+def _tally_with_beam(manifest: Path, settings: RunnerSettings, folder: Path, range_bytes: int) -> ManifestTally:
     from voxline.beam.run import map_with_beam
 
     tally, waiting = ManifestTally(), dict[int, dict[str, Any]]()
     work = functools.partial(_tally_range, manifest=worker_uri(manifest))
     appended = 0
-    for number, answer in map_with_beam("validate", work, byte_ranges(manifest, RANGE_BYTES), settings, folder):
+    for number, answer in map_with_beam("validate", work, byte_ranges(manifest, range_bytes), settings, folder):
         waiting[number] = answer
         while appended in waiting:  # in manifest order
             part = waiting.pop(appended)

@@ -274,7 +274,7 @@ EQUALS = 1
 PAGE_SIZE = 100
 
 
-def list_all(method: Callable[..., Any], key: str, **query: Any) -> Iterator[Any]:
+def list_all(method: Callable[..., Any], key: str, *, page_size: int = PAGE_SIZE, **query: Any) -> Iterator[Any]:
     """All items of a listing, oldest first; those that were created in the same second are in any order.
 
     Args:
@@ -283,7 +283,7 @@ def list_all(method: Callable[..., Any], key: str, **query: Any) -> Iterator[Any
     """
     token = ""
     while True:
-        response = method(page_size=PAGE_SIZE, page_token=token, sort_by="created_at asc", **query)
+        response = method(page_size=page_size, page_token=token, sort_by="created_at asc", **query)
         yield from getattr(response, key) or []
         token = response.next_page_token or ""
         if not token:

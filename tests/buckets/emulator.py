@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.buckets.faults import Fault, Kind
+from tests.buckets.older import Older
 from tests.buckets.proxy import Proxy
 from voxline.store.objects import ObjectStore, open_store
 
@@ -77,6 +78,7 @@ def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
     What earlier tests left is wiped: the emulator writes the list of all objects again whenever it gets one.
     """
     gcs_proxy.faults.clear()
+    gcs_proxy.older = Older()
     gcs_proxy.wipe()
     gcs_proxy.requests.clear()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_proxy.address)

@@ -4,9 +4,10 @@ import dataclasses
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from typing import Literal
 
-Kind = Literal["status", "reset", "cut", "cut upload", "lost answer", "slow", "damage", "damage upload"]
+Kind = Literal["status", "reset", "cut", "cut upload", "lost answer", "slow", "damage", "damage upload", "meanwhile"]
 
 
 @dataclasses.dataclass
@@ -17,9 +18,10 @@ class Fault:
       kind: status: an answer with `code`, nothing done; slow: `seconds` pass before the answer; damage: a byte of the
         answer is another; damage upload: one of what is sent is; reset: the connection breaks before the request is
         read; cut upload: in the middle of the body that is sent; lost answer: when the request was done; cut: in the
-        middle of the answer's body.
+        middle of the answer's body; meanwhile: `action` is called, before a change is made or after anything else.
       method: of the requests that it befalls; empty: of all.
-      path: part of their path or query; empty: any.
+      path: part of their path or query, or the end of the name of an object that is written; empty: any.
+      reason: the storage's word for `code`, on S3; empty: the usual one.
       changes: only of those that change something.
       after: requests of that kind that it lets pass first.
       met: it has befallen one.
@@ -32,8 +34,10 @@ class Fault:
     times: int = 1
     after: int = 0
     code: int = 503
+    reason: str = ""
     seconds: float = 0.0
     met: bool = False
+    action: Callable[[], object] = lambda: None
 
 
 class Faults:

@@ -1,11 +1,12 @@
 """Pods: each time another machine with an empty disk, as far as a mirror can tell."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from voxline.store.bucket_cache import CACHE_ENV
+from voxline.store.bucket_cache import CACHE_ENV, cache_root, private_cache
 
 
 @pytest.fixture
@@ -18,3 +19,12 @@ def fresh_pod(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         return disk
 
     return move
+
+
+@contextlib.contextmanager
+def workers_elsewhere(disk: Path) -> Iterator[Path]:
+    """Gives processes that start in this block another disk than this one has; yields the mirror of this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CACHE_ENV, str(disk))
+        with private_cache():
+            yield cache_root()

@@ -23,6 +23,7 @@ from tests.buckets.older import Older
 
 _BACKLOG = 5
 """Connections that the emulator lets wait; one more would be heard of a second later, or two, or four."""
+_NAME = re.compile(rb'"name": *("[^"]+")')
 _RANGE = re.compile(r"bytes (?P<start>[0-9]+)-(?P<end>[0-9]+)/(?P<total>[0-9]+|\*)")
 _ONWARD = {"connection", "keep-alive", "transfer-encoding", "content-length", "server", "date", "expect"}
 
@@ -98,7 +99,7 @@ class _Request(BaseHTTPRequestHandler):
     server: Proxy
 
     def _serve(self) -> None:
-        fault = self.server.faults.meet(self.command, self.path)
+        fault = self.server.faults.meet(self.command, self.path + self._peeked_name())
         length = int(self.headers.get("Content-Length") or 0)
         if fault and fault.kind in ("reset", "cut upload"):
             self.rfile.read(length // 2 if fault.kind == "cut upload" else 0)
@@ -110,16 +111,25 @@ class _Request(BaseHTTPRequestHandler):
         if fault and fault.kind == "slow":
             time.sleep(fault.seconds)
         if fault and fault.kind == "status":
-            self._answer(*self._refusal(fault.code))
+            self._answer(*self._refusal(fault))
             return
+        if fault and fault.kind == "meanwhile" and self.command not in ("GET", "HEAD"):
+            fault.action()
         answer = self._held_to_conditions(body)
+        if fault and fault.kind == "meanwhile" and self.command in ("GET", "HEAD"):
+            fault.action()
         if fault and fault.kind == "lost answer":
             self._break()
             return
         self._answer(*answer, fault)
 
-    def _refusal(self, code: int) -> Answer:
-        return _error(code, "as the test wants it")
+    def _refusal(self, fault: Fault) -> Answer:
+        return _error(fault.code, "as the test wants it")
+
+    def _peeked_name(self) -> str:
+        """The name of an object that Google's client sends in front of its bytes, and not in the path."""
+        named = _NAME.search(self.rfile.peek(1_024)) if "uploadType=multipart" in self.path else None  # type: ignore[attr-defined]
+        return f" {json.loads(named[1])}" if named else ""
 
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = _serve  # noqa: N815
 
@@ -265,12 +275,11 @@ class _S3Request(_Request):
     def _held_to_conditions(self, body: bytes) -> Answer:
         return self._forwarded(body)
 
-    def _refusal(self, code: int) -> Answer:
-        name = {401: "InvalidAccessKeyId", 403: "AccessDenied", 404: "NoSuchKey", 429: "SlowDown"}.get(
-            code, "InternalError"
-        )
+    def _refusal(self, fault: Fault) -> Answer:
+        usual = {401: "InvalidAccessKeyId", 403: "AccessDenied", 404: "NoSuchKey", 429: "SlowDown"}
+        name = fault.reason or usual.get(fault.code, "InternalError")
         body = f"<?xml version='1.0'?><Error><Code>{name}</Code><Message>as the test wants it</Message></Error>"
-        return code, {"Content-Type": "application/xml"}, b"" if self.command == "HEAD" else body.encode()
+        return fault.code, {"Content-Type": "application/xml"}, b"" if self.command == "HEAD" else body.encode()
 
 
 def _generation_of(answer: Answer) -> str:

@@ -1,7 +1,6 @@
 """convert by a Beam pipeline: its output is that of the processes of one machine, faults included."""
 
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.buckets.emulator import Storage
+from tests.buckets.pods import workers_elsewhere
 from tests.convert.conftest import RECORDINGS, good_flac, manifest_of, utterance
 from voxline.components.convert import beam as distributed
 from voxline.components.convert.beam import convert_groups
@@ -80,13 +80,8 @@ def test_a_recording_that_crashes_its_reader_is_one_reject_and_the_worker_surviv
 
 
 def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
-    gcs: Storage, fresh_pod: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gcs: Storage, fresh_pod: Callable[[], Path], tmp_path: Path
 ) -> None:
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-    from apache_beam.transforms.environments import SubprocessSDKEnvironment
-
-    from voxline.beam import run as beam
-
     fresh_pod()
     corpus = open_store(f"{gcs.uri}/corpus")
     corpus.local_path().mkdir(parents=True)
@@ -96,15 +91,10 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     corpus.push(["manifest.jsonl", *(f"{number}.flac" for number in range(6))])
     alone = run(corpus.local_path(), tmp_path / "store", ALONE)
 
-    def elsewhere(settings: ConvertSettings) -> FnApiRunner:
-        command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
-        other_disk = f"env VOXLINE_BUCKET_CACHE={shlex.quote(str(tmp_path / 'worker'))} {command}"
-        return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(other_disk))
-
-    monkeypatch.setattr(beam, "_runner", elsewhere)
-    here = fresh_pod()
-    work = run(f"{gcs.uri}/corpus", f"{gcs.uri}/store", by("multi_process").model_copy(update={"workers": 1}))
-    assert not list(here.rglob("*.wav"))
+    with workers_elsewhere(tmp_path / "worker") as here:
+        work = run(f"{gcs.uri}/corpus", f"{gcs.uri}/store", by("multi_process").model_copy(update={"workers": 1}))
+        assert not list(here.rglob("*.wav"))
+    assert list((tmp_path / "worker").rglob("*.wav"))
     hashes = [one.audio_hash for one in read_manifest(alone.folder)]
     assert [one.audio_hash for one in read_manifest(localize(work.uri))] == hashes
     sent = {name.rpartition("/")[2] for name in gcs.names() if "/wavs/" in name and name.endswith(".wav")}
@@ -112,14 +102,13 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     assert not [name for name in gcs.names() if "/unfinished/" in name]
 
 
-def test_a_small_corpus_is_converted_without_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "convert_with_beam", None)
+def test_a_small_corpus_is_converted_without_beam(tmp_path: Path) -> None:
     good_flac(tmp_path / "a.flac")
     one = utterance(tmp_path / "a.flac")
     job = ConversionJob(
         one.audio_filepath, one.audio_hash, 0.0, None, tmp_path / "wavs" / "aa" / "a.wav", 16_000, -60.0
     )
-    settings = ConvertSettings(runner="FlinkRunner", beam_from_megabytes=1.0)
+    settings = ConvertSettings(runner="NoRunner", beam_from_megabytes=1.0)
     [(_, [result])] = convert_groups([(job,)], settings, tmp_path / "wavs", tmp_path / "unfinished")
     assert isinstance(result, Converted)
 

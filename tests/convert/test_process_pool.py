@@ -3,9 +3,8 @@
 import operator
 import os
 import signal
-import subprocess
 import time
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -26,8 +25,14 @@ def test_every_job_has_its_own_result() -> None:
     assert results == {n: -n for n in range(200)}
 
 
-def test_no_jobs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _no_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers end as soon as they start."""
     monkeypatch.setattr("sys.executable", "/bin/false")
+
+
+@pytest.mark.usefixtures("_no_python")
+def test_no_jobs_start_no_process() -> None:
     assert list(map_in_processes(operator.neg, [], 2, 60)) == []
 
 
@@ -43,11 +48,10 @@ def test_jobs_are_taken_only_when_a_worker_is_free() -> None:
     assert len(taken) <= 2 * process_pool.JOBS_AHEAD + 1
 
 
-def test_few_jobs_start_one_process_and_slow_ones_start_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_jobs_start_one_process_and_slow_ones_start_more() -> None:
     for seconds, expected in ((60.0, {1}), (0.2, {2, 3, 4})):
-        monkeypatch.setattr(process_pool, "GROW_SECONDS", seconds)
         jobs = [0.05] * 60
-        assert len({pid for _, pid in map_in_processes(_slow, jobs, 4, 60)}) in expected
+        assert len({pid for _, pid in map_in_processes(_slow, jobs, 4, 60, grow_seconds=seconds)}) in expected
 
 
 def test_a_job_that_kills_its_process_is_the_only_one_lost() -> None:
@@ -84,25 +88,22 @@ def test_a_job_that_asks_for_too_much_memory_is_the_only_one_lost() -> None:
     assert results == {0: b"\0", 1: WorkerCrashed("needs more memory than there is ()", out_of_memory=True), 2: b"\0\0"}
 
 
-def test_processes_that_cannot_start_stop_the_run_instead_of_blaming_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.executable", "/bin/false")
+@pytest.mark.usefixtures("_no_python")
+def test_processes_that_cannot_start_stop_the_run_instead_of_blaming_jobs() -> None:
     with pytest.raises(WorkError, match="could not start"):
         list(map_in_processes(operator.neg, [1, 2], 1, 60))
 
 
-def test_no_process_is_left_when_the_caller_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
-
-    class Remembered(subprocess.Popen[bytes]):
-        def __init__(self, *arguments: Any, **named: Any) -> None:
-            super().__init__(*arguments, **named)
-            started.append(self)
-
-    monkeypatch.setattr(subprocess, "Popen", Remembered)
-    monkeypatch.setattr(process_pool, "GROW_SECONDS", 0.01)
-    results = map_in_processes(time.sleep, [0.1] * 50, 2, 60)
+def test_no_process_is_left_when_the_caller_stops_early() -> None:
+    before = _children()
+    results = map_in_processes(time.sleep, [0.1] * 50, 2, 60, grow_seconds=0.01)
     for _ in range(10):
         next(results)
+    assert len(_children() - before) == 2
     results.close()
-    assert len(started) == 2
-    assert all(process.returncode is not None for process in started)  # ended, and waited for
+    assert _children() == before  # ended, and waited for
+
+
+def _children() -> set[str]:
+    """The ids of this process's processes, also of those that have ended."""
+    return {child for file in Path("/proc/self/task").glob("*/children") for child in file.read_text().split()}

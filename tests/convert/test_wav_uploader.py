@@ -7,7 +7,6 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from tests.waiting import wait_until
-from voxline.components.convert import wav_pool
 from voxline.components.convert.jobs import Converted, RejectedRecording
 from voxline.components.convert.wav_pool import WavUploader
 from voxline.errors import WorkError
@@ -18,9 +17,8 @@ WHOLE = Converted(1_000, {})
 
 
 @pytest.fixture
-def pool(gcs: Storage, fresh_pod: Callable[[], Path], monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+def pool(gcs: Storage, fresh_pod: Callable[[], Path]) -> ObjectStore:
     """A pool with ten WAVs and a log."""
-    monkeypatch.setattr(wav_pool, "FIRST_UPLOAD", 2)
     fresh_pod()
     mirror = open_store(f"{gcs.uri}/store/wavs")
     for number in range(10):
@@ -36,14 +34,14 @@ def wavs(pool: ObjectStore) -> list[Path]:
 
 
 def send_all(pool: ObjectStore) -> None:
-    with WavUploader(pool, pool.local_path() / "log" / "key.jsonl") as sent:
+    with WavUploader(pool, pool.local_path() / "log" / "key.jsonl", first=2) as sent:
         for wav in wavs(pool):
             sent.add(wav, WHOLE)
 
 
 def test_wavs_are_uploaded_while_others_are_converted(gcs: Storage, pool: ObjectStore) -> None:
     made = wavs(pool)
-    with WavUploader(pool, pool.local_path() / "log" / "key.jsonl") as sent:
+    with WavUploader(pool, pool.local_path() / "log" / "key.jsonl", first=2) as sent:
         for wav in made[:4]:
             sent.add(wav, WHOLE)
         wait_until(lambda: len(gcs.names()) >= 3, "two WAVs and the log", 0.05)

@@ -1,14 +1,13 @@
 """Shards in a bucket: workers need no shared disk, and a shard counts only once every machine can find it."""
 
-import shlex
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.buckets.emulator import Storage
+from tests.buckets.pods import workers_elsewhere
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.data.dataset import Dataset
@@ -37,22 +36,13 @@ def converted(
 
 
 def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
-    gcs: Storage, converted: str, fresh_pod: Callable[[], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gcs: Storage, converted: str, tmp_path: Path
 ) -> None:
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-    from apache_beam.transforms.environments import SubprocessSDKEnvironment
-
-    from voxline.beam import run as beam
-
-    def elsewhere(settings: ExtractSettings) -> FnApiRunner:
-        command = f"{shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main"
-        other_disk = f"env VOXLINE_BUCKET_CACHE={shlex.quote(str(tmp_path / 'worker'))} {command}"
-        return FnApiRunner(default_environment=SubprocessSDKEnvironment.from_command_string(other_disk))
-
-    monkeypatch.setattr(beam, "_runner", elsewhere)
     by_workers = SMALL.model_copy(update={"beam_from_megabytes": 0, "runner": "multi_process", "workers": 1})
-    work = run(converted, f"{gcs.uri}/store", by_workers)
-    assert not list(fresh_pod().rglob("*.tfrecord"))
+    with workers_elsewhere(tmp_path / "worker") as here:
+        work = run(converted, f"{gcs.uri}/store", by_workers)
+        assert not list(here.rglob("*.tfrecord"))
+    assert list((tmp_path / "worker").rglob("*.tfrecord"))
     alone = run(converted, tmp_path / "store", SMALL)
     read, expected = Dataset.read(localize(work.uri)), Dataset.read(alone.folder)
     assert [shard.checksum for shard in read.shards] == [shard.checksum for shard in expected.shards]

@@ -56,13 +56,12 @@ def test_only_new_content_is_uploaded(server: KfpServer, config: str) -> None:
     assert versions(server, first.pipeline_id) == [first.name, other.name]
 
 
-def test_lists_are_read_page_by_page(server: KfpServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voxline.pipelines.cluster.kfp_client.PAGE_SIZE", 2)
+def test_lists_are_read_page_by_page(server: KfpServer) -> None:
     ids = [get_experiment_id(server, f"page-{number}") for number in range(5)]
     listing = server.client.experiments.experiment_service_list_experiments
-    found = [one.experiment_id for one in list_all(listing, "experiments", namespace="")]
+    found = [one.experiment_id for one in list_all(listing, "experiments", page_size=2, namespace="")]
     assert sorted(one for one in found if one in ids) == sorted(ids), "each once; those of one second in any order"
-    (one,) = list_named(listing, "experiments", "page-3", namespace="")
+    (one,) = list_named(listing, "experiments", "page-3", page_size=2, namespace="")
     assert one.experiment_id == ids[3]
     assert get_experiment_id(server, "page-3") == ids[3]
 

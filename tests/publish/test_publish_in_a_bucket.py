@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from voxline.errors import WorkError
 from voxline.store.bucket_cache import CACHE_ENV
 from voxline.store.hashing import hash_file
 from voxline.store.localize import localize
-from voxline.store.objects import ObjectStore
 from voxline.store.step_cache import StepOutput
 
 Pod = Callable[[], Path]
@@ -81,23 +79,15 @@ def test_sparse_shards_are_compacted_in_a_bucket(
 
 
 def test_a_number_reserved_by_a_machine_that_died_is_not_a_version(
-    storage: AnyStorage, fresh_pod: Pod, extracted: Callable[[range], StepOutput], monkeypatch: pytest.MonkeyPatch
+    storage: AnyStorage, fresh_pod: Pod, extracted: Callable[[range], StepOutput]
 ) -> None:
     store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
     dataset = extracted(range(12))
-    store_class = type(storage.bucket())
-    upload_file = store_class.upload_file
-
-    def dying(self: ObjectStore, file: Path, name: str, **options: Any) -> Any:
-        if name.endswith("version.json"):
-            raise WorkError("the machine is gone")
-        return upload_file(self, file, name, **options)
-
-    monkeypatch.setattr(store_class, "upload_file", dying)
-    with pytest.raises(WorkError, match="the machine is gone"):
+    gone = storage.fails("status", path="version.json", changes=True, code=403, times=100)
+    with pytest.raises(WorkError, match=r"version\.json: .*permission denied"):
         run(dataset.uri, store, datasets, COMPACT)
-    monkeypatch.setattr(store_class, "upload_file", upload_file)
+    gone.times = 0
     fresh_pod()
     assert DatasetVersions(datasets, "corpus").numbers() == []
     with pytest.raises(WorkError, match="no version 1; existing: none"):
@@ -110,26 +100,20 @@ def test_the_second_machine_takes_the_next_number(
     storage: AnyStorage,
     fresh_pod: Pod,
     extracted: Callable[[range], StepOutput],
-    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
     slow, fast = extracted(range(12)), extracted(range(6))
-    store_class = type(storage.bucket())
-    list_folders, overtaken = store_class.list_folders, []
 
-    def overtake(self: ObjectStore, prefix: str = "") -> Any:
-        found = list_folders(self, prefix)
-        if not overtaken:
-            overtaken.append(True)
-            with pytest.MonkeyPatch.context() as other_machine:
-                other_machine.setenv(CACHE_ENV, str(tmp_path / "other machine"))
-                run(fast.uri, store, datasets, COMPACT)
-        return found
+    def overtake() -> None:
+        with pytest.MonkeyPatch.context() as other_machine:
+            other_machine.setenv(CACHE_ENV, str(tmp_path / "other machine"))
+            run(fast.uri, store, datasets, COMPACT)
 
-    monkeypatch.setattr(store_class, "list_folders", overtake)
+    listed = storage.fails("meanwhile", "GET", "delimiter", action=overtake)
     run(slow.uri, store, datasets, COMPACT)
+    assert listed.met
     versions = DatasetVersions(datasets, "corpus")
     assert {number: versions.info(number).key for number in versions.numbers()} == {1: fast.key, 2: slow.key}
 

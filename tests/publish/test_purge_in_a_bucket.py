@@ -1,5 +1,6 @@
 """A purge in a bucket removes a speaker there and on this machine, also after faults and kills at any request."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -12,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.buckets.emulator import FAKE_GCS, Storage
-from tests.buckets.older import Older
 from tests.buckets.proxy import Proxy
 from tests.buckets.s3_server import S3Storage
 from tests.buckets.storages import AnyStorage
@@ -171,17 +171,21 @@ def test_a_running_process_stops_the_purge_and_the_lock_of_a_killed_one_expires(
         purged(filled)
     assert sorted(filled.names()) == sorted(before)
     filled.bucket("store").write(".working/killed", b"{}")
-    monkeypatch.setattr(store_locks, "lease_seconds", lambda: -5.0)
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "1")
+    time.sleep(1.1 + 2 * filled.bucket().clock_resolution)
     purged(filled)
     assert traces_of_her(filled) == []
 
 
-def test_a_process_that_read_before_the_purge_is_refused(filled: AnyStorage, monkeypatch: pytest.MonkeyPatch) -> None:
-    read_before = store_locks.seconds_since_snapshot
-    purged(filled)
+def test_a_process_that_read_before_the_purge_is_refused(filled: AnyStorage) -> None:
+    if (process := os.fork()) == 0:
+        with contextlib.suppress(BaseException):
+            purged(filled)
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(process, 0)[1] == 0
     with store_locks.hold_shared_store_lock(f"{filled.uri}/store", 0):
         pass
-    monkeypatch.setattr("voxline.store.store_locks.seconds_since_snapshot", lambda: read_before() + 60)
     with pytest.raises(WorkError, match="a purge has ended here since this process began"):
         publish(
             f"{filled.uri}/datasets/three/2", f"{filled.uri}/store", f"{filled.uri}/datasets", PublishSettings(name="x")
@@ -190,10 +194,8 @@ def test_a_process_that_read_before_the_purge_is_refused(filled: AnyStorage, mon
 
 @pytest.mark.skipif(bool(os.environ.get(FAKE_GCS)), reason="the proxy keeps no versions for fake-gcs-server")
 @pytest.mark.parametrize("denied", [False, True])
-def test_older_versions_are_deleted_and_those_that_must_stay_are_reported(
-    filled: AnyStorage, denied: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep_versions(filled, denied, monkeypatch)
+def test_older_versions_are_deleted_and_those_that_must_stay_are_reported(filled: AnyStorage, denied: bool) -> None:
+    keep_versions(filled, denied)
     rewritten = next(name for name in filled.names() if name.endswith(".wav"))  # anybody's
     filled.bucket().write(rewritten, filled.bucket().read(rewritten) + b" ")
     filled.bucket().write(rewritten, filled.bucket().read(rewritten)[:-1])
@@ -214,7 +216,7 @@ def test_older_versions_are_deleted_and_those_that_must_stay_are_reported(
         assert of_store["soft_until"] > records[0]["at"]
 
 
-def keep_versions(storage: AnyStorage, denied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def keep_versions(storage: AnyStorage, denied: bool) -> None:
     """Switches object versioning on.
 
     Args:
@@ -225,10 +227,8 @@ def keep_versions(storage: AnyStorage, denied: bool, monkeypatch: pytest.MonkeyP
         if denied:
             storage.fails("status", "DELETE", "versionId", code=403, times=10_000)
         return
-    older = Older()
-    older.buckets.add(storage.name)
-    older.denied = denied
-    monkeypatch.setattr(storage.proxy, "older", older)
+    storage.proxy.older.buckets.add(storage.name)
+    storage.proxy.older.denied = denied
     bucket = storage.client().get_bucket(storage.name)
     bucket.versioning_enabled = True
     bucket.patch()

@@ -23,7 +23,6 @@ from tests.registry.test_registry import (
 )
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.inference.saved_model import model_digest
-from voxline.registry.journal import RegistryEvent
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
 from voxline.store.bucket_cache import CACHE_ENV
@@ -158,11 +157,11 @@ def test_a_pusher_that_slept_past_its_lease_publishes_nothing(
     registry: Registry, storage: AnyStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process took the lock over, and decided by metrics that the sleeper did not know."""
-    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.2")
-    monkeypatch.setattr("voxline.store.leases.Lease.renew", lambda lease: None)
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "600")  # it will not be renewed within this test
     slept, d = exported(tmp_path / "slept", "slept"), exported(tmp_path / "d", "d")
-    with pytest.raises(PreconditionError, match="another process changed the registry meanwhile"), registry.locked():  # noqa: SIM117
+    with pytest.raises(PreconditionError, match="another process changed the registry meanwhile"), registry.locked():  # noqa: SIM117, PT012
         with registry.publishing(slept, model_digest(slept), "push"):
+            monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.2")
             assert publish(Registry(f"{storage.uri}/models é", "asr"), d) == 4
     assert registry.versions() == journaled(storage) == [1, 2, 3, 4]
     assert served(registry) == "d"
@@ -177,19 +176,18 @@ def test_a_pusher_whose_files_were_removed_while_it_slept_decides_nothing(
 
     The journal has the same lines before and after, so only the fence tells the two processes apart.
     """
-    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.2")
-    monkeypatch.setattr("voxline.store.leases.Lease.renew", lambda lease: None)
-    append = registry._journal.append
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "600")
 
-    def late(events: list[RegistryEvent]) -> None:
-        if events:
-            with Registry(f"{storage.uri}/models é", "asr").locked():
-                pass
-        append(events)
+    def take_over() -> None:
+        monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "0.2")
+        with Registry(f"{storage.uri}/models é", "asr").locked():
+            pass
 
-    monkeypatch.setattr(registry._journal, "append", late)
+    # The first change of the journal is the fence.
+    appended = storage.fails("meanwhile", path="journal.jsonl", changes=True, after=1, action=take_over)
     with pytest.raises(PreconditionError, match="another process changed the registry meanwhile"):
         publish(registry, exported(tmp_path / "d", "d"))
+    assert appended.met
     assert registry.versions() == journaled(storage) == [1, 2, 3]
 
 

@@ -18,25 +18,25 @@ OTHER = b"x" * (5 << 20)
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
 def test_of_two_machines_that_upload_other_bytes_at_once_one_is_first(
-    s3: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+    s3: S3Storage, tmp_path: Path, first: str
 ) -> None:
     """The second mistakes the live upload of the first for that of a killed process and continues it."""
     for name in ("ours", "theirs"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "shard").write_bytes(os.urandom(11 << 20))
-    send, client, sent = S3Store._upload_part, s3.client(), []
+    client = s3.client()
 
-    def upload_part(self: S3Store, name: str, upload: str, number: int, chunk: bytes, digest: bytes) -> str:
-        tag = send(self, name, upload, number, chunk, digest)
-        sent.append(number)
-        if sent == [1, 2, 3] and first == "ours":
-            client.upload_part(Bucket=s3.name, Key="shard", UploadId=upload, PartNumber=1, Body=OTHER)
-        elif sent == [1, 2, 3]:
+    def meanwhile() -> None:
+        (upload,) = client.list_multipart_uploads(Bucket=s3.name)["Uploads"]
+        assert len(client.list_parts(Bucket=s3.name, Key="shard", UploadId=upload["UploadId"])["Parts"]) == 3
+        if first == "ours":
+            client.upload_part(Bucket=s3.name, Key="shard", UploadId=upload["UploadId"], PartNumber=1, Body=OTHER)
+        else:
             s3.bucket().upload(tmp_path / "theirs", ["shard"], absent_only=True)
-        return tag
 
-    monkeypatch.setattr(S3Store, "_upload_part", upload_part)
+    completed = s3.fails("meanwhile", "POST", "uploadId=", action=meanwhile)
     s3.bucket().upload(tmp_path / "ours", ["shard"], absent_only=True)
+    assert completed.met
     assert s3.bucket().read("shard") == (tmp_path / first / "shard").read_bytes()
     assert not client.list_multipart_uploads(Bucket=s3.name).get("Uploads")
 
@@ -66,19 +66,10 @@ def test_a_purge_deletes_the_parts_of_killed_uploads(s3: S3Storage) -> None:
 
 
 @pytest.mark.parametrize("code", ["RequestTimeTooSkewed", "InvalidObjectState"])
-def test_what_no_permission_mends_is_not_called_one(s3: S3Storage, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from botocore.exceptions import ClientError
-
-    store = s3.bucket("a")
-    answer: Any = {"Error": {"Code": code, "Message": "why"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
-
-    def refuse(**arguments: Any) -> None:
-        raise ClientError(answer, "PutObject")
-
-    assert isinstance(store, S3Store)
-    monkeypatch.setattr(store.connection.client, "put_object", refuse)
-    with pytest.raises(WorkError, match=rf"the storage refused to write it: 403 {code}: why"):
-        store.write("x", b"1")
+def test_what_no_permission_mends_is_not_called_one(s3: S3Storage, code: str) -> None:
+    s3.fails("status", "PUT", code=403, reason=code, times=100)
+    with pytest.raises(WorkError, match=rf"the storage refused to write it: 403 {code}: as the test wants it"):
+        s3.bucket("a").write("x", b"1")
 
 
 @pytest.mark.parametrize(

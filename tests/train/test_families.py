@@ -38,9 +38,9 @@ def test_a_new_family_is_trained_exported_and_reused(
 def test_a_worker_trains_a_new_family(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setenv("TF_CONFIG", "{}")
-    monkeypatch.setattr(worker, "run", lambda *given: calls.append(given))
     settings = ToyTrainSettings(seed=5)
-    assert worker.main(worker.worker_arguments(settings, "/dataset", "/store", "job", 75)) == 0
+    given = worker.worker_arguments(settings, "/dataset", "/store", "job", 75)
+    assert worker.main(given, lambda *given: calls.append(given)) == 0
     assert calls == [("/dataset", "/store", settings, "")]
 
 

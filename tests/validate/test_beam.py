@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.validate.takes import SMALL, fit, written
-from voxline.components.validate import beam
 from voxline.components.validate.beam import tally_manifest
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
@@ -13,19 +12,14 @@ from voxline.components.validate.tally import ManifestTally
 from voxline.errors import SettingsError, WorkError
 
 RUNNERS = ["FnApiRunner", "multi_process"]
+PIECE = 1_500
+"""Bytes of a manifest, a few lines; some pieces hold the beginning of none."""
 
 
 def by(runner: str, **changes: object) -> ValidateSettings:
     return ValidateSettings.of({**SMALL, "runner": runner, "beam_from_megabytes": 0, **changes})
 
 
-@pytest.fixture
-def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of a few lines; some hold the beginning of none."""
-    monkeypatch.setattr(beam, "RANGE_BYTES", 1_500)
-
-
-@pytest.mark.usefixtures("in_pieces")
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_a_pipeline_finds_what_one_process_finds(tmp_path: Path, runner: str) -> None:
     manifest = written(tmp_path / "corpus", fit(), rejects=1)
@@ -35,10 +29,11 @@ def test_a_pipeline_finds_what_one_process_finds(tmp_path: Path, runner: str) ->
     assert spread.counts == alone.counts
     for output in ("validation", "report"):
         assert spread.path(output).read_bytes() == alone.path(output).read_bytes()
+    in_pieces = tally_manifest(manifest / "manifest.jsonl", by(runner), tmp_path / "spread", PIECE)
+    assert in_pieces.to_json() == ManifestTally.read(manifest / "manifest.jsonl").to_json()
     assert list((tmp_path / "spread" / "tallies").iterdir()) == []
 
 
-@pytest.mark.usefixtures("in_pieces")
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_the_error_for_a_damaged_line_is_that_of_one_process(tmp_path: Path, runner: str) -> None:
     manifest = written(tmp_path / "corpus", fit()) / "manifest.jsonl"
@@ -47,15 +42,14 @@ def test_the_error_for_a_damaged_line_is_that_of_one_process(tmp_path: Path, run
     with pytest.raises(WorkError) as alone:
         ManifestTally.read(manifest)
     with pytest.raises(WorkError) as spread:
-        tally_manifest(manifest, by(runner), tmp_path / "store")
+        tally_manifest(manifest, by(runner), tmp_path / "store", PIECE)
     assert str(spread.value) == str(alone.value)
     assert "manifest.jsonl:31: not a JSON line" in str(alone.value)
 
 
-def test_a_small_manifest_is_read_without_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam, "_tally_with_beam", lambda *_: pytest.fail("Beam was started"))
+def test_a_small_manifest_is_read_without_beam(tmp_path: Path) -> None:
     manifest = written(tmp_path / "corpus", fit()) / "manifest.jsonl"
-    assert len(tally_manifest(manifest, by("multi_process", beam_from_megabytes=1), tmp_path / "store")) == 60
+    assert len(tally_manifest(manifest, by("NoRunner", beam_from_megabytes=1), tmp_path / "store")) == 60
 
 
 def test_the_runner_is_not_part_of_the_key(tmp_path: Path) -> None:

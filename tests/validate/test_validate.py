@@ -10,11 +10,10 @@ import pytest
 from tests.validate.takes import RATE, SMALL, failed, fit, judged, report_of, written
 from tests.validate.test_checks import a_recording_of_train_in_test, a_tone_that_passes_for_speech
 from voxline.components.validate.checks import CHECKS, TFDV_CHECKS
-from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run
 from voxline.data.manifest import Utterance, write_manifest
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 
 HOSTILE = "<script>alert(1)</script> </p><img src=x onerror=alert(2)>"
 
@@ -119,13 +118,15 @@ def test_the_same_corpus_makes_the_same_files(tmp_path: Path) -> None:
         assert one.path(output).read_bytes() == other.path(output).read_bytes()
 
 
-def test_a_manifest_seen_before_is_parsed_only_to_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_seen_before_is_parsed_only_to_be_judged(tmp_path: Path) -> None:
     manifest, store = written(tmp_path / "corpus", fit()), tmp_path / "store"
     first = run(manifest, store, ValidateSettings.of(SMALL))
     again = run(manifest, store, ValidateSettings.of({**SMALL, "max_listed": 3}))
     assert (again.reused, again.counts, again.key == first.key) == (False, first.counts, False)
-    monkeypatch.setattr(CheckedCorpus, "read", lambda *_: pytest.fail("it was parsed"))
-    assert run(manifest, store, ValidateSettings.of(SMALL)).reused
+    parsing_fails = {"runner": "NoRunner", "beam_from_megabytes": 0}
+    with pytest.raises(SettingsError, match="NoRunner"):
+        run(manifest, tmp_path / "empty store", ValidateSettings.of({**SMALL, **parsing_fails}))
+    assert run(manifest, store, ValidateSettings.of({**SMALL, **parsing_fails})).reused
 
 
 def test_a_manifest_that_names_no_recording_by_content_is_not_noted_for_steps_that_need_that(tmp_path: Path) -> None:

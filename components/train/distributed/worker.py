@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from voxline.components.train.families import FAMILIES
 from voxline.components.train.settings import TrainSettings
@@ -31,8 +31,12 @@ LOST_PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "Deadl
 """What TensorFlow raises in a worker whose peers are gone; the cause is in a peer, or in the network."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Trains as one of several workers, and returns the exit status."""
+def main(arguments: Sequence[str] | None = None, train: Callable[..., object] = run) -> int:
+    """Trains as one of several workers, and returns the exit status.
+
+    Args:
+      train: the train step: dataset, store, settings and registry in.
+    """
     parser = argparse.ArgumentParser(prog="python -m voxline.components.train.distributed.worker", description=__doc__)
     parser.add_argument("--job", required=True, help="name of the training job")
     parser.add_argument("--family", required=True, choices=sorted(FAMILIES), help="model family")
@@ -49,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = FAMILIES[given.family].settings.of(given.settings, "train")
         if not os.environ.get("TF_CONFIG"):
             os.environ["TF_CONFIG"] = make_tf_config(given.job, settings.workers.count, os.environ, given.port)
-        run(given.dataset, given.store, settings, given.registry)
+        train(given.dataset, given.store, settings, given.registry)
     except TransientError as error:
         return _report_failure(str(error), int(given.retry_status))
     except VoxlineError as error:

@@ -5,7 +5,6 @@ import os
 import pytest
 
 from tests.buckets.emulator import FAKE_GCS, Storage
-from tests.buckets.older import Older
 from voxline.errors import WorkError
 from voxline.store.storage import RetentionPolicy
 
@@ -14,10 +13,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_older_generations_are_listed_and_go_one_by_one(gcs: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Older()
-    kept.buckets.add(gcs.name)
-    monkeypatch.setattr(gcs.proxy, "older", kept)
+def test_older_generations_are_listed_and_go_one_by_one(gcs: Storage) -> None:
+    gcs.proxy.older.buckets.add(gcs.name)
     bucket = gcs.bucket("store")
     first = bucket.write("a", b"1")
     second = bucket.write("a", b"22", if_version=first.version)

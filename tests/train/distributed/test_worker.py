@@ -77,8 +77,7 @@ def test_a_transient_error_exits_with_the_retry_status_of_the_operator(
         raise TransientError("the bucket does not answer")
 
     monkeypatch.setenv("TF_CONFIG", "{}")
-    monkeypatch.setattr(worker, "run", interrupted)
-    assert worker.main([*arguments(), "--retry-status", str(status)]) == status
+    assert worker.main([*arguments(), "--retry-status", str(status)], interrupted) == status
     assert "✗ the bucket does not answer" in capsys.readouterr().err
 
 
@@ -89,8 +88,7 @@ def test_lost_peers_ask_for_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
         raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: connection reset by peer")
 
     monkeypatch.setenv("TF_CONFIG", "{}")
-    monkeypatch.setattr(worker, "run", lost)
-    assert worker.main(arguments()) == TransientError.exit_status
+    assert worker.main(arguments(), lost) == TransientError.exit_status
 
 
 def test_a_bug_raises_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +96,8 @@ def test_a_bug_raises_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError("x")
 
     monkeypatch.setenv("TF_CONFIG", "{}")
-    monkeypatch.setattr(worker, "run", broken)
     with pytest.raises(KeyError):
-        worker.main(arguments())
+        worker.main(arguments(), broken)
 
 
 @pytest.mark.parametrize("settings", [AsrTrainSettings(epochs=3), TtsTrainSettings(name="voice", seed=7)])
@@ -109,8 +106,8 @@ def test_worker_arguments_keep_the_settings(
 ) -> None:
     seen = []
     monkeypatch.setenv("TF_CONFIG", "{}")
-    monkeypatch.setattr(worker, "run", lambda *given: seen.append(given))
-    assert worker.main(worker.worker_arguments(settings, "gs://b/dataset", "gs://b/store", JOB, 75)) == 0
+    given = worker.worker_arguments(settings, "gs://b/dataset", "gs://b/store", JOB, 75)
+    assert worker.main(given, lambda *given: seen.append(given)) == 0
     assert seen == [("gs://b/dataset", "gs://b/store", settings, "")]
 
 
