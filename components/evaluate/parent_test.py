@@ -12,7 +12,6 @@ from typing import Any
 
 from voxline.components.evaluate.champion import ModelVersion, version_of
 from voxline.components.evaluate.family import EvaluateFamily, EvaluationJob
-from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, fingerprint_utterances
 from voxline.errors import WorkError
 from voxline.metrics.bootstrap import Bootstrap
@@ -20,9 +19,7 @@ from voxline.metrics.evaluation import Evaluation, UtteranceResult, compute_metr
 from voxline.progress import print_status
 from voxline.registry.parents import Ancestor, ancestors_of
 from voxline.registry.registry import EVALUATION, Registry
-from voxline.store.finished import is_finished
 from voxline.store.layout import WAVS
-from voxline.store.localize import localize
 from voxline.store.objects import open_store
 
 
@@ -101,7 +98,7 @@ def find_parent_test(
     version = _find_version(parent, registry)
     if version is None:
         return ParentTest(parent, None, [], 0, f"{parent.label} is not in {registry}")
-    rows = _dataset_utterances(store, parent.dataset, split)
+    rows = _dataset_utterances(store, parent, split)
     try:
         listed = [result.id for result in Evaluation.read(version.folder / EVALUATION).results]
     except WorkError:  # a version that a person copied into the registry
@@ -126,12 +123,12 @@ def _find_version(parent: Ancestor, registry: Path | str) -> ModelVersion | None
     return found if found.digest == parent.digest else None
 
 
-def _dataset_utterances(store: Path | str, key: str, split: str) -> dict[str, Utterance]:
+def _dataset_utterances(store: Path | str, parent: Ancestor, split: str) -> dict[str, Utterance]:
     """The utterances of an extracted dataset whose recordings are in the store, by id."""
-    place = open_store(store)
-    if not is_finished(store, place.local_path("extract") / key):
+    dataset = parent.open_dataset(store, shards=False)
+    if dataset is None:
         return {}
-    dataset = Dataset.read(localize(f"{store}/extract/{key}"), shards=False)
+    place = open_store(store)
     rows = [row for row in dataset.rows() if row.split == split]
     wavs = {row.id: f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav" for row in rows}
     return {

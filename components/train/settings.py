@@ -76,6 +76,13 @@ class StartSettings(Settings):
     epochs: int = pydantic.Field(
         0, ge=0, le=10_000, description="passes over the training split after such a start (0: as train.epochs)"
     )
+    replay: float = pydantic.Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="share of each epoch that the model was trained on before, from today's dataset or its own; the "
+        "rest is all that is new (1: today's training split as it is)",
+    )
     shrink: float = pydantic.Field(
         1.0,
         gt=0,
@@ -114,7 +121,7 @@ class _KeyedSettings(Settings):
     model_config = pydantic.ConfigDict(extra="allow")
 
 
-STARTING_KEYS = ("keep", "new_symbols", "shrink")
+STARTING_KEYS = ("keep", "new_symbols", "replay", "shrink")
 """Of `start`, what is part of the key as settings: the model is by its digest, shares by what they are shares of."""
 
 

@@ -1,12 +1,15 @@
 """The train step: a dataset in, an exported model out."""
 
+import dataclasses
 import os
 import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.components.train.families import FAMILIES
+from voxline.components.train.replay import Replay, plan_replay
 from voxline.components.train.settings import TrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from voxline.components.train.task import TrainingTask
 
 REVISION = 1
+REPLAY = "replay"
+"""Folder of a dataset with replayed rows, while a training runs."""
 
 
 def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registry: Path | str = "") -> StepOutput:
@@ -45,26 +50,39 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
             start, registry, family=settings.family, own_name=settings.name, generations=settings.start.generations
         )
         settings = settings.started_from(parent.pinned if parent else "")
-        inputs |= {"start": parent.ancestor.digest} if parent else {}
+    origin = Origin(parent, plan_replay(read, parent, settings.start.replay, store)) if parent else None
+    inputs |= origin.inputs() if origin else {}
     if not _is_chief():
-        return _join(read, store, settings, inputs, parent)
+        return _join(read, store, settings, inputs, origin)
     if _wants_workers(settings):
         return _launch(str(dataset), store, settings, inputs, str(registry))
     alone = not os.environ.get("TF_CONFIG")
     with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION, exclusive=alone) as work:
         if work.reused:
             return work
-        _train(read, settings, work, parent)
+        _train(read, settings, work, origin)
     return work
 
 
-def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, parent: Parent | None) -> None:
-    task = _build_task(dataset, settings, parent)
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where a training starts from: a model, and what it heard before."""
+
+    parent: Parent
+    replay: Replay | None
+
+    def inputs(self) -> dict[str, str]:
+        """For the step's key."""
+        return {"start": self.parent.ancestor.digest, **({"replay": self.replay.inputs()} if self.replay else {})}
+
+
+def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: Origin | None) -> None:
+    task = _build_task(dataset, settings, origin, work.folder / REPLAY)
     task.check_length()
     from voxline.components.train.averaging import TRAINED
     from voxline.components.train.trainer import CURVES_FILE, Trainer
 
-    work.scratch_dirs = ("checkpoints", "best")
+    work.scratch_dirs = ("checkpoints", "best", REPLAY)
     result = Trainer(task, work.folder, work.save).fit()
     best, state = result.best, result.state
     metrics = {f"dev_{name}": value for name, value in best.metrics.items()}
@@ -75,12 +93,12 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, parent: 
         **metrics,
         "stopped_early": result.stopped_early,
         "skipped_steps": len(state.skipped),
-        **({"start": parent.describe()} if parent else {}),
+        **({"start": origin.parent.describe()} if origin else {}),
     }
     if best.weights != TRAINED:
         training["weights"] = best.weights
     task.export(work.folder / "model", result.weights, training)
-    heard = parent.training_data if parent else None
+    heard = origin.parent.training_data if origin else None
     training_data_of(dataset).with_ancestors(heard).write(work.folder / "model" / TRAINED_ON)
     # Beside the model too: evaluate shows the curves, and does not download the logs from a bucket.
     shutil.copyfile(work.folder / "logs" / CURVES_FILE, work.folder / CURVES_FILE)
@@ -92,16 +110,24 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, parent: 
     print_status(f"train: exported the {which} of step {best.step}{summary}")
 
 
-def _build_task(dataset: Dataset, settings: TrainSettings, parent: Parent | None) -> "TrainingTask":
-    """The task; its weights are random, or those of the parent."""
+def _build_task(dataset: Dataset, settings: TrainSettings, origin: Origin | None, folder: Path) -> "TrainingTask":
+    """The task; its weights are random, or those of the parent.
+
+    Args:
+      folder: for the rows of a dataset with replayed ones.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     family = FAMILIES[settings.family]
-    if parent is None:
+    if origin is None:
         return family.build_task(settings, dataset)
     from voxline.components.train.warm_start import read_parent, start_from, with_normalization_of
 
-    weights = read_parent(parent)
-    task = family.build_task(settings, with_normalization_of(dataset, weights))
+    weights = read_parent(origin.parent)
+    dataset = with_normalization_of(dataset, weights)
+    if origin.replay:
+        dataset, corpora = dataclasses.replace(origin.replay, dataset=dataset).write(folder, settings.corpus_weights)
+        settings = settings.model_copy(update={"corpus_weights": corpora})
+    task = family.build_task(settings, dataset)
     start_from(task, weights)
     return task
 
@@ -115,15 +141,16 @@ def _is_chief() -> bool:
 
 
 def _join(
-    dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str], parent: Parent | None
+    dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str], origin: Origin | None
 ) -> StepOutput:
     """Trains as a worker other than the chief, in the folder that the chief has locked."""
     with joined_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
         if not work.reused:
-            task = _build_task(dataset, settings, parent)
             from voxline.components.train.trainer import Trainer
 
-            Trainer(task, work.folder).fit()
+            with tempfile.TemporaryDirectory() as scratch:  # the chief has a folder of its own
+                task = _build_task(dataset, settings, origin, Path(scratch))
+                Trainer(task, work.folder).fit()
             print_status("train: this worker is done; the chief exports the model")
     return work
 

@@ -245,7 +245,8 @@ def test_without_a_start_the_key_is_that_of_before(few: Dataset) -> None:
     assert "start" not in values
     started = settings_from("asr@3").started_from("asr@3")
     assert started.learning_rate == pytest.approx(0.001)
-    assert started.key_values()["start"] == {"keep": "all", "new_symbols": "mean", "shrink": 1.0}
+    expected = {"keep": "all", "new_symbols": "mean", "replay": 0.5, "shrink": 1.0}
+    assert started.key_values()["start"] == expected
     assert settings_from("asr@3").started_from("").key_values() == tiny_asr_settings(epochs=1, model=SIZES).key_values()
     assert started.started_from("asr@3") == started
 

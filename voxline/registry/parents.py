@@ -11,15 +11,21 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_json
 from voxline.progress import print_status
 from voxline.registry.models import find_model
 from voxline.registry.registry import VERSION_FILE, Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import read_json
+from voxline.store.finished import is_finished
+from voxline.store.localize import localize
+from voxline.store.objects import open_store
+
+if TYPE_CHECKING:
+    from voxline.data.dataset import Dataset
 
 PRODUCTION = "production"
 """Names the version in service."""
@@ -44,6 +50,24 @@ class Ancestor:
     def label(self) -> str:
         """`asr@3`, or the name and the digest of a model that was in no registry."""
         return f"{self.name}@{self.version}" if self.version else f"{self.name} ({self.digest[:12]})"
+
+    def open_dataset(self, store: Path | str, *, shards: bool = True) -> "Dataset | None":
+        """The dataset that it was trained on; None if the store no longer has it, or not whole.
+
+        Args:
+          shards: whether to download shards that are in a bucket.
+        """
+        from voxline.data.dataset import Dataset
+
+        if not is_finished(store, open_store(store).local_path("extract") / self.dataset):
+            return None
+        try:
+            return Dataset.read(localize(f"{store}/extract/{self.dataset}"), shards=shards)
+        except TransientError:
+            raise
+        except WorkError as error:
+            print_status(f"the dataset of {self.label} cannot be read: {error}")
+            return None
 
 
 @dataclasses.dataclass(frozen=True)

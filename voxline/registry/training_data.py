@@ -25,6 +25,7 @@ from voxline.store.hashing import hash_bytes
 
 if TYPE_CHECKING:  # reading a registry must not import numpy
     from voxline.data.dataset import Dataset
+    from voxline.data.rows import DatasetRow
 
 
 TRAINED_ON = "trained_on.jsonl.gz"
@@ -58,8 +59,8 @@ class TrainingData:
 
     def with_ancestors(self, parent: "TrainingData | None") -> "TrainingData":
         """A copy with the lines of the model that this one started from."""
-        own = {_content(line) for line in self.utterances}
-        inherited = [line for line in (parent.utterances if parent else []) if _content(line) not in own]
+        own = {content_of_line(line) for line in self.utterances}
+        inherited = [line for line in (parent.utterances if parent else []) if content_of_line(line) not in own]
         lines = [*self.utterances, *({**line, "inherited": True} for line in inherited)]
         return dataclasses.replace(self, utterances=sorted(lines, key=lambda line: str(line["id"])))
 
@@ -83,9 +84,17 @@ class TrainingData:
             file.write(self.to_bytes())
 
 
-def _content(line: dict[str, Any]) -> tuple[Any, ...]:
-    """What was heard, and of whom; the text may have been corrected since."""
-    return line["audio_hash"] or line["id"], line["offset"], line["duration"], line["speaker"]
+Content = tuple[str, float, float, str, str]
+"""Recording, offset, duration, speaker and hash of the text: what a model heard, whatever it is called."""
+
+
+def content_of_line(line: dict[str, Any]) -> Content:
+    return line["audio_hash"] or line["id"], line["offset"], line["duration"], line["speaker"], line["text_hash"]
+
+
+def content_of_row(row: "DatasetRow") -> Content:
+    text = hash_bytes(row.text.encode())
+    return row.audio_hash or row.id, row.offset, row.duration, row.speaker, text
 
 
 def training_data_of(dataset: "Dataset") -> TrainingData:

@@ -123,6 +123,7 @@ def test_workers_are_not_part_of_the_key() -> None:
         "corpus_weights",
         "stop",
         "start",
+        "average",
     }
     assert AsrTrainSettings(seed=2).key_settings().plain() != alone.key_settings().plain()
 
