@@ -43,6 +43,33 @@ def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor, *, 
     return ops.ctc_loss(labels, logits, counts, frames, mask_index=blank)
 
 
+def consistency_loss(first: Tensor, second: Tensor, frames: Tensor) -> Tensor:
+    """Half the sum, over frames and both directions, of KL(target ‖ prediction) of two views' posteriors.
+
+    L_CR of CR-CTC (Yao et al. 2024, equation 3). The target is held fixed, so that each view moves towards the other.
+
+    Args:
+      first, second: logits [batch, frames, classes] of the same frames.
+      frames: int32 [batch], real frames.
+
+    Returns:
+      float32 [batch], in nats.
+
+    >>> same = ops.convert_to_tensor([[[1.0, 2.0], [3.0, 4.0]]])
+    >>> consistency_loss(same, same, ops.convert_to_tensor([2])).numpy().tolist()
+    [0.0]
+    """
+    views = [ops.log_softmax(ops.cast(logits, "float32")) for logits in (first, second)]
+
+    def divergence(target: Tensor, prediction: Tensor) -> Tensor:
+        target = ops.stop_gradient(target)
+        return ops.sum(ops.exp(target) * (target - prediction), axis=-1)
+
+    summed = divergence(views[1], views[0]) + divergence(views[0], views[1])
+    real = ops.arange(ops.shape(summed)[1]) < ops.expand_dims(ops.cast(frames, "int32"), 1)
+    return 0.5 * ops.sum(ops.where(real, summed, 0.0), axis=1)
+
+
 def best_path(logits: Tensor, frames: Tensor) -> Tensor:
     """Greedy decoding: the best class of each frame, with repeats merged and blanks dropped.
 

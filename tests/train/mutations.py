@@ -181,6 +181,13 @@ MUTATIONS = [
         RECOGNIZERS,
     ),
     Mutation(
+        "the views of CR-CTC teach each other both ways at once",
+        f"{TRAIN}/ctc.py",
+        "target = ops.stop_gradient(target)",
+        "pass",
+        "tests/train/test_ctc.py",
+    ),
+    Mutation(
         "the post-net is ReLU, the last layer too",
         f"{TRAIN}/models/tacotron2.py",
         'activation=None if index == settings.postnet_layers - 1 else "tanh"',

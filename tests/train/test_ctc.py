@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from voxline.components.train.ctc import best_path, ctc_loss
+from voxline.components.train.ctc import best_path, consistency_loss, ctc_loss
 
 BLANK = 2
 
@@ -75,3 +75,21 @@ def test_greedy_decoding_equals_collapsing_the_best_path() -> None:
     for row in range(20):
         expected = collapse(tuple(logits[row, : frames[row]].argmax(-1).tolist()))
         assert tuple(found[row][found[row] >= 0].tolist()) == expected
+
+
+def test_consistency_is_the_mean_divergence_both_ways_and_each_view_follows_the_other() -> None:
+    """Yao et al. 2024, equation 3. The gradient of KL(q ‖ softmax(x)) by x is softmax(x) - q if q is held fixed."""
+    random = np.random.default_rng(0)
+    first, second = random.standard_normal((2, 2, 5, 4)).astype(np.float32)
+    frames = np.array([5, 3], np.int32)
+    p, q = (np.exp(x.astype(np.float64)) / np.exp(x.astype(np.float64)).sum(-1, keepdims=True) for x in (first, second))
+    each = 0.5 * ((q * np.log(q / p)).sum(-1) + (p * np.log(p / q)).sum(-1))
+    real = np.arange(5) < frames[:, None]
+    views = tf.constant(first), tf.constant(second)
+    with tf.GradientTape() as tape:
+        tape.watch(views)
+        loss = consistency_loss(*views, frames)
+    np.testing.assert_allclose(loss, (each * real).sum(1), rtol=1e-5)
+    gradients = tape.gradient(loss, views)
+    np.testing.assert_allclose(gradients[0], 0.5 * (p - q) * real[..., None], atol=1e-6)
+    np.testing.assert_allclose(gradients[1], 0.5 * (q - p) * real[..., None], atol=1e-6)

@@ -21,26 +21,29 @@ class Augmentation:
 
     Args:
       mean, deviation: per bin, of the training split.
+      views: of each example, side by side: they differ in noise and masks.
 
     Raises:
       SettingsError: a setting has no meaning for these features.
     """
 
-    def __init__(self, settings: AugmentSettings, features: FeatureSettings, mean: Array, deviation: Array) -> None:
+    def __init__(
+        self, settings: AugmentSettings, features: FeatureSettings, mean: Array, deviation: Array, views: int = 1
+    ) -> None:
         spectral = [key for key in ("pitch", "volume", "tilt") if getattr(settings, key)]
         if features.kind == "mfcc" and spectral:
             raise SettingsError(
                 f"train.augment.{spectral[0]}: cepstral coefficients have no frequency axis to change it on; "
                 "set it to 0, or extract.features.kind to log_mel"
             )
-        self.settings, self.mean, self.deviation = settings, mean, deviation
+        self.settings, self.mean, self.deviation, self.views = settings, mean, deviation, views
         self.active = any(
             getattr(settings, key)
             for key in ("speed", "pitch", "volume", "tilt", "noise", "time_masks", "frequency_masks")
         )
 
     def __call__(self, features: Array, min_frames: int, random: np.random.Generator) -> Array:
-        """An augmented copy of one example, `[frames', bins]`.
+        """An augmented copy of one example, `[frames', views · bins]`.
 
         Args:
           features: [frames, bins].
@@ -48,7 +51,7 @@ class Augmentation:
         """
         settings = self.settings
         if not self.active:
-            return features
+            return features if self.views == 1 else np.tile(features, self.views)
         if settings.speed:
             factor = _random_factor(settings.speed, random)
             features = stretch_time(features, max(round(len(features) / factor), min(min_frames, len(features))))
@@ -63,6 +66,12 @@ class Augmentation:
                 random.uniform(-settings.tilt, settings.tilt) * LOG_POWER_PER_DECIBEL * np.linspace(-0.5, 0.5, bins)
             )
         features = features + offset.astype(np.float32)
+        views = [self._view(features.copy(), random) for _ in range(self.views)]
+        return views[0] if self.views == 1 else np.concatenate(views, axis=1)
+
+    def _view(self, features: Array, random: np.random.Generator) -> Array:
+        """The features with noise and masks."""
+        settings, bins = self.settings, features.shape[1]
         if settings.noise:
             size = np.float32(random.uniform(0, settings.noise))
             features += size * self.deviation * random.standard_normal(features.shape, np.float32)

@@ -47,6 +47,21 @@ class AugmentSettings(Settings):
     )
 
 
+class CrCtcSettings(Settings):
+    """Consistency of two views of each utterance (CR-CTC; Yao et al. 2024, arXiv 2410.05101).
+
+    Both views have the same speed, pitch, level and tilt; noise, masks and dropout are drawn for each.
+    """
+
+    weight: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=10,
+        description="weight of the divergence between both views' posteriors beside their mean CTC loss (paper: 0.2, "
+        "with 2.5 times as many and as long time masks); 0: one view. Doubles the cost of a step",
+    )
+
+
 class BlankPlateauSettings(Settings):
     """A check before training: are enough steps planned? A CTC model first learns to output nothing but blanks."""
 
@@ -78,6 +93,7 @@ class AsrTrainSettings(TrainSettings):
     model: ModelSettings = pydantic.Field(DeepSpeech2Settings(), description="the network")
     export: AsrExportSettings = pydantic.Field(AsrExportSettings(), description="the form of the exported model")
     augment: AugmentSettings = pydantic.Field(AugmentSettings(), description="augmentation of training examples")
+    cr_ctc: CrCtcSettings = pydantic.Field(CrCtcSettings(), description="consistency of two views of an utterance")
     blank_plateau: BlankPlateauSettings = pydantic.Field(
         BlankPlateauSettings(), description="check of the number of steps; not part of the step's key"
     )
@@ -89,6 +105,8 @@ class AsrTrainSettings(TrainSettings):
         """
         values = super().key_values()
         del values["blank_plateau"]
+        if not self.cr_ctc.weight:
+            del values["cr_ctc"]
         if self.export == AsrExportSettings():
             del values["export"]
         model = values["model"]

@@ -19,7 +19,7 @@ from voxline.components.train.asr.onnx_export import check_onnx_kind
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.checkpoints import Arrays
-from voxline.components.train.ctc import best_path, ctc_loss
+from voxline.components.train.ctc import best_path, consistency_loss, ctc_loss
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.data.dataset import Dataset
@@ -52,7 +52,7 @@ class AsrTrainModule(TrainModule):
     """
 
     def __init__(self, settings: AsrTrainSettings, dataset: Dataset, strategy: Any) -> None:
-        self.alphabet = dataset.alphabet
+        self.alphabet, self.bins, self.consistency = dataset.alphabet, dataset.features.bins, settings.cr_ctc.weight
         frontend.check_exportable(dataset.features)
         if settings.export.onnx != "none":
             check_onnx_kind(settings.model.kind)
@@ -65,9 +65,17 @@ class AsrTrainModule(TrainModule):
     def compute_losses(
         self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
     ) -> dict[str, Tensor]:
-        """The CTC loss, in nats."""
-        logits, frames = self.model(batch.features, batch.frames, training=True, noise=noise)
-        return {"ctc": ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)}
+        """The CTC loss, in nats; with two views its mean, and their consistency."""
+        if not self.consistency:
+            logits, frames = self.model(batch.features, batch.frames, training=True, noise=noise)
+            return {"ctc": ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)}
+        views = batch.features[..., : self.bins], batch.features[..., self.bins :]
+        frames, labels, counts = (tf.concat([each, each], 0) for each in batch[1:])
+        logits, frames = self.model(tf.concat(views, 0), frames, training=True, noise=noise)
+        first, second = tf.split(ctc_loss(logits, frames, labels, counts, compiled=self.compiled), 2)
+        (one, other), lengths = tf.split(logits, 2), tf.split(frames, 2)[0]
+        apart = consistency_loss(one, other, lengths)
+        return {"ctc": (first + second) / 2, "consistency": self.consistency * apart}
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """Greedy path int32 [rows, frames] and loss float32 [rows]."""
@@ -138,7 +146,9 @@ class AsrTask(TrainingTask):
             length_noise=settings.length_noise,
             shortest_first=settings.shortest_first,
             corpus_weights=settings.corpus_weights,
-            augment=Augmentation(settings.augment, dataset.features, mean, deviation),
+            augment=Augmentation(
+                settings.augment, dataset.features, mean, deviation, views=2 if settings.cr_ctc.weight else 1
+            ),
             longer=settings.augment.speed,
             **shared,
         )

@@ -37,6 +37,18 @@ def test_equal_seeds_give_equal_results_and_the_input_is_unchanged() -> None:
     assert one.dtype == np.float32
 
 
+def test_two_views_share_speed_and_level_and_differ_in_noise_and_masks() -> None:
+    shared: dict[str, Any] = {"speed": 0.3, "pitch": 0.1, "volume": 6}
+    for own in ({}, {"noise": 0.3}, {"time_masks": 2, "frequency_masks": 2}):
+        settings = AugmentSettings(**shared, **own)
+        both = Augmentation(settings, FEATURES, MEAN, DEVIATION, views=2)(example(), 1, np.random.default_rng(3))
+        first, second = both[:, :40], both[:, 40:]
+        np.testing.assert_array_equal(first, augmentation(**shared, **own)(example(), 1, np.random.default_rng(3)))
+        assert np.array_equal(first, second) == (not own)
+    still = Augmentation(AugmentSettings(), FEATURES, MEAN, DEVIATION, views=2)
+    np.testing.assert_array_equal(still(example(), 1, np.random.default_rng(0)), np.tile(example(), 2))
+
+
 def test_speed_stays_in_range_and_keeps_enough_frames_for_the_labels() -> None:
     faster = augmentation(speed=0.25)
     lengths = [len(faster(example(100), 1, np.random.default_rng(seed))) for seed in range(300)]

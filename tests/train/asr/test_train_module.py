@@ -16,6 +16,7 @@ from voxline.components.train import devices
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.asr.task import AsrTask, AsrTrainModule
 from voxline.components.train.batches import Batch, Batches
+from voxline.components.train.ctc import consistency_loss, ctc_loss
 from voxline.components.train.optimizer import AdamW
 from voxline.components.train.trainer import Trainer
 from voxline.data.dataset import Dataset
@@ -62,6 +63,25 @@ def test_memorizes_a_batch(module: AsrTrainModule, tones: Dataset) -> None:
         module.train_step(batch, 0.02, step)
     texts = {each.row: each.text for each in module.transcribe(batch)}
     assert [texts[row] for row in range(len(batch.ids))] == batch.texts
+
+
+def test_two_views_have_the_mean_of_their_losses_and_their_consistency(tones: Dataset) -> None:
+    task = AsrTask(tiny_asr_settings(cr_ctc={"weight": 0.5}, augment={"noise": 0.5}), tones)
+    tensors = task.module._to_tensors(next(task.train.epoch(0)))[0]
+    bins, rows = tones.features.bins, len(tensors.frames)
+    assert tensors.features.shape[-1] == 2 * bins
+    found = task.module.compute_losses(tensors, tf.constant([1, 2]), {}, None)
+    assert list(found) == ["ctc", "consistency"]
+    # Batch normalization has the statistics of both views together.
+    joined = tf.concat([tensors.features[..., :bins], tensors.features[..., bins:]], 0)
+    logits, frames = task.module.model(joined, tf.tile(tensors.frames, [2]), training=True)
+    labels, counts = tf.tile(tensors.labels, [2, 1]), tf.tile(tensors.counts, [2])
+    losses = ctc_loss(logits, frames, labels, counts).numpy().reshape(2, rows)
+    np.testing.assert_allclose(found["ctc"], losses.mean(0), rtol=1e-4)
+    apart = 0.5 * consistency_loss(logits[:rows], logits[rows:], frames[:rows])
+    np.testing.assert_allclose(found["consistency"], apart, rtol=1e-4)
+    assert (apart.numpy() > 0).all()
+    assert "cr_ctc" not in tiny_asr_settings().key_values()
 
 
 def test_adamw_is_keras_adamw() -> None:

@@ -124,6 +124,7 @@ def test_workers_are_not_part_of_the_key() -> None:
         "stop",
         "start",
         "average",
+        "cr_ctc",
     }
     assert AsrTrainSettings(seed=2).key_settings().plain() != alone.key_settings().plain()
 
