@@ -17,6 +17,7 @@ SIGNING := .cluster-tools/signing
 # One more than the two cores of a small machine: a test often waits, for a lease, a lock or another process.
 JOBS ?= 3
 FSDD ?= /data/fsdd
+SEEDS ?= 1
 RUN ?= runs/demo
 FAKE_GCS ?= v1.56.1
 VERSITYGW ?= v1.8.0
@@ -72,7 +73,7 @@ test: $(READY) ## Run the tests (JOBS=3 processes, one test file per process at 
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20 -k "not in_a_browser"
 
 test-browser: $(READY) ## Open reports in headless Chromium, where there is one
-	@$(PY) -m pytest -q tests -k in_a_browser
+	@$(PY) -m pytest -q tests/report/test_browser.py
 
 # Take a run that was compared with a model in service: make demo, then the same with --set train.epochs=3.
 gallery: $(READY) ## Take the pictures of docs/gallery from a run's folder (RUN=runs/demo; needs Chromium)
@@ -155,8 +156,9 @@ reference: $(READY) ## Write docs/config.md and configs/schema.json from the set
 	@$(VOXLINE) config explain --markdown > docs/config.md.new && mv docs/config.md.new docs/config.md
 	@$(VOXLINE) config schema --output configs/schema.json
 
-first-corpus: $(READY) ## Train on 40 recordings of two words with a config by `voxline config init` (FSDD=folder)
-	@VOXLINE_TEST_TRAINING=1 VOXLINE_FSDD="$(FSDD)" $(PY) -m pytest -q -x -s tests/pipelines/test_config_init.py
+first-corpus: $(READY) ## Train on 40 recordings of two words with a config by `voxline config init` (FSDD=folder, SEEDS="1 2 3")
+	@VOXLINE_TEST_TRAINING=1 VOXLINE_FSDD="$(FSDD)" VOXLINE_SEEDS="$(SEEDS)" \
+	  $(PY) -m pytest -q -s tests/pipelines/test_config_init.py -k one_percent
 
 golden: $(READY) ## Rewrite the golden files of the compiled pipelines (then review the diff)
 	@VOXLINE_WRITE_GOLDEN=1 $(PY) -m pytest -q tests/pipelines/test_compiled.py

@@ -18,28 +18,36 @@ def print_status(text: str) -> None:
 class Progress:
     """Counts the items of a long loop, and prints its progress at most once a second.
 
-    >>> progress = Progress("recordings", total=2, clock=iter([0.0, 2.0, 4.0]).__next__)
+    The first items also take what is done once, such as starting processes or compiling a graph, so the rate is that of
+    the items after them.
+
+    >>> progress = Progress("recordings", total=3, clock=iter([0.0, 60.0, 62.0, 64.0]).__next__)
     >>> progress.advance()
-    ▹ 1/2 recordings, 0.5/s, 2 s left
+    ▹ 1/3 recordings
+    >>> progress.advance()
+    ▹ 2/3 recordings, 0.5/s, 2 s left
     >>> progress.advance(note="nearly there")
-    ▹ 2/2 recordings, 0.5/s, 0 s left, nearly there
+    ▹ 3/3 recordings, 0.5/s, 0 s left, nearly there
     """
 
     def __init__(self, unit: str, total: int, *, clock=time.monotonic) -> None:  # type: ignore[no-untyped-def]
         self.unit, self.total, self.done = unit, total, 0
         self._clock = clock
-        self._start = self._printed = clock()
+        self._printed = clock()
+        self._first: tuple[int, float] | None = None
 
     def advance(self, count: int = 1, note: str = "") -> None:
         self.done += count
         now = self._clock()
+        done, since = self._first = self._first or (self.done, now)
         if now - self._printed < 1:
             return
         self._printed = now
-        rate = max(self.done, 1e-9) / (now - self._start)
-        parts = [
-            f"{self.done:,}/{self.total:,} {self.unit}",
-            f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s",
-            f"{max(self.total - self.done, 0) / rate:,.0f} s left",
-        ]
+        parts = [f"{self.done:,}/{self.total:,} {self.unit}"]
+        if self.done > done and now > since:
+            rate = (self.done - done) / (now - since)
+            parts += [
+                f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s",
+                f"{max(self.total - self.done, 0) / rate:,.0f} s left",
+            ]
         print(PROGRESS_PREFIX + ", ".join(parts + [note] * bool(note)), flush=True)

@@ -61,7 +61,7 @@ def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None
         counts = work.counts
         print_status(
             f"demo corpus: {counts['utterances']:,} utterances of {counts['speakers']} speakers, "
-            f"{counts['seconds'] / 60:.0f} minutes, in {folder} ({work.seconds:.0f} s)"
+            f"{counts['seconds'] / 60:.1f} minutes, in {folder} ({work.seconds:.0f} s)"
         )
     return work
 

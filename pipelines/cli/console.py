@@ -21,9 +21,14 @@ HEARTBEAT_SECONDS = 10.0
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
+def remove_colors(line: str) -> str:
+    """The line without a terminal's colours."""
+    return _COLORS.sub("", line)
+
+
 def strip_colors(line: str) -> str:
     """The line without colours and without the indentation that kfp gives to what tasks print."""
-    return _COLORS.sub("", line).strip()
+    return remove_colors(line).strip()
 
 
 class Console:

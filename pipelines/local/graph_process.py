@@ -12,6 +12,7 @@ import signal
 import stat
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ def main(request_file: str) -> None:
     _install_python3_shim(root)
     _hide_docker_folder()
 
+    # Every step names its image; here the images' Python packages are installed already.
+    warnings.filterwarnings("ignore", message="You may be attemping to run a task that uses custom")
     from kfp import local
 
     from voxline.pipelines.graph import load_pipeline

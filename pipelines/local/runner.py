@@ -30,7 +30,7 @@ from voxline.components.ingest.open_corpus import check_corpus_location
 from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.notify.event import RunEvent
 from voxline.notify.history import FOLDER, record_run
-from voxline.pipelines.cli.console import Console, strip_colors
+from voxline.pipelines.cli.console import Console, remove_colors, strip_colors
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import steps_until
 from voxline.pipelines.local.failure import Failure, parse_failure
@@ -201,7 +201,7 @@ def _run_graph(
         _graph_process(config, run_dir, record.until or "", force) as process,
     ):
         for line in _lines(process):
-            log.write(line)
+            log.write(remove_colors(line))
             log.flush()
             text = strip_colors(line)
             if started := _STARTED.search(text):

@@ -165,6 +165,8 @@ def test_the_screen_shows_a_summary_and_the_log_everything(runs: dict[str, Any])
     assert not [line for line in seen if "INFO" in line or "executorInput" in line or "Traceback" in line]
     assert len(seen) < 50
     assert "Streamed logs" in log
+    assert "\x1b" not in log
+    assert "You may be attemping" not in log
 
 
 def test_a_single_step_uses_the_outputs_of_the_run(runs: dict[str, Any]) -> None:
