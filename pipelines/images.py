@@ -79,12 +79,12 @@ def record_image(name: str, folder: Path) -> dict[str, Any]:
     return entry
 
 
-def revision() -> str:
+def revision(root: Path = ROOT) -> str:
     """The commit, with `-dirty` if the tree differs from it; empty if git does not track this code."""
     try:
-        _git("ls-files", "--error-unmatch", "pyproject.toml")
-        commit = _git("rev-parse", "HEAD")
-        return commit + ("-dirty" if _git("status", "--porcelain") else "")
+        _git("ls-files", "--error-unmatch", "pyproject.toml", root=root)
+        commit = _git("rev-parse", "HEAD", root=root)
+        return commit + ("-dirty" if _git("status", "--porcelain", root=root) else "")
     except (OSError, subprocess.CalledProcessError):
         return ""
 
@@ -178,8 +178,8 @@ def _docker_output(*arguments: str) -> str:
     return ended.stdout.strip()
 
 
-def _git(*arguments: str) -> str:
-    command = [_program("git"), "-C", str(ROOT), *arguments]
+def _git(*arguments: str, root: Path = ROOT) -> str:
+    command = [_program("git"), "-C", str(root), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - a list
 
 

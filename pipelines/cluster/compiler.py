@@ -29,7 +29,7 @@ from voxline.pipelines.config.cluster import (
 )
 from voxline.pipelines.config.run_config import RunConfig, corpus_locations
 from voxline.pipelines.graph import RUNS_AFTER, load_pipeline, steps_until
-from voxline.pipelines.images import content_tag
+from voxline.pipelines.images import ROOT, content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
 from voxline.store.step_cache import ARTIFACT_URIS_ENV, REFUSE_LATER_ENV
@@ -209,7 +209,7 @@ def image_reference(step: str, own: StepPlacement, cluster: ClusterSettings) -> 
     digest = {str(image): digest for image, digest in cluster.images.digests.items()}.get(name)
     if digest:
         return f"{repository}@{digest}"
-    return f"{repository}:{cluster.images.tag or environment.tag or _code_tag()}"
+    return f"{repository}:{cluster.images.tag or environment.tag or code_tag()}"
 
 
 def _images_from_environment() -> ImageSettings:
@@ -219,10 +219,14 @@ def _images_from_environment() -> ImageSettings:
 
 
 @functools.cache
-def _code_tag() -> str:
-    """The tag of the images that `make images` builds from this code."""
+def code_tag(root: Path = ROOT) -> str:
+    """The tag of the images that `make images` builds from the code in a folder.
+
+    Raises:
+      SettingsError: there are no sources.
+    """
     try:
-        return content_tag(Path(__file__).resolve().parents[2], os.environ.get("VOXLINE_IMAGE_BASE", ""))
+        return content_tag(root, os.environ.get("VOXLINE_IMAGE_BASE", ""))
     except OSError as error:
         raise SettingsError(
             f"cluster: 'images.tag' is not set, and the sources of the images are not here to derive it ({error}); "

@@ -97,23 +97,20 @@ def test_a_missing_docker_is_reported(build: Build, tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (1, "images: not on the PATH; install it: docker\n")
 
 
-def test_the_revision_marks_a_dirty_tree_and_ignores_another_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_revision_marks_a_dirty_tree_and_ignores_another_repository(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *arguments], cwd=tmp_path, check=True)
 
     copy = tmp_path / "a copy é"
     copy.mkdir()
     (copy / "pyproject.toml").touch()
-    monkeypatch.setattr(images, "ROOT", copy)
-    assert images.revision() == ""
+    assert images.revision(copy) == ""
     git("init", "--quiet")
     git("commit", "--quiet", "--allow-empty", "--message", "theirs")
-    assert images.revision() == ""
+    assert images.revision(copy) == ""
     git("add", ".")
     git("commit", "--quiet", "--message", "ours")
-    commit = images.revision()
+    commit = images.revision(copy)
     assert len(commit) == 40
     (copy / "new.py").touch()
-    assert images.revision() == f"{commit}-dirty"
+    assert images.revision(copy) == f"{commit}-dirty"

@@ -2,7 +2,7 @@
 
 import json
 import os
-import sqlite3
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ingest.listed import write_lines
-from voxline.components.ingest import file_index
-from voxline.components.ingest.file_index import REGULAR, FileIndex, FileState, temporary_database
+from voxline.components.ingest.file_index import REGULAR, FileIndex, FileState
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable
 from voxline.components.ingest.step import _to_utterance, run
@@ -92,20 +91,17 @@ def test_memory_does_not_grow_with_the_utterances(corpus: Path, record: Record, 
     assert peaks[1] - peaks[0] < 8  # megabytes; a hundred bytes of each utterance were four
 
 
-def test_a_full_disk_says_how_to_make_room(
-    corpus: Path, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_says_how_to_make_room(corpus: Path, record: Record, tmp_path: Path) -> None:
+    """No file may be larger than a megabyte, and the database that outgrows its memory would be."""
     record("a.wav")
-    write_lines(corpus / "train.jsonl", *({"audio_filepath": "a.wav", "text": "x" * 9_000} for _ in range(99)))
-
-    def small(*tables: str) -> sqlite3.Connection:
-        database = temporary_database(*tables)
-        database.execute("PRAGMA max_page_count = 40")
-        return database
-
-    monkeypatch.setattr(file_index, "temporary_database", small)
-    with pytest.raises(WorkError, match=r"make room in .*SQLITE_TMPDIR"):
-        run(tmp_path / "store", CorpusSettings(uri=str(corpus), format="manifest"))
+    write_lines(corpus / "train.jsonl", *({"audio_filepath": "a.wav", "text": "x" * 9_000} for _ in range(400)))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(WorkError, match=r"make room in .*SQLITE_TMPDIR"):
+            run(tmp_path / "store", CorpusSettings(uri=str(corpus), format="manifest"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not any((tmp_path / "store").rglob("done.json"))
 
 

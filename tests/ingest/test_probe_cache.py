@@ -4,44 +4,39 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from voxline.components.ingest import audio_probe
+from tests.audit import noticed
 from voxline.components.ingest.audio_probe import ProbeCache, ProbeResult, probe
 from voxline.components.ingest.corpus import Corpus
 from voxline.components.ingest.file_index import REGULAR, FileIndex, FileState, unpack_state
 from voxline.store.files import ABANDONED_SECONDS
-from voxline.store.hashing import hash_file
 
 Record = Callable[..., Path]
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of files that were read to name them by content."""
+def read(corpus: Path) -> Iterator[list[str]]:
+    """The names of recordings that were read."""
     names: list[str] = []
 
-    def noted(path: Path) -> str:
-        names.append(path.name)
-        return hash_file(path)
+    def note(path: object, mode: str, *_: object) -> None:
+        name = Path(str(path)).name
+        if name.endswith(".wav") and "r" in str(mode) and name not in names:
+            names.append(name)
 
-    monkeypatch.setattr(audio_probe, "hash_file", noted)
-    return names
-
-
-@pytest.fixture
-def rested(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files as they are written have been left alone for long enough."""
-    monkeypatch.setattr(audio_probe, "RACY_SECONDS", -1.0)
+    with noticed("open", note):
+        yield names
 
 
 def found(store: Path, folder: Path) -> dict[str, ProbeResult]:
-    """As the step does it."""
+    """As the step does it, with files that were left alone for long enough."""
     corpus = Corpus(folder)
+    corpus.listed_at += 3600 * 10**9
     recordings = known(store, corpus)
     recordings |= probe(corpus.root, [path for path in corpus.files if path not in recordings])
     write(store, corpus, recordings)
@@ -60,7 +55,6 @@ def write(store: Path, corpus: Corpus, recordings: dict[str, ProbeResult]) -> No
     )
 
 
-@pytest.mark.usefixtures("rested")
 def test_only_changed_files_are_probed_again(corpus: Path, record: Record, read: list[str], tmp_path: Path) -> None:
     for name in "abc":
         record(f"{name}.wav")
@@ -76,7 +70,6 @@ def test_only_changed_files_are_probed_again(corpus: Path, record: Record, read:
     assert before["a.wav"].seconds == 0.5
 
 
-@pytest.mark.usefixtures("rested")
 def test_a_change_that_puts_size_and_time_back_is_seen(corpus: Path, record: Record, tmp_path: Path) -> None:
     file = record("a.wav")
     before = found(tmp_path / "store", corpus)
@@ -104,7 +97,6 @@ def test_a_file_touched_a_moment_ago_or_by_a_clock_ahead_is_not_remembered(
     assert known(tmp_path / "store", Corpus(corpus)) == probe(corpus, ["a.wav"])
 
 
-@pytest.mark.usefixtures("rested")
 def test_a_corpus_that_was_moved_is_not_read_again_and_one_that_was_copied_is(
     corpus: Path, record: Record, read: list[str], tmp_path: Path
 ) -> None:
@@ -119,7 +111,6 @@ def test_a_corpus_that_was_moved_is_not_read_again_and_one_that_was_copied_is(
     assert read == ["1.wav"]
 
 
-@pytest.mark.usefixtures("rested")
 def test_files_of_a_damaged_cache_are_probed_again(
     corpus: Path, record: Record, read: list[str], tmp_path: Path
 ) -> None:
@@ -134,7 +125,6 @@ def test_files_of_a_damaged_cache_are_probed_again(
         assert read == ["a.wav"]
 
 
-@pytest.mark.usefixtures("rested")
 def test_concurrent_runs_leave_one_whole_cache(corpus: Path, record: Record, tmp_path: Path) -> None:
     for number in range(20):
         record(f"{number}.wav")
@@ -152,9 +142,7 @@ def test_concurrent_runs_leave_one_whole_cache(corpus: Path, record: Record, tmp
 
 
 @pytest.mark.parametrize("name", FileState._fields)
-def test_each_thing_that_a_file_is_known_by_counts(
-    corpus: Path, record: Record, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_each_thing_that_a_file_is_known_by_counts(corpus: Path, record: Record, tmp_path: Path, name: str) -> None:
     record("a.wav")
     listing = Corpus(corpus)
     listing.listed_at += 3600 * 10**9
@@ -163,11 +151,10 @@ def test_each_thing_that_a_file_is_known_by_counts(
     state = unpack_state(listing.files["a.wav"].packed)
     other = state._replace(**{name: getattr(state, name) + 1})
     touched = Corpus(corpus)
-    monkeypatch.setattr(touched, "files", FileIndex([(b"a.wav", REGULAR, other.packed())]))
+    touched.files = FileIndex([(b"a.wav", REGULAR, other.packed())])
     assert known(tmp_path / "store", touched) == {}
 
 
-@pytest.mark.usefixtures("rested")
 def test_what_a_killed_run_left_half_written_goes_after_a_day(corpus: Path, record: Record, tmp_path: Path) -> None:
     record("a.wav")
     old, fresh = (tmp_path / "store" / "probes" / f".ab.{name}.part" for name in ("old", "fresh"))

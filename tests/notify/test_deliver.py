@@ -92,7 +92,10 @@ def test_a_receiver_that_holds_a_delivery_is_left_behind_at_the_deadline(
     make_event: MakeEvent, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     released = threading.Event()
-    monkeypatch.setattr(NotifySettings, "deadline_seconds", lambda _: 0.3)
+
+    class Impatient(NotifySettings):
+        def deadline_seconds(self) -> float:
+            return 0.3
 
     def hold(_: Request) -> tuple[int, Any]:
         released.wait(60)
@@ -101,7 +104,7 @@ def test_a_receiver_that_holds_a_delivery_is_left_behind_at_the_deadline(
     server.respond = hold
     file = tmp_path / "voxline.prom"
     monkeypatch.setitem(RECEIVERS, "textfile", lambda *_: file.write_text("sent") and str(file))
-    settings = NotifySettings.of({"timeout_seconds": 300, "webhook": {"url": server.url}, "textfile": str(file)})
+    settings = Impatient.of({"timeout_seconds": 300, "webhook": {"url": server.url}, "textfile": str(file)})
     failed = announce_end(make_event, settings)
     released.set()
     assert failed == ["webhook"]

@@ -1,19 +1,18 @@
 """A version with a share of the traffic: what k8s/components/kserve has, with the version and the share in it."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.command import voxline
 from tests.notify.conftest import IN_SERVICE, REFUSED, WAITS, MakeEvent
 from tests.registry.published import exported, publish
 from voxline.errors import SettingsError
 from voxline.notify.deliver import announce_end
 from voxline.notify.kserve import serving_objects
 from voxline.notify.settings import KserveSettings, NotifySettings
-from voxline.pipelines.cli.main import main
 from voxline.registry.registry import Registry
 
 KSERVE = Path(__file__).parents[2] / "k8s" / "components" / "kserve"
@@ -70,20 +69,15 @@ def test_a_promoted_version_gets_a_canary_and_nothing_else_changes_the_manifest(
     assert service["metadata"]["annotations"]["voxline.dev/digest"] == "ab12"
 
 
-def test_the_command_prints_the_version_in_service_and_the_way_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_the_version_in_service_and_the_way_back(tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry", "asr")
     for content in ("old", "new"):
         publish(registry, exported(tmp_path / content, content))
 
     def rollout(*arguments: str) -> tuple[str, Any]:
-        command = ["voxline", "models", "rollout", "asr", "--registry", str(tmp_path / "registry"), *arguments]
-        monkeypatch.setattr(sys, "argv", command)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert not ended.value.code
-        config, service = yaml.safe_load_all(capsys.readouterr().out)
+        ended = voxline("models", "rollout", "asr", "--registry", tmp_path / "registry", *arguments)
+        assert ended.returncode == 0, ended.stderr
+        config, service = yaml.safe_load_all(ended.stdout)
         return config["data"]["models.config"], service
 
     config, service = rollout("--percent", "10")

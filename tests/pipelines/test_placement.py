@@ -8,7 +8,7 @@ import pytest
 
 from tests.pipelines.conftest import compile_to_yaml, load_ir
 from voxline.errors import SettingsError
-from voxline.pipelines.cluster import compiler
+from voxline.pipelines.cluster.compiler import code_tag
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import GRAPHS
 from voxline.pipelines.images import content_tag
@@ -183,14 +183,10 @@ def test_images_in_the_environment_are_validated_like_a_config(
         Compiled(tmp_path, UNSAID)
 
 
-def test_an_unknown_tag_asks_for_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_tag_asks_for_the_setting(tmp_path: Path) -> None:
     """As where the package was installed alone: an image that nobody built would be found missing by a pod."""
-    monkeypatch.setattr(
-        "voxline.pipelines.cluster.compiler.__file__", str(tmp_path / "site-packages" / "pipelines" / "placing.py")
-    )
-    compiler._code_tag.cache_clear()
     with pytest.raises(SettingsError, match=r"'images\.tag' is not set.*pyproject\.toml.*--set cluster\.images\.tag="):
-        Compiled(tmp_path, UNSAID)
+        code_tag(tmp_path / "site-packages")
 
 
 @pytest.mark.parametrize("hours", [0.5, 168.0])

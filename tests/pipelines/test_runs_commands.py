@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from voxline.errors import WorkError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.local import doctor
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 
 
@@ -75,7 +74,13 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
 
 
 def test_the_doctor_checks_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_DEVICES", """print('DEVICES ["2.21", ["GPU:0"]]')""")  # spares importing TensorFlow
+    found = "[SimpleNamespace(name='GPU:0', device_type='GPU'), SimpleNamespace(name='CPU:0', device_type='CPU')]"
+    (tmp_path / "stub").mkdir()  # the real one takes seconds to import, and would see what this machine has
+    (tmp_path / "stub" / "tensorflow.py").write_text(
+        "from types import SimpleNamespace\n__version__ = '2.21'\n"
+        f"config = SimpleNamespace(list_physical_devices=lambda: {found})\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "stub"))
     monkeypatch.delenv("KF_PIPELINES_ENDPOINT", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     (tmp_path / "file").write_text("", encoding="utf-8")

@@ -8,7 +8,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.audit import noticed
 from tests.buckets.storages import AnyStorage
 from tests.publish.conftest import HOW
 from tests.publish.three_speakers import GONE, make, refresh
@@ -39,7 +40,6 @@ from voxline.pipelines.local.runner import _hold_store
 from voxline.settings import Settings
 from voxline.store.bucket_cache import CACHE_ENV
 from voxline.store.files import write_json
-from voxline.store.local import LocalStore
 from voxline.store.step_cache import cached_step
 from voxline.store.store_locks import hold_shared_store_lock, sole_access
 
@@ -198,35 +198,39 @@ def test_a_model_in_the_registry_keeps_the_training_on_its_dataset(place: Path) 
     assert not marker.exists()
 
 
-def test_a_killed_collection_loses_nothing_and_the_same_call_completes_it(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def before_each_deletion(call: Callable[[], object]) -> Iterator[None]:
+    """Calls a function before each file, and each folder with what is in it, is deleted."""
+
+    def of_file(path: object, folder: int) -> None:
+        if folder == -1:  # else it goes with its folder
+            call()
+
+    with noticed("os.remove", of_file), noticed("shutil.rmtree", lambda *_: call()):
+        yield
+
+
+def test_a_killed_collection_loses_nothing_and_the_same_call_completes_it(made: Path, tmp_path: Path) -> None:
     """Killed at each deletion in turn."""
     shutil.copytree(made, tmp_path / "whole", symlinks=True)
     collect(tmp_path / "whole")
     expected, versions = files(tmp_path / "whole"), content(tmp_path / "whole" / "datasets")
-    left = [0]
+    deleted = 0
 
-    def unless_killed(method: Any) -> Any:
-        def call(*arguments: Any, **named: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                raise KeyboardInterrupt
-            return method(*arguments, **named)
+    def kill_at_last() -> None:
+        nonlocal deleted
+        deleted += 1
+        if deleted == kill:
+            raise KeyboardInterrupt
 
-        return call
-
-    monkeypatch.setattr(LocalStore, "delete", unless_killed(LocalStore.delete))
-    monkeypatch.setattr(shutil, "rmtree", unless_killed(shutil.rmtree))
     for kill in range(1, 100):
-        left[0] = 0
+        deleted = 0
         place = tmp_path / f"killed {kill}"
         shutil.copytree(made, place, symlinks=True)
-        left[0] = kill
         try:
-            collect(place)
+            with before_each_deletion(kill_at_last):
+                collect(place)
         except KeyboardInterrupt:
-            left[0] = 0
             assert expected <= files(place)
             for folder in (place / "store" / "convert").iterdir():
                 if (folder / "done.json").exists():
@@ -235,34 +239,30 @@ def test_a_killed_collection_loses_nothing_and_the_same_call_completes_it(
             assert files(place) == expected, kill
         else:
             break
-    left[0] = 0
     assert kill > 15
     assert content(place / "datasets") == versions
 
 
-def test_a_purge_finds_what_a_killed_collection_left_of_a_speaker(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_finds_what_a_killed_collection_left_of_a_speaker(place: Path) -> None:
     """Searched before each deletion in turn, which is what a kill there leaves."""
     store, scope = place / "store", PurgeScope(place / "store")
     at_first, searches, one_at_a_time = find_speaker(GONE, scope), [0], threading.Lock()
     sources = {path for path in at_first.outputs if path.parent.name == "unpacked"}
     assert min(len(at_first.wavs), len(at_first.shards), len(sources)) > 0
 
-    def searched_first(method: Any) -> Any:
-        def call(*arguments: Any, **named: Any) -> Any:
-            with one_at_a_time:
-                searches[0] += 1
-                now = find_speaker(GONE, scope)
-                assert {wav for wav in at_first.wavs if wav.exists()} <= set(now.wavs)
-                assert {path for path in sources if path.exists()} <= set(now.outputs)
-                shards = {info.folder for info, _ in at_first.shards if info.folder.exists()}
-                assert shards <= {*(info.folder for info, _ in now.shards), *now.leftovers}
-                return method(*arguments, **named)
+    def search() -> None:
+        with one_at_a_time:
+            searches[0] += 1
+            there = [{wav for wav in at_first.wavs if wav.exists()}, {path for path in sources if path.exists()}]
+            shards = {info.folder for info, _ in at_first.shards if info.folder.exists()}
+            now = find_speaker(GONE, scope)
+            there = [{path for path in paths if path.exists()} for paths in (*there, shards)]  # some go meanwhile
+            assert there[0] <= set(now.wavs)
+            assert there[1] <= set(now.outputs)
+            assert there[2] <= {*(info.folder for info, _ in now.shards), *now.leftovers}
 
-        return call
-
-    monkeypatch.setattr(LocalStore, "delete", searched_first(LocalStore.delete))
-    monkeypatch.setattr(shutil, "rmtree", searched_first(shutil.rmtree))
-    collect_store(store, StoreUsers(), older_than=NOW, dry_run=False)
+    with before_each_deletion(search):
+        collect_store(store, StoreUsers(), older_than=NOW, dry_run=False)
     assert searches[0] > 30
     assert not files(place)
 
@@ -287,16 +287,14 @@ def test_work_that_is_claimed_on_this_machine_stays_and_is_named(place: Path) ->
     assert (place / "store" / "train" / OLD_TRAINING / "done.json").exists()
 
 
-def test_two_collections_at_once_take_turns(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go_on, deleted = threading.Event(), threading.Event(), store_gc._delete
+def test_two_collections_at_once_take_turns(place: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
 
-    def slowly(*arguments: Any) -> Any:
+    def wait() -> None:
         begun.set()
         assert go_on.wait(60)
-        return deleted(*arguments)
 
-    monkeypatch.setattr(store_gc, "_delete", slowly)
-    with ThreadPoolExecutor() as threads:
+    with before_each_deletion(wait), ThreadPoolExecutor() as threads:
         first = threads.submit(collect, place)
         assert begun.wait(60)
         second = threads.submit(collect, place)

@@ -1,12 +1,11 @@
 """A folder as an object store: what only a disk has: links, names of any bytes, permissions, unfinished files."""
 
 import os
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.audit import noticed
 from tests.buckets.s3_server import S3Storage
 from voxline.errors import PreconditionError, WorkError
 from voxline.inference.saved_model import model_files
@@ -39,34 +38,31 @@ def test_names_of_any_bytes_are_listed_and_refused_in_words(tmp_path: Path) -> N
         open_store(tmp_path).read("caf\udce9.txt")
 
 
-def test_a_folder_that_is_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_deleted_meanwhile_is_left_out(tmp_path: Path) -> None:
     for name in ("1", ".incoming-2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "version.json").write_text("{}")
-    scan = os.scandir
 
-    def scandir(folder: Any) -> Any:
+    def delete(folder: object) -> None:
         if str(folder).endswith("/.incoming-2"):
-            shutil.rmtree(folder)
-        return scan(folder)
+            (tmp_path / ".incoming-2" / "version.json").unlink()
+            (tmp_path / ".incoming-2").rmdir()
 
-    monkeypatch.setattr(os, "scandir", scandir)
-    assert names(tmp_path) == ["1/version.json"]
+    with noticed("os.scandir", delete):
+        assert names(tmp_path) == ["1/version.json"]
 
 
-def test_a_folder_that_cannot_be_read_is_an_error_and_never_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_read_is_an_error_and_never_empty(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
-    scan = os.scandir
 
-    def scandir(folder: Any) -> Any:
+    def deny(folder: object) -> None:
         if str(folder).endswith("/1"):
             raise PermissionError(13, "Permission denied", str(folder))
-        return scan(folder)
 
-    monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(WorkError, match=r"/1: cannot be read \(Permission denied\); mend that"):
+    with (
+        noticed("os.scandir", deny),
+        pytest.raises(WorkError, match=r"/1: cannot be read \(Permission denied\); mend that"),
+    ):
         names(tmp_path)
 
 

@@ -11,12 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from google.auth.credentials import AnonymousCredentials
-from google.cloud import aiplatform, aiplatform_v1
-from google.cloud.aiplatform_v1.services.pipeline_service import PipelineServiceClient
-from google.cloud.aiplatform_v1.services.schedule_service import ScheduleServiceClient
-from google.cloud.aiplatform_v1.types import AcceleratorType, PipelineJob, Schedule
-
 from voxline.errors import VoxlineError
 from voxline.pipelines.cluster.vertex import GPU_TYPES, TPU_TYPES, VertexProject
 
@@ -41,6 +35,13 @@ def record(kind: str, answer: Any) -> Any:
 
 
 def main(compiled: str, two_documents: str, output: str) -> None:
+    # Not at the top: they take seconds, and pytest imports this file to look for doctests.
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import aiplatform, aiplatform_v1
+    from google.cloud.aiplatform_v1.services.pipeline_service import PipelineServiceClient
+    from google.cloud.aiplatform_v1.services.schedule_service import ScheduleServiceClient
+    from google.cloud.aiplatform_v1.types import AcceleratorType, PipelineJob, Schedule
+
     aiplatform.init(credentials=AnonymousCredentials(), project="team-speech", location="europe-west4")
     here = VertexProject(
         "team-speech",
