@@ -25,6 +25,7 @@ _MODEL_STEPS: Graph = {
 GRAPHS: dict[str, Graph] = {
     "asr": _MODEL_STEPS,
     "tts": _MODEL_STEPS,
+    "vocoder": _MODEL_STEPS,
     "refresh": {**_DATASET_STEPS, "publish": {"dataset": "extract"}},
 }
 """Pipeline → its steps."""

@@ -48,6 +48,13 @@ def check_ascending(bounds: list[Any]) -> list[Any]:
     return bounds
 
 
+def check_f0_range(highest: float, lowest: float) -> float:
+    """Raises: ValueError: the range is less than an octave."""
+    if highest < 2 * lowest:
+        raise ValueError(f"at least twice f0_min ({lowest:g} Hz) is accepted")
+    return highest
+
+
 Bound = Annotated[float, pydantic.Field(gt=0)]
 WholeBound = Annotated[int, pydantic.Field(gt=0)]
 
@@ -132,7 +139,49 @@ class TtsEvaluateSettings(EvaluateSettings):
     @pydantic.field_validator("f0_max")
     @classmethod
     def _above_the_lowest(cls, highest: float, others: pydantic.ValidationInfo) -> float:
-        lowest = others.data.get("f0_min", 0.0)
-        if highest < 2 * lowest:
-            raise ValueError(f"at least twice f0_min ({lowest:g} Hz) is accepted")
-        return highest
+        return check_f0_range(highest, others.data.get("f0_min", 0.0))
+
+
+class VocoderEvaluateSettings(EvaluateSettings):
+    """How a vocoder is measured."""
+
+    EXPOSED = ("model_name", "round_trip_recognizer")
+    family: ClassVar[str] = "vocoder"
+
+    # What is judged by ear is not compressed.
+    audio_megabytes: float = pydantic.Field(8.0, ge=0, le=100, description="MB of audio embedded in the report")
+    model_name: str = pydantic.Field("vocoder", pattern=MODEL_NAME, description="the model's name in the registry")
+    round_trip_recognizer: str = pydantic.Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
+        description="name of an ASR model in the same registry that transcribes the vocoded speech; empty: none",
+    )
+    griffin_lim_iterations: int = pydantic.Field(
+        60, ge=1, le=1_000, description="iterations of Griffin-Lim, which vocoders are compared with"
+    )
+    batch_size: int = pydantic.Field(16, ge=1, le=1024, description="utterances that are read and vocoded at a time")
+    batch_frames: int = pydantic.Field(
+        4_000, ge=1, le=1_000_000, description="frames of mels in a batch, padding included"
+    )
+    f0_utterances: int = pydantic.Field(
+        30, ge=0, le=100_000, description="utterances whose F0 is measured, evenly spaced; 0.1 s per second of speech"
+    )
+    f0_min: float = pydantic.Field(65.0, ge=40, le=500, description="Hz; lowest F0 to search for")
+    f0_max: float = pydantic.Field(400.0, ge=80, le=2_000, description="Hz; highest F0 to search for")
+    duration_bands: list[Bound] = pydantic.Field(
+        [1.0, 2.0, 4.0, 8.0], min_length=1, description="bounds between slices by duration, in seconds"
+    )
+    sample_utterances: int = pydantic.Field(
+        3, ge=0, le=100, description="utterances shown in the report however good, evenly spaced"
+    )
+    worst_utterances: int = pydantic.Field(3, ge=0, le=1000, description="worst utterances shown in the report")
+
+    @pydantic.field_validator("duration_bands")
+    @classmethod
+    def _ascending(cls, bounds: list[Any]) -> list[Any]:
+        return check_ascending(bounds)
+
+    @pydantic.field_validator("f0_max")
+    @classmethod
+    def _above_the_lowest(cls, highest: float, others: pydantic.ValidationInfo) -> float:
+        return check_f0_range(highest, others.data.get("f0_min", 0.0))

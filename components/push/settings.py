@@ -180,3 +180,20 @@ class TtsPushSettings(PushSettings):
         {"round_trip_wer": 0.5, "mcd": 0.1}, description=SLICE_RELATIVE
     )
     slices: list[str] = pydantic.Field(["text_length"], description=SLICES)
+
+
+class VocoderPushSettings(PushSettings):
+    """How good a vocoder must be."""
+
+    EXPOSED = ("model_name", "limits.log_stft_reduction", "confidence")
+    family: ClassVar[str] = "vocoder"
+
+    model_name: str = pydantic.Field("vocoder", pattern=MODEL_NAME, description="the model's name in the registry")
+    limits: dict[str, float] = pydantic.Field({"log_stft_reduction": 0.0}, description=LIMITS)
+    max_regression: dict[str, Margin] = pydantic.Field(
+        {"log_stft": 0.05, "round_trip_wer": 0.01}, description=REGRESSION
+    )
+    max_relative_regression: dict[str, Margin] = pydantic.Field({"log_stft": 0.02}, description=RELATIVE)
+    max_slice_regression: dict[str, Margin] = pydantic.Field({"log_stft": 0.2}, description=SLICE_REGRESSION)
+    max_relative_slice_regression: dict[str, Margin] = pydantic.Field({"log_stft": 0.05}, description=SLICE_RELATIVE)
+    slices: list[str] = pydantic.Field(["duration"], description=SLICES)

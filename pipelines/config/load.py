@@ -24,13 +24,19 @@ from voxline.pipelines.config.run_config import (
     RefreshConfig,
     RunConfig,
     TtsConfig,
+    VocoderConfig,
     is_http_corpus,
     path_keys,
 )
 from voxline.settings import dotted_key, format_validation_errors, merge
 from voxline.store.uris import is_remote
 
-CONFIG_CLASSES: dict[str, type[RunConfig]] = {"asr": AsrConfig, "tts": TtsConfig, "refresh": RefreshConfig}
+CONFIG_CLASSES: dict[str, type[RunConfig]] = {
+    "asr": AsrConfig,
+    "tts": TtsConfig,
+    "vocoder": VocoderConfig,
+    "refresh": RefreshConfig,
+}
 """Pipeline → the class of its config."""
 
 MAX_VALUES = 10_000

@@ -8,15 +8,21 @@ import pydantic
 import yaml
 
 from voxline.components.convert.settings import ConvertSettings
-from voxline.components.evaluate.settings import AsrEvaluateSettings, EvaluateSettings, TtsEvaluateSettings
+from voxline.components.evaluate.settings import (
+    AsrEvaluateSettings,
+    EvaluateSettings,
+    TtsEvaluateSettings,
+    VocoderEvaluateSettings,
+)
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.ingest.settings import HTTP_SCHEMES, CorporaSettings
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.publish.settings import PublishSettings
-from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsPushSettings
+from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsPushSettings, VocoderPushSettings
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
+from voxline.components.train.vocoder.settings import VocoderTrainSettings, check_mels
 from voxline.components.validate.settings import ValidateSettings
 from voxline.errors import SettingsError
 from voxline.notify.settings import MlflowUri, NotifySettings
@@ -342,7 +348,7 @@ FRONTEND_ALPHABETS = {
 """Text frontend → the alphabet of its output, for configs that name none."""
 
 # A TTS corpus has one speaker, in train and in test. Attention does not limit labels to frames, as CTC does.
-TTS_DEFAULTS = {
+SPEECH_DEFAULTS = {
     "corpus": {"format": "ljspeech"},
     "convert": {"frontend": {"kind": DEFAULT_FRONTEND}},
     "validate": {
@@ -351,20 +357,16 @@ TTS_DEFAULTS = {
         "speaker_overlap": {"severity": "off"},
         "dominant_speaker": {"severity": "off"},
     },
-    "train": {"model": {"kind": "tacotron2"}},
 }
 
 
-class TtsConfig(TrainingRunConfig):
-    """A run of the `tts` pipeline."""
+class SpeechRunConfig(TrainingRunConfig):
+    """A run of a pipeline that trains a model which makes speech: a voice, or a vocoder on the voice's dataset."""
 
-    pipeline: Literal["tts"] = pydantic.Field("tts", description="the graph that this config is for")
-    model: Name = pydantic.Field("tts", description="name of the model in the registry")
-    train: TtsTrainSettings = pydantic.Field(default_factory=TtsTrainSettings, description="the model and its training")
-    evaluate: TtsEvaluateSettings = pydantic.Field(
-        default_factory=TtsEvaluateSettings, description="distances, attention and the round trip"
-    )
-    push: TtsPushSettings = pydantic.Field(default_factory=TtsPushSettings, description="the gate")
+    network: ClassVar[str]
+    """The default of `train.model.kind`."""
+
+    evaluate: TtsEvaluateSettings | VocoderEvaluateSettings = pydantic.Field(..., description="what is measured")
 
     def check_registry(self) -> None:
         name = self.evaluate.round_trip_recognizer
@@ -378,5 +380,52 @@ class TtsConfig(TrainingRunConfig):
     def defaults(cls, document: Values) -> Values:
         kind = get_key(document, "convert.frontend.kind")
         alphabet = FRONTEND_ALPHABETS.get(DEFAULT_FRONTEND if kind is None else str(kind))
-        derived = {"convert": {"alphabet": alphabet}} if alphabet else {}
-        return merge(super().defaults(document), merge(TTS_DEFAULTS, derived))
+        derived: Values = {"convert": {"alphabet": alphabet}} if alphabet else {}
+        derived["train"] = {"model": {"kind": cls.network}}
+        return merge(super().defaults(document), merge(SPEECH_DEFAULTS, derived))
+
+
+class TtsConfig(SpeechRunConfig):
+    """A run of the `tts` pipeline."""
+
+    network: ClassVar[str] = "tacotron2"
+
+    pipeline: Literal["tts"] = pydantic.Field("tts", description="the graph that this config is for")
+    model: Name = pydantic.Field("tts", description="name of the model in the registry")
+    train: TtsTrainSettings = pydantic.Field(default_factory=TtsTrainSettings, description="the model and its training")
+    evaluate: TtsEvaluateSettings = pydantic.Field(
+        default_factory=TtsEvaluateSettings, description="distances, attention and the round trip"
+    )
+    push: TtsPushSettings = pydantic.Field(default_factory=TtsPushSettings, description="the gate")
+
+
+class VocoderConfig(SpeechRunConfig):
+    """A run of the `vocoder` pipeline."""
+
+    network: ClassVar[str] = "vocos"
+
+    pipeline: Literal["vocoder"] = pydantic.Field("vocoder", description="the graph that this config is for")
+    model: Name = pydantic.Field("vocoder", description="name of the model in the registry")
+    train: VocoderTrainSettings = pydantic.Field(
+        default_factory=VocoderTrainSettings, description="the model and its training"
+    )
+    evaluate: VocoderEvaluateSettings = pydantic.Field(
+        default_factory=VocoderEvaluateSettings, description="distances of spectra, beside Griffin-Lim's"
+    )
+    push: VocoderPushSettings = pydantic.Field(default_factory=VocoderPushSettings, description="the gate")
+
+    @pydantic.model_validator(mode="after")
+    def _features_suit_the_network(self) -> Self:
+        """Refuses before the first step what train would refuse after extract."""
+        features = self.extract.features.model_copy(update={"sample_rate": self.convert.sample_rate})
+        try:
+            check_mels(features)
+            self.train.model.check_features(features)
+        except SettingsError as error:
+            raise ValueError(str(error)) from None
+        if self.extract.speeds != [1.0]:
+            raise ValueError(
+                f"extract.speeds is {self.extract.speeds}; a vocoder learns from recordings as they are: set it to "
+                "[1.0]"
+            )
+        return self

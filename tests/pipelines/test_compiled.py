@@ -41,6 +41,16 @@ train: {epochs: 500, model: {kind: tacotron2, reduction: 2}}
 evaluate: {round_trip_recognizer: english}
 push: {limits: {round_trip_wer: 0.15}}
 """,
+    "vocoder": """
+pipeline: vocoder
+name: nightly
+store: gs://speech/store
+registry: gs://speech/registry
+model: linda-vocoder
+corpus: {uri: gs://speech/corpora/LJSpeech-1.1}
+train: {epochs: 500, batch_size: 32}
+push: {limits: {log_stft_reduction: 0.25}}
+""",
     "refresh": """
 pipeline: refresh
 name: nightly
@@ -55,6 +65,7 @@ publish: {name: librispeech}
 CASES = {
     "asr": ("asr", ""),
     "tts": ("tts", ""),
+    "vocoder": ("vocoder", ""),
     "refresh": ("refresh", ""),
     "asr-one-node": ("asr", "one-node"),
     "asr-gpu": ("asr", "gke-gpu"),
@@ -161,6 +172,12 @@ def test_the_config_becomes_the_defaults_of_the_form(case: str, documents: tuple
             "convert__sample_rate": 22050,
             "evaluate__round_trip_recognizer": "english",
             "model": "linda",
+        },
+        "vocoder": {
+            "train__epochs": 500,
+            "train__batch_size": 32,
+            "push__limits__log_stft_reduction": 0.25,
+            "model": "linda-vocoder",
         },
         "refresh": {"datasets": "gs://speech/datasets", "publish__name": "librispeech", "extract__features__mels": 40},
     }[CASES[case][0]]

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from voxline.metrics.bootstrap import MetricKind
 
-ASR, TTS = ("asr",), ("tts",)
+ASR, TTS, VOCODER = ("asr",), ("tts",), ("vocoder",)
+SPEECH = TTS + VOCODER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +90,18 @@ _METRICS = (
     Metric("tone_error_rate", "right syllables with a wrong tone (Mandarin)", ASR, "rate", unit="%"),
     Metric("sentence_error_rate", "utterances with an error", ASR, "rate", unit="%"),
     Metric("ctc_loss", "CTC loss of an utterance", ASR, unit="nats"),
+    Metric("log_stft", "log-STFT distance", VOCODER, unit="dB", headline=True, label="log-STFT distance"),
     Metric(
-        "round_trip_wer", "round-trip word error rate", TTS, "rate", unit="%", headline=True, label="round-trip WER",
+        "log_stft_reduction", "log-STFT distance less than Griffin-Lim's", VOCODER, better="higher", unit="%",
+        headline=True, label="less than Griffin-Lim's",
+    ),
+    Metric("spectral_convergence", "spectral convergence", VOCODER),
+    Metric("mel_distance", "mel distance", VOCODER, unit="dB"),
+    Metric(
+        "round_trip_wer", "round-trip word error rate", SPEECH, "rate", unit="%", headline=True, label="round-trip WER",
         setting=_ROUND_TRIP,
     ),
-    Metric("round_trip_cer", "round-trip character error rate", TTS, "rate", unit="%", setting=_ROUND_TRIP),
+    Metric("round_trip_cer", "round-trip character error rate", SPEECH, "rate", unit="%", setting=_ROUND_TRIP),
     Metric("round_trip_syllable_error_rate", "round-trip syllables wrong, whatever the tone (Mandarin)", TTS, "rate",
            unit="%", setting=_ROUND_TRIP),
     Metric("round_trip_tone_error_rate", "round-trip right syllables with a wrong tone (Mandarin)", TTS, "rate",
@@ -101,9 +109,9 @@ _METRICS = (
     Metric("mel_l1", "mel distance, teacher-forced", TTS),
     Metric("mel_dtw", "mel distance, autoregressive, along the DTW path", TTS),
     Metric("mcd", "mel cepstral distortion", TTS, unit="dB", headline=True, label="distortion"),
-    Metric("f0_rmse", "F0 error", TTS, unit="Hz", setting=_F0),
-    Metric("f0_rmse_cents", "F0 error, in cents", TTS, unit="cents", setting=_F0),
-    Metric("voicing_error", "frames voiced in only one of the two", TTS, unit="%", setting=_F0),
+    Metric("f0_rmse", "F0 error", SPEECH, unit="Hz", setting=_F0),
+    Metric("f0_rmse_cents", "F0 error, in cents", SPEECH, unit="cents", setting=_F0),
+    Metric("voicing_error", "frames voiced in only one of the two", SPEECH, unit="%", setting=_F0),
     # Neither a low nor a high ratio is good; its distance from 1 is what the gate may judge.
     Metric("duration_ratio", "duration, synthesized over recorded", TTS, better="neither", unit="%"),
     Metric("duration_error", "duration error", TTS, unit="%"),
@@ -115,7 +123,7 @@ _METRICS = (
     Metric("repeats", "repeats per utterance", TTS, "rate"),
     Metric("skips", "skips per utterance", TTS, "rate"),
     Metric("hit_limit", "utterances cut off at the step limit", TTS, "rate", unit="%", headline=True, label="cut off"),
-    Metric("rtf", "real-time factor", ("asr", "tts"), comparable=False, label="real-time factor"),
+    Metric("rtf", "real-time factor", (*ASR, *SPEECH), comparable=False, label="real-time factor"),
 )  # fmt: skip
 
 CATALOG = {metric.name: metric for metric in _METRICS}

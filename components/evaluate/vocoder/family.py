@@ -1,0 +1,292 @@
+"""Measures an exported vocoder on the mels of the test split's recordings, beside Griffin-Lim on the same mels."""
+
+import functools
+import io
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, slice_by_band
+from voxline.components.evaluate.settings import VocoderEvaluateSettings
+from voxline.components.evaluate.tts.family import ROUND_TRIP_RECOGNIZER, evenly_spaced_ids
+from voxline.components.evaluate.tts.round_trip import (
+    RoundTripRecognizer,
+    find_round_trip_recognizer,
+    reference_text,
+)
+from voxline.components.evaluate.tts.synthesize import NOT_MEASURED, read_utterance
+from voxline.data.manifest import Utterance
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.vocoder import Vocoder
+from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
+from voxline.metrics.catalog import CATALOG
+from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, Values
+from voxline.metrics.f0 import F0Pair, compare_f0
+from voxline.metrics.mcd import log_magnitude
+from voxline.metrics.stft import stft_distance
+from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
+from voxline.progress import Progress, print_status
+from voxline.store.files import atomic_write
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from voxline.report import Block
+
+    Array = npt.NDArray[np.float32]
+
+Vocode = Callable[[Sequence["Array"]], list["Array"]]
+"""Mels [frames, mels] to waveforms [samples], in order."""
+CLIP_SECONDS = 2.0
+"""Wanted length of the smoke test's clip."""
+
+
+class VocoderEvaluateFamily:
+    """How evaluate measures vocoders; see `EvaluateFamily`."""
+
+    def slicings(self, settings: VocoderEvaluateSettings) -> dict[str, Slicing]:
+        return {"duration": slice_by_band(lambda utterance: utterance.duration, settings.duration_bands, "s")}
+
+    def auxiliary_models(
+        self, registry: Path | str, settings: VocoderEvaluateSettings
+    ) -> dict[str, ModelVersion | None]:
+        return {ROUND_TRIP_RECOGNIZER: find_round_trip_recognizer(registry, settings.round_trip_recognizer)}
+
+    def measure(self, job: EvaluationJob) -> Measurements:
+        settings, utterances = job.settings, job.utterances
+        print_status(f"evaluate: vocoding {len(utterances):,} utterances of the split {settings.split!r}")
+        vocoder = Vocoder(job.model, batch_frames=settings.batch_frames)
+        version = job.auxiliary_models[ROUND_TRIP_RECOGNIZER]
+        recognizer = None if version is None else RoundTripRecognizer(version)
+        if recognizer is None:
+            print_status("evaluate: no evaluate.round_trip_recognizer is set, so intelligibility is not measured")
+        measure = functools.partial(
+            measure_vocoder,
+            utterances,
+            judged_by=vocoder.features,
+            recognizer=recognizer,
+            f0_ids=evenly_spaced_ids(utterances, settings.f0_utterances),
+            settings=settings,
+        )
+        ours = measure(vocoder.vocode, vocoder.features, unit="utterances vocoded")
+        rtf = vocoder.seconds / max(vocoder.audio_seconds, 1 / vocoder.sample_rate)
+        start = time.perf_counter()
+        griffin_lim = measure(
+            _griffin_lim(vocoder.features, settings), vocoder.features, unit="utterances by Griffin-Lim"
+        )
+        print_status(f"evaluate: Griffin-Lim and its measures took {time.perf_counter() - start:.0f} s")
+        champion, champion_rtf = _measure_version(job, job.champion, "the model in service", vocoder, measure)
+        anchor, _ = _measure_version(job, job.anchor, "the anchor", vocoder, measure)
+        for records in (ours, champion, anchor):
+            _add_reduction(records, griffin_lim)
+        details = [
+            {"text": utterance.text, "griffin_lim": {name: value.sum for name, value in values.items() if value.weight}}
+            for utterance, values in zip(utterances, griffin_lim, strict=True)
+        ]
+        return Measurements(
+            results=job.results(ours, champion, details, anchor),
+            rtf=rtf,
+            champion_rtf=champion_rtf,
+            details={
+                "griffin_lim": compare_with(griffin_lim, ours, [one.speaker for one in utterances], settings),
+                "recorded_wer": None if recognizer is None else _recorded_wer(recognizer, vocoder, utterances),
+                "f0_utterances": min(settings.f0_utterances, len(utterances)),
+            },
+            smoke_test=_write_clip(job, vocoder),
+            outputs={"clip_mels": CLIP_MELS_FILE},
+            counts={"samples": round(sum(utterance.duration for utterance in utterances) * vocoder.sample_rate)},
+            samples=vocoder,
+        )
+
+    def report_sections(
+        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+    ) -> list[tuple[str, "list[Block]"]]:
+        from voxline.components.evaluate.vocoder.report import vocoder_sections
+
+        return vocoder_sections(job, measured, metrics)
+
+    def describe_method(self, metrics: dict[str, Any]) -> str:
+        settings = metrics["settings"]
+        return (
+            "The exported vocoder was loaded from the files that would ship. It and Griffin-Lim "
+            f"({settings['griffin_lim_iterations']} iterations) made waveforms of the same mels, those of the "
+            "recordings. The log-STFT distance is the mean of |20 log10| of the ratio of magnitudes over bins, frames "
+            "and three resolutions; the spectral convergence is the difference of magnitudes as a share of the "
+            "recording's. The mel distance compares log-mels of magnitude in dB. F0 (pYIN, "
+            f"{settings['f0_min']:g} to {settings['f0_max']:g} Hz) was measured on "
+            f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
+            "are voiced. Differences to Griffin-Lim are paired, utterance by utterance."
+        )
+
+
+def measure_vocoder(
+    utterances: Sequence[Utterance],
+    vocode: Vocode,
+    features: FeatureSettings,
+    *,
+    judged_by: FeatureSettings,
+    recognizer: RoundTripRecognizer | None,
+    f0_ids: set[str],
+    settings: VocoderEvaluateSettings,
+    unit: str,
+) -> list[Values]:
+    """The metrics of each utterance, in order: of what is made of the mels of its recording.
+
+    Args:
+      features: of the mels that `vocode` reads.
+      judged_by: of the mels that are compared.
+      f0_ids: ids of those whose F0 is measured.
+      unit: for the progress line.
+
+    Raises:
+      WorkError: a recording cannot be read.
+    """
+    import numpy as np
+
+    from voxline.audio.features import compute_features
+
+    found: list[Values] = []
+    pairs: dict[int, F0Pair] = {}
+    progress = Progress(unit, len(utterances))
+    for start in range(0, len(utterances), settings.batch_size):
+        batch = utterances[start : start + settings.batch_size]
+        recorded = [read_utterance(utterance, features.sample_rate) for utterance in batch]
+        mels = [compute_features(samples, features)[:, features.mel_columns] for samples in recorded]
+        waveforms = vocode(mels)
+        heard = recognizer.transcribe(waveforms, features.sample_rate) if recognizer else None
+        for index, (utterance, samples, waveform) in enumerate(zip(batch, recorded, waveforms, strict=True)):
+            samples = samples[: len(waveform)]
+            distance = stft_distance(samples, waveform)
+            values: Values = {
+                "log_stft": SumAndWeight(distance.log_stft),
+                "spectral_convergence": SumAndWeight(distance.spectral_convergence),
+                "mel_distance": SumAndWeight(_mel_distance(samples, waveform, judged_by)),
+                **dict.fromkeys(("f0_rmse", "f0_rmse_cents", "voicing_error"), NOT_MEASURED),
+            }
+            if heard is not None:
+                reference = [reference_text(utterance)], [heard[index]]
+                values["round_trip_wer"] = count_word_edits(*reference)[0].as_metric
+                values["round_trip_cer"] = count_character_edits(*reference)[0].as_metric
+            if utterance.id in f0_ids:
+                frames = np.arange(1 + len(waveform) // features.hop_length, dtype=np.int32)
+                pairs[len(found)] = F0Pair(
+                    samples, waveform, np.stack([frames, frames], axis=1), features.sample_rate,
+                    features.hop_length, settings.f0_min, settings.f0_max,
+                )  # fmt: skip
+            found.append(values)
+        progress.advance(len(batch))
+    for row, compared in zip(pairs, compare_f0(list(pairs.values())), strict=True):
+        found[row]["voicing_error"] = SumAndWeight(compared.voicing_error)
+        if compared.hertz is not None and compared.cents is not None:
+            found[row] |= {"f0_rmse": SumAndWeight(compared.hertz), "f0_rmse_cents": SumAndWeight(compared.cents)}
+    return found
+
+
+def compare_with(
+    baseline: Sequence[Values], ours: Sequence[Values], speakers: Sequence[str], settings: VocoderEvaluateSettings
+) -> dict[str, dict[str, Any]]:
+    """Of each metric the baseline's value, and the paired difference of ours to it with its interval."""
+    bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.min_speakers)
+    compared = {}
+    for name in baseline[0]:
+        metric = CATALOG[name]
+        made, before = ([values[name] for values in rows] for rows in (ours, baseline))
+        difference = bootstrap.compare(made, before, speakers, metric.kind, sign=metric.sign)
+        low, high = sorted(metric.sign * end for end in (difference.interval.low, difference.interval.high))
+        known = difference.interval.units > 0
+        compared[name] = {
+            "value": aggregate(before, metric.kind),
+            "difference": metric.sign * difference.difference if known else None,
+            "interval": {**difference.interval.to_dict(), "low": _finite(low), "high": _finite(high)},
+        }
+    return compared
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None
+
+
+def _mel_distance(recorded: "Array", generated: "Array", features: FeatureSettings) -> float:
+    """Mean absolute difference of log-mels in dB of magnitude."""
+    import numpy as np
+
+    from voxline.audio.features import compute_features
+
+    one, other = (
+        log_magnitude(compute_features(samples, features)[:, features.mel_columns], features)
+        for samples in (recorded, generated)
+    )
+    return float(np.abs(one - other).mean() * (20 / np.log(10)))
+
+
+def _add_reduction(records: Sequence[Values] | None, griffin_lim: Sequence[Values]) -> None:
+    for values, baseline in zip(records or (), griffin_lim, strict=bool(records)):
+        ratio = values["log_stft"].sum / max(baseline["log_stft"].sum, 1e-9)
+        values["log_stft_reduction"] = SumAndWeight(1 - ratio)
+
+
+def _griffin_lim(features: FeatureSettings, settings: VocoderEvaluateSettings) -> Vocode:
+    from voxline.audio.griffin_lim import features_to_waveform
+
+    return lambda mels: [
+        features_to_waveform(one, features, iterations=settings.griffin_lim_iterations) for one in mels
+    ]
+
+
+def _measure_version(
+    job: EvaluationJob,
+    other: ModelVersion | None,
+    role: str,
+    challenger: Vocoder,
+    measure: Callable[..., list[Values]],
+) -> tuple[list[Values] | None, float | None]:
+    """Another version on the same recordings, each by mels of its own settings, and its real-time factor.
+
+    Raises:
+      SettingsError: its sample rate is another one.
+    """
+    if other is None:
+        return None, None
+    print_status(f"evaluate: vocoding them with version {other.version}, {role}")
+    try:
+        vocoder = Vocoder(other.folder, batch_frames=job.settings.batch_frames)
+    except WorkError as error:
+        raise other.unusable(error) from None
+    if vocoder.sample_rate != challenger.sample_rate:
+        raise SettingsError(
+            f"evaluate: version {other.version} of {other.name}, {role}, makes {vocoder.sample_rate:,} samples a second"
+            f" and this model {challenger.sample_rate:,}, so they cannot be compared; give the new model a name of its "
+            "own ('model')"
+        )
+    records = measure(vocoder.vocode, vocoder.features, unit=f"utterances vocoded by {role}")
+    return records, vocoder.seconds / max(vocoder.audio_seconds, 1 / vocoder.sample_rate)
+
+
+def _recorded_wer(recognizer: RoundTripRecognizer, vocoder: Vocoder, utterances: Sequence[Utterance]) -> float:
+    rate = vocoder.sample_rate
+    heard = [recognizer.transcribe([read_utterance(one, rate)], rate)[0] for one in utterances]
+    return sum_edits(count_word_edits([reference_text(one) for one in utterances], heard)).rate
+
+
+def _write_clip(job: EvaluationJob, vocoder: Vocoder) -> dict[str, Any]:
+    """Writes mels and the waveform made of them alone: push's smoke test expects the same in a fresh process."""
+    import numpy as np
+    import soundfile
+
+    from voxline.audio.features import compute_features
+
+    utterance = min(job.utterances, key=lambda one: (abs(one.duration - CLIP_SECONDS), one.id))
+    samples = read_utterance(utterance, vocoder.sample_rate)
+    mels = compute_features(samples, vocoder.features)[:, vocoder.features.mel_columns]
+    (waveform,) = vocoder.vocode([mels])
+    written, wav = io.BytesIO(), io.BytesIO()
+    np.save(written, mels)
+    soundfile.write(wav, np.clip(waveform, -1, 1), vocoder.sample_rate, format="WAV", subtype="PCM_16")
+    for name, content in ((CLIP_MELS_FILE, written), (CLIP_FILE, wav)):
+        with atomic_write(job.output / name) as file:
+            file.write(content.getvalue())
+    return {"id": utterance.id, "samples": len(waveform)}

@@ -1,0 +1,23 @@
+"""Trains a vocoder on the dataset of a voice, and puts it into service if it passes the gate."""
+
+from voxline.components.convert.component import convert
+from voxline.components.evaluate.vocoder.component import evaluate
+from voxline.components.extract.component import extract
+from voxline.components.ingest.component import ingest
+from voxline.components.push.vocoder.component import push
+from voxline.components.train.vocoder.component import train
+from voxline.components.validate.component import validate
+from voxline.pipelines.config.run_config import VocoderConfig
+from voxline.pipelines.kfp_graph import build_pipeline
+
+vocoder = build_pipeline(
+    VocoderConfig,
+    "Trains a vocoder on the dataset of a voice, and puts it into service if it passes the gate.",
+    ingest,
+    convert,
+    validate,
+    extract,
+    train,
+    evaluate,
+    push,
+)

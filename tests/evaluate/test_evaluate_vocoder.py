@@ -1,0 +1,113 @@
+"""Vocoders are measured beside Griffin-Lim, gated, pushed, rolled back, and used by voices of the same features."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.tone_tts_model import FEATURES, write_tts_corpus
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import compute_features
+from voxline.components.evaluate.settings import VocoderEvaluateSettings
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.push.settings import VocoderPushSettings
+from voxline.components.push.step import run as push
+from voxline.errors import SettingsError
+from voxline.inference.saved_model import model_digest
+from voxline.inference.vocoder import Vocoder
+from voxline.registry.registry import Registry
+
+MakeVocoder = Callable[..., Path]
+MEASURED = VocoderEvaluateSettings(
+    bootstrap_samples=200, griffin_lim_iterations=1, f0_utterances=0, sample_utterances=1,
+    worst_utterances=1,
+)  # fmt: skip
+GATE = VocoderPushSettings(smoke_test=False, min_slice_utterances=2)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tts_corpus(tmp_path_factory.mktemp("voice"), [f"{n % 8}{(n * 3) % 8}5." for n in range(8)])
+
+
+@pytest.fixture(scope="module")
+def make_vocoder(tmp_path_factory: pytest.TempPathFactory) -> MakeVocoder:
+    """Builds an exported vocoder that is Griffin-Lim in a graph, of so many iterations: the fewer, the worse."""
+    import tensorflow as tf
+
+    from voxline.components.train.tts.griffin_lim import reconstruct_waveforms
+
+    def make(iterations: int, features: FeatureSettings = FEATURES) -> Path:
+        folder = tmp_path_factory.mktemp("train") / "model"
+        graph = tf.Module()
+
+        def vocode(mels: Any, frames: Any) -> dict[str, Any]:
+            waveforms, samples = reconstruct_waveforms(mels, frames, features, iterations)
+            return {"waveforms": waveforms, "samples": samples}
+
+        specs = tf.TensorSpec([None, None, features.mels], tf.float32), tf.TensorSpec([None], tf.int32)
+        graph.vocode = tf.function(vocode, input_signature=specs, autograph=False)
+        tf.saved_model.save(graph, str(folder), signatures={"vocode": graph.vocode})
+        about = {
+            "name": "vocoder", "family": "vocoder", "kind": "vocos", "alphabet": "ab", "provenance": {},
+            "settings": {"epochs": iterations}, "dataset": {"key": "k"},
+            "sample_rate": features.sample_rate, "features": features.plain(),
+        }  # fmt: skip
+        (folder / "model.json").write_text(json.dumps(about))
+        return folder
+
+    return make
+
+
+def test_a_vocoder_is_measured_gated_and_rolled_back(corpus: Path, make_vocoder: MakeVocoder, tmp_path: Path) -> None:
+    places = tmp_path / "registry", tmp_path / "store"
+    good, bad = make_vocoder(12), make_vocoder(2)
+
+    def judge(model: Path, gate: VocoderPushSettings) -> tuple[dict[str, Any], dict[str, Any]]:
+        evaluation = evaluate(model, corpus, *places, MEASURED)
+        report = evaluation.path("report").read_text()
+        assert "Beside Griffin-Lim" in report
+        assert report.count("<audio") == 6
+        output = push(model, evaluation.folder, *places, gate)
+        return json.loads(evaluation.path("metrics").read_text()), json.loads(output.path("verdict").read_text())
+
+    metrics, verdict = judge(good, GATE.model_copy(update={"smoke_test": True}))
+    assert verdict["pushed"], verdict["reasons"]
+    assert any("vocoded the mels: " in check["detail"] for check in verdict["checks"])
+    values, beside = metrics["metrics"], metrics["details"]["griffin_lim"]
+    assert values["log_stft_reduction"]["value"] > 0.02
+    assert values["log_stft"]["value"] - beside["log_stft"]["value"] == pytest.approx(beside["log_stft"]["difference"])
+    assert beside["log_stft"]["interval"]["high"] < 0
+    assert {"spectral_convergence", "mel_distance", "rtf"} <= values.keys()
+    _, verdict = judge(bad, GATE)
+    assert any("(max_regression.log_stft)" in reason for reason in verdict["reasons"]), verdict["reasons"]
+    versions = Registry(places[0], "vocoder")
+    assert "--vocoder <registry>/vocoder/1" in (versions.path(1) / "model_card.md").read_text()
+    assert judge(bad, VocoderPushSettings.of(
+        {"smoke_test": False, "max_regression": {"log_stft": 90}, "max_slice_regression": {"log_stft": 90}}
+    ))[1]["pushed"]  # fmt: skip
+    assert versions.rollback(1, "hoarse").copy_of == 1
+    assert model_digest(versions.path(3)) == model_digest(good)
+
+
+def test_mels_of_other_settings_are_refused_by_name(make_vocoder: MakeVocoder) -> None:
+    vocoder = Vocoder(make_vocoder(1))
+    vocoder.check_features(FEATURES.model_copy(update={"context": 3, "fft_size": FEATURES.n_fft}), "the voice")
+    other = FEATURES.model_copy(update={"mels": 40, "highest_hz": 3_000.0})
+    with pytest.raises(
+        SettingsError, match=r"the voice has: .*extract\.features\.mels 20, not 40; .*highest_hz .*3000"
+    ):
+        vocoder.check_features(other, "the voice")
+
+
+def test_waveforms_are_those_of_each_row_alone(make_vocoder: MakeVocoder) -> None:
+    vocoder = Vocoder(make_vocoder(1), batch_frames=50)
+    random = np.random.default_rng(0)
+    mels = [compute_features(random.standard_normal(n).astype(np.float32), FEATURES) for n in (900, 2_500, 1_000)]
+    for one, waveform in zip(mels, vocoder.vocode(mels), strict=True):
+        assert len(waveform) == FEATURES.count_samples(len(one))
+        np.testing.assert_allclose(waveform, vocoder.vocode([one])[0], atol=1e-3)
+    assert vocoder.audio_seconds > 0

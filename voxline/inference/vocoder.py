@@ -1,0 +1,144 @@
+"""An exported vocoder: mels in, a waveform out.
+
+  vocoder = Vocoder("runs/demo-vocoder/registry/vocoder/1")
+  (waveform,) = vocoder.vocode([mels])            # float32 [samples] at vocoder.sample_rate
+
+Griffin-Lim does the same without a model (`voxline.audio.griffin_lim.features_to_waveform`). TensorFlow is imported
+when a `Vocoder` is made.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import (
+    SignatureSpec,
+    batches_by_length,
+    call_signature,
+    exported_folder,
+    load_saved_model,
+    read_model_json,
+    require_family,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float32]
+
+VOCODER_SIGNATURES = {"vocode": SignatureSpec(("mels", "frames"), ("waveforms", "samples"))}
+
+
+class Vocoder:
+    """An exported vocoder, loaded.
+
+    Args:
+      model: an exported model's folder, or a version's folder in a registry.
+      batch_frames: most frames in one batch, padding included.
+
+    Attributes:
+      about: the contents of `model.json`.
+      features: of the mels that it reads.
+      sample_rate: of its waveforms, in Hz.
+      seconds: spent in `vocode` so far, loading and warming up excluded.
+      audio_seconds: made so far.
+
+    Raises:
+      WorkError: the model is damaged, or of another family.
+    """
+
+    def __init__(self, model: Path | str, *, batch_frames: int = 4_000) -> None:
+        import numpy as np
+
+        self.folder = exported_folder(model)
+        self.about = read_model_json(self.folder)
+        require_family(self.about, "vocoder", self.folder)
+        self.features = FeatureSettings.of(self.about["features"], str(self.folder))
+        self.sample_rate = int(self.about["sample_rate"])
+        self.batch_frames = batch_frames
+        self._model, self._signatures = load_saved_model(self.folder, VOCODER_SIGNATURES)
+        self.seconds = self.audio_seconds = 0.0
+        self.vocode([np.zeros((2, self.features.mels), np.float32)])  # the first call builds the graph
+        self.seconds = self.audio_seconds = 0.0
+
+    def vocode(self, mels: Sequence["Array"]) -> list["Array"]:
+        """Waveforms float32 [(frames - 1) · hop] of mels float32 [frames, mels], in order.
+
+        Raises:
+          WorkError: the model fails on them, or makes samples that are not finite.
+        """
+        made: dict[int, Array] = {}
+        for batch in batches_by_length([len(one) for one in mels], self.batch_frames):
+            made.update(zip(batch, self._vocode([mels[index] for index in batch]), strict=True))
+        return [made[index] for index in range(len(mels))]
+
+    def check_features(self, features: FeatureSettings, source: str) -> None:
+        """Refuses mels of other settings, which would sound wrong, at another pitch or not like speech at all.
+
+        Args:
+          features: of the mels to vocode.
+          source: whose they are, for the message.
+
+        Raises:
+          SettingsError: names the settings that differ.
+        """
+        ours, theirs = mel_conventions(self.features), mel_conventions(features)
+        differing = [
+            f"extract.features.{name} {ours.get(name, 'none')}, not {theirs.get(name, 'none')}"
+            for name in dict.fromkeys((*ours, *theirs))
+            if ours.get(name) != theirs.get(name)
+        ]
+        if differing:
+            raise SettingsError(
+                f"{self.folder}: this vocoder reads mels of other settings than {source} has: it has "
+                f"{'; '.join(differing)}. Give a vocoder of the same settings, or train one (voxline run vocoder)"
+            )
+
+    def _vocode(self, mels: Sequence["Array"]) -> list["Array"]:
+        import numpy as np
+
+        frames = np.array([len(one) for one in mels], np.int32)
+        padded = np.zeros((len(mels), int(frames.max()), self.features.mels), np.float32)
+        for row, one in zip(padded, mels, strict=True):
+            row[: len(one)] = one
+        start = time.perf_counter()
+        outputs = call_signature(self._signatures["vocode"], self.folder, mels=padded, frames=frames)
+        self.seconds += time.perf_counter() - start
+        self.audio_seconds += float(outputs["samples"].sum()) / self.sample_rate
+        waveforms: list[Array] = [
+            waveform[:count] for waveform, count in zip(outputs["waveforms"], outputs["samples"], strict=True)
+        ]
+        if not all(np.isfinite(waveform).all() for waveform in waveforms):
+            raise WorkError(f"{self.folder}: it makes samples that are not finite; train the vocoder again")
+        return waveforms
+
+
+def mel_conventions(features: FeatureSettings) -> dict[str, Any]:
+    """All that mels depend on, by the names of the settings; defaults that follow from others are filled in.
+
+    >>> mel_conventions(FeatureSettings())["highest_hz"], mel_conventions(FeatureSettings())["fft_size"]
+    (8000.0, 512)
+    """
+    rate = features.sample_rate
+    values: dict[str, Any] = {
+        "kind": features.kind,
+        "sample_rate": rate,
+        "window_seconds": features.win_length / rate,
+        "hop_seconds": features.hop_length / rate,
+        "fft_size": features.n_fft,
+        "mels": features.mels,
+        "lowest_hz": features.lowest_hz,
+        "highest_hz": rate / 2 if features.highest_hz is None else features.highest_hz,
+    }
+    if features.kind == "mel_and_linear":
+        names = {"preemphasis": features.preemphasis_factor, "reference_db": features.reference_db}
+        return {**values, **names, "floor_db": features.floor_db}
+    return {
+        **values,
+        "spectrum": "magnitude" if features.uses_magnitude else "power",
+        "log_floor": features.log_floor,
+    }
