@@ -91,3 +91,19 @@ def test_every_decision_is_in_the_index() -> None:
 
 def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_the_settings_and_commands_of_warm_start_are_accepted(tmp_path: Path) -> None:
+    from voxline.pipelines.config.load import load_config
+
+    text = (ROOT / "docs/warm-start.md").read_text(encoding="utf-8")
+    (settings,) = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    config = load_config({"corpus": {"uri": str(tmp_path)}, "name": "asr", **yaml.safe_load(settings)})
+    assert config.train.start.model == "asr@production"  # type: ignore[attr-defined]
+    command = typer.main.get_command(app)
+    (typed,) = re.findall(r"^```sh\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    for line in typed.splitlines():
+        group, arguments = command, shlex.split(line)[1:]
+        while arguments and arguments[0] in getattr(group, "commands", {}):
+            group = group.commands[arguments.pop(0)]  # type: ignore[attr-defined]
+        group.make_context(line, arguments)

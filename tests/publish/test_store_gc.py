@@ -111,6 +111,19 @@ def content(datasets: Path | str) -> dict[tuple[str, int], dict[str, bytes]]:
     return {(each.name, number): read_all(each.path(number)) for each in all_versions for number in each.numbers()}
 
 
+def test_the_dataset_of_the_version_in_service_stays_with_its_test_recordings(place: Path) -> None:
+    """A model that starts from this version is measured on them."""
+    (provenance,) = (place / "registry" / "asr").glob("*/provenance.json")
+    folder = place / "store" / "extract" / json.loads(provenance.read_text())["dataset"]["key"]
+    shutil.rmtree(place / "runs")
+    shutil.rmtree(place / "datasets" / "two")
+    collect_store(place / "store", StoreUsers(registries=(str(place / "registry"),)), older_than=NOW, dry_run=False)
+    dataset = Dataset.read(folder)
+    hashes = [row.audio_hash for row in dataset.rows() if row.split == "test"]
+    assert hashes
+    assert all(file.is_file() for file in dataset.recordings(hashes))
+
+
 def test_what_a_run_or_a_version_needs_stays_and_all_else_goes(place: Path) -> None:
     versions, before = content(place / "datasets"), files(place)
     keys = [step["key"] for step in json.loads((place / "runs/nightly/run.json").read_text())["steps"]]

@@ -14,6 +14,7 @@ def train(
     dataset: dsl.Input[dsl.Dataset],
     model: dsl.Output[dsl.Model],
     store: str,
+    registry: str,
     settings: VocoderTrainSettings,
 ) -> None:
     """Trains a vocoder and exports it.
@@ -22,10 +23,11 @@ def train(
       dataset: the output of extract.
       model: the exported model: a SavedModel, with model.json.
       store: folder or bucket URI of all cached step outputs.
+      registry: folder or bucket URI of the model registry, for the model to start from.
     """
     from voxline.components.train.step import run
     from voxline.inference.saved_model import model_digest
     from voxline.store.step_cache import artifact_uri
 
-    output = run(artifact_uri(dataset), store, settings)
+    output = run(artifact_uri(dataset), store, settings, registry)
     output.publish(model, content="model", about={"digest": model_digest(output.path("model"))})

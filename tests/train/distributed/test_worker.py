@@ -1,6 +1,7 @@
 """One worker of a training job: how it finds its peers, and its exit status."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -111,6 +112,17 @@ def test_worker_arguments_keep_the_settings(
     assert seen == [("gs://b/dataset", "gs://b/store", settings, "")]
 
 
+def test_workers_start_from_the_version_that_the_launcher_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another version may go into service before they start."""
+    seen: list[Any] = []
+    monkeypatch.setenv("TF_CONFIG", "{}")
+    settings = AsrTrainSettings.of({"start": {"model": "asr@production"}}).started_from("asr@3")
+    arguments = worker.worker_arguments(settings, "gs://b/dataset", "gs://b/store", JOB, 75, "gs://b/registry")
+    assert worker.main(arguments, train=lambda *given: seen.append(given)) == 0
+    assert seen == [("gs://b/dataset", "gs://b/store", settings, "gs://b/registry")]
+    assert seen[0][2].started_from("asr@3") == settings
+
+
 def test_workers_are_not_part_of_the_key() -> None:
     alone = AsrTrainSettings()
     four = AsrTrainSettings(workers=WorkersSettings(count=4, kind="tf_job", template="mine"))
@@ -125,6 +137,7 @@ def test_workers_are_not_part_of_the_key() -> None:
         "start",
         "average",
         "cr_ctc",
+        "export",
     }
     assert AsrTrainSettings(seed=2).key_settings().plain() != alone.key_settings().plain()
 
