@@ -44,14 +44,16 @@ def load_recognizer(location: Path | str) -> "Recognizer":
     return Recognizer(_model_folder(location))
 
 
-def load_synthesizer(location: Path | str) -> "Synthesizer":
+def load_synthesizer(location: Path | str, vocoder: Path | str | None = None) -> "Synthesizer":
     """Loads an exported TTS model.
 
     Args:
       location: as for `load_recognizer`.
+      vocoder: where an exported vocoder is, likewise; None: the model's own Griffin-Lim makes the waveforms.
 
     Raises:
-      WorkError: no TTS model is there, or it is damaged.
+      WorkError: no TTS model or no vocoder is there, or it is damaged.
+      SettingsError: the vocoder reads mels of other settings.
 
     Example:
       synthesizer = voxline.load_synthesizer("runs/demo-tts/registry/tts")
@@ -60,7 +62,7 @@ def load_synthesizer(location: Path | str) -> "Synthesizer":
     """
     from voxline.inference.synthesizer import Synthesizer
 
-    return Synthesizer(_model_folder(location))
+    return Synthesizer(_model_folder(location), vocoder=None if vocoder is None else _model_folder(vocoder))
 
 
 def open_dataset(location: Path | str) -> "DatasetReader":

@@ -94,16 +94,23 @@ def synthesize(
             help="The file to write: .wav, .mp3, .m4a, .ogg, .opus, .webm or .flac.",
         ),
     ],
+    vocoder: Annotated[
+        str, typer.Option(help="An exported vocoder, or <registry>/<model>.  [default: the voice's Griffin-Lim]")
+    ] = "",
 ) -> None:
     """Synthesize a text to a WAV or a compressed file.
 
-    Example: voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits -o out.wav
+    \b
+    Examples:
+      voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits -o out.wav
+      voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits --vocoder runs/demo-tts/registry/vocoder -o a.wav
     """
     from voxline.registry.models import find_model
 
     _silence_tensorflow()
     check_output(output)
-    _print(synthesize_to_file(output, read_text_argument(text), find_model(model)))
+    chosen = find_model(vocoder) if vocoder else None
+    _print(synthesize_to_file(output, read_text_argument(text), find_model(model), chosen))
 
 
 def show_models(registry: RegistryDir) -> None:
@@ -280,11 +287,11 @@ def check_output(output: Path) -> None:
         raise SettingsError(f"--output {output}: the folder {output.parent} does not exist; make it, or choose another")
 
 
-def synthesize_to_file(output: Path, text: str, model: Path) -> list[str]:
+def synthesize_to_file(output: Path, text: str, model: Path, vocoder: Path | None = None) -> list[str]:
     """Synthesizes a text to a file. Returns the lines to print.
 
     Raises:
-      SettingsError: the model cannot read the text.
+      SettingsError: the model cannot read the text, or the vocoder reads mels of other settings.
       WorkError: the model is damaged, or not a TTS model.
     """
     check_output(output)
@@ -293,7 +300,7 @@ def synthesize_to_file(output: Path, text: str, model: Path) -> list[str]:
     from voxline.inference.text_encoder import TextEncoder
 
     TextEncoder.of_model(model).encode(text)  # refuses it before TensorFlow is imported
-    synthesizer = Synthesizer(model)
+    synthesizer = Synthesizer(model, vocoder=vocoder)
     result = synthesizer.synthesize(text)
 
     import numpy as np

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tone_tts_model import FEATURES, write_tts_corpus
+import voxline
+from tests.tone_tts_model import FEATURES, MakeTtsModel, write_tts_corpus
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
 from voxline.components.evaluate.settings import VocoderEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.settings import VocoderPushSettings
 from voxline.components.push.step import run as push
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
+from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
+from voxline.pipelines.cli.models import synthesize_to_file
 from voxline.registry.registry import Registry
 
 MakeVocoder = Callable[..., Path]
@@ -101,6 +104,21 @@ def test_mels_of_other_settings_are_refused_by_name(make_vocoder: MakeVocoder) -
         SettingsError, match=r"the voice has: .*extract\.features\.mels 20, not 40; .*highest_hz .*3000"
     ):
         vocoder.check_features(other, "the voice")
+
+
+def test_a_voice_speaks_through_a_vocoder_of_its_features(
+    make_vocoder: MakeVocoder, make_tts_model: MakeTtsModel, tmp_path: Path
+) -> None:
+    voice, vocoder = make_tts_model(mute="8"), make_vocoder(1)
+    spoken, mute = voxline.load_synthesizer(voice, vocoder).synthesize(["12.", "8"])
+    np.testing.assert_allclose(spoken.waveform, Vocoder(vocoder).vocode([spoken.mels])[0], atol=1e-3)
+    assert len(mute.waveform) == 0
+    assert synthesize_to_file(tmp_path / "said.wav", "12.", voice, vocoder)[0].endswith("Hz")
+    assert (tmp_path / "said.wav").is_file()
+    with pytest.raises(SettingsError, match=r"extract\.features\.hop_seconds 0\.01, not 0\.0"):
+        Synthesizer(voice, vocoder=make_vocoder(1, FEATURES.model_copy(update={"hop_seconds": 0.01})))
+    with pytest.raises(WorkError, match=r"family 'tts'.*'vocoder' is accepted here"):
+        Synthesizer(voice, vocoder=voice)
 
 
 def test_waveforms_are_those_of_each_row_alone(make_vocoder: MakeVocoder) -> None:

@@ -26,6 +26,7 @@ from voxline.inference.saved_model import (
     require_family,
 )
 from voxline.inference.text_encoder import TextEncoder
+from voxline.inference.vocoder import Vocoder
 from voxline.text.alphabet import quote_text
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Synthesizer:
 
     Args:
       model: an exported model's folder, or a version's folder in a registry.
+      vocoder: the folder of an exported vocoder, which makes the waveforms; None: the Griffin-Lim of the model.
       batch_size: most texts in one batch.
       batch_symbols: most symbols in one batch, padding included.
 
@@ -105,10 +107,18 @@ class Synthesizer:
       audio_seconds: synthesized so far.
 
     Raises:
-      WorkError: the model is damaged, or of another family.
+      WorkError: the model or the vocoder is damaged, or of another family.
+      SettingsError: the vocoder reads mels of other settings.
     """
 
-    def __init__(self, model: Path | str, *, batch_size: int = 16, batch_symbols: int = 4_000) -> None:
+    def __init__(
+        self,
+        model: Path | str,
+        *,
+        vocoder: Path | str | None = None,
+        batch_size: int = 16,
+        batch_symbols: int = 4_000,
+    ) -> None:
         self.folder = exported_folder(model)
         self.about = read_model_json(self.folder)
         require_family(self.about, "tts", self.folder)
@@ -118,6 +128,9 @@ class Synthesizer:
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_size, self.batch_symbols = batch_size, batch_symbols
+        self.vocoder = None if vocoder is None else Vocoder(vocoder)
+        if self.vocoder is not None:
+            self.vocoder.check_features(self.features, str(self.folder))
         self._decoder = self._load_decoder()
         specs = (FULL_SIGNATURES if self._decoder is None else SPLIT_SIGNATURES) | TEACHER_FORCED_SIGNATURES
         self._model, self._signatures = load_saved_model(self.folder, specs)
@@ -179,17 +192,30 @@ class Synthesizer:
         labels, lengths = self._labels(symbols)
         start = time.perf_counter()
         outputs = self._decode(labels, lengths)
+        waveforms = self._waveforms(outputs, symbols)
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(outputs["samples"].sum()) / self.sample_rate
         results = []
         for row, text in enumerate(symbols):
-            frames, samples = int(outputs["frames"][row]), int(outputs["samples"][row])
-            mels, waveform = outputs["mels"][row, :frames], outputs["waveforms"][row, :samples]
+            frames, waveform = int(outputs["frames"][row]), waveforms[row]
+            mels = outputs["mels"][row, :frames]
             alignment = outputs["alignments"][row, : self._steps(frames), : len(text)]
             if not all(np.isfinite(array).all() for array in (mels, waveform, alignment)):
                 raise self._not_finite(text)
             results.append(SynthesisResult(text, mels, alignment, waveform, bool(outputs["hit_limit"][row])))
         return results
+
+    def _waveforms(self, outputs: dict[str, Any], symbols: Sequence[str]) -> list["Array"]:
+        """The waveform of each row: the model's, or the vocoder's of its mels."""
+        import numpy as np
+
+        if self.vocoder is None:
+            return [row[:samples] for row, samples in zip(outputs["waveforms"], outputs["samples"], strict=True)]
+        mels = [row[:frames] for row, frames in zip(outputs["mels"], outputs["frames"], strict=True)]
+        for one, text in zip(mels, symbols, strict=True):
+            if not np.isfinite(one).all():
+                raise self._not_finite(text)
+        return self.vocoder.vocode(mels)
 
     def _load_decoder(self) -> Int8Decoder | None:
         """The 8-bit decoder; None if the SavedModel holds the decoder."""

@@ -71,10 +71,14 @@ class Vocoder:
         Raises:
           WorkError: the model fails on them, or makes samples that are not finite.
         """
+        import numpy as np
+
         made: dict[int, Array] = {}
-        for batch in batches_by_length([len(one) for one in mels], self.batch_frames):
-            made.update(zip(batch, self._vocode([mels[index] for index in batch]), strict=True))
-        return [made[index] for index in range(len(mels))]
+        long = [index for index, one in enumerate(mels) if len(one) > 1]  # one frame has no samples yet
+        for batch in batches_by_length([len(mels[index]) for index in long], self.batch_frames):
+            rows = [long[index] for index in batch]
+            made.update(zip(rows, self._vocode([mels[row] for row in rows]), strict=True))
+        return [made.get(index, np.zeros(0, np.float32)) for index in range(len(mels))]
 
     def check_features(self, features: FeatureSettings, source: str) -> None:
         """Refuses mels of other settings, which would sound wrong, at another pitch or not like speech at all.
