@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from voxline.errors import WorkError
 from voxline.store.hashing import HASH_CHARACTERS
+from voxline.store.layout import RUN_FILE
 
 _MEMORY_KIB = 1024
 """Memory of the database. Sorting takes as much again; larger pages would take more."""
@@ -202,7 +203,7 @@ class FileIndex:
 def scan_files(
     root: str, exclude: str | None, external_symlinks: dict[str, str], audio_roots: Sequence[str] = ()
 ) -> Iterator[tuple[bytes, int, bytes]]:
-    """Yields path, kind and packed state of every file.
+    """Yields path, kind and packed state of every file. Folders of runs inside the corpus are not entered.
 
     Args:
       root: a real path.
@@ -220,6 +221,8 @@ def scan_files(
     while folders:
         folder, inside = folders.pop()
         below = folder + b"/" if folder else b""
+        if folder and _is_run(os.path.join(top, folder)):
+            continue
         try:
             with os.scandir(os.path.join(top, folder)) as items:
                 for item in items:
@@ -242,6 +245,11 @@ def scan_files(
         except OSError as error:
             where = os.path.join(root, os.fsdecode(folder))
             raise WorkError(f"{where}: the corpus cannot be listed ({error.strerror})") from None
+
+
+def _is_run(folder: bytes) -> bool:
+    """Whether a run wrote the folder, which has manifests of its own: somebody started it among the recordings."""
+    return all(os.path.lexists(os.path.join(folder, name)) for name in (os.fsencode(RUN_FILE), b"config.yaml"))
 
 
 def contains_path(root: str, real: str) -> bool:

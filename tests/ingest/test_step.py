@@ -63,6 +63,19 @@ def test_the_same_corpus_is_not_read_again_until_a_file_changes(corpus: Path, re
     assert ingest("fsdd").ids == ["0_ann_0", "1_ann_0"]
 
 
+def test_a_run_that_was_started_among_the_recordings_is_no_part_of_the_corpus(
+    corpus: Path, record: Record, ingest: Ingest
+) -> None:
+    record("0_ann_0.wav")
+    first = ingest("fsdd")
+    record("runs/digits/registry/asr/1/clip.wav")
+    for name in ("run.json", "config.yaml"):
+        (corpus / "runs/digits" / name).write_text("{}", encoding="utf-8")
+    second = ingest("fsdd")
+    assert second.work.reused
+    assert second.ids == first.ids == ["0_ann_0"]
+
+
 def test_a_store_that_was_moved_leads_to_the_recordings_again(corpus: Path, record: Record, tmp_path: Path) -> None:
     recording = record("recordings/1_ann_0.wav")
     settings = CorpusSettings(uri=str(corpus), format="fsdd")
