@@ -117,7 +117,66 @@ def export_asr_model(folder: Path, substitutions: Mapping[str, str]) -> None:
     listener = Listener()
     signatures = {"transcribe": listener.transcribe, "logits": listener.logits}
     tf.saved_model.save(listener, str(folder), signatures=signatures)
-    about = {
+    (folder / "model.json").write_text(json.dumps(_about(tf.__version__)))
+
+
+def export_onnx_tones(folder: Path, substitutions: Mapping[str, str] | None = None) -> Path:
+    """The same as an ONNX graph, with an empty SavedModel beside it: no TensorFlow is needed to build or run it."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    heard = ["", *((substitutions or {}).get(word, word) for word in WORDS), ""]
+    spelled = np.array([_spell(word) for word in heard])
+    table = np.log(0.9 * np.eye(len(ALPHABET) + 1)[spelled] + 0.1 / (len(ALPHABET) + 1)).astype(np.float32)
+    constants = {
+        "table": table, "ten": np.float32(10), "none": np.float32(0), "all": np.float32(10), "block": np.int64(BLOCK),
+        "blocks": np.array([0, -1, BLOCK]), "flat": np.array([0, -1, len(ALPHABET) + 1]), "frames_": np.int64(FRAMES),
+        "first": np.array([0, 0, 0]),
+    }  # fmt: skip
+    steps = [
+        ("Shape", ["waveforms"], "length", {"start": 1}),
+        ("Neg", ["length"], "negative", {}),
+        ("Mod", ["negative", "block"], "missing", {}),
+        ("Concat", ["first", "missing"], "pads", {"axis": 0}),
+        ("Pad", ["waveforms", "pads"], "padded", {}),
+        ("Reshape", ["padded", "blocks"], "blocked", {}),
+        ("Abs", ["blocked"], "loud", {}),
+        ("ReduceMax", ["loud"], "loudest", {"axes": [2], "keepdims": 0}),
+        ("Mul", ["loudest", "ten"], "tenths", {}),
+        ("Round", ["tenths"], "rounded", {}),
+        ("Clip", ["rounded", "none", "all"], "clipped", {}),
+        ("Cast", ["clipped"], "heard", {"to": TensorProto.INT64}),
+        ("Gather", ["table", "heard"], "words", {}),
+        ("Reshape", ["words", "flat"], "log_probabilities", {}),
+        ("Cast", ["lengths"], "samples", {"to": TensorProto.INT64}),
+        ("Div", ["samples", "block"], "whole", {}),
+        ("Mul", ["whole", "frames_"], "counted", {}),
+        ("Cast", ["counted"], "frames", {"to": TensorProto.INT32}),
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op, taken, [given], **attributes) for op, taken, given, attributes in steps],
+        "tones",
+        [
+            helper.make_tensor_value_info("waveforms", TensorProto.FLOAT, ["batch", "samples"]),
+            helper.make_tensor_value_info("lengths", TensorProto.INT32, ["batch"]),
+        ],
+        [
+            helper.make_tensor_value_info("log_probabilities", TensorProto.FLOAT, ["batch", "t", "c"]),
+            helper.make_tensor_value_info("frames", TensorProto.INT32, ["batch"]),
+        ],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    folder.mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    (folder / "saved_model.pb").write_bytes(b"")
+    onnx.checker.check_model(model)
+    (folder / "model.json").write_text(json.dumps(_about("none")))
+    return folder
+
+
+def _about(tensorflow: str) -> dict[str, object]:
+    return {
         "name": "asr",
         "family": "asr",
         "kind": "ctc",
@@ -128,8 +187,7 @@ def export_asr_model(folder: Path, substitutions: Mapping[str, str]) -> None:
         "dataset": {"key": "k", "fingerprint": "f", "counts": {"train": 10, "test": 4}, "seconds": {"train": 9.0}},
         "provenance": {
             "git_revision": "0" * 40,
-            "versions": {"tensorflow": tf.__version__},
+            "versions": {"tensorflow": tensorflow},
             "trained": {"steps": 3, "epochs": 1, "best_step": 3, "dev_wer": 0.1},
         },
     }
-    (folder / "model.json").write_text(json.dumps(about))

@@ -1,4 +1,4 @@
-"""The commands of models: transcribe, synthesize, and what a registry holds. They parse, call and print."""
+"""The commands of models: transcribe, synthesize, serve, and what a registry holds. They parse, call and print."""
 
 import os
 import sys
@@ -20,6 +20,7 @@ def add_model_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     app.command()(transcribe)
     app.command()(synthesize)
+    app.command()(serve)
     models = CommandGroup(help="List, show, promote and roll back models of a registry.", no_args_is_help=True)
     models.command("list")(show_models)
     models.command("show")(show_model)
@@ -111,6 +112,37 @@ def synthesize(
     check_output(output)
     chosen = find_model(vocoder) if vocoder else None
     _print(synthesize_to_file(output, read_text_argument(text), find_model(model), chosen))
+
+
+def serve(
+    registry: RegistryDir,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="A model to serve: asr, asr@candidate or asr@7. Repeatable.  [default: all ASR models]"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
+    follow: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks at the registry.")] = 5.0,
+    concurrency: Annotated[int, typer.Option(min=1, help="Recordings transcribed at a time.")] = 2,
+    queue: Annotated[int, typer.Option(min=0, help="Further ones that wait; more are refused with 429.")] = 16,
+    max_mb: Annotated[float, typer.Option(min=0.01, help="Largest recording, in MB.")] = 25.0,
+    max_seconds: Annotated[float, typer.Option(min=1, help="Longest recording, in seconds.")] = 600.0,
+) -> None:
+    """Serve recognizers over HTTP, with OpenAI's routes and a page with a microphone.
+
+    It follows the registry: a version that is promoted or rolled back takes over without a lost request, and one whose
+    bytes are not those that were judged does not. There is no authentication: put a gateway in front.
+
+    \b
+    Examples:
+      voxline serve --registry runs/demo/registry
+      curl -F model=asr -F file=@a.flac http://127.0.0.1:8080/v1/audio/transcriptions
+    """
+    from voxline.serving.app import ServingLimits
+    from voxline.serving.server import run_server
+
+    limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds)
+    run_server(registry, model or [], host, port, follow, limits)
 
 
 def show_models(registry: RegistryDir) -> None:

@@ -1,0 +1,45 @@
+"""A model with an ONNX graph is transcribed without TensorFlow."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from tests.tone_asr_model import RATE, export_onnx_tones, render_words
+from voxline.errors import WorkError
+from voxline.inference.recognizer import Recognizer
+
+TRANSCRIBE = """
+import sys
+from voxline.pipelines.cli.main import main
+try:
+    main()
+finally:
+    loaded = {"tensorflow", "keras", "librosa", "apache_beam", "kfp"} & set(sys.modules)
+    assert not loaded, loaded
+"""
+
+
+def test_transcribe_loads_no_tensorflow(tmp_path: Path) -> None:
+    model = export_onnx_tones(tmp_path / "model")
+    soundfile.write(tmp_path / "a.wav", render_words(["three", "one"]), RATE)
+    command = [sys.executable, "-c", TRANSCRIBE, "transcribe", str(tmp_path / "a.wav"), "--model", str(model)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "three one\n"), ran.stderr
+
+
+def test_texts_words_and_probabilities_come_from_the_graph(tmp_path: Path) -> None:
+    recognizer = Recognizer(export_onnx_tones(tmp_path / "model", {"two": "six"}))
+    assert recognizer.engine == "onnx"
+    found = recognizer.recognize([render_words(["six", "three"]), render_words(["two"])], sample_rate=RATE)
+    assert [one.text for one in found] == ["six three", "six"]
+    assert [(word.word, round(word.start, 4)) for word in found[0].words] == [("six", 0.0), ("three", 0.1)]
+
+
+def test_a_damaged_graph_is_named(tmp_path: Path) -> None:
+    model = export_onnx_tones(tmp_path / "model")
+    (model / "model.onnx").write_bytes((model / "model.onnx").read_bytes()[:500])
+    with pytest.raises(WorkError, match=r"model.onnx: ONNX Runtime does not load it .*train again"):
+        Recognizer(model)

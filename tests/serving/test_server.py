@@ -1,0 +1,234 @@
+"""The server on a real port, with real registries: OpenAI's own client, promotions under load, limits, damage."""
+
+import concurrent.futures
+import contextlib
+import io
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import openai
+import pytest
+import soundfile
+import uvicorn
+
+from tests.tone_asr_model import RATE, export_onnx_tones, render_words
+from tests.waiting import PATIENCE_SECONDS, wait_until
+from voxline.errors import WorkError
+from voxline.inference.saved_model import model_digest
+from voxline.pipelines.cli.main import main
+from voxline.registry.journal import CANDIDATE, PRODUCTION
+from voxline.registry.registry import Registry
+from voxline.serving.app import RecognizerServer, ServingLimits
+from voxline.serving.followed_model import FollowedModel
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A model that hears well, and one that takes "two" for "six"."""
+    folder = tmp_path_factory.mktemp("models")
+    return {name: export_onnx_tones(folder / name, heard) for name, heard in (("good", {}), ("deaf", {"two": "six"}))}
+
+
+def push(root: Path, model: Path, alias: str = PRODUCTION) -> Registry:
+    registry = Registry(root, "asr")
+    with registry.locked(), registry.publishing(model, model_digest(model), "push", alias=alias):
+        pass
+    return registry
+
+
+@pytest.fixture
+def registry(tmp_path: Path, models: dict[str, Path]) -> Registry:
+    """The deaf model is in production, the good one is the candidate."""
+    push(tmp_path / "registry", models["deaf"])
+    return push(tmp_path / "registry", models["good"], CANDIDATE)
+
+
+class Served:
+    """A running server."""
+
+    def __init__(self, root: Path, limits: ServingLimits | None = None, names: tuple[str, ...] = ("asr",)) -> None:
+        self.models = [FollowedModel(root, name) for name in names]
+        self.server = RecognizerServer(self.models, limits)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._uvicorn = uvicorn.Server(uvicorn.Config(self.server.app, log_level="warning"))
+        self._thread = threading.Thread(target=self._uvicorn.run, args=([self._socket],), daemon=True)
+        self._thread.start()
+        wait_until(lambda: self._uvicorn.started, "the server")
+
+    def send(self, data: bytes, **fields: str) -> httpx.Response:
+        form = {"model": "asr", **fields}
+        files = {"file": ("a.wav", data)}
+        return httpx.post(f"{self.url}/v1/audio/transcriptions", data=form, files=files, timeout=PATIENCE_SECONDS)
+
+    def stop(self) -> None:
+        self._uvicorn.should_exit = True
+        self._thread.join(PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def served(registry: Registry, tmp_path: Path) -> Iterator[Served]:
+    running = Served(tmp_path / "registry", names=("asr", "asr@candidate"))
+    yield running
+    running.stop()
+
+
+def wav(words: str = "one two", seconds: float = 0.0) -> bytes:
+    file = io.BytesIO()
+    samples = np.zeros(round(seconds * RATE), np.float32) if seconds else render_words(words.split())
+    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+def test_openais_own_client_works_unchanged(served: Served, registry: Registry) -> None:
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+    assert client.audio.transcriptions.create(model="asr", file=("a.wav", wav())).text == "one six"
+    candidate = client.audio.transcriptions.create(
+        model="asr@candidate", file=("a.wav", wav()), response_format="verbose_json", timestamp_granularities=["word"]
+    )
+    assert candidate.text == "one two"
+    assert [(one.word, one.start) for one in candidate.words or []] == [("one", 0.0), ("two", 0.1)]
+    assert [model.id for model in client.models.list()] == ["asr", "asr@candidate"]
+    assert client.models.retrieve("asr").model_dump()["digest"] == registry.event(1).digest
+    with pytest.raises(openai.NotFoundError, match="no model 'whisper-1' here; there are: asr, asr@candidate"):
+        client.audio.transcriptions.create(model="whisper-1", file=("a.wav", wav()))
+    with pytest.raises(openai.BadRequestError, match=r"a.wav: cannot be transcribed"):
+        client.audio.transcriptions.create(model="asr", file=("a.wav", b"no audio" * 100))
+
+
+def test_every_format_is_written(served: Served) -> None:
+    assert served.send(wav(), response_format="text").text == "one six\n"
+    assert served.send(wav(), response_format="srt").text == "1\n00:00:00,000 --> 00:00:00,138\none six\n\n"
+    assert served.send(wav(), response_format="vtt").text.startswith("WEBVTT\n\n00:00:00.000 --> ")
+    refused = served.send(wav(), response_format="xml")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "response_format")
+
+
+def test_promotion_and_rollback_under_load_lose_no_request(served: Served, registry: Registry) -> None:
+    stop = threading.Event()
+    heard: list[tuple[int, str, str]] = []
+    recording = wav()
+
+    def call() -> None:
+        while not stop.is_set():
+            answer = served.send(recording)
+            heard.append((answer.status_code, answer.headers["x-voxline-version"], answer.json()["text"]))
+
+    (model, _) = served.models
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        callers = [pool.submit(call) for _ in range(3)]
+
+        def answered_by(version: int) -> bool:
+            return any(caller.done() for caller in callers) or any(one[1] == str(version) for one in heard[-3:])
+
+        try:
+            wait_until(lambda: answered_by(1), "an answer")
+            registry.promote(CANDIDATE)
+            assert model.refresh()
+            wait_until(lambda: answered_by(2), "the candidate")
+            registry.rollback()
+            assert model.refresh()
+            wait_until(lambda: answered_by(3), "the old model")
+        finally:
+            stop.set()
+        for caller in callers:
+            caller.result()
+    assert set(heard) == {(200, "1", "one six"), (200, "2", "one two"), (200, "3", "one six")}
+    assert model.swaps == 2
+
+
+def test_bytes_that_were_not_judged_are_not_served(served: Served, registry: Registry, tmp_path: Path) -> None:
+    (model, _) = served.models
+    registry.promote(CANDIDATE)
+    file = tmp_path / "registry" / "asr" / "2" / "model.onnx"
+    file.write_bytes(file.read_bytes() + b"\0")
+    assert not model.refresh()
+    assert served.send(wav()).headers["x-voxline-version"] == "1"
+    health = httpx.get(f"{served.url}/healthz").json()
+    assert health["status"] == "degraded"
+    assert "not the ones that were published" in health["models"]["asr"]["fault"]
+    metrics = httpx.get(f"{served.url}/metrics").text
+    assert 'voxline_serve_load_failures{model="asr"} 1.0' in metrics
+    assert 'voxline_serve_model_version{model="asr"} 1.0' in metrics
+    with pytest.raises(WorkError, match="not the ones that were published"):
+        FollowedModel(tmp_path / "registry", "asr")
+    registry.rollback(to=1)
+    assert model.refresh()
+    assert httpx.get(f"{served.url}/healthz").json()["status"] == "ok"
+
+
+@pytest.fixture
+def tight(registry: Registry, tmp_path: Path) -> Iterator[Served]:
+    """Takes one recording at a time, of a second, and lets none wait."""
+    limits = ServingLimits(concurrency=1, queue=0, uploads=3, upload_seconds=0.5, max_bytes=100_000, max_seconds=1)
+    running = Served(tmp_path / "registry", limits)
+    yield running
+    running.stop()
+
+
+def test_what_is_too_large_too_long_or_too_slow_is_refused_at_once(tight: Served) -> None:
+    assert tight.send(wav(seconds=2)).status_code == 413
+    assert tight.send(bytes(300_000)).status_code == 413
+
+    def parts() -> Iterator[bytes]:  # without a Content-Length
+        yield b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+        for _ in range(400):
+            yield bytes(1000)
+
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    with contextlib.suppress(httpx.WriteError):
+        answer = httpx.post(f"{tight.url}/v1/audio/transcriptions", content=parts(), headers=kind)
+        assert answer.status_code == 413
+    with socket.create_connection(("127.0.0.1", tight.port)) as slow:
+        slow.sendall(b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n")
+        slow.sendall(b"Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n")
+        slow.settimeout(PATIENCE_SECONDS)
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+    assert tight.send(wav()).status_code == 200
+
+
+def test_a_busy_server_says_so_and_recovers(tight: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    (model,) = tight.models
+    recognizer, free = model.current.recognizer, threading.Event()
+    hear = recognizer.recognize_waveforms
+
+    def wait(waveforms: list[np.ndarray]) -> object:
+        free.wait(PATIENCE_SECONDS)
+        return hear(waveforms)
+
+    monkeypatch.setattr(recognizer, "recognize_waveforms", wait)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(tight.send, wav())
+        wait_until(lambda: httpx.get(f"{tight.url}/healthz").json()["pending"] == 1, "the first request")
+        start = time.monotonic()
+        refused = tight.send(wav())
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+        assert time.monotonic() - start < PATIENCE_SECONDS
+        free.set()
+        assert first.result().status_code == 200
+    assert tight.send(wav()).status_code == 200
+
+
+def test_the_page_needs_nothing_from_elsewhere(served: Served) -> None:
+    page = httpx.get(served.url)
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "getUserMedia" in httpx.get(f"{served.url}/page.js").text
+    assert "://" not in page.text
+
+
+def test_a_registry_without_a_recognizer_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["voxline", "serve", "--registry", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "no recognizer is in production here" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""Recognizers of a registry behind HTTP."""

@@ -1,0 +1,305 @@
+"""The HTTP server of recognizers, with OpenAI's routes: `POST /v1/audio/transcriptions`, `GET /v1/models`.
+
+  GET /          a page with a microphone
+  GET /healthz   what serves; GET /metrics for Prometheus
+
+Every limit answers at once: a body that is too large or a recording that is too long with 413, a server that is busy
+with 429, a client that sends too slowly with 408. Errors have OpenAI's form. Each answer says which version heard it
+(`x-voxline-version`, `x-voxline-digest`).
+
+Routes: https://platform.openai.com/docs/api-reference/audio/createTranscription
+"""
+
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import prometheus_client
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from voxline.audio.decoding import load_audio
+from voxline.errors import VoxlineError
+from voxline.inference.recognizer import Transcript
+from voxline.rejects import BadAudioError, Reason
+from voxline.serving.followed_model import FollowedModel, LoadedVersion
+from voxline.serving.subtitles import srt, verbose, vtt
+
+FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
+FORM_FIELDS, FORM_OVERHEAD = 32, 65_536
+"""Most fields of a form, and bytes of a request beside its recording."""
+PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'"
+
+
+@dataclass(frozen=True)
+class ServingLimits:
+    """What the server accepts.
+
+    Attributes:
+      concurrency: recordings that are transcribed at a time.
+      queue: further ones that wait; more are refused with 429.
+      uploads: requests that send or wait at a time; more are refused with 429.
+      upload_seconds: in which a client must have sent its request.
+      max_bytes: of a recording, as it is sent.
+      max_seconds: of a recording.
+    """
+
+    concurrency: int = 2
+    queue: int = 16
+    uploads: int = 64
+    upload_seconds: float = 60.0
+    max_bytes: int = 25 * 2**20
+    max_seconds: float = 600.0
+
+
+class RefusedError(Exception):
+    """A request that is answered with an error in OpenAI's form."""
+
+    def __init__(self, status: HTTPStatus, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.param = status, param
+
+
+class RecognizerServer:
+    """The application of some models.
+
+    Args:
+      models: the first is what a request without a known name cannot have: a name is required.
+    """
+
+    def __init__(self, models: Sequence[FollowedModel], limits: ServingLimits | None = None) -> None:
+        self.limits = limits or ServingLimits()
+        self._models = {model.reference: model for model in models}
+        self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="transcribe")
+        self._uploading = self._pending = 0
+        self.metrics = prometheus_client.CollectorRegistry()
+        self._answers = prometheus_client.Counter(
+            "voxline_serve_requests", "Answered requests", ["status"], registry=self.metrics
+        )
+        self._seconds = prometheus_client.Histogram(
+            "voxline_serve_seconds", "From request to answer", registry=self.metrics
+        )
+        self._audio = prometheus_client.Counter(
+            "voxline_serve_audio_seconds", "Audio that was transcribed", registry=self.metrics
+        )
+        self._version = prometheus_client.Gauge(
+            "voxline_serve_model_version", "The version that serves", ["model"], registry=self.metrics
+        )
+        self._swaps = prometheus_client.Gauge(
+            "voxline_serve_swaps", "Versions that took the place of another one", ["model"], registry=self.metrics
+        )
+        self._failures = prometheus_client.Gauge(
+            "voxline_serve_load_failures", "Versions that could not be loaded", ["model"], registry=self.metrics
+        )
+        self.app = Starlette(
+            routes=[
+                Route("/v1/audio/transcriptions", self._answered(self._transcribe), methods=["POST"]),
+                Route("/v1/models", self._answered(self._list_models)),
+                Route("/v1/models/{name}", self._answered(self._show_model)),
+                Route("/healthz", self._health),
+                Route("/metrics", self._metrics),
+                Route("/", self._page),
+                Route("/page.js", self._script),
+            ],
+            lifespan=self._lifespan,
+        )
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            for model in self._models.values():
+                model.stop()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answered(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Turns refusals into answers, and counts."""
+
+        async def answer(request: Request) -> Response:
+            start = time.perf_counter()
+            try:
+                response = await handle(request)
+            except RefusedError as refused:
+                response = _error(refused.status, str(refused), refused.param)
+            except HTTPException as error:  # Starlette's own, of a form that it cannot read
+                response = _error(HTTPStatus(error.status_code), str(error.detail))
+            except ClientDisconnect:
+                response = Response(status_code=499)  # nobody reads it; nginx's number, for the counter
+            self._answers.labels(str(response.status_code)).inc()
+            self._seconds.observe(time.perf_counter() - start)
+            return response
+
+        return answer
+
+    async def _transcribe(self, request: Request) -> Response:
+        if self._uploading >= self.limits.uploads:
+            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at a time; try again in a second")
+        self._uploading += 1
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                form = await self._read_form(request, stack)
+                model = self._find(str(form.get("model") or ""))
+                shape = str(form.get("response_format") or "json")
+                if shape not in FORMATS:
+                    raise RefusedError(
+                        HTTPStatus.BAD_REQUEST, f"{shape!r}: {', '.join(FORMATS)} is accepted", "response_format"
+                    )
+                if str(form.get("stream") or "false").lower() == "true":
+                    raise RefusedError(HTTPStatus.BAD_REQUEST, "a transcript comes whole; leave stream out", "stream")
+                recording = form.get("file")
+                if not isinstance(recording, UploadFile):
+                    raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
+                served = model.current
+                transcript = await self._run(lambda: self._hear(recording, served))
+        finally:
+            self._uploading -= 1
+        self._audio.inc(transcript.seconds)
+        response = _format(transcript, shape)
+        response.headers["x-voxline-version"] = str(served.version)
+        response.headers["x-voxline-digest"] = served.digest
+        return response
+
+    async def _read_form(self, request: Request, stack: contextlib.AsyncExitStack) -> Any:
+        """The form, read within the limits of size and time; its files are closed with the stack."""
+        most = self.limits.max_bytes + FORM_OVERHEAD
+        too_large = RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a recording of at most {self.limits.max_bytes:,} bytes is accepted"
+        )
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > most:
+            raise too_large
+        received = 0
+
+        async def receive() -> Any:
+            nonlocal received
+            message = await request.receive()
+            received += len(message.get("body", b""))
+            if received > most:
+                raise too_large
+            return message
+
+        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "a form (multipart/form-data) is accepted")
+        try:
+            async with asyncio.timeout(self.limits.upload_seconds):
+                limited = Request(request.scope, receive)
+                return await stack.enter_async_context(limited.form(max_files=1, max_fields=FORM_FIELDS))
+        except TimeoutError:
+            raise RefusedError(
+                HTTPStatus.REQUEST_TIMEOUT, f"the request took longer than {self.limits.upload_seconds:g} s to arrive"
+            ) from None
+
+    async def _run(self, work: Callable[[], Transcript]) -> Transcript:
+        """Runs work on the pool, if it need not wait behind too much other work."""
+        if self._pending >= self.limits.concurrency + self.limits.queue:
+            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "the server is busy; try again in a second")
+        self._pending += 1
+        done = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        done.add_done_callback(self._one_less)  # also if the client has gone: the work goes on, and counts until then
+        return await asyncio.shield(done)
+
+    def _one_less(self, done: "asyncio.Future[Transcript]") -> None:
+        self._pending -= 1
+        if not done.cancelled():
+            done.exception()  # seen, if nobody waits for it any more
+
+    def _hear(self, recording: UploadFile, served: LoadedVersion) -> Transcript:
+        """Decodes and transcribes a recording; runs in a thread of the pool."""
+        recognizer, most = served.recognizer, self.limits.max_seconds
+        suffix = Path(recording.filename or "").suffix[:8]
+        with tempfile.NamedTemporaryFile(prefix="voxline-", suffix=suffix) as file:
+            recording.file.seek(0)
+            while part := recording.file.read(2**20):
+                file.write(part)
+            file.flush()
+            try:
+                waveform = load_audio(file.name, recognizer.sample_rate, max_seconds=most)
+            except BadAudioError as bad:
+                if bad.reason == Reason.TOO_LONG:
+                    raise RefusedError(
+                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a recording of at most {most:g} s is accepted", "file"
+                    ) from None
+                told = f"{recording.filename or 'the recording'}: cannot be transcribed: {bad.detail} ({bad.reason})"
+                raise RefusedError(HTTPStatus.BAD_REQUEST, told, "file") from None
+        try:
+            return recognizer.recognize_waveforms([waveform])[0]
+        except VoxlineError as error:
+            raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
+
+    def _find(self, name: str) -> FollowedModel:
+        if name not in self._models:
+            raise RefusedError(
+                HTTPStatus.NOT_FOUND, f"no model {name!r} here; there are: {', '.join(self._models)}", "model"
+            )
+        return self._models[name]
+
+    async def _list_models(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [_describe(model) for model in self._models.values()]})
+
+    async def _show_model(self, request: Request) -> Response:
+        return JSONResponse(_describe(self._find(request.path_params["name"])))
+
+    async def _health(self, _: Request) -> Response:
+        """200 while requests are answered, also where the registry names a version that cannot be loaded."""
+        models = {name: {**_describe(model), "fault": model.fault} for name, model in self._models.items()}
+        faults = any(model.fault for model in self._models.values())
+        return JSONResponse({"status": "degraded" if faults else "ok", "pending": self._pending, "models": models})
+
+    async def _metrics(self, _: Request) -> Response:
+        for name, model in self._models.items():
+            self._version.labels(name).set(model.current.version)
+            self._swaps.labels(name).set(model.swaps)
+            self._failures.labels(name).set(model.failures)
+        return Response(
+            prometheus_client.generate_latest(self.metrics), media_type=prometheus_client.CONTENT_TYPE_LATEST
+        )
+
+    async def _page(self, _: Request) -> Response:
+        page = Path(__file__).with_name("page.html")
+        return FileResponse(page, media_type="text/html", headers={"content-security-policy": PAGE_POLICY})
+
+    async def _script(self, _: Request) -> Response:
+        return FileResponse(Path(__file__).with_name("page.js"), media_type="text/javascript")
+
+
+def _describe(model: FollowedModel) -> dict[str, Any]:
+    served = model.current
+    return {
+        "id": model.reference,
+        "object": "model",
+        "created": int(served.loaded),
+        "owned_by": "voxline",
+        "version": served.version,
+        "digest": served.digest,
+    }
+
+
+def _format(transcript: Transcript, shape: str) -> Response:
+    if shape == "json":
+        return JSONResponse({"text": transcript.text})
+    if shape == "verbose_json":
+        return JSONResponse(verbose(transcript))
+    text = transcript.text + "\n" if shape == "text" else (srt if shape == "srt" else vtt)(transcript)
+    return PlainTextResponse(text)
+
+
+def _error(status: HTTPStatus, message: str, param: str | None = None) -> Response:
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    code = "rate_limit_exceeded" if status == HTTPStatus.TOO_MANY_REQUESTS else None
+    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    headers = {"retry-after": "1"} if status == HTTPStatus.TOO_MANY_REQUESTS else {}
+    if status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS):
+        headers["connection"] = "close"  # what the client still sends is not read
+    return JSONResponse(body, status_code=int(status), headers=headers)

@@ -1,0 +1,68 @@
+"""A transcript with times: OpenAI's verbose JSON, SubRip and WebVTT."""
+
+from typing import Any
+
+from voxline.inference.recognizer import Transcript
+
+CUE_SECONDS, CUE_CHARACTERS = 5.0, 42
+"""Longest cue, as subtitles are usually set."""
+
+
+def verbose(transcript: Transcript) -> dict[str, Any]:
+    """The transcript in the form of OpenAI's `verbose_json`; times in seconds."""
+    words = [
+        {
+            "word": one.word,
+            "start": round(one.start, 3),
+            "end": round(one.end, 3),
+            "confidence": round(one.confidence, 4),
+        }
+        for one in transcript.words
+    ]
+    segments = [
+        {"id": number, "start": round(start, 3), "end": round(end, 3), "text": text}
+        for number, (start, end, text) in enumerate(_cues(transcript))
+    ]
+    return {
+        "task": "transcribe",
+        "duration": round(transcript.seconds, 3),
+        "text": transcript.text,
+        "confidence": None if transcript.confidence is None else round(transcript.confidence, 4),
+        "words": words,
+        "segments": segments,
+    }
+
+
+def srt(transcript: Transcript) -> str:
+    """SubRip: numbered cues, times as 00:00:01,500."""
+    cues = enumerate(_cues(transcript), start=1)
+    return "".join(f"{number}\n{_time(a, ',')} --> {_time(b, ',')}\n{text}\n\n" for number, (a, b, text) in cues)
+
+
+def vtt(transcript: Transcript) -> str:
+    """WebVTT: https://www.w3.org/TR/webvtt1/."""
+    cues = (f"{_time(start, '.')} --> {_time(end, '.')}\n{text}\n\n" for start, end, text in _cues(transcript))
+    return "WEBVTT\n\n" + "".join(cues)
+
+
+def _cues(transcript: Transcript) -> list[tuple[float, float, str]]:
+    """Start, end and text of each cue: words, as many as fit into its time and its line."""
+    cues: list[tuple[float, float, str]] = []
+    for word in transcript.words:
+        if cues:
+            start, _, text = cues[-1]
+            if word.end - start <= CUE_SECONDS and len(text) + 1 + len(word.word) <= CUE_CHARACTERS:
+                cues[-1] = start, word.end, f"{text} {word.word}"
+                continue
+        cues.append((word.start, word.end, word.word))
+    return cues
+
+
+def _time(seconds: float, point: str) -> str:
+    """
+    >>> _time(3661.5, ",")
+    '01:01:01,500'
+    """
+    milliseconds = round(seconds * 1000)
+    minutes, rest = divmod(milliseconds, 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}{point}{rest % 1000:03d}"
