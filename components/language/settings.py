@@ -4,11 +4,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 
-from voxline.settings import Settings
-from voxline.text.settings import FrontendSettings
+from voxline.text.settings import LanguageTextSettings
 
 
-class LanguageSettings(Settings):
+class LanguageSettings(LanguageTextSettings):
     """The language model of a recognizer; off by default."""
 
     EXPOSED = ()
@@ -20,26 +19,7 @@ class LanguageSettings(Settings):
     kind: Literal["none", "ngram"] = pydantic.Field(
         "none", description="none: greedy decoding; ngram: beam search with an n-gram model, and the words of its text"
     )
-    text: list[str] = pydantic.Field(
-        [],
-        description="text files, by path or bucket URI, one sentence a line; a name that ends in .gz is unpacked",
-    )
     transcripts: bool = pydantic.Field(True, description="the transcripts of train are text too")
-    frontend: FrontendSettings = pydantic.Field(
-        default_factory=FrontendSettings, description="how a line of text becomes a transcript"
-    )
-    held_out: Literal["refuse", "drop", "keep"] = pydantic.Field(
-        "refuse",
-        description="what happens where `text` has sentences of dev or test that train lacks, which would make the "
-        "error rate too good: refuse the text, drop these lines, or keep them",
-    )
-    held_out_words: int = pydantic.Field(
-        4,
-        ge=1,
-        le=1_000,
-        description="words of the shortest sentence that counts as one of dev or test; within a longer line, twice as "
-        "many",
-    )
     order: int = pydantic.Field(3, ge=1, le=6, description="words in the longest n-gram")
     prune: list[int] = pydantic.Field(
         [0], description="n-grams that occur at most this often are left out, by order from 1; the last one holds on"
@@ -80,6 +60,12 @@ class LanguageSettings(Settings):
         if self.kind != "none" and not self.text and not self.transcripts:
             raise ValueError("a language model needs text: name files in `text`, or leave `transcripts` true")
         return self
+
+    def text_settings(self) -> LanguageTextSettings:
+        """What the text is, for the check before training; no text where there is no language model."""
+        if self.kind == "none":
+            return LanguageTextSettings()
+        return LanguageTextSettings.of({name: self.plain()[name] for name in LanguageTextSettings.model_fields})
 
     def ngram_settings(self) -> "LanguageSettings":
         """A copy in which only what the n-grams depend on differs from the defaults."""

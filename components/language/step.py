@@ -7,13 +7,11 @@ files, and `language_model/` with them.
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.components.language.settings import LanguageSettings
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
-from voxline.errors import WorkError
 from voxline.inference.saved_model import (
     TRAINING_FOLDERS,
     exported_folder,
@@ -24,7 +22,6 @@ from voxline.inference.saved_model import (
 from voxline.progress import print_status
 from voxline.store.files import atomic_write
 from voxline.store.hashing import hash_file, hash_value
-from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
 if TYPE_CHECKING:
@@ -39,7 +36,6 @@ UNTUNED = (1.0, 1.0)
 MIN_UNSEEN = 20
 """With as many sentences of dev that train lacks, only these tune the weights: the model knows the others by heart."""
 TUNING_WIDTH = 16
-NAMED = 3
 
 
 @local_inputs("model", "manifest", without=TRAINING_FOLDERS)
@@ -90,27 +86,21 @@ def _choose_dev(splits: dict[str, list[Utterance]], settings: LanguageSettings) 
 
 def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings: LanguageSettings) -> StepOutput:
     """The n-grams of the text: trained now, or found in the store."""
-    files = [localize(uri) for uri in settings.text]
-    for uri, file in zip(settings.text, files, strict=True):
-        if not file.is_file():
-            raise WorkError(f"language.text: {uri}: it does not exist; give text files, one sentence a line")
+    from voxline.data.language_text import LanguageText, held_out_sentences
     from voxline.text.alphabet import split_words
 
     transcripts = sorted(one.text for one in splits["train"]) if settings.transcripts else []
-    known = {one.text for one in splits["train"]}
-    held_out = {
-        tuple(split_words(one.text)) for name in ("dev", "test") for one in splits[name] if one.text not in known
-    }
+    held_out = held_out_sentences((name, one.text) for name, all_of_it in splits.items() for one in all_of_it)
+    text = LanguageText(settings, held_out)
     inputs = {
-        "text": [hash_file(file) for file in files],
+        "text": [hash_file(file) for file in text.files],
         "transcripts": hash_value(transcripts),
-        "held_out": hash_value(sorted(held_out)) if files and settings.held_out != "keep" else "",
+        "held_out": hash_value(sorted(held_out)) if text.files and settings.held_out != "keep" else "",
     }
     with cached_step(store, NGRAMS, settings.ngram_settings(), inputs, revision=REVISION) as output:
         if not output.reused:
             from voxline.components.language.kneser_ney import train_ngrams
 
-            text = _Text(files, settings, held_out)
             sentences = [*map(split_words, transcripts), *text.lines()]
             text.refuse_held_out()
             print_status(f"language: training {settings.order}-grams on {len(sentences):,} sentences")
@@ -127,83 +117,6 @@ def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings
                 **{f"{order}-grams": count for order, count in enumerate(model.counts, 1)},
             }
     return output
-
-
-class _Text:
-    """The lines of text files, as transcripts; what was left out is counted.
-
-    Attributes:
-      dropped: lines with sentences of dev or test.
-      unreadable: lines that the frontend cannot read.
-    """
-
-    def __init__(self, files: list[Path], settings: LanguageSettings, held_out: set[tuple[str, ...]]) -> None:
-        self._files, self._settings = files, settings
-        self._held_out = {words for words in held_out if len(words) >= settings.held_out_words}
-        # Longer ones are found within a line too, by their first words.
-        self._start = 2 * settings.held_out_words
-        self._by_start: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-        for words in sorted(self._held_out):
-            if len(words) >= self._start:
-                self._by_start.setdefault(words[: self._start], []).append(words)
-        self._found: dict[str, str] = {}
-        self.dropped = self.unreadable = 0
-
-    def lines(self) -> Iterator[list[str]]:
-        """The words of each line."""
-        from voxline.text.alphabet import UnsupportedText, split_words
-        from voxline.text.frontend import apply_frontend
-
-        for uri, file in zip(self._settings.text, self._files, strict=True):
-            for number, line in enumerate(_read_lines(file, uri), 1):
-                if not line.strip():
-                    continue
-                try:
-                    words = split_words(apply_frontend(line.strip(), self._settings.frontend).symbols)
-                except UnsupportedText:
-                    self.unreadable += 1
-                    continue
-                if self._settings.held_out != "keep" and (leaked := self._leaked(tuple(words))):
-                    for sentence in leaked:
-                        self._found.setdefault(" ".join(sentence), f"{uri}, line {number:,}")
-                    self.dropped += 1
-                    continue
-                yield words
-
-    def _leaked(self, words: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """The sentences of dev and test that a line is or holds."""
-        found = [words] if words in self._held_out else []
-        for first in range(len(words) - self._start + 1 if self._by_start else 0):
-            for sentence in self._by_start.get(words[first : first + self._start], ()):
-                if words[first : first + len(sentence)] == sentence and sentence not in found:
-                    found.append(sentence)
-        return found
-
-    def refuse_held_out(self) -> None:
-        """Raises: WorkError: the files hold sentences of dev or test, and the settings refuse them."""
-        if not self._found or self._settings.held_out != "refuse":
-            return
-        named = "; ".join(f"{text!r} ({where})" for text, where in list(self._found.items())[:NAMED])
-        raise WorkError(
-            f"language.text holds {len(self._found):,} of the {len(self._held_out):,} sentences of dev and test that "
-            f"train lacks, such as {named}. A language model that knows the answers makes the error rate too good. "
-            "Take the lines out, or let language.held_out: drop leave them out; keep accepts them"
-        )
-
-
-def _read_lines(file: Path, uri: str) -> Iterator[str]:
-    import gzip
-    import zlib
-
-    try:
-        if str(file).endswith(".gz"):
-            with gzip.open(file, "rt", encoding="utf-8") as lines:
-                yield from lines
-        else:
-            with open(file, encoding="utf-8") as lines:
-                yield from lines
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise WorkError(f"language.text: {uri}: cannot be read ({error}); text in UTF-8 is accepted") from None
 
 
 def _write_model(

@@ -24,6 +24,7 @@ from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.vocoder.settings import VocoderTrainSettings, check_mels
 from voxline.components.validate.settings import ValidateSettings
+from voxline.data.language_text import check_text_exists
 from voxline.errors import SettingsError
 from voxline.notify.settings import MlflowUri, NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings
@@ -193,6 +194,13 @@ class RunConfig(Settings):
         """The location that the run's result goes to, beside which its history is kept."""
         return self.registry
 
+    def check_inputs(self) -> None:
+        """Refuses a run if a file that a later step reads does not exist.
+
+        Raises:
+          SettingsError: names the file.
+        """
+
     def check_registry(self) -> None:
         """Refuses a run if a model that a step will need is not in the registry.
 
@@ -307,7 +315,14 @@ class AsrConfig(TrainingRunConfig):
 
     def derived_values(self) -> dict[str, tuple[Any, str]]:
         origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"
-        return {**super().derived_values(), "validate.frames_per_second": (self.frames_per_second(), origin)}
+        derived = {**super().derived_values(), "validate.frames_per_second": (self.frames_per_second(), origin)}
+        if self.language.kind != "none" and self.language.text:
+            text = self.language.text_settings().plain() | {"frontend": self.convert.frontend.plain()}
+            derived["train.language_text"] = (text, "language")
+        return derived
+
+    def check_inputs(self) -> None:
+        check_text_exists(self.language.text_settings())
 
     def frames_per_second(self) -> float:
         """The model's output frames per second of a recording at the fastest speed; CTC needs one for each label."""

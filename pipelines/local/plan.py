@@ -80,6 +80,8 @@ def _plan_step(name: str, config: RunConfig, run_dir: Path, inputs: list[Planned
     last = _last_done(run_dir, name)
     differences = _changed_settings(last, _effective_settings(config.section(name)).plain()) if last else []
     waits_for = [one.name for one in inputs if one.action != "reuse"]
+    if name == "language" and (why := _text_refusal(config, inputs)):
+        return PlannedStep(name, "run", f"it would fail: {why}")
     if name in NEVER_REUSED:
         return PlannedStep(name, "run", NEVER_REUSED[name])
     if forced:
@@ -108,6 +110,23 @@ def _effective_settings(settings: Settings) -> Settings:
     if isinstance(settings, TrainSettings) and settings.start.model:
         return settings.started_from(settings.start.model)
     return settings
+
+
+def _text_refusal(config: RunConfig, inputs: list[PlannedStep]) -> str:
+    """Why training would refuse the text of the language model, as far as the transcripts are known; empty if not."""
+    from voxline.data.language_text import check_language_text
+    from voxline.data.manifest import read_manifest
+
+    manifest = next((one.output for one in inputs if one.name == "convert" and one.action == "reuse"), "")
+    if not manifest:
+        return ""
+    try:
+        texts = ((one.split, one.text) for one in read_manifest(manifest))
+        settings: Any = config.section("language")
+        check_language_text(settings.text_settings(), texts)
+    except WorkError as error:
+        return str(error)
+    return ""
 
 
 def _last_done(run_dir: Path, step: str) -> dict[str, Any] | None:

@@ -158,6 +158,7 @@ def check_run(config: RunConfig, run_dir: Path, until: str, force: Collection[st
     steps = check_steps(config, until, force)
     check_corpus_location(config.corpus)
     config.check_registry()
+    config.check_inputs()
     return steps
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,11 +17,13 @@ from voxline.components.language.step import _make_ngrams
 from voxline.components.language.step import run as language
 from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push.step import run as push
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.ngram import NgramModel
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest
+from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import graph_of, load_pipeline
 from voxline.pipelines.local.plan import _changed_settings
 from voxline.store.step_cache import StepOutput
@@ -168,6 +171,28 @@ def test_text_that_cannot_be_read_is_named(
             (tmp_path / name).write_bytes(content)
         with pytest.raises(WorkError, match=rf"language\.text: .*{name}: .*{message}"):
             language(make_asr_model(), corpus, store, SETTINGS.model_copy(update={"text": [str(tmp_path / name)]}))
+
+
+def test_text_is_checked_before_a_model_is_trained_for_it(corpus: Path, tmp_path: Path) -> None:
+    """A run refuses a file that is absent; train refuses what the step language would, and has the same key."""
+    from voxline.components.train.asr.task import AsrTask
+
+    text = tmp_path / "more é.txt"
+    given = ["language.kind=ngram", f"language.text={json.dumps([str(text)])}", "convert.frontend.kind=as_is"]
+    (tmp_path / "asr.yaml").write_text(f"pipeline: asr\nname: x\ncorpus: {{uri: {corpus}}}\n", encoding="utf-8")
+    config = load_config(tmp_path / "asr.yaml", given)
+    with pytest.raises(SettingsError, match=r"language\.text: .*more é\.txt: it does not exist"):
+        config.check_inputs()
+    text.write_text("two two one six\n", encoding="utf-8")
+    config.check_inputs()
+    settings = config.section("train")
+    assert isinstance(settings, AsrTrainSettings)
+    assert settings.language_text.frontend.kind == "as_is"
+    assert settings.key_values() == AsrTrainSettings.of(settings.plain() | {"language_text": {}}).key_values()
+    rows = [SimpleNamespace(split=split, text=one) for split, texts in SPLITS.items() for one in texts]
+    task = SimpleNamespace(settings=settings, dataset=SimpleNamespace(rows=lambda: rows))
+    with pytest.raises(WorkError, match=r"holds 1 of the 1 sentences .*'two two one six'"):
+        AsrTask.check_length(task)  # type: ignore[arg-type]
 
 
 def test_a_plan_does_not_take_the_text_for_a_change() -> None:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from tests.command import voxline
 from tests.pipelines.conftest import House, check_step_keys
 from tests.waiting import PATIENCE_SECONDS, wait_until
+from voxline.data.manifest import read_manifest
 from voxline.inference.saved_model import model_digest, read_model_json
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
@@ -240,6 +241,17 @@ def test_a_dry_run_names_the_steps_that_would_run_and_writes_nothing(runs: dict[
     assert changed["extract"][0] == "depends"
     assert changed["train"] == ("run", "epochs 1 → 2")
     assert list(plan("--until", "validate")) == ["ingest", "convert", "validate"]
+    (converted,) = (house.run_dir / "store" / "convert").glob("*/manifest.jsonl")
+    utterances = list(read_manifest(converted))
+    known = {one.text for one in utterances if one.split == "train"}
+    leaked = max((one.text for one in utterances if one.split == "test" and one.text not in known), key=len)
+    (house.folder / "leak.txt").write_text(f"{leaked}\n", encoding="utf-8")
+    text = plan(
+        "--set", "language.kind=ngram", "--set", f"language.text={json.dumps([str(house.folder / 'leak.txt')])}"
+    )
+    assert text["train"][0] == "reuse"
+    assert text["language"][0] == "run"
+    assert text["language"][1].startswith("it would fail: language.text holds 1 of ")
 
 
 def test_the_run_shows_the_report_of_a_failed_validation(house: House) -> None:

@@ -59,3 +59,27 @@ class FrontendSettings(Settings):
         if not values.get("lexicon"):
             values.pop("lexicon", None)
         return values
+
+
+class LanguageTextSettings(Settings):
+    """Text for a language model, and what happens to sentences of dev and test in it."""
+
+    text: list[str] = pydantic.Field(
+        [],
+        description="text files, by path or bucket URI, one sentence a line; a name that ends in .gz is unpacked",
+    )
+    frontend: FrontendSettings = pydantic.Field(
+        default_factory=FrontendSettings, description="how a line of text becomes a transcript"
+    )
+    held_out: Literal["refuse", "drop", "keep"] = pydantic.Field(
+        "refuse",
+        description="what happens where `text` has sentences of dev or test that train lacks, which would make the "
+        "error rate too good: refuse the text, drop these lines, or keep them",
+    )
+    held_out_words: int = pydantic.Field(
+        4,
+        ge=1,
+        le=1_000,
+        description="words of the shortest sentence that counts as one of dev or test; within a longer line, twice as "
+        "many",
+    )

@@ -12,6 +12,7 @@ from voxline.components.train.asr.models import (
 )
 from voxline.components.train.settings import TrainSettings
 from voxline.settings import Settings
+from voxline.text.settings import LanguageTextSettings
 
 if TYPE_CHECKING:
     ModelSettings = CtcModelSettings
@@ -97,6 +98,10 @@ class AsrTrainSettings(TrainSettings):
     blank_plateau: BlankPlateauSettings = pydantic.Field(
         BlankPlateauSettings(), description="check of the number of steps; not part of the step's key"
     )
+    language_text: LanguageTextSettings = pydantic.Field(
+        default_factory=LanguageTextSettings,
+        description="text of the language model (follows from language); it is checked before training",
+    )
 
     def key_values(self) -> dict[str, object]:
         """As for every family, without defaults of `model` that came later: keys from before them stay valid.
@@ -104,7 +109,7 @@ class AsrTrainSettings(TrainSettings):
         What is only checked before training is not part of the key either.
         """
         values = super().key_values()
-        del values["blank_plateau"]
+        del values["blank_plateau"], values["language_text"]
         if not self.cr_ctc.weight:
             del values["cr_ctc"]
         if self.export == AsrExportSettings():

@@ -23,6 +23,7 @@ from voxline.components.train.ctc import best_path, consistency_loss, ctc_loss
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.data.dataset import Dataset
+from voxline.data.language_text import check_language_text
 from voxline.errors import WorkError
 from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
 from voxline.progress import print_status
@@ -166,6 +167,7 @@ class AsrTask(TrainingTask):
         26 recordings of two words, fsdd.yaml: at a rate of 0.004 the WER on dev is 100% after 48 steps and 0% after 72;
         at 0.001, 100% after 96 and 0% after 200. The demo of 1,080 commands begins to spell after about 100.
         """
+        check_language_text(self.settings.language_text, ((row.split, row.text) for row in self.dataset.rows()))
         settings, needed = self.settings, self.settings.blank_plateau
         planned = settings.epochs * self.train.steps
         if needed.severity == "off" or planned >= needed.steps or settings.start.model:

@@ -134,6 +134,8 @@ def test_workers_are_not_part_of_the_key() -> None:
         "blank_plateau",
         "corpus_weights",
         "stop",
+        "language_text",
+        "export",
         "start",
         "average",
         "cr_ctc",

@@ -1,0 +1,157 @@
+"""Text for a language model: its lines as transcripts, without the sentences of dev and test."""
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from voxline.errors import SettingsError, TransientError, WorkError
+from voxline.store.objects import open_store
+from voxline.text.alphabet import UnsupportedText, split_words
+from voxline.text.settings import LanguageTextSettings
+
+NAMED = 3
+"""Sentences in one message."""
+Words = tuple[str, ...]
+
+
+def held_out_sentences(texts: Iterable[tuple[str, str]]) -> set[Words]:
+    """The sentences of dev and test that train lacks.
+
+    Args:
+      texts: the split and the transcript of each utterance.
+
+    >>> sorted(held_out_sentences([("train", "one two"), ("test", "one two"), ("dev", "two one")]))
+    [('two', 'one')]
+    """
+    known, found = set(), set()
+    for split, text in texts:
+        if split == "train":
+            known.add(text)
+        elif split in ("dev", "test"):
+            found.add(text)
+    return {tuple(split_words(text)) for text in found - known}
+
+
+def check_language_text(settings: LanguageTextSettings, texts: Iterable[tuple[str, str]]) -> None:
+    """Reads all text as the step language will, so that what it refuses is known before a model is trained for it.
+
+    Args:
+      texts: as of `held_out_sentences`.
+
+    Raises:
+      WorkError: a file is absent or damaged, or holds sentences of dev or test.
+    """
+    if settings.text:
+        text = LanguageText(settings, held_out_sentences(texts))
+        for _ in text.lines():
+            pass
+        text.refuse_held_out()
+
+
+def check_text_exists(settings: LanguageTextSettings) -> None:
+    """Raises: SettingsError: a text file does not exist; nothing is downloaded."""
+    for uri in settings.text:
+        folder, name = _split(uri)
+        if open_store(folder).stat(name) is None:
+            raise SettingsError(_ABSENT.format(uri))
+
+
+_ABSENT = "language.text: {}: it does not exist; give text files, one sentence a line"
+
+
+class LanguageText:
+    """The lines of text files, as transcripts; what was left out is counted.
+
+    Attributes:
+      files: on this machine.
+      dropped: lines with sentences of dev or test.
+      unreadable: lines that the frontend cannot read.
+
+    Raises:
+      WorkError: a file does not exist.
+    """
+
+    def __init__(self, settings: LanguageTextSettings, held_out: set[Words]) -> None:
+        self.files = [_local_file(uri) for uri in settings.text]
+        self._settings = settings
+        self._held_out = {words for words in held_out if len(words) >= settings.held_out_words}
+        # Longer ones are found within a line too, by their first words.
+        self._start = 2 * settings.held_out_words
+        self._by_start: dict[Words, list[Words]] = {}
+        for words in sorted(self._held_out):
+            if len(words) >= self._start:
+                self._by_start.setdefault(words[: self._start], []).append(words)
+        self._found: dict[str, str] = {}
+        self.dropped = self.unreadable = 0
+
+    def lines(self) -> Iterator[list[str]]:
+        """The words of each line."""
+        from voxline.text.frontend import apply_frontend
+
+        for uri, file in zip(self._settings.text, self.files, strict=True):
+            for number, line in enumerate(_read_lines(file, uri), 1):
+                if not line.strip():
+                    continue
+                try:
+                    words = split_words(apply_frontend(line.strip(), self._settings.frontend).symbols)
+                except UnsupportedText:
+                    self.unreadable += 1
+                    continue
+                if self._settings.held_out != "keep" and (leaked := self._leaked(tuple(words))):
+                    for sentence in leaked:
+                        self._found.setdefault(" ".join(sentence), f"{uri}, line {number:,}")
+                    self.dropped += 1
+                    continue
+                yield words
+
+    def _leaked(self, words: Words) -> list[Words]:
+        """The sentences of dev and test that a line is or holds."""
+        found = [words] if words in self._held_out else []
+        for first in range(len(words) - self._start + 1 if self._by_start else 0):
+            for sentence in self._by_start.get(words[first : first + self._start], ()):
+                if words[first : first + len(sentence)] == sentence and sentence not in found:
+                    found.append(sentence)
+        return found
+
+    def refuse_held_out(self) -> None:
+        """Raises: WorkError: the files hold sentences of dev or test, and the settings refuse them."""
+        if not self._found or self._settings.held_out != "refuse":
+            return
+        named = "; ".join(f"{text!r} ({where})" for text, where in list(self._found.items())[:NAMED])
+        raise WorkError(
+            f"language.text holds {len(self._found):,} of the {len(self._held_out):,} sentences of dev and test that "
+            f"train lacks, such as {named}. A language model that knows the answers makes the error rate too good. "
+            "Take the lines out, or let language.held_out: drop leave them out; keep accepts them"
+        )
+
+
+def _split(uri: str) -> tuple[str, str]:
+    folder, slash, name = uri.rpartition("/")
+    return (folder or slash or "."), name
+
+
+def _local_file(uri: str) -> Path:
+    folder, name = _split(uri)
+    store = open_store(folder)
+    try:
+        store.pull([name])
+    except TransientError:
+        raise
+    except WorkError as error:
+        raise WorkError(f"{_ABSENT.format(uri)} ({error})") from error
+    if not (file := store.local_path(name)).is_file():
+        raise WorkError(_ABSENT.format(uri))
+    return file
+
+
+def _read_lines(file: Path, uri: str) -> Iterator[str]:
+    try:
+        if str(file).endswith(".gz"):
+            with gzip.open(file, "rt", encoding="utf-8") as lines:
+                yield from lines
+        else:
+            with open(file, encoding="utf-8") as lines:
+                yield from lines
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise WorkError(f"language.text: {uri}: cannot be read ({error}); text in UTF-8 is accepted") from None
