@@ -10,7 +10,6 @@ from voxline.pipelines.config.run_config import corpus_uris
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.rejects import RejectSummary, summarize_rejects
 from voxline.report import Block, Page, PlayerBudget, badge, data_table, paragraphs, small_print, verdict_banner
-from voxline.store.bucket_cache import uri_of
 from voxline.store.objects import open_store
 
 REJECTS = "rejects.jsonl"
@@ -51,9 +50,11 @@ def find_fresh(record: RunRecord, step: str, name: str) -> Path | None:
 
     The store may be other runs' too, so it counts only if the step's message names it.
     """
-    folder = open_store(record.config["store"]).local_path(step)
+    store = open_store(record.config["store"]) / step
+    folder = store.local_path()
     fresh = [file for file in folder.glob(f"**/{name}") if file.stat().st_mtime >= record.started]
-    named = [file for file in fresh if str(file) in record.reason or uri_of(file) in record.reason]
+    spellings = {file: (str(file), store.uri_of(file.relative_to(folder).as_posix())) for file in fresh}
+    named = [file for file in fresh if any(one in record.reason for one in spellings[file])]
     return max(named, key=lambda file: file.stat().st_mtime, default=None)
 
 

@@ -13,8 +13,7 @@ from typing import Any, Literal
 from voxline.errors import WorkError
 from voxline.provenance import git_revision, package_versions
 from voxline.registry.journal import PRODUCTION, format_utc
-from voxline.store.files import read_json
-from voxline.store.localize import localize
+from voxline.store.objects import open_store
 
 Verdict = Literal["promoted", "candidate", "refused", "unchanged", "published", "stopped", "failed", "interrupted"]
 VERDICTS: dict[Verdict, str] = {
@@ -62,7 +61,20 @@ class StepRecord:
         Raises:
           WorkError: it is gone.
         """
-        return localize(self.outputs[name])
+        folder, _, file = self.outputs[name].rpartition("/")
+        path = open_store(folder).localize(file)
+        if not path.exists():
+            raise WorkError(f"{self.outputs[name]}: it is gone; run {self.name} again")
+        return path
+
+    def read_output(self, name: str) -> bytes:
+        """The bytes of an output that is a file.
+
+        Raises:
+          FileNotFoundError: it is gone.
+        """
+        folder, _, file = self.outputs[name].rpartition("/")
+        return open_store(folder).read(file)
 
     def take_metadata(self, metadata: dict[str, Any]) -> None:
         """Fills in what `StepOutput.publish` wrote as the metadata of the step's artifact."""
@@ -150,7 +162,7 @@ class RunEvent:
         result: dict[str, Any] = {}
         verdict = _WITHOUT_RESULT[status]
         if (pushed := named.get("push")) and pushed.status == "succeeded":
-            judged = read_json(pushed.output("verdict"))
+            judged = json.loads(pushed.read_output("verdict"))
             result = {
                 "version": judged["version"],
                 "model_uri": judged["model"] or "",
@@ -228,8 +240,7 @@ def _count_rejects(step: StepRecord) -> dict[str, int]:
         return {}
     reasons: collections.Counter[str] = collections.Counter()
     with contextlib.suppress(OSError, ValueError, KeyError, WorkError):  # gone since; the total is known
-        with open(step.output("rejects"), encoding="utf-8") as lines:
-            reasons.update(json.loads(line)["reason"] for line in lines)
+        reasons.update(json.loads(line)["reason"] for line in step.read_output("rejects").splitlines())
         return dict(reasons)
     return {"unknown": step.counts["rejects"]}
 
@@ -240,7 +251,7 @@ def _metrics(evaluated: StepRecord | None) -> dict[str, MetricValue]:
         return {}
     if "metrics" in evaluated.outputs:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, WorkError):
-            measured = read_json(evaluated.output("metrics"))["metrics"]
+            measured = json.loads(evaluated.read_output("metrics"))["metrics"]
             return {
                 name: MetricValue(of["value"], of["interval"]["low"], of["interval"]["high"])
                 for name, of in measured.items()

@@ -21,7 +21,6 @@ from voxline.registry.registry import VERSION_FILE, Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import read_json
 from voxline.store.finished import is_finished
-from voxline.store.localize import localize
 from voxline.store.objects import open_store
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class Ancestor:
         if not is_finished(store, open_store(store).local_path("extract") / self.dataset):
             return None
         try:
-            return Dataset.read(localize(f"{store}/extract/{self.dataset}"), shards=shards)
+            return Dataset.read(f"{store}/extract/{self.dataset}", shards=shards)
         except TransientError:
             raise
         except WorkError as error:

@@ -103,9 +103,15 @@ class ObjectStore(Storage):
         self.pull(self.push(sorted(names), absent_only=True))
 
     def localize(self, name: str) -> Path:
-        """A folder on this machine with exactly the objects below `name`: an updated copy, or the folder itself."""
+        """A folder on this machine with exactly the objects below `name`: an updated copy, or the folder itself.
+
+        Or the file of this name; where there is neither, its path.
+        """
         folder, store = self.local_path(name), self / name
         objects = list(store.list())
+        if not objects and self.stat(name):
+            self.pull([name])
+            return folder
         store.download(objects, folder)
         current = {folder / info.name for info in objects}
         for path in folder.rglob("*"):

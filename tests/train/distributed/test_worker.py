@@ -139,7 +139,6 @@ def test_workers_are_not_part_of_the_key() -> None:
         "start",
         "average",
         "cr_ctc",
-        "export",
     }
     assert AsrTrainSettings(seed=2).key_settings().plain() != alone.key_settings().plain()
 
