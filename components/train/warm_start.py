@@ -170,6 +170,12 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     keys = dict(zip(names, fresh, strict=True))
     kept = _kept_names(start, names, task.decoder_parts)
     known = list(parent.about["alphabet"])
+    placed = any(task.symbol_axis(name) is not None for name in names)
+    if known != list(symbols) and task.decoder_parts and not placed:
+        raise SettingsError(
+            f"train.start: {parent.label} has another alphabet, and this network does not say which weights belong to "
+            "a symbol: its output layer must be the attribute `classifier` (docs/extend/ctc-model.md)"
+        )
     theirs = parent.by_name(names)
     weights, strange = dict(fresh), []
     for name in kept:

@@ -37,6 +37,7 @@ class CtcModel(Protocol):
     Attributes:
       trainable_variables, weights: Keras variables, in an order that depends on the settings alone: checkpoints name
         weights by their index.
+      classifier: the output layer, a `keras.layers.Dense`; a warm start carries its weights symbol by symbol.
       normalizations: the layers with moving statistics, such as `models.layers.SequenceBatchNorm`; [] if there are
         none. A call with training=True must not change these statistics itself. It leaves those of the batch in
         `batch_statistics`, and the trainer moves `moving_mean` and `moving_variance` towards them with `momentum`,
