@@ -75,7 +75,7 @@ test: $(READY) ## Run the tests (JOBS=3 processes, one test file per process at 
 test-browser: $(READY) ## Open reports in headless Chromium, where there is one
 	@$(PY) -m pytest -q tests/report/test_browser.py
 
-# Take a run that was compared with a model in service: make demo, then the same with --set train.epochs=3.
+# Take a run that was compared with a model in service: make demo, then voxline run asr with --set language.kind=none.
 gallery: $(READY) ## Take the pictures of docs/gallery from a run's folder (RUN=runs/demo; needs Chromium)
 	@$(PY) -m tests.report.gallery "$(RUN)" docs/gallery
 
