@@ -78,7 +78,7 @@ def submit(
     """
     from voxline.pipelines.cluster import runs as following
     from voxline.pipelines.cluster import submit as submission
-    from voxline.pipelines.cluster.run_logs import find_step_error
+    from voxline.pipelines.cluster.run_logs import find_outcome, find_step_error
     from voxline.pipelines.config.load import load_config
 
     if resubmit and not wait:
@@ -113,6 +113,7 @@ def submit(
         with exit_on_signal(next_step):
             run = following.follow_run(cluster, run_id, typer.echo, poll=poll)
             error = find_step_error(cluster, run) if run.failed_step else None
+            outcome = find_outcome(cluster, run) if run.state == "SUCCEEDED" else ""
         try:
             following.raise_if_failed(run, error.message if error else "")
         except WorkError as failure:
@@ -120,6 +121,8 @@ def submit(
                 raise
             typer.echo(f"voxline: {failure}; submitting it again ({attempt + 1} of {resubmit})", err=True)
         else:
+            if outcome:
+                typer.echo(outcome)
             typer.echo("succeeded")
             return
 

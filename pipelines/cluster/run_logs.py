@@ -14,6 +14,7 @@ from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.pipelines.cluster.kfp_client import KfpServer, printable
 from voxline.pipelines.cluster.run_steps import Attempt, StepStatus
 from voxline.pipelines.cluster.runs import ClusterRun
+from voxline.progress import STATUS_PREFIX
 from voxline.store.objects import open_store
 
 MAIN_CONTAINER = "main"
@@ -97,6 +98,13 @@ def find_step_error(cluster: KfpServer, run: ClusterRun) -> StepError | None:
     texts = [text for _, text in read_logs(cluster, run, step, [])]
     errors = re.findall(r"^voxline\.errors\.(\w+): (.+)$", texts[-1] if texts else "", re.MULTILINE)
     return StepError(errors[-1][0], printable(errors[-1][1].strip())) if errors else None
+
+
+def find_outcome(cluster: KfpServer, run: ClusterRun) -> str:
+    """The last status line of the last step, such as `push: Not pushed: …`; "" if its log is gone or has none."""
+    texts = [text for step in run.steps[-1:] for _, text in read_logs(cluster, run, step, [])]
+    lines = [line for text in texts for line in text.splitlines() if line.startswith(STATUS_PREFIX)]
+    return printable(lines[-1].removeprefix(STATUS_PREFIX)) if lines else ""
 
 
 def _log_from_server(cluster: KfpServer, run_id: str, pod: str) -> str:

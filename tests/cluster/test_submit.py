@@ -19,6 +19,7 @@ def test_a_run_is_followed_to_its_end(shell: Shell, kfp: StandIn) -> None:
     ended = shell.submit(*QUICK)
     assert ended.status == 0, ended.err
     lines = ended.out.splitlines()
+    assert lines[-2].startswith("push works"), "what the last step says"
     assert lines[-1] == "succeeded"
     finished = [line.split()[0] for line in lines if " succeeded " in line]
     assert finished == ["ingest", "convert", "validate", "extract", "train", "evaluate", "push"]
