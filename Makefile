@@ -190,6 +190,11 @@ test-kubeflow: $(READY) ## Run a real Kubeflow Pipelines with pods, and our comm
 	VOXLINE_TEST_KUBEFLOW=1 unshare --net --mount --pid --fork --kill-child --mount-proc \
 	  $(PY) -m pytest -q -rs tests/kubeflow
 
+kubeflow-pictures: $(READY) ## Take the pictures of docs/cluster/ui from Kubeflow's page (as test-kubeflow; needs Chromium, Node and npm)
+	@nice $(PY) -m tests.kubeflow.build || { test $$? = 3 && exit 0; exit 1; }; \
+	VOXLINE_TEST_KUBEFLOW=1 VOXLINE_PICTURES=1 unshare --net --mount --pid --fork --kill-child --mount-proc \
+	  $(PY) -m pytest -q -rs tests/kubeflow/test_ui.py
+
 # 20,000 utterances: make test-flink UTTERANCES=20000
 test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and kill a part of it (Java and Maven)
 	@$(PY) -m tests.flink.jars

@@ -194,6 +194,10 @@ def debian_environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    from tests.kubeflow import ui
+
     if reason := build():
         print(f"test-kubeflow: skipped, {reason}")
         sys.exit(3)
+    if reason := "" if os.environ.get("VOXLINE_KUBEFLOW_BUILD") == "0" else ui.build():
+        print(f"test-kubeflow: without the UI, {reason}")

@@ -9,10 +9,13 @@ import pytest
 
 from tests.cluster.conftest import Shell
 from tests.kubeflow.build import missing_api, missing_cluster, missing_node
+from tests.kubeflow.cluster import Cluster
 from tests.kubeflow.control_plane import Kubernetes, Object, documents
 from tests.kubeflow.node import Node
 from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
 from tests.kubeflow.processes import Servers
+from voxline.components.demo_corpus.settings import DemoCorpusSettings
+from voxline.components.demo_corpus.step import run as generate
 
 ROOT = Path(__file__).resolve().parents[2]
 if not os.environ.get("VOXLINE_TEST_KUBEFLOW"):
@@ -109,3 +112,17 @@ def shell(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return Shell(tmp_path, capsys)
+
+
+@pytest.fixture(scope="session")
+def corpus(volumes: Path) -> None:
+    """A corpus on the volume of the store."""
+    chosen = DemoCorpusSettings.of(
+        train_speakers=2, dev_speakers=1, test_speakers=1, utterances_per_speaker=10, dev_utterances_per_speaker=4
+    )
+    generate(volumes / "store" / "corpora", chosen)
+
+
+@pytest.fixture
+def cluster(shell: Shell, volumes: Path, pipelines: PipelinesServer, corpus: None, node: Node) -> Cluster:
+    return Cluster(shell, volumes, pipelines.kubernetes)

@@ -40,6 +40,18 @@ class Node:
         self._start_kubelet()
         self.servers.wait(self._is_ready, "the node")
 
+    def take_away(self) -> None:
+        """Ends the kubelet and every container, and deletes the node, as a cloud does that reclaims a machine."""
+        self.servers.end("kubelet")
+        self.end_containers()
+        done = self.kubernetes.kubectl("delete", "node", NAME)
+        assert done.returncode == 0, done.stderr
+
+    def bring_back(self) -> None:
+        """Starts the kubelet again, which registers the node. Returns once it is ready."""
+        self._start_kubelet()
+        self.servers.wait(self._is_ready, "the node")
+
     def end_containers(self) -> None:
         """Kills every container of this node, and its processes with it.
 

@@ -4,9 +4,11 @@ Its manifests are applied as they are, except for its Deployments: what they wou
 its database, moto its S3 server, and Argo its workflow controller, configured as KFP does.
 """
 
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.kubeflow.processes import answers
 
 NAMESPACE = "kubeflow"
 HOST = "http://ml-pipeline:8888"
+METADATA_WEB_PORT = "9092"
 S3 = "http://seaweedfs.kubeflow:9000"
 KEYS = {"accesskey": "minio", "secretkey": "minio123"}
 IMAGES = {"driver": "kfp/driver:1", "launcher": "kfp/launcher:1", "argoexec": "argo/argoexec:1"}
@@ -56,7 +59,7 @@ class PipelinesServer:
         self._start_storage()
         self.servers.start(
             "metadata", METADATA / "bin/python", Path(__file__).with_name("metadata_server.py"), "8080",
-            self.folder / "metadata.sqlite", PYTHONPATH="",
+            self.folder / "metadata.sqlite", METADATA_WEB_PORT, PYTHONPATH="",
         )  # fmt: skip
         self.kubernetes.apply(self._objects())
         self._start_argo()
@@ -96,6 +99,13 @@ class PipelinesServer:
         """The keys of what KFP has stored of a step."""
         listed = self.s3().list_objects_v2(Bucket="mlpipeline")["Contents"]
         return [one["Key"] for one in listed if f"/{run_id}/{step}/" in one["Key"]]
+
+    def uris(self, run_id: str, step: str, artifact: str) -> list[str]:
+        """Where ML Metadata says that an artifact of a step is."""
+        query = "SELECT a.uri FROM Artifact a JOIN ArtifactProperty p ON p.artifact_id = a.id WHERE p.string_value = ?"
+        with contextlib.closing(sqlite3.connect(self.folder / "metadata.sqlite")) as opened:
+            found = [str(uri) for (uri,) in opened.execute(query, [artifact])]
+        return [uri for uri in found if f"/{run_id}/{step}/" in uri]
 
     def read_artifact(self, key: str) -> str:
         return str(self.s3().get_object(Bucket="mlpipeline", Key=key)["Body"].read().decode())

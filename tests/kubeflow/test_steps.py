@@ -1,0 +1,207 @@
+"""`voxline submit` with pods that run: from an empty cluster to a promoted model, and what ends a step otherwise."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.kfp_runs import recorded
+from tests.kubeflow.cluster import ROOT, STEPS, Cluster, printed_id, succeeded
+from tests.kubeflow.control_plane import SERVICES, documents
+from tests.kubeflow.node import Node
+from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
+from voxline.pipelines.cluster.access import KfpEndpoint
+from voxline.pipelines.cluster.kfp_client import KfpServer
+from voxline.pipelines.cluster.run_steps import read_workflow
+from voxline.store.files import read_json
+
+
+def test_from_an_empty_cluster_to_a_promoted_model(cluster: Cluster) -> None:
+    ended = cluster.submit("--wait", "--poll", "1", push__limits__wer=10)
+    assert ended.status == 0, ended.err
+    assert succeeded(ended.out) == STEPS
+    assert cluster.versions() == ["1"]
+    assert (cluster.volumes / "registry" / "asr" / "1" / "saved_model.pb").is_file()
+
+
+def test_a_second_run_reuses_every_step(cluster: Cluster) -> None:
+    def works() -> dict[str, str]:
+        """What is finished, with its contents: reuse sets the time of the file alone."""
+        store = cluster.volumes / "store"
+        files = [file for step in STEPS[:-1] for file in store.glob(f"{step}/*/done.json")]  # push compares again
+        return {str(file.relative_to(store)): file.read_text() for file in files}
+
+    before = works()
+    assert {name.partition("/")[0] for name in before} == set(STEPS[:-1])
+    ended = cluster.submit("--wait", "--poll", "1", push__limits__wer=10)
+    assert ended.status == 0, ended.err
+    assert "already uploaded" in ended.out
+    assert succeeded(ended.out) == STEPS
+    assert works() == before
+
+
+def test_the_recorded_answers_have_the_nodes_of_a_real_run(cluster: Cluster) -> None:
+    """What the stand-in replays was made by KFP's converter from workflows written by hand."""
+    real = read_workflow(KfpServer(KfpEndpoint(HOST)), cluster.last_success())
+    assert real is not None
+    hand = json.loads(recorded()["succeeded"]["v1beta1"]["pipeline_runtime"]["workflow_manifest"])
+
+    def nodes(workflow: dict[str, Any]) -> set[tuple[str, str]]:
+        name = workflow["metadata"]["name"]
+        return {(one["name"].removeprefix(name), one["type"]) for one in workflow["status"]["nodes"].values()}
+
+    assert nodes(hand) == nodes(real)
+
+
+def test_logs_are_read_while_pods_are_there_and_after_they_are_gone(cluster: Cluster) -> None:
+    run_id = cluster.last_success()
+    seen = cluster.shell("logs", run_id, "train")
+    assert seen.status == 0, seen.err
+    assert "train" in seen.out
+    done = cluster.kubernetes.kubectl("delete", "pods", "-n", NAMESPACE, "-l", f"pipeline/runid={run_id}", "--wait")
+    assert done.returncode == 0, done.stderr
+    later = cluster.shell("logs", run_id, "train")
+    print(later.out, later.err)
+    assert later.status == 0, later.err
+    assert later.out.split() == seen.out.split()
+
+
+def test_a_refused_corpus_ends_the_run_and_keeps_its_page(cluster: Cluster, pipelines: PipelinesServer) -> None:
+    """By decision 49: validate succeeds with its page, and the next step fails, once."""
+    refused = "{severity: error, threshold: 0}"
+    ended = cluster.submit("--wait", "--poll", "1", "--resubmit", "2", validate__small_splits=refused)
+    assert ended.status == 1
+    assert "failed at extract" in ended.err
+    assert "small_splits" in ended.err, "the message of validate"
+    assert "submitting it again" not in ended.err
+    assert succeeded(ended.out) == STEPS[:3]
+    run_id = printed_id(ended)
+    status = cluster.status(run_id)
+    print(json.dumps(status, indent=1))
+    assert " failed" in status["extract"]
+    assert "train" not in status
+    pages = [name for name in pipelines.artifacts(run_id, "validate") if name.endswith("/report")]
+    assert pages
+    assert "<html" in pipelines.read_artifact(pages[0])
+    assert "small_splits" in cluster.shell("logs", run_id, "extract").out
+
+
+def test_a_killed_pod_is_started_again(cluster: Cluster) -> None:
+    run_id = cluster.start(train__seed=7, cluster__steps__train__retry_seconds=1)
+    pod = cluster.running_pod(run_id, "train")
+    cluster.kubernetes.kubectl("delete", "pod", pod, "-n", NAMESPACE, "--grace-period=0", "--force")
+    print(cluster.wait_for(run_id, "train", "attempt 2"))
+    print(cluster.wait_for(run_id, "train", "succeeded"))
+    assert "== train, attempt 2" in cluster.shell("logs", run_id, "train").out
+    cluster.cancel(run_id)
+
+
+def test_a_refused_model_is_not_promoted(cluster: Cluster) -> None:
+    """A refusal is a result: the run succeeds, and says why. Train is reused."""
+    ended = cluster.submit("--wait", "--poll", "1", train__seed=7, push__limits__wer="0.0001")
+    assert ended.status == 0, ended.err
+    assert succeeded(ended.out) == STEPS
+    assert cluster.versions() == ["1"]
+    assert "limits.wer" in ended.out.splitlines()[-2]
+    log = cluster.shell("logs", printed_id(ended), "push").out
+    (line,) = (one for one in log.splitlines() if "Not pushed" in one)
+    assert "limits.wer" in line
+
+
+def test_a_step_goes_on_at_another_node_when_its_own_is_taken_away(cluster: Cluster, node: Node) -> None:
+    run_id = cluster.start(train__seed=8, cluster__steps__train__retry_seconds=1)
+    cluster.running_pod(run_id, "train")
+    node.take_away()
+    try:  # Argo calls the pod deleted, and makes it again: under its name, or as another attempt
+        print(line := cluster.wait_for(run_id, "train", "no nodes available"))
+        assert "waiting" in line
+    finally:
+        node.bring_back()
+    print(cluster.wait_for(run_id, "train", "succeeded"))
+    cluster.cancel(run_id)
+
+
+def test_memory_that_is_not_enough_is_named(cluster: Cluster) -> None:
+    """TensorFlow alone takes more than this."""
+    memory = {"cluster__steps__train__memory": "120Mi", "cluster__steps__train__shared_memory": "''"}
+    little = {**memory, "cluster__steps__train__retries": 0, "train__seed": 9}
+    ended = cluster.submit("--wait", "--poll", "1", "--resubmit", "1", **little)
+    assert ended.status == 1
+    assert "failed at train: OOMKilled" in ended.err
+    assert "submitting it again (1 of 1)" in ended.err, "more memory may be free the next time"
+    print(cluster.status(printed_id(ended)))
+
+
+def test_a_step_waits_for_a_storage_that_is_away(cluster: Cluster, pipelines: PipelinesServer) -> None:
+    """Exit status 75 ends a command; in a pod the step tries again, and at last the run fails."""
+    keys = {"id": "AWS_ACCESS_KEY_ID", "key": "AWS_SECRET_ACCESS_KEY"}
+    secret = {"metadata": {"name": "away", "namespace": NAMESPACE}, "stringData": dict.fromkeys(keys, "any")}
+    cluster.kubernetes.apply([{"apiVersion": "v1", "kind": "Secret", **secret}])
+    place = {"AWS_ENDPOINT_URL": f"http://{SERVICES}:9009", "AWS_DEFAULT_REGION": "us-east-1"}
+    place["VOXLINE_BUCKETS_DEADLINE_SECONDS"] = "5"
+    given = {
+        "corpus__uri": "s3://corpora/LibriSpeech",
+        "cluster__env": json.dumps(place),
+        "cluster__secrets": json.dumps([{"name": "away", "env": keys}]),
+    }
+    often = {"cluster__steps__ingest__retries": 1, "cluster__steps__ingest__retry_seconds": 1}
+    ended = cluster.submit("--wait", "--poll", "1", "--resubmit", "1", **given, **often)
+    assert ended.status == 1
+    assert "submitting it again (1 of 1)" in ended.err
+    _, last = (line for line in ended.err.splitlines() if "failed at ingest" in line)
+    assert "s3://corpora/LibriSpeech" in last, last
+    log = cluster.shell("logs", printed_id(ended), "ingest").out
+    print(log)
+    assert "TransientError" in log
+
+
+def test_a_full_quota_is_named_while_the_run_waits(cluster: Cluster) -> None:
+    """The namespace's own limits, with less memory: without its defaults, a quota refuses the containers of Argo."""
+    limits = [
+        {**one, "metadata": {**one["metadata"], "namespace": NAMESPACE}}
+        for one in documents((ROOT / "k8s/base/limits.yaml").read_text())
+    ]
+    (quota,) = (one for one in limits if one["kind"] == "ResourceQuota")
+    quota["spec"] = {"hard": {"requests.memory": "1Gi"}}
+    (defaults,) = (one for one in limits if one["kind"] == "LimitRange")
+    del defaults["spec"]["limits"][0]["defaultRequest"]["ephemeral-storage"]  # this node does not measure its disk
+    cluster.kubernetes.apply(limits)
+    try:
+        run_id = cluster.start()
+        line = cluster.wait_for(run_id, "ingest", "exceeded quota: voxline")
+        print(line)
+        assert "waiting" in line
+        cluster.kubernetes.kubectl("delete", "resourcequota", "voxline", "-n", NAMESPACE)
+        print(cluster.wait_for(run_id, "ingest", "succeeded"))
+        cluster.cancel(run_id)
+    finally:
+        cluster.kubernetes.kubectl("delete", "resourcequota,limitrange", "voxline", "-n", NAMESPACE)
+
+
+def test_an_image_that_is_missing_is_named(cluster: Cluster) -> None:
+    run_id = cluster.start(cluster__images__tag="absent", cluster__images__pull_policy="Never")
+    line = cluster.wait_for(run_id, "ingest", "ErrImageNeverPull")
+    print(line)
+    assert "waiting" in line
+    cluster.cancel(run_id)
+
+
+def test_the_artifact_model_opens_as_a_saved_model(
+    cluster: Cluster, pipelines: PipelinesServer, tmp_path: Path
+) -> None:
+    """From KFP's own store, as an importer or a registry of models fetches it."""
+    import tensorflow as tf
+
+    (uri,) = pipelines.uris(cluster.last_success(), "train", "model")
+    bucket, _, prefix = uri.removeprefix("minio://").partition("/")
+    for one in pipelines.s3().list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")["Contents"]:
+        file = tmp_path / "model" / one["Key"].removeprefix(f"{prefix}/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pipelines.s3().download_file(bucket, one["Key"], str(file))
+    assert "serving_default" in tf.saved_model.load(str(tmp_path / "model")).signatures
+
+
+def test_the_store_of_a_run_is_read_from_here(cluster: Cluster) -> None:
+    """What the pods wrote is what a run on this machine writes."""
+    done = [read_json(file) for file in (cluster.volumes / "store").glob("train/*/done.json")]
+    assert done
+    assert all(one["metrics"] for one in done)
