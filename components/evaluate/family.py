@@ -87,7 +87,7 @@ class Measurements:
 
     Attributes:
       results: in the order of the utterances.
-      rtf, champion_rtf: seconds of computing per second of speech.
+      rtf, champion_rtf: seconds of computing per second of speech; None: not measured.
       details: for metrics.json, the family's own.
       smoke_test: for metrics.json, what push's smoke test expects.
       outputs: further files in the output folder, by name.
@@ -96,7 +96,7 @@ class Measurements:
     """
 
     results: list[UtteranceResult]
-    rtf: float
+    rtf: float | None
     champion_rtf: float | None
     details: dict[str, Any]
     smoke_test: dict[str, Any]

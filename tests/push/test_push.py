@@ -19,12 +19,13 @@ from voxline.components.evaluate.asr.family import AsrResult
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.asr.family import AsrPushFamily
-from voxline.components.push.gate import GateCheck
+from voxline.components.push.gate import GateCheck, check_limits
 from voxline.components.push.settings import AsrPushSettings as PushSettings
+from voxline.components.push.settings import TtsPushSettings, VocoderPushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
-from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.bootstrap import SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
@@ -417,3 +418,15 @@ def test_a_percentage_given_for_a_share_is_refused(section: dict[str, dict[str, 
     ):
         PushSettings.of(section, "push")
     assert PushSettings.of({"limits": {"rtf": 30}}).limits["rtf"] == 30
+
+
+@pytest.mark.parametrize(
+    "settings", [PushSettings(), TtsPushSettings(), VocoderPushSettings(), PushSettings(limits={"rtf": 1})]
+)
+def test_a_limit_whose_figure_was_not_measured_is_not_passed(settings: Any, tmp_path: Path) -> None:
+    """A rate of utterances without words, say: zero errors of zero words are no figure."""
+    value = aggregate([SumAndWeight(0, 0)] * 3)
+    evaluation = Evaluation(tmp_path, {"metrics": {name: {"value": value} for name in settings.limits}}, [])
+    checks = check_limits(evaluation, settings)
+    assert len(checks) == len(settings.limits)
+    assert {check.status for check in checks} == {"not checked"}

@@ -75,17 +75,19 @@ class Comparison:
 
 
 def aggregate(values: Sequence[SumAndWeight], kind: MetricKind = "rate") -> float | None:
-    """The metric over some utterances; None for a mean that none of them was measured for.
+    """The metric over some utterances; None for what none of them was measured for: no weight, and no event.
 
     A rate without chances counts its events as if against one.
 
     >>> aggregate([SumAndWeight(1, 4), SumAndWeight(0, 6)]), aggregate([SumAndWeight(2, 0)])
     (0.1, 2.0)
+    >>> print(aggregate([SumAndWeight(0, 0)]))
+    None
     >>> aggregate([SumAndWeight(3.5), SumAndWeight(0, 0)], "mean")
     3.5
     """
     total, weight = math.fsum(value.sum for value in values), math.fsum(value.weight for value in values)
-    if kind == "mean" and not weight:
+    if not weight and (kind == "mean" or not total):
         return None
     return total / max(weight, 1)
 

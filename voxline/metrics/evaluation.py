@@ -230,7 +230,7 @@ def _summarize_metric(results: Sequence[UtteranceResult], metric: Metric, bootst
     return summary
 
 
-def speed_metric(value: float, champion_value: float | None, utterances: int) -> dict[str, Any]:
+def speed_metric(value: float | None, champion_value: float | None, utterances: int) -> dict[str, Any]:
     """A metric of the whole run, such as the real-time factor, as `metrics.json` has it: without an interval."""
     unknown = {"low": None, "high": None, "over": "utterances", "units": 0}
     comparison = {

@@ -291,8 +291,8 @@ def _transcribe_with(
     return results, _rtf(recognizer)
 
 
-def _rtf(recognizer: Recognizer) -> float:
-    return recognizer.seconds / recognizer.audio_seconds if recognizer.audio_seconds else 0.0
+def _rtf(recognizer: Recognizer) -> float | None:
+    return recognizer.seconds / recognizer.audio_seconds if recognizer.audio_seconds else None
 
 
 def _read(utterance: Utterance, sample_rate: int) -> "Waveform":
