@@ -221,7 +221,8 @@ def test_deepspeech() -> None:
     assert all((height < 0).any() and (height > 20).any() for height in heights)  # both limits act
     logits, frames = model(features, np.array([9]))
     assert frames.numpy().tolist() == [9 + 2 * 3]
-    np.testing.assert_allclose(logits[0], dense(np.clip(heights[-1], 0, 20), model.classifier), atol=2e-4)
+    expected = dense(np.clip(heights[-1], 0, 20), model.classifier)
+    np.testing.assert_allclose(logits[0], expected, rtol=1e-3, atol=5e-3)  # logits up to 36, from inputs up to 45
 
 
 def layer_norm(x: Array, layer: Any) -> Array:
