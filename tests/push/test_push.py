@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.tone_asr_model import WORDS, MakeAsrModel, write_corpus
+from tests.tone_asr_model import WORDS, MakeAsrModel, export_onnx_tones, write_corpus
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.components.evaluate.asr.family import AsrResult
 from voxline.components.evaluate.settings import AsrEvaluateSettings
@@ -189,6 +189,23 @@ def test_a_candidate_is_judged_against_production_and_waits(
     assert judge(make_asr_model(), waits)["reasons"] == ["already the candidate as version 2"]
     models.promote("candidate")
     assert judge(make_asr_model({"two": "one"}), waits)["in_service"] == 2
+
+
+def test_an_onnx_graph_that_hears_something_else_is_refused(
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    for name, heard in (("deaf", {"two": "six"}), ("good", {})):
+        shutil.copytree(make_asr_model(), tmp_path / name)
+        graph = export_onnx_tones(tmp_path / f"{name}-onnx", heard) / "model.onnx"
+        shutil.copyfile(graph, tmp_path / name / "model.onnx")
+    refused = judge(tmp_path / "deaf")
+    (reason,) = refused["reasons"]
+    assert "the ONNX graph wrote another text than the SavedModel for" in reason
+    assert "of 100 utterances" in reason
+    accepted = judge(tmp_path / "good")
+    assert accepted["pushed"]
+    assert any(check["name"] == "ONNX" and check["passed"] for check in accepted["checks"])
+    assert (tmp_path / "registry" / "asr" / "1" / "model.onnx").is_file()
 
 
 def test_pushing_a_model_again_replaces_its_damaged_version(
