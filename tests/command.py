@@ -15,7 +15,6 @@ def voxline(*arguments: str | Path, cwd: Path | None = None, stdin: str = "") ->
 
     status, streams = 0, [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
     with (
-        patch.object(sys, "argv", ["voxline", *map(str, arguments)]),
         patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")),
         patch.dict(os.environ),
         contextlib.chdir(cwd or Path.cwd()),
@@ -23,7 +22,7 @@ def voxline(*arguments: str | Path, cwd: Path | None = None, stdin: str = "") ->
         contextlib.redirect_stderr(streams[1]),
     ):
         try:
-            main()
+            main([*map(str, arguments)])
         except SystemExit as end:
             status = int(end.code or 0)
     printed = []

@@ -90,7 +90,9 @@ Written = Iterator[tuple[ExportedUtterance, list[str], list[str]]]
 """Each utterance with the files that hold it alone, and those that hold others too."""
 
 
-def export_dataset(root: str, name: str, number: int | None, to: str, output: Path) -> dict[str, Any]:
+def export_dataset(
+    root: str, name: str, number: int | None, to: str, output: Path, shard_bytes: int = SHARD_BYTES
+) -> dict[str, Any]:
     """Writes a version into a folder, whole or not at all.
 
     Args:
@@ -98,6 +100,7 @@ def export_dataset(root: str, name: str, number: int | None, to: str, output: Pa
       number: of the version; None: the latest.
       to: one of `EXPORT_FORMATS`.
       output: a folder that does not exist yet, or is empty.
+      shard_bytes: of audio in one tar or Parquet file.
 
     Returns:
       The content of `export.json`.
@@ -120,13 +123,17 @@ def export_dataset(root: str, name: str, number: int | None, to: str, output: Pa
         if open_store(locked).exists():  # so that no purge ends between what is read and the record of the export
             stack.enter_context(shared_store_lock(locked))
             dataset = Dataset.read(versions.path(number), shards=False)
-        return _export(versions, number, dataset, to, output)
+        return _export(versions, number, dataset, to, output, shard_bytes)
 
 
-def _export(versions: DatasetVersions, number: int, dataset: Dataset, to: str, output: Path) -> dict[str, Any]:
-    write = EXPORT_FORMATS[to]
+def _export(
+    versions: DatasetVersions, number: int, dataset: Dataset, to: str, output: Path, shard_bytes: int
+) -> dict[str, Any]:
+    write: Callable[..., Written] = EXPORT_FORMATS[to]
+    if write in _SHARDED:
+        write = functools.partial(write, shard_bytes=shard_bytes)
     if to == "parquet":
-        write = functools.partial(_write_parquet, further=_further_columns(dataset.rows()))
+        write = functools.partial(write, further=_further_columns(dataset.rows()))
     unfinished = output.absolute().with_name(f".{output.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -266,13 +273,13 @@ def _write_lhotse(utterances: Iterable[ExportedUtterance], split: str, folder: P
             yield one, [file], [name]
 
 
-def _shards(utterances: Iterable[ExportedUtterance]) -> Iterator[tuple[int, list[ExportedUtterance]]]:
+def _shards(utterances: Iterable[ExportedUtterance], shard_bytes: int) -> Iterator[tuple[int, list[ExportedUtterance]]]:
     """Groups utterances by the bytes of their audio: (number of the group, the group)."""
     numbers, shard, size = count(), list[ExportedUtterance](), 0
     for one in utterances:
         shard.append(one)
         size += 2 * one.samples
-        if size >= SHARD_BYTES:
+        if size >= shard_bytes:
             yield next(numbers), shard
             shard, size = [], 0
     if shard:
@@ -285,9 +292,11 @@ def _add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     tar.addfile(member, io.BytesIO(content))
 
 
-def _write_webdataset(utterances: Iterable[ExportedUtterance], split: str, folder: Path) -> Written:
+def _write_webdataset(
+    utterances: Iterable[ExportedUtterance], split: str, folder: Path, shard_bytes: int = SHARD_BYTES
+) -> Written:
     """`<split>-000000.tar`, …: a `.wav`, a `.txt` and a `.json` for each utterance."""
-    for number, shard in _shards(utterances):
+    for number, shard in _shards(utterances, shard_bytes):
         name = f"{split}-{number:06d}.tar"
         with tarfile.open(folder / name, "w") as tar:
             for place, one in enumerate(shard):
@@ -298,12 +307,14 @@ def _write_webdataset(utterances: Iterable[ExportedUtterance], split: str, folde
                 yield one, [], [name]
 
 
-def _write_nemo_tarred(utterances: Iterable[ExportedUtterance], split: str, folder: Path) -> Written:
+def _write_nemo_tarred(
+    utterances: Iterable[ExportedUtterance], split: str, folder: Path, shard_bytes: int = SHARD_BYTES
+) -> Written:
     """`<split>/audio_0.tar`, … and `<split>/tarred_audio_manifest.json`."""
     (folder / split).mkdir()
     listed = f"{split}/tarred_audio_manifest.json"
     with atomic_write(folder / listed, "w") as manifest:
-        for number, shard in _shards(utterances):
+        for number, shard in _shards(utterances, shard_bytes):
             name = f"{split}/audio_{number}.tar"
             with tarfile.open(folder / name, "w") as tar:
                 for place, one in enumerate(shard):
@@ -315,7 +326,11 @@ def _write_nemo_tarred(utterances: Iterable[ExportedUtterance], split: str, fold
 
 
 def _write_parquet(
-    utterances: Iterable[ExportedUtterance], split: str, folder: Path, further: dict[str, type] | None = None
+    utterances: Iterable[ExportedUtterance],
+    split: str,
+    folder: Path,
+    shard_bytes: int = SHARD_BYTES,
+    further: dict[str, type] | None = None,
 ) -> Written:
     """`data/<split>-00000.parquet`, …, as Hugging Face's `datasets` writes and reads them.
 
@@ -328,7 +343,7 @@ def _write_parquet(
 
     (folder / "data").mkdir(exist_ok=True)
     audio = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
-    for number, shard in _shards(utterances):
+    for number, shard in _shards(utterances, shard_bytes):
         name = f"data/{split}-{number:05d}.parquet"
         extra = {key: _column([one.row.extra.get(key) for one in shard], kind) for key, kind in (further or {}).items()}
         texts = {key: [getattr(one.row, key) for one in shard] for key in ("id", "text", "speaker")}
@@ -387,3 +402,5 @@ EXPORT_FORMATS: dict[str, Callable[[Iterable[ExportedUtterance], str, Path], Wri
     "webdataset": _write_webdataset,
 }
 """The writer of each format, by the name that `--to` accepts."""
+_SHARDED = (_write_nemo_tarred, _write_parquet, _write_webdataset)
+"""Writers that group recordings."""

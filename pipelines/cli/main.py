@@ -4,7 +4,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,15 +52,20 @@ app = CommandGroup(
 corpus = CommandGroup(help="Generate a corpus to try things with.", no_args_is_help=True)
 
 
-def main() -> None:
-    """Runs the command. A fault that the user can fix is printed in one line, without a traceback."""
-    if sys.argv[1:2] == ["help"]:
-        sys.argv[1:] = [*sys.argv[2:], "--help"]
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command. A fault that the user can fix is printed in one line, without a traceback.
+
+    Args:
+      arguments: None: those of this process.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ▸ must not end the command
     try:
-        app()
+        app(given, prog_name="voxline")
     except VoxlineError as error:
         _fail(str(error), error.exit_status)
     except BrokenPipeError:  # `voxline models list | head`

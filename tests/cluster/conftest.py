@@ -1,11 +1,9 @@
 """A stand-in for a KFP server, and the `voxline` command in this process, in a home of its own."""
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -43,11 +41,10 @@ class Shell:
 
         status = 0
         self._capture.readouterr()
-        with patch.object(sys, "argv", ["voxline", *arguments]):
-            try:
-                main()
-            except SystemExit as end:
-                status = int(end.code or 0)
+        try:
+            main(arguments)
+        except SystemExit as end:
+            status = int(end.code or 0)
         seen = self._capture.readouterr()
         return Ended(status, seen.out, seen.err)
 

@@ -20,7 +20,7 @@ from voxline.components.extract.step import run as extract
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run as ingest
 from voxline.components.publish import export
-from voxline.components.publish.export import EXPORT_FORMATS, export_dataset, find_exports
+from voxline.components.publish.export import EXPORT_FORMATS, SHARD_BYTES, export_dataset, find_exports
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.data.manifest import Utterance, read_manifest
@@ -72,16 +72,13 @@ def rows(published: Path) -> dict[str, Any]:
     return {row["id"]: row for row in map(json.loads, lines)}
 
 
-def write_export(published: Path, to: str, output: Path) -> dict[str, Any]:
-    return export_dataset(str(published / "datasets"), "corpus", 1, to, output)
+def write_export(published: Path, to: str, output: Path, shard_bytes: int = SHARD_BYTES) -> dict[str, Any]:
+    return export_dataset(str(published / "datasets"), "corpus", 1, to, output, shard_bytes)
 
 
 @pytest.mark.parametrize("to", EXPORT_FORMATS)
-def test_our_own_reader_gives_back_the_samples_and_texts_of_an_export(
-    published: Path, tmp_path: Path, to: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export, "SHARD_BYTES", 40_000)  # two or three recordings
-    made = write_export(published, to, tmp_path / "export")
+def test_our_own_reader_gives_back_the_samples_and_texts_of_an_export(published: Path, tmp_path: Path, to: str) -> None:
+    made = write_export(published, to, tmp_path / "export", shard_bytes=40_000)  # two or three recordings
     expected = rows(published)
     assert made["counts"] == {"train": 7, "test": 2}
     read, ingested = converted(tmp_path / "export", READ_BY[to], tmp_path / "store")
@@ -102,13 +99,10 @@ def test_our_own_reader_gives_back_the_samples_and_texts_of_an_export(
         assert one.extra["tags"] in (["a"], '["a"]')  # Parquet has it as JSON
 
 
-def test_all_parquet_files_of_an_export_have_the_same_columns(
-    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_parquet_files_of_an_export_have_the_same_columns(published: Path, tmp_path: Path) -> None:
     import pyarrow.parquet
 
-    monkeypatch.setattr(export, "SHARD_BYTES", 1)  # a recording each
-    write_export(published, "parquet", tmp_path / "export")
+    write_export(published, "parquet", tmp_path / "export", shard_bytes=1)  # a recording each
     schemas = [pyarrow.parquet.read_schema(file) for file in (tmp_path / "export/data").iterdir()]
     assert len(schemas) == 9
     assert all(schema.equals(schemas[0], check_metadata=True) for schema in schemas)

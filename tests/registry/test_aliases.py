@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -140,12 +139,11 @@ def test_tensorflow_serving_is_told_what_the_aliases_say(registry: Registry, tmp
 
 
 def test_the_command_promotes_and_what_serves_follows(
-    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def voxline(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["voxline", "models", *arguments, "--registry", str(tmp_path / "registry")])
         with pytest.raises(SystemExit) as ended:
-            main()
+            main(["models", *arguments, "--registry", str(tmp_path / "registry")])
         assert not ended.value.code
         return capsys.readouterr().out
 
