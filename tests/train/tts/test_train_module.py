@@ -26,6 +26,8 @@ EVERYTHING: dict[str, Any] = {
     "mel_ctc": {"weight": 0.1, "units": 8},
     "teacher_forcing": {"from_share": 0.8, "to_share": 0.8},
 }
+FEW_LOOPS = {"encoder_lstm": 0, "decoder_layers": 1, "postnet_layers": 1}
+"""Without what takes the most time to build, for tests that are about something else."""
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +145,9 @@ def test_features_of_the_wrong_kind_are_refused(tones: Dataset) -> None:
 @pytest.fixture(scope="module")
 def fitted(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
-    # Without the loops that take the most time to build: those of the encoder and of scheduled teacher forcing.
-    model = {"encoder_lstm": 0, "decoder_layers": 1, "postnet_layers": 1}
-    settings = tiny_tts_settings(epochs=2, evaluate_steps=15, summary_steps=5, reduction_schedule=stages, model=model)
+    settings = tiny_tts_settings(
+        epochs=2, evaluate_steps=15, summary_steps=5, reduction_schedule=stages, model=FEW_LOOPS
+    )
     folder = tmp_path_factory.mktemp("fitted")
     return Trainer(TtsTask(settings, tones), folder).fit(), folder
 
@@ -166,8 +168,7 @@ def test_validations_score_free_synthesis_at_given_steps(fitted: tuple[TrainResu
 
 def test_validation_at_the_start_of_a_stage_uses_the_previous_reduction(tones: Dataset) -> None:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
-    model = {"encoder_lstm": 0, "decoder_layers": 1, "postnet_layers": 1}
-    task = TtsTask(tiny_tts_settings(reduction_schedule=stages, validation_utterances=1, model=model), tones)
+    task = TtsTask(tiny_tts_settings(reduction_schedule=stages, validation_utterances=1, model=FEW_LOOPS), tones)
     stop = task.module.model.decoder.stop_bias
     stop.assign(stop - 100.0)  # else it may stop at once: the same frame, whatever the reduction
     before, begins, after = (task.validate(step).metrics for step in (19, 20, 21))
@@ -212,9 +213,7 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
     model = {"prenet_dropout": 0, "zoneout": 0, "encoder_dropout": 0, "decoder_dropout": 0, "postnet_dropout": 0}
     states, steps, results = [], [], []
     for name in ("one", "mirrored"):
-        settings = tiny_tts_settings(
-            strategy=name, guided_attention={"weight": 0.3}, model={**model, "encoder_lstm": 0}
-        )
+        settings = tiny_tts_settings(strategy=name, guided_attention={"weight": 0.3}, model={**model, **FEW_LOOPS})
         task = TtsTask(settings, dataset)
         steps.append([task.module.train_step(batch, 0.01, step).loss for step in range(4)])
         states.append(task.module.state())
