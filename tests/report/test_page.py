@@ -189,7 +189,7 @@ def test_texts_of_two_models_share_one_alignment() -> None:
     block = compare_texts("call anna now", {"version 1": "call hannah now", "this model": "please call anna"})
     rows = re.findall(r'<span class="pair">(.*?)</span>\n', block, re.DOTALL)
     assert len(rows) == 4
-    assert rows[0].startswith('<span class="reference">+</span><span class="cell"> </span><ins class="cell insert"')
+    assert rows[0].startswith('<span class="reference">+</span><span class="cell">\u00a0</span><ins class="cell insert')
     assert 'title="substitution">hannah</ins><span class="cell">anna</span>' in rows[2]
     assert rows[3].endswith('<span class="cell">now</span><span class="cell delete" title="deletion">−</span>')
 
