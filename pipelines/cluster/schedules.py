@@ -51,8 +51,14 @@ class Schedule:
 class Schedules:
     """The schedules on a server that this command created."""
 
-    def __init__(self, cluster: KfpServer, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._cluster, self._clock = cluster, clock
+    def __init__(
+        self,
+        cluster: KfpServer,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._cluster, self._clock, self._sleep = cluster, clock, sleep
         self._api = cluster.client.recurring_runs
 
     def set(self, wanted: Schedule, write: Callable[[str], None], *, zone: str = "UTC") -> str:
@@ -192,7 +198,7 @@ class Schedules:
                 return
             seconds = (earliest - now).total_seconds() + 15
             write(f"the schedule fires in {max(seconds - 15, 0):.0f} s; waiting until then")
-            time.sleep(max(seconds, 1.0))
+            self._sleep(max(seconds, 1.0))
 
 
 @contextlib.contextmanager

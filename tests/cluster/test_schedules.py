@@ -131,9 +131,7 @@ def test_a_disabled_schedule_is_replaced_so_that_it_starts_no_missed_runs(
     assert the_only(kfp)["recurring_run_id"] != before["recurring_run_id"]
 
 
-def test_no_swap_starts_shortly_before_a_firing(
-    kfp: StandIn, version: PipelineVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_swap_starts_shortly_before_a_firing(kfp: StandIn, version: PipelineVersion) -> None:
     set_(kfp, nightly(version))
     clock = [NOON.replace(hour=1, minute=59, second=30)]
     slept: list[float] = []
@@ -142,8 +140,7 @@ def test_no_swap_starts_shortly_before_a_firing(
         slept.append(seconds)
         clock[0] += timedelta(seconds=seconds)
 
-    monkeypatch.setattr("voxline.pipelines.cluster.schedules.time.sleep", sleep)
-    Schedules(cluster_of(kfp), clock=lambda: clock[0]).set(nightly(version, "0 4 * * *"), print)
+    Schedules(cluster_of(kfp), clock=lambda: clock[0], sleep=sleep).set(nightly(version, "0 4 * * *"), print)
     assert slept == [45.0]
     the_only(kfp)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.audit import noticed
 from voxline.components.extract import manifest_scan
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
@@ -105,14 +106,13 @@ def test_lines_are_read_again_for_other_settings(
 
 
 @pytest.mark.parametrize("more", [b'{"id": "half', b"\n"])
-def test_a_manifest_that_grows_during_the_scan_is_refused(
-    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bytes
-) -> None:
-    def grown(line: bytes, where: str) -> dict[str, object]:
-        with open(where, "ab") as file:
-            file.write(more)
-        return parse_line(line, where)
+def test_a_manifest_that_grows_during_the_scan_is_refused(corpus: Corpus, tmp_path: Path, more: bytes) -> None:
+    utterances = corpus(4)
 
-    monkeypatch.setattr(manifest_scan, "parse_line", grown)
-    with pytest.raises(WorkError, match="changed while it was read"):
-        extracted(tmp_path, corpus(4))
+    def grow(path: object, *_: object) -> None:
+        if Path(str(path)).name == "rows":  # opened after the manifest
+            with open(tmp_path / "converted" / "manifest.jsonl", "ab") as file:
+                file.write(more)
+
+    with noticed("open", grow), pytest.raises(WorkError, match="changed while it was read"):
+        extracted(tmp_path, utterances)
