@@ -94,6 +94,9 @@ format: $(READY) ## Format the code
 bench: $(READY) $(PEERS_READY) ## Measure the README's figures, each next to a peer (15 minutes)
 	@$(PY) -m benchmarks
 
+bench-vocoders: $(READY) ## Measure the networks of vocoders: weights, and speed on one core (3 minutes)
+	@$(PY) -m benchmarks vocoders
+
 bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utterances (10 minutes)
 	@$(PY) -m benchmarks refresh
 
