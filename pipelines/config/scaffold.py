@@ -2,7 +2,8 @@
 
 The format is the one whose reader finds most utterances. The length of training follows from their number: a CTC model
 first learns to output nothing but blanks, and leaves that state only after some hundreds of steps. A small corpus gets
-dropout and strong augmentation: `make first-corpus` measures what they are for, on recordings that the run never saw.
+dropout and strong augmentation, and one of a few words, each said often, a language model that allows no other words:
+`make first-corpus` measures what they are for, on recordings that the run never saw.
 """
 
 import contextlib
@@ -38,6 +39,8 @@ FROM_FILE_NAMES = "fsdd"
 ARCHIVES = (".parquet", ".arrow", ".tar", ".tar.gz", ".tgz")
 UNPACKED_BYTES = 1_000_000_000
 """Archives of more bytes in all are not unpacked."""
+OFTEN = 10
+"""How often each word is said on average, from which on a language model allows no words but these."""
 SPEEDS = 3
 """Copies of each training utterance, at three speeds."""
 
@@ -96,6 +99,7 @@ def propose_config(folder: Path, name: str = "") -> ConfigProposal:
     batch = 16
     a_pass = max(1, math.floor(0.7 * count * SPEEDS / batch))
     epochs = max(15, math.ceil(STEPS / a_pass)) if look.complete else 15
+    closed = small and _has_few_words(look, spoken)
     seldom = f", evaluate_epochs: {math.ceil(epochs / 15)}" if epochs > 15 else ""
     network = ", units: 64, dropout: 0.2" if small else ""
     augment = (
@@ -113,6 +117,7 @@ def propose_config(folder: Path, name: str = "") -> ConfigProposal:
         f"train: {{epochs: {epochs}, batch_size: {batch}, learning_rate: 0.004, length_noise: 1.0{seldom},",
         f"  model: {{convolutions: [{{stride: [2, 2]}}, {{stride: [1, 2]}}]{network}}},  # 50 frames a second",
         f"  augment: {augment}}}",
+        *(["language: {kind: ngram}  # recognizes the words of the transcripts alone"] if closed else []),
     ]
     return ConfigProposal(name, "\n".join([*lines, ""]), _findings(look, described, epochs, a_pass * epochs, spoken))
 
@@ -206,6 +211,12 @@ def _needs_spelling_out(look: _Look) -> bool:
     """Whether transcripts in Latin letters have numbers or signs, which english_transcript spells out."""
     characters = set("".join(entry.text for entry in look.entries))
     return any(one.isdigit() for one in characters) and all(not one.isalpha() or one.isascii() for one in characters)
+
+
+def _has_few_words(look: _Look, spoken: bool) -> bool:
+    """Whether the words are those of commands: few, and each said often."""
+    said = [word for entry in look.entries for word in _normalize(entry.text, spoken).split()]
+    return bool(said) and len(said) >= OFTEN * len(set(said))
 
 
 def _findings(look: _Look, split: str, epochs: int, steps: int, spoken: bool) -> list[str]:

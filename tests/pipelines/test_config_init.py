@@ -53,6 +53,7 @@ def test_a_small_manifest_gets_a_split_and_steps_enough(tmp_path: Path, keys: di
     written = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert (written["name"], written["corpus"]["uri"]) == ("my-words", "my words")
     assert (written["corpus"]["format"], written["corpus"]["split"]) == ("manifest", split)
+    assert written["language"] == {"kind": "ngram"}  # two words, twenty times each
     config = load_config(file)
     assert Path(config.corpus.uri) == folder
     assert config.convert.sample_rate == 8_000
@@ -82,6 +83,7 @@ def test_numbers_are_spelled_out_and_other_characters_named(tmp_path: Path) -> N
     proposal = propose_config(tmp_path, "times")
     assert "frontend: {kind: english_transcript}" in proposal.text
     assert len(proposal.text.splitlines()) <= 12
+    assert "language:" not in proposal.text  # words of which more may come
     assert len([line for line in proposal.findings if line.startswith("warning")]) == 1  # the heart
     assert load_config(proposal.text).plain()["convert"]["frontend"]["kind"] == "english_transcript"
     (tmp_path / "all.jsonl").write_text(lines[0].replace("at 7:30 am", "grüße 7"), encoding="utf-8")
