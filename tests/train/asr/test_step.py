@@ -36,7 +36,7 @@ from voxline.store.finished import read_done
 
 @pytest.fixture(scope="module")
 def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, AsrTrainSettings]:
-    settings = tiny_asr_settings(epochs=4, model={"rnn_batch_norm": True, "layers": 2})
+    settings = tiny_asr_settings(epochs=4, model={"rnn_batch_norm": True, "layers": 2}, export={"onnx": "float32"})
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
@@ -134,6 +134,17 @@ def test_the_exported_model_transcribes_unseen_utterances(trained: tuple[Any, As
     unheard = make_utterances(0, 30, seed=99)
     texts = recogniser.transcribe([each.waveform for each in unheard])
     assert sum(text == each.text for text, each in zip(texts, unheard, strict=True)) >= 26
+
+
+def test_the_onnx_graph_of_a_trained_model_writes_the_same(trained: tuple[Any, AsrTrainSettings]) -> None:
+    model = trained[0].path("model")
+    waveforms = [each.waveform for each in make_utterances(0, 12, seed=7)]
+    graph, saved_model = Recognizer(model), Recognizer(model, engine="tensorflow")
+    assert graph.engine == "onnx"
+    assert graph.transcribe_waveforms(waveforms) == saved_model.transcribe_waveforms(waveforms)
+    pairs = zip(graph.log_probabilities(waveforms), saved_model.log_probabilities(waveforms), strict=True)
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-5)
 
 
 def test_the_exported_model_equals_the_trained_one(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
