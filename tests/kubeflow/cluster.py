@@ -18,6 +18,7 @@ from voxline.store.files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = ["ingest", "convert", "validate", "extract", "train", "evaluate", "push"]
+WAIT_SECONDS = 900.0
 NODE_FIELDS = {"id", "name", "type", "phase", "message", "startedAt", "finishedAt", "templateName"}
 ONE_NODE = str(ROOT / "configs/cluster/one-node.yaml")
 ACCOUNT = "cluster.service_account=voxline-train"
@@ -102,17 +103,19 @@ class Cluster:
         selector = f"pipeline/runid={run_id},app.kubernetes.io/component={step}"
         return list(self.kubernetes.read("pods", "-n", NAMESPACE, "-l", selector)["items"])
 
-    def running_pod(self, run_id: str, step: str) -> str:
-        """Waits until a container of the step runs. Returns the name of its pod."""
+    def running_pod(self, run_id: str, step: str, other_than: str = "") -> dict[str, Any]:
+        """Waits until a container of the step runs, in another pod than the one with a uid. Returns the pod."""
         self.wait_for(run_id, step, "running")  # from its driver on
+        end = time.monotonic() + WAIT_SECONDS
         while True:
             for pod in self.pods(run_id, step):
                 states = {one["name"]: one["state"] for one in pod["status"].get("containerStatuses", [])}
-                if "running" in states.get("main", {}):
-                    return str(pod["metadata"]["name"])
+                if "running" in states.get("main", {}) and pod["metadata"]["uid"] != other_than:
+                    return pod
+            assert time.monotonic() < end, self.status(run_id)
             time.sleep(0.5)
 
-    def wait_for(self, run_id: str, step: str, words: str, seconds: float = 900) -> str:
+    def wait_for(self, run_id: str, step: str, words: str, seconds: float = WAIT_SECONDS) -> str:
         """Waits until the line of a step has these words. Returns it."""
         end, line = time.monotonic() + seconds, ""
         while words not in line:
