@@ -19,7 +19,7 @@ Location = Annotated[
 ]
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Only runs of configs with this name.")]
 Model = Annotated[str, typer.Option("--model", metavar="NAME", help="Only runs for this model.")]
-CHECKED_VERDICTS = ("promoted", "refused", "unchanged", "published")
+CHECKED_VERDICTS = ("promoted", "candidate", "refused", "unchanged", "published")
 """Of runs whose figures are comparable; a run that failed or was stopped did not do all of its work."""
 
 
@@ -102,7 +102,9 @@ def forecast_figures(
     """
     from voxline.notify import history
 
-    runs = [run for run in _read(location, name, model) if run["verdict"] in CHECKED_VERDICTS]
+    recorded = _read(location, name, model)
+    if not (runs := [run for run in recorded if run["verdict"] in CHECKED_VERDICTS]):
+        raise WorkError(f"{location}: none of its {len(recorded)} runs did all of its work, so nothing is forecast")
     if len(names := sorted({run["run"]["name"] for run in runs})) > 1:
         raise SettingsError(f"{location} has runs of several configs: {', '.join(names)}; choose one with --name")
     known = history.figure_names(runs)
@@ -131,14 +133,14 @@ def _read(location: str, name: str, model: str) -> "list[Run]":
 
 def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: float) -> dict[str, Any]:
     """The forecast of one figure, as JSON values."""
-    from voxline.metrics.forecast import MINIMUM, forecast
+    from voxline.metrics.forecast import forecast, observations_needed
     from voxline.notify.history import figure_of
 
     values = [figure_of(run, name) for run in runs]
-    measured = sum(value is not None for value in values)
+    measured, needed = sum(value is not None for value in values), observations_needed(periods)
     document: dict[str, Any] = {"figure": name, "runs": measured, "stands_out": False}
-    if measured < MINIMUM:
-        text = f"{_title(name):<28}  {measured} runs of the {MINIMUM} that a forecast needs"
+    if measured < needed:
+        text = f"{_title(name):<28}  {measured} runs of the {needed} that a forecast needs"
         return document | {"text": text}
     found = forecast([math.nan if value is None else value for value in values], periods=periods, limit=limit)
     moments = [run["run"]["ended"] for run in runs]

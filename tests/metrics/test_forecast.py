@@ -95,14 +95,24 @@ def test_units_scale_and_gaps() -> None:
     np.testing.assert_allclose(scaled.ahead_deviation, found.ahead_deviation * 1000, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("error")
+def test_figures_measured_in_some_runs_only_are_forecast() -> None:
+    measured = np.random.default_rng(5).normal(0, 1, 8)
+    assert forecast([float("nan")] * 14 + measured.tolist()).period == 1, "8 observations show no season"
+
+
 def test_a_constant_series_is_forecast_as_itself() -> None:
     found = forecast([0.0] * 20)
     assert not found.anomalies
     np.testing.assert_allclose(found.ahead, 0.0, atol=1e-6)
+    assert not found.ahead_deviation.any()
+    assert forecast([240.0] * 20 + [241.0]).anomalies == (20,)
 
 
 def test_short_and_infinite_series_are_refused() -> None:
     with pytest.raises(SettingsError, match="7 observations; a forecast needs 8"):
         forecast([1.0] * 7 + [float("nan")])
+    with pytest.raises(SettingsError, match="20 observations; a forecast needs 68"):
+        forecast([1.0, 2.0] * 10, periods=(30,))
     with pytest.raises(SettingsError, match="infinite"):
         forecast([1.0] * 9 + [float("inf")])

@@ -108,3 +108,30 @@ def test_too_few_runs_are_said(tmp_path: Path, make_event: MakeEvent) -> None:
     printed = voxline("runs", "forecast", tmp_path, "--figure", "wer", "--check")
     assert printed.returncode == 0
     assert "1 runs of the 8" in printed.stdout
+
+
+def test_a_season_needs_its_runs_and_failed_runs_are_none(
+    registry: Path, tmp_path: Path, make_event: MakeEvent
+) -> None:
+    printed = voxline("runs", "forecast", registry, "--figure", "wer", "--period", "30")
+    assert printed.returncode == 0, printed.stderr
+    assert "20 runs of the 68 that a forecast needs" in printed.stdout
+    record_run(make_event(None), tmp_path / "failed")
+    refused = voxline("runs", "forecast", tmp_path / "failed", "--check")
+    assert refused.returncode == 1
+    assert "none of its 1 runs did all of its work" in refused.stderr
+
+
+def test_candidates_are_forecast_like_runs_that_went_into_service(tmp_path: Path, make_event: MakeEvent) -> None:
+    for night in range(8):
+        event = _night(make_event(), str(night), RUN.started + night * 86_400, 0.05 + 0.001 * (night % 3))
+        record_run(dataclasses.replace(event, verdict="candidate"), tmp_path)
+    assert "next run 5." in voxline("runs", "forecast", tmp_path, "--figure", "wer").stdout
+
+
+def test_the_share_of_rejects_is_of_what_ingest_found() -> None:
+    """100 found: ingest leaves out 20, and convert 10 of the other 80."""
+    ingested = {"name": "ingest", "counts": {"train": 60, "dev": 10, "test": 10}}
+    run = {"metrics": {}, "steps": [ingested], "rejects": {"ingest": {"absent": 20}, "convert": {"too short": 10}}}
+    assert figure_of(run, "rejects") == 0.3
+    assert figure_of(run, "utterances") == 80

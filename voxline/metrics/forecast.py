@@ -35,6 +35,8 @@ _DIFFUSE = 1e6
 """Variance of the state before the first observation, in units of the series' variance."""
 _SHIFT = 3
 """Anomalies in a row, on one side, that are a new level."""
+_LEAST = 1e-9
+"""Least s, in units of the series' deviation: that of a series without any noise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +77,12 @@ def forecast(
       limit: standard deviations from the forecast beyond which an observation is an anomaly.
 
     Raises:
-      SettingsError: there are fewer than `MINIMUM` observations, or one is infinite.
+      SettingsError: there are fewer than `observations_needed`, or one is infinite.
     """
     series = np.asarray(values, np.float64)
-    count = int(np.isfinite(series).sum())
-    if count < MINIMUM:
-        raise SettingsError(f"{count} observations; a forecast needs {MINIMUM}")
+    count, needed = int(np.isfinite(series).sum()), observations_needed(periods)
+    if count < needed:
+        raise SettingsError(f"{count} observations; a forecast needs {needed}")
     if np.isinf(series).any():
         raise SettingsError("an observation is infinite")
     center, scale = float(np.nanmedian(series)), float(np.nanstd(series))
@@ -90,10 +92,19 @@ def forecast(
         _Filter(period, trend, scaled, limit)
         for period in sorted(set(periods))
         for trend in (False, True)
-        if period == 1 or len(series) >= 2 * period + MINIMUM
+        if count >= observations_needed([period])
     ]
     best = min(fits, key=lambda fit: fit.criterion)
     return best.result(horizon, center, scale)
+
+
+def observations_needed(periods: Sequence[int]) -> int:
+    """Observations without which no season of these lengths can be tried.
+
+    >>> observations_needed((1, 7)), observations_needed((7,))
+    (8, 22)
+    """
+    return min(MINIMUM + (2 * period if period > 1 else 0) for period in periods)
 
 
 class _Filter:
@@ -132,11 +143,11 @@ class _Filter:
         innovations, ratios, _, _, _ = self._pass(series, None, np.inf)
         usable = np.isfinite(innovations)
         sigma = 1.4826 * np.nanmedian(np.abs(innovations) / np.sqrt(ratios), axis=0)  # of a normal's median deviation
-        sigma = np.maximum(sigma, 1e-9)
+        sigma = np.maximum(sigma, _LEAST)
         for _ in range(2):
             innovations, ratios, state, covariance, flags = self._pass(series, sigma, limit)
             standardized = np.where(usable, np.clip(np.abs(innovations) / np.sqrt(ratios), 0.0, limit * sigma), np.nan)
-            sigma = np.maximum(np.sqrt(np.nanmean(np.where(flags != 0, np.nan, standardized) ** 2, axis=0)), 1e-9)
+            sigma = np.maximum(np.sqrt(np.nanmean(np.where(flags != 0, np.nan, standardized) ** 2, axis=0)), _LEAST)
         count = usable.sum(axis=0)
         logs = np.nansum(np.where(usable, np.log(ratios), 0.0), axis=0)
         clipped = np.nansum((standardized / sigma) ** 2, axis=0)
@@ -202,7 +213,8 @@ class _Filter:
     def result(self, horizon: int, center: float, scale: float) -> Forecast:
         """The forecast in the units of the series."""
         expected = center + scale * (self._series - self._innovations)
-        deviation = np.where(np.isfinite(self._innovations), scale * self._sigma * np.sqrt(self._ratios), np.nan)
+        unit = 0.0 if self._sigma <= _LEAST else scale * self._sigma
+        deviation = np.where(np.isfinite(self._innovations), unit * np.sqrt(self._ratios), np.nan)
         state, covariance = self._state, self._covariance
         ahead, spread = np.empty(horizon), np.empty(horizon)
         for step in range(horizon):
@@ -216,7 +228,7 @@ class _Filter:
             anomalies=tuple(int(at) for at in np.flatnonzero(self._flags)),
             shifts=tuple(int(at) for at in np.flatnonzero(self._flags == 2)),
             ahead=center + scale * ahead,
-            ahead_deviation=scale * self._sigma * spread,
+            ahead_deviation=unit * spread,
             period=self.period,
             trend=self.trend,
         )

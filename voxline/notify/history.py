@@ -112,8 +112,9 @@ def figure_of(run: Run, name: str) -> float | None:
     if name == "utterances":
         return float(total) if total else None
     if name == "rejects":
-        rejects = sum(count for reasons in run["rejects"].values() for count in reasons.values())
-        return rejects / (total + rejects) if total + rejects and "ingest" in counts else None
+        rejects = {step: sum(reasons.values()) for step, reasons in run["rejects"].items()}
+        listed = total + rejects.get("ingest", 0)  # what a later step left out is among what ingest let through
+        return sum(rejects.values()) / listed if listed and "ingest" in counts else None
     return None
 
 
