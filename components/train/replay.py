@@ -111,7 +111,9 @@ def plan_replay(dataset: Dataset, parent: Parent, share: float, store: Path | st
     if len(heard) == sum(row.split == "train" for row in today.values()):
         print_status(f"train: {parent.label} heard all of the training split before; each epoch has all of it")
         return None
-    gone = lines.keys() - today.keys() - {content_of_row(row) for row in dataset.rows() if row.split == "test"}
+    # What today's corpus says of a recording replaces what was said of it: its text, its speaker, its split.
+    recordings = {content_of_row(row)[:2] for row in dataset.rows()}
+    gone = {key for key in lines if key[:2] not in recordings}
     earlier = _find_earlier(dataset, parent, gone, store) if share and gone else []
     return Replay(dataset, share, heard, earlier) if heard or earlier else None
 

@@ -86,7 +86,8 @@ def test_a_part_that_today_leaves_out_is_replayed_from_the_parents_dataset(befor
 def test_what_was_purged_is_not_replayed_and_changes_the_key(
     before: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    today = write_dataset(tmp_path / "today", make_utterances(8, seed=7)[4:])
+    new = [type(one)(f"new-{one.id}", one.text, one.split, one.waveform) for one in make_utterances(4, seed=7)]
+    today = write_dataset(tmp_path / "today", new)
     store = before.folder.parent.parent
     listed = training_data_of(before)
     whole = plan_replay(today, parent_on(before), 0.5, store)
@@ -99,6 +100,22 @@ def test_what_was_purged_is_not_replayed_and_changes_the_key(
     capsys.readouterr()
     assert plan_replay(today, parent_on(before), 0.5, tmp_path) is None  # a store without that dataset
     assert "28 of the utterances that asr@1 was trained on are neither in today's dataset" in capsys.readouterr().out
+
+
+def test_what_today_says_otherwise_is_not_replayed_as_it_was(before: Dataset, tmp_path: Path) -> None:
+    """A corrected transcript, and a recording that tests now: neither returns to training through the parent."""
+    one, other, *_ = spoken = make_utterances(24, 4)
+    assert (one.id, other.id) == ("train-000", "train-001")
+    corrected = type(one)(one.id, "dd", "train", one.waveform)
+    tests_now = type(one)(other.id, "cc", "test", other.waveform)
+    new = [type(each)(f"new-{each.id}", each.text, each.split, each.waveform) for each in make_utterances(4, seed=7)]
+    today = write_dataset(tmp_path / "today", [corrected, tests_now, *new])
+    replay = plan_replay(today, parent_on(before), 0.5, before.folder.parent.parent)
+    assert replay is not None
+    rows = [(row.id, row.text, row.split) for row in replay.write(tmp_path / "merged", {})[0].rows()]
+    named = [row for row in rows if row[0] in (one.id, other.id)]
+    assert named == [(one.id, "dd", "train"), (other.id, "cc", "test")]
+    assert len(rows) == len(new) + len(spoken)
 
 
 def test_with_nothing_new_an_epoch_is_the_whole_split(before: Dataset, tmp_path: Path) -> None:
