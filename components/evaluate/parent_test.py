@@ -14,11 +14,13 @@ from voxline.components.evaluate.champion import ModelVersion, version_of
 from voxline.components.evaluate.family import EvaluateFamily, EvaluationJob
 from voxline.data.manifest import Utterance, fingerprint_utterances
 from voxline.errors import WorkError
+from voxline.inference.saved_model import read_model_json
 from voxline.metrics.bootstrap import Bootstrap
 from voxline.metrics.evaluation import Evaluation, UtteranceResult, compute_metrics
 from voxline.progress import print_status
 from voxline.registry.parents import Ancestor, ancestors_of
 from voxline.registry.registry import EVALUATION, Registry
+from voxline.registry.training_data import TRAINED_ON, Recording, read_training_data
 from voxline.store.layout import WAVS
 from voxline.store.objects import open_store
 
@@ -82,16 +84,16 @@ class ParentTest:
 
 
 def find_parent_test(
-    about: dict[str, Any], today: Sequence[Utterance], registry: Path | str, store: Path | str, split: str
+    model: Path, today: Sequence[Utterance], registry: Path | str, store: Path | str, split: str
 ) -> ParentTest | None:
     """The test split of a model's parent; None if the model started from random weights.
 
     Args:
-      about: the contents of its `model.json`.
+      model: the folder of the exported model.
       today: the utterances of today's test split.
       split: "test", or whatever is measured.
     """
-    ancestors = ancestors_of(about)
+    ancestors = ancestors_of(read_model_json(model))
     if not ancestors:
         return None
     parent = ancestors[0]
@@ -105,14 +107,24 @@ def find_parent_test(
         listed = list(rows)
     now = {utterance.id: utterance for utterance in today}
     found = [now[one] if one in now and _same(now[one], rows.get(one)) else rows.get(one) for one in listed]
-    utterances = [utterance for utterance in found if utterance is not None]
-    missing = ""
-    if len(utterances) < len(listed) or not listed:
-        missing = (
-            f"{len(listed) - len(utterances):,} of {len(listed):,} utterances are neither in today's {split} split "
+    there = [utterance for utterance in found if utterance is not None]
+    trained_on = _recordings(model)
+    utterances = [one for one in there if (one.audio_hash or one.id, one.offset) not in trained_on]
+    missing = []
+    if len(there) < len(listed) or not listed:
+        missing.append(
+            f"{len(listed) - len(there):,} of {len(listed):,} utterances are neither in today's {split} split "
             f"nor, with their recordings, in {store} (dataset {parent.dataset[:12]})"
         )
-    return ParentTest(parent, version, utterances, len(listed), missing)
+    if len(utterances) < len(there):
+        missing.append(f"the model was trained on {len(there) - len(utterances):,} of {len(listed):,} utterances")
+    return ParentTest(parent, version, utterances, len(listed), "; ".join(missing))
+
+
+def _recordings(model: Path) -> set[Recording]:
+    """What a model was trained on, as far as it is known."""
+    file = model / TRAINED_ON
+    return read_training_data(file.read_bytes(), str(file)).recordings() if file.is_file() else set()
 
 
 def _find_version(parent: Ancestor, registry: Path | str) -> ModelVersion | None:

@@ -83,7 +83,7 @@ def run(
     models = Registry(registry, settings.model_name)
     champion, anchor = find_champion(models, digest), find_anchor(models, digest, settings.anchor)
     auxiliary = family.auxiliary_models(registry, settings)
-    parent_test = find_parent_test(about, utterances, registry, store, settings.split)
+    parent_test = find_parent_test(folder, utterances, registry, store, settings.split)
     inputs: dict[str, Any] = {
         "model": digest,
         "test": fingerprint_utterances(utterances),

@@ -19,6 +19,8 @@ from voxline.metrics.evaluation import Evaluation, UtteranceResult, group_by_sli
 MAX_SLICES_NAMED = 3
 """Worse slices named in a reason, worst first; the report has them all."""
 
+LEAST_OF_PARENT_TEST = 0.9
+"""Share of the utterances that a model's parent was judged by; fewer may be those that the model still knows."""
 OtherMetrics = Mapping[str, Mapping[str, SumAndWeight]]
 """Of the model to compare with: the utterance's id → metric → its value."""
 Status = Literal["passed", "failed", "not checked"]
@@ -141,9 +143,10 @@ def check_forgetting(evaluation: Evaluation, settings: PushSettings) -> list[Gat
         return []
     where = f"the test split of {about['label']}, which it started from"
     results = [result for result in evaluation.parent_results() if result.champion is not None]
-    if not results:
+    if len(results) < LEAST_OF_PARENT_TEST * about["listed"] or not results:
+        measured = f"{len(results):,} of its {about['listed']:,} utterances do not show" if results else "nothing shows"
         detail = (
-            f"nothing shows what it forgot: {about['missing']}; evaluate on a corpus that has {where}, or train from "
+            f"{measured} what it forgot: {about['missing']}; evaluate on a corpus that has {where}, or train from "
             "random weights (train.start.model: '')"
         )
         return [GateCheck("against its parent", False, detail)]

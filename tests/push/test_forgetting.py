@@ -18,6 +18,7 @@ from voxline.data import testing as by_hand
 from voxline.data.manifest import read_manifest, write_manifest
 from voxline.registry.parents import find_parent
 from voxline.registry.registry import Registry
+from voxline.registry.training_data import TRAINED_ON, TrainingData
 from voxline.text.alphabet import Alphabet
 
 OLD = [("ada", " ".join(WORDS[(number + step) % 9] for step in range(6))) for number in range(40)]
@@ -128,3 +129,32 @@ def test_what_cannot_be_measured_any_more_refuses_the_model(night: Night) -> Non
     assert status == "failed"
     assert "40 of 40 utterances are neither in today's test split nor, with their recordings, in" in detail
     assert "train.start.model" in detail
+
+
+def test_a_part_of_the_test_split_does_not_show_what_was_forgotten(night: Night) -> None:
+    """Half of it is in today's corpus, and passes; the other half, with all that was forgotten, is gone."""
+    half = night.folder / "half"
+    half.mkdir()
+    lines = [one for one in read_manifest(night.old / "manifest.jsonl") if int(one.id.rpartition("-")[2]) < 20]
+    write_manifest(half / "manifest.jsonl", lines)
+    shutil.rmtree(night.store / "extract")
+    verdict = night.judge(night.model("same", {"two": "two"}), half)
+    ((status, detail),) = parent_checks(verdict)
+    assert status == "failed"
+    assert "20 of its 40 utterances do not show what it forgot: 20 of 40 utterances are neither in" in detail
+
+
+def test_utterances_that_the_model_was_trained_on_do_not_show_what_it_forgot(night: Night) -> None:
+    """Of the parent's test split 38 are in train today, as after another draw of the splits."""
+    model = night.model("cheats", {"zero": "zero"})
+    heard = [one.replace(split="train") for one in read_manifest(night.old / "manifest.jsonl")][2:]
+    lines = [
+        {"id": one.id, "split": "train", "speaker": one.speaker, "audio_hash": one.audio_hash, "offset": one.offset}
+        | {"duration": one.duration, "text_hash": ""}
+        for one in heard
+    ]
+    TrainingData(night.key, "", 0, lines).write(model / TRAINED_ON)
+    verdict = night.judge(model, night.new)
+    ((status, detail),) = parent_checks(verdict)
+    assert status == "failed"
+    assert "2 of its 40 utterances do not show what it forgot: the model was trained on 38 of 40 utterances" in detail

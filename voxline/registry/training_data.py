@@ -30,6 +30,10 @@ if TYPE_CHECKING:  # reading a registry must not import numpy
 
 TRAINED_ON = "trained_on.jsonl.gz"
 SPLITS = ("train", "dev")
+Content = tuple[str, float, float, str, str]
+"""Recording, offset, duration, speaker and hash of the text: what a model heard, whatever it is called."""
+Recording = tuple[str, float]
+"""The first two of `Content`: what was recorded, whatever a corpus says of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +54,10 @@ class TrainingData:
 
     def of_speaker(self, speaker: str) -> list[dict[str, Any]]:
         return [line for line in self.utterances if line["speaker"] == speaker]
+
+    def recordings(self) -> set[Recording]:
+        """Those of the train split."""
+        return {content_of_line(line)[:2] for line in self.utterances if line["split"] == "train"}
 
     def without(self, speaker: str) -> "TrainingData":
         """A copy without the lines of a speaker, which are added to `purged`."""
@@ -82,10 +90,6 @@ class TrainingData:
         """Writes the file atomically."""
         with atomic_write(path) as file:
             file.write(self.to_bytes())
-
-
-Content = tuple[str, float, float, str, str]
-"""Recording, offset, duration, speaker and hash of the text: what a model heard, whatever it is called."""
 
 
 def content_of_line(line: dict[str, Any]) -> Content:
