@@ -15,7 +15,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.registry.parents import Parent, find_parent
-from voxline.registry.training_data import TRAINED_ON, training_data_of
+from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
 from voxline.store.finished import is_finished, step_key
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
 
@@ -47,7 +47,12 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     parent = None
     if start := settings.start.model:
         parent = find_parent(
-            start, registry, family=settings.family, own_name=settings.name, generations=settings.start.generations
+            start,
+            registry,
+            family=settings.family,
+            own_name=settings.name,
+            generations=settings.start.generations,
+            test=_test_recordings(read),
         )
         settings = settings.started_from(parent.pinned if parent else "")
     origin = Origin(parent, plan_replay(read, parent, settings.start.replay, store)) if parent else None
@@ -62,6 +67,12 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
             return work
         _train(read, settings, work, origin)
     return work
+
+
+def _test_recordings(dataset: Dataset) -> set[Recording]:
+    """The recordings of the test split alone; one may be in the corpus twice, and in train too."""
+    rows = [(row.split, content_of_row(row)[:2]) for row in dataset.rows() if row.split in ("train", "test")]
+    return {one for split, one in rows if split == "test"} - {one for split, one in rows if split == "train"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from voxline.components.train.warm_start import ParentWeights, read_parent, star
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest, read_model_json
-from voxline.registry.parents import find_parent
+from voxline.registry.parents import ancestors_of, find_parent
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
 from voxline.store.step_cache import StepWouldRunError, plan_steps
@@ -333,6 +333,56 @@ def test_after_a_purge_the_last_clean_ancestor_is_started_from(
     chain.purge("anna")
     assert chain.find() is None
     assert "starting from random weights" in capsys.readouterr().out
+
+
+def test_what_tests_the_model_was_not_heard_by_its_parent(chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:
+    """The recording with hash 2 was in train when version 2 was trained, and is in today's test split."""
+
+    def find(*test: tuple[str, float]) -> str | None:
+        how: dict[str, Any] = {"family": "asr", "own_name": "asr", "generations": 5, "test": {("0", 0.0), *test}}
+        found = find_parent("asr@production", chain.registry, **how)
+        return found and found.label
+
+    assert find() == "asr@3"
+    assert find(("2", 0.0)) == "asr@1"
+    told = capsys.readouterr().out
+    assert "asr@3 was trained on recordings of today's test split (1), itself or through its ancestors" in told
+    assert find(("1", 0.0)) is None
+    (chain.registry / "asr" / "1" / TRAINED_ON).unlink()
+    assert find(("2", 0.0)) is None  # whether version 1 heard it is not known
+
+
+def test_a_training_whose_parent_heard_the_test_split_starts_from_random_weights(
+    few: Dataset, registry: Path, tmp_path: Path
+) -> None:
+    heard = make_utterances(32, 8)
+    moved = [dataclasses.replace(one, split="test") if one.id == "train-003" else one for one in heard]
+    today = write_dataset(tmp_path / "today", moved)
+    keys = []
+    for settings in (settings_from("asr@production"), settings_from("")):
+        with plan_steps(), pytest.raises(StepWouldRunError) as planned:
+            run(today.folder, tmp_path / "store", settings, registry)
+        keys.append(planned.value.named_by)
+    assert keys[0] == keys[1]
+
+
+def test_an_alias_in_a_location_is_pinned_to_the_version(registry: Path) -> None:
+    """So that the workers of a cluster find the very model that the launcher found."""
+    for last in ("asr", "asr@production", "asr@1", "asr/1", "asr/1/"):
+        parent = find_parent(f"{registry}/{last}", "", family="asr", own_name="asr", generations=5)
+        assert parent is not None
+        again = find_parent(parent.pinned, "", family="asr", own_name="asr", generations=5)
+        assert again == parent
+        assert parent.pinned.rstrip("/") == f"{registry}/asr/1"
+
+
+def test_damaged_ancestors_are_refused() -> None:
+    """A path to start from may lead to anybody's model, and its model.json names folders of the store."""
+    whole = {"name": "asr", "version": 1, "digest": "0f", "dataset": "1e"}
+    assert ancestors_of({"start": {"ancestors": [whole]}})[0].label == "asr@1"
+    for one in ({**whole, "dataset": "../../other"}, {**whole, "version": "1"}, {"name": "asr"}, "asr@1"):
+        with pytest.raises(WorkError, match="an ancestor is damaged"):
+            ancestors_of({"start": {"ancestors": [one]}})
 
 
 def test_a_row_of_generations_ends_with_random_weights(chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:

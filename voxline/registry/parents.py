@@ -3,13 +3,14 @@
 `model.json` lists the ancestors of a model, its parent first, and its list of training data
 (`training_data`) has the utterances of all of them. So a model that heard a speaker through an ancestor is found by a
 purge like any other. A model whose list was purged since is no parent: its last ancestor without purged utterances
-takes its place, or random weights do. See docs/decisions/0063-warm-start.md.
+takes its place, or random weights do. So it is with one that was trained on today's test split. See
+docs/decisions/0063-warm-start.md.
 """
 
 import dataclasses
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_j
 from voxline.progress import print_status
 from voxline.registry.models import find_model
 from voxline.registry.registry import VERSION_FILE, Registry
-from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
+from voxline.registry.training_data import TRAINED_ON, Recording, TrainingData, read_training_data
 from voxline.store.files import read_json
 from voxline.store.finished import is_finished
 from voxline.store.objects import open_store
@@ -44,6 +45,22 @@ class Ancestor:
     version: int | None
     digest: str
     dataset: str
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Ancestor":
+        """From the JSON of a model, which another person may have written.
+
+        Raises:
+          WorkError: it is not an ancestor, or its dataset is a path.
+        """
+        try:
+            one = cls(**values)
+            texts = all(isinstance(text, str) for text in (one.name, one.digest, one.dataset))
+            if not texts or not isinstance(one.version, int | None) or "/" in one.dataset:
+                raise TypeError(f"{one}")
+        except TypeError as error:
+            raise WorkError(f"{MODEL_JSON}: an ancestor is damaged ({error}); start from another model") from None
+        return one
 
     @property
     def label(self) -> str:
@@ -116,7 +133,7 @@ class Parent:
 
 def ancestors_of(about: dict[str, Any]) -> list[Ancestor]:
     """The ancestors that a `model.json` lists, the parent first; [] of a model trained from random weights."""
-    return [Ancestor(**one) for one in (about.get("start") or {}).get("ancestors", [])]
+    return [Ancestor.of(one) for one in (about.get("start") or {}).get("ancestors", [])]
 
 
 def is_model_name(model: str) -> bool:
@@ -128,7 +145,15 @@ def is_model_name(model: str) -> bool:
     return bool(_NAMED.fullmatch(model))
 
 
-def find_parent(model: str, registry: Path | str, *, family: str, own_name: str, generations: int) -> Parent | None:
+def find_parent(
+    model: str,
+    registry: Path | str,
+    *,
+    family: str,
+    own_name: str,
+    generations: int,
+    test: Collection[Recording] = (),
+) -> Parent | None:
     """The model to start from; None to start from random weights, which is said with the reason.
 
     Args:
@@ -136,6 +161,7 @@ def find_parent(model: str, registry: Path | str, *, family: str, own_name: str,
       registry: of the run.
       own_name: the model to train. Its first version has no parent.
       generations: most models in a row that start from another one.
+      test: recordings that no model to start from was trained on, since they test what comes of it.
 
     Raises:
       SettingsError: the model does not exist.
@@ -154,18 +180,26 @@ def find_parent(model: str, registry: Path | str, *, family: str, own_name: str,
             "(train.start.generations); starting from random weights"
         )
         return None
-    parent = next((one for one in _with_ancestors(named, registry) if not _purged(one)), None)
-    if _purged(named):
-        instead = f"its ancestor {parent.label}, which heard none of them" if parent else "random weights"
-        print_status(
-            f"train: {named.label} heard utterances that were purged since ({_purged(named):,}), itself or through its "
-            f"ancestors; starting from {instead}"
-        )
+    if not (why := _why_not(named, test)):
+        return named
+    # Whether an ancestor without a list heard them is not known.
+    ancestors = (one for one in _with_ancestors(named, registry) if one.training_data)
+    parent = next((one for one in ancestors if not _why_not(one, test)), None)
+    instead = f"its ancestor {parent.label}, which heard none of them" if parent else "random weights"
+    print_status(f"train: {named.label} {why}, itself or through its ancestors; starting from {instead}")
     return parent
 
 
-def _purged(parent: Parent) -> int:
-    return parent.training_data.purged if parent.training_data else 0
+def _why_not(parent: Parent, test: Collection[Recording]) -> str:
+    """Why a model may not be started from, after its name; empty if it may."""
+    listed = parent.training_data
+    if listed is None:
+        return ""
+    if listed.purged:
+        return f"heard utterances that were purged since ({listed.purged:,})"
+    if heard := len(listed.recordings().intersection(test)):
+        return f"was trained on recordings of today's test split ({heard:,})"
+    return ""
 
 
 def _open(model: str, registry: Path | str, own_name: str) -> Parent | None:
@@ -210,11 +244,13 @@ def _open_folder(folder: Path, location: str) -> Parent:
     about = read_model_json(folder)
     list_file, version_file = folder / TRAINED_ON, folder / VERSION_FILE
     version = read_json(version_file)["version"] if version_file.is_file() else None
+    root, _, last = location.rstrip("/").rpartition("/")
+    pinned = location if version is None or last == folder.name else f"{root}/{last.partition('@')[0]}/{version}"
     return Parent(
         Ancestor(about["name"], version, model_digest(folder), about["dataset"]["key"]),
         about,
         read_training_data(list_file.read_bytes(), str(list_file)) if list_file.is_file() else None,
-        location if version is None or folder.name in location.split("/")[-1:] else f"{location}/{version}",
+        pinned,
         folder,
     )
 
