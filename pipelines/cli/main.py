@@ -164,7 +164,9 @@ def _print_plan(config: "RunConfig", folder: Path, until: str, force: list[str],
 def step(
     name: Annotated[
         str,
-        typer.Argument(metavar="STEP", help="ingest, convert, validate, extract, train, evaluate, push or publish."),
+        typer.Argument(
+            metavar="STEP", help="ingest, convert, validate, extract, train, language, evaluate, push or publish."
+        ),
     ],
     config: Config,
     set_: Assignments = None,

@@ -128,10 +128,11 @@ def serve(
     max_mb: Annotated[float, typer.Option(min=0.01, help="Largest recording, in MB.")] = 25.0,
     max_seconds: Annotated[float, typer.Option(min=1, help="Longest recording, in seconds.")] = 600.0,
 ) -> None:
-    """Serve recognizers over HTTP, with OpenAI's routes and a page with a microphone.
+    """Serve recognizers over HTTP, with OpenAI's routes.
 
-    It follows the registry: a version that is promoted or rolled back takes over without a lost request, and one whose
-    bytes are not those that were judged does not. There is no authentication: put a gateway in front.
+    It follows the registry: a version that is promoted or rolled back to takes over without a lost request, and one
+    whose bytes are not those that were judged does not. / is a page with a microphone. There is no authentication: put
+    a gateway in front.
 
     \b
     Examples:
