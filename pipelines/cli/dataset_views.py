@@ -231,7 +231,8 @@ def _format_change(one: ChangedUtterance, key: str) -> str:
 
 NOT_COVERED = (
     "not touched: the corpus itself (a refresh brings back speakers who are still in it), weights of models, reports "
-    "in run folders, artifacts of a KFP server, archives, backups, other stores"
+    "in run folders, histories of runs elsewhere (notify.history), artifacts of a KFP server, archives, "
+    "backups, other stores"
 )
 
 
@@ -299,6 +300,8 @@ def _format_purge_findings(findings: PurgeFindings) -> list[str]:
             lines.append(
                 f"  model {use.name}: {use.lines:,} lines of its training data, {use.evaluated:,} of its evaluation"
             )
+    if findings.run_records:
+        lines.append(f"  {len(findings.run_records):,} reasons in the history of runs")
     return lines
 
 

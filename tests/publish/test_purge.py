@@ -27,6 +27,7 @@ from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.metrics.evaluation import Evaluation
+from voxline.notify.history import FOLDER, read_runs
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, read_training_data
@@ -93,7 +94,8 @@ def test_a_dry_run_changes_nothing_and_lists_what_there_is(places: Folders) -> N
     result = CliRunner().invoke(app, ["datasets", "purge", *map(str, arguments)])
     assert result.exit_code == 0, result.output
     assert "  6 rows of version 1 of three" in result.output
-    assert "  asr/1\n  train/0123" in result.output
+    assert "  asr/1, in production\n  train/0123" in result.output
+    assert "  2 reasons in the history of runs" in result.output
     assert "--yes removes it" in result.output
     after = {file: hash_file(file) for file in places.store.parent.rglob("*") if file.is_file()}
     assert after == before
@@ -161,6 +163,15 @@ def test_the_registry_keeps_models_and_metrics_and_loses_the_speaker(places: Fol
     assert {row.speaker for row in evaluation.results} == {"ada", "bo"}
     assert evaluation.test_fingerprint != "f"
     assert not (version / EVALUATION / "clip.wav").exists()
+
+
+def test_the_history_of_runs_loses_reasons_that_name_the_speaker(places: Folders) -> None:
+    purge_speaker(GONE, places.scope)
+    for root in (places.registry, places.datasets[0]):
+        kept, purged = read_runs(root / FOLDER)
+        assert kept["reason"] == "train: step 7 skipped (ada-2, bo-1)"
+        assert purged["reason"].startswith("the reason named a speaker who was purged, 2")
+        assert purged["verdict"] == "failed"
 
 
 _FAIL: dict[str, Any] = {"left": None}

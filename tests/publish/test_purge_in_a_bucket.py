@@ -25,6 +25,7 @@ from voxline.components.publish.versions import DatasetVersions
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
+from voxline.notify.history import FOLDER
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import Registry
 from voxline.store import store_locks
@@ -126,7 +127,8 @@ def is_clean(storage: AnyStorage, expected: Any, clips: set[str]) -> None:
     assert not any(clips & set(shard["clips"]) for shard in shards)
     folders = {name.rpartition("/")[0] for name in names if name.startswith("store/shards/")}
     assert folders == {name.rpartition("/")[0] for name in names if name.endswith("/shard.json")}
-    assert not [name for name in names if "/." in name and not name.endswith("/.purged")], "locks, moves"
+    hidden = [name for name in names if "/." in name.replace(f"/{FOLDER}/", "/")]
+    assert not [name for name in hidden if not name.endswith("/.purged")], "locks, moves"
     assert len(storage.bucket().read("datasets/purges.jsonl").splitlines()) == 1
 
 

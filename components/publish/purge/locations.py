@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
+from voxline.notify.history import FOLDER
 from voxline.registry.models import model_names
 from voxline.registry.registry import EVALUATION, PROVENANCE
 from voxline.registry.training_data import TRAINED_ON
@@ -322,10 +323,14 @@ def _is_read_of_store(name: str) -> bool:
 
 
 def _is_read_of_datasets(name: str) -> bool:
-    return not name.startswith(".")
+    return not name.startswith(".") or _is_run_record(name)
 
 
 def _is_read_of_registry(name: str) -> bool:
     file = PurePosixPath(name)
     of_evaluation = file.parent.name == EVALUATION and file.suffix not in BINARY_SUFFIXES
-    return of_evaluation or file.name in (TRAINED_ON, PROVENANCE)
+    return of_evaluation or file.name in (TRAINED_ON, PROVENANCE) or _is_run_record(name)
+
+
+def _is_run_record(name: str) -> bool:
+    return name.startswith(f"{FOLDER}/")

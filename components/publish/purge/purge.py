@@ -58,6 +58,7 @@ class PurgeFindings:
       shards: that hold clips of the speaker, each with the bytes of these.
       leftovers: folders that killed processes left among the shards.
       outputs, wavs: folders of step outputs, and WAVs.
+      run_records: of the history of runs, whose reason names the speaker.
       unfinished: trainings whose data is not known yet.
       retention: what buckets keep of what is deleted; after a purge, what they still have.
       records: files in which purges are recorded.
@@ -74,6 +75,7 @@ class PurgeFindings:
     wavs: list[Path]
     trainings: list[AffectedTraining]
     registry_uses: list[RegistryUse]
+    run_records: list[Path]
     unfinished: int
     retention: list[Retention]
     records: list[str]
@@ -85,7 +87,8 @@ class PurgeFindings:
         """Whether there is anything to remove."""
         trainings = any(training.tensorboard or training.lines for training in self.trainings)
         uses = any(use.lines or use.evaluated or use.shown for use in self.registry_uses)
-        return bool(self.started or self.rows or self.shards or self.outputs or self.wavs or trainings or uses)
+        removed = self.rows, self.shards, self.outputs, self.wavs, self.run_records
+        return bool(self.started or any(removed) or trainings or uses)
 
     def counts(self) -> dict[str, int]:
         clips = sum(clip in self.footprint.clips for info, _ in self.shards for clip in info.clips)
@@ -170,6 +173,7 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
         find_wavs(store, footprint, workspace),
         trainings,
         registry.find_registry_uses(workspace.uri_of(locations.registry), footprint) if locations.registry else [],
+        [file for root in _history_roots(locations) for file in registry.find_run_records(root, footprint)],
         count_unfinished_trainings(store, workspace),
         [retention_of(uri) for uri in locations.bucket_uris()],
         [workspace.uri_of(file) for file in _record_files(locations)],
@@ -209,6 +213,8 @@ def _remove(findings: PurgeFindings, locations: PurgeLocations) -> None:
         purge_training(training, footprint.speaker, workspace)
     for use in findings.registry_uses:
         registry.purge_registry_use(locations.scope.registry or "", use, footprint, at, workspace)
+    for file in findings.run_records:
+        registry.purge_run_record(file, at, workspace)
 
 
 def _complete(findings: PurgeFindings, locations: PurgeLocations) -> None:
@@ -244,6 +250,7 @@ def _changed_uris(findings: PurgeFindings, locations: PurgeLocations) -> Iterato
         *find_wav_logs(locations.store, findings.footprint.wavs),
         *(file for training in findings.trainings for file in (*training.tensorboard, *training.lists)),
         *(use.folder / name for use in findings.registry_uses for name in (EVALUATION, TRAINED_ON)),
+        *findings.run_records,
         findings.footprint.file(locations.store),
     )
     workspace = locations.workspace
@@ -253,6 +260,10 @@ def _changed_uris(findings: PurgeFindings, locations: PurgeLocations) -> Iterato
 def _write_footprint(footprint: Footprint, locations: PurgeLocations) -> None:
     footprint.write(locations.store)
     locations.workspace.upload(footprint.file(locations.store))
+
+
+def _history_roots(locations: PurgeLocations) -> list[Path]:
+    return [*locations.datasets, *([locations.registry] if locations.registry else [])]
 
 
 def _record_files(locations: PurgeLocations) -> list[Path]:

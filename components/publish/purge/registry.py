@@ -3,6 +3,8 @@
 The models stay. What a model learned cannot be removed from its weights, and a person must decide whether it may go on
 serving; the purge names these models. Their lists of utterances, tables, clips and pages lose the speaker. The model's
 own files do not change, so nothing that serves them notices.
+
+Beside a registry, and beside datasets, is the history of runs. A run's reason may name utterances or quote their text.
 """
 
 import dataclasses
@@ -10,10 +12,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from voxline.components.publish.purge.footprint import Footprint, count_lines, remove_lines, shows_name
+from voxline.components.publish.purge.footprint import (
+    Footprint,
+    contains_name,
+    count_lines,
+    remove_lines,
+    shows_name,
+)
 from voxline.components.publish.purge.locations import Workspace
 from voxline.errors import WorkError
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
+from voxline.notify.history import FOLDER
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.registry.models import model_names
 from voxline.registry.registry import EVALUATION, PROVENANCE, Registry
@@ -95,6 +104,26 @@ def purge_registry_use(
             workspace.upload(folder / UTTERANCES_FILE)
         if use.lines:
             remove_lines(use.folder / TRAINED_ON, footprint.speaker, workspace)
+
+
+def find_run_records(root: Path, footprint: Footprint) -> list[Path]:
+    """Records in the history of runs beside a registry or datasets, whose reason names the speaker."""
+    names = [footprint.speaker.encode(), *footprint.names_in_text()]
+    files = sorted((root / FOLDER).glob("*.json"))
+    return [file for file in files if contains_name(_reason(file).encode(), names)]
+
+
+def purge_run_record(file: Path, at: str, workspace: Workspace) -> None:
+    """Removes the reason of a run."""
+    write_json(file, read_json(file) | {"reason": f"the reason named a speaker who was purged, {at}"})
+    workspace.upload(file)
+
+
+def _reason(file: Path) -> str:
+    try:
+        return str(read_json(file)["reason"])
+    except (ValueError, KeyError, TypeError):  # not the record of a run
+        return ""
 
 
 def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspace: Workspace) -> None:
