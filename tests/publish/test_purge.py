@@ -30,7 +30,7 @@ from voxline.metrics.evaluation import Evaluation
 from voxline.notify.history import FOLDER, read_runs
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import EVALUATION, Registry
-from voxline.registry.training_data import TRAINED_ON, read_training_data
+from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
 from voxline.settings import Settings
 from voxline.store.hashing import hash_file
 from voxline.store.permanent_failures import FailureNote
@@ -138,6 +138,17 @@ def test_line_caches_are_deleted_though_nothing_else_is_left_of_a_speaker(tmp_pa
     cache.write_text("a line of somebody whose output was deleted")
     assert not purge_speaker(GONE, PurgeScope(tmp_path / "store"))
     assert not cache.exists()
+
+
+def test_a_copy_of_a_list_of_training_data_goes_though_no_dataset_is_left(tmp_path: Path) -> None:
+    """The step language copies the model with its list; the speaker may be an ancestor's, whose dataset is deleted."""
+    folders = [tmp_path / "store" / "language" / (digit * 32) / "model" for digit in "04"]
+    for model, speaker in zip(folders, (GONE, "ada"), strict=True):
+        line = {"id": "1", "split": "train", "speaker": speaker, "audio_hash": "", "offset": 0.0, "duration": 1.0}
+        model.mkdir(parents=True)
+        TrainingData("", "", 0, [{**line, "text_hash": "", "inherited": True}]).write(model / TRAINED_ON)
+    assert purge_speaker(GONE, PurgeScope(tmp_path / "store")).counts()["outputs"] == 1
+    assert [model.exists() for model in folders] == [False, True]
 
 
 def test_a_purge_is_recorded_without_naming_the_speaker(places: Folders) -> None:

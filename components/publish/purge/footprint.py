@@ -131,8 +131,10 @@ def find_outputs(store: Path, footprint: Footprint, workspace: Workspace) -> lis
     steps = [path for path in store.iterdir() if path.is_dir() and path.name not in _NOT_OUTPUTS]
     for folder in sorted(path for step in steps for path in step.iterdir() if path.is_dir()):
         if folder not in found:
-            files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY_SUFFIXES)
-            if any(shows_name(file, names) for file in files) or (names and folder.parent.name in _OF_TEXT):
+            files = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY_SUFFIXES]
+            lists = (file for file in files if file.name == TRAINED_ON)
+            listed = any(count_lines(file, footprint.speaker) for file in lists)
+            if listed or any(shows_name(file, names) for file in files) or (names and folder.parent.name in _OF_TEXT):
                 found.add(folder)
     spoken_of = [footprint.speaker.encode(), *names]
     found.update(note for note in (store / NOTES).glob("*.json") if shows_name(note, spoken_of))
