@@ -134,6 +134,17 @@ def test_float_samples_far_beyond_full_scale_are_unreadable_not_a_square_wave(tm
     assert caught.value.reason is Reason.UNREADABLE
 
 
+@pytest.mark.parametrize("rate", [999, 10_000_001, 2**31 - 1])
+def test_a_rate_that_no_recorder_has_is_a_damaged_header(tmp_path: Path, rate: int) -> None:
+    path = tmp_path / "take.wav"
+    soundfile.write(path, tone(0.1), RATE)
+    content = bytearray(path.read_bytes())
+    content[24:28] = rate.to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(BadAudioError, match=r"the header says .* Hz; 1,000 to 10,000,000 are accepted"):
+        load_audio(path, RATE)
+
+
 def test_a_missing_file_and_an_empty_one_have_different_reasons(tmp_path: Path) -> None:
     (tmp_path / "empty.flac").touch()
     soundfile.write(tmp_path / "header.wav", np.zeros(0), RATE)

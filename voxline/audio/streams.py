@@ -41,6 +41,9 @@ BLOCK_SAMPLES = 1 << 19
 MIN_SAMPLE_RATE = 1_000
 """Hz. A lower rate means a damaged header, and resampling from it would take gigabytes."""
 
+MAX_SAMPLE_RATE = 10_000_000
+"""Hz. No recorder reaches it, and resampling from a far higher one takes minutes for a second of samples."""
+
 MAX_LOST_FRAMES = 4
 """Frames of an MP3 that a decoder may leave out: padding, and those that refer to frames that are not there."""
 
@@ -177,6 +180,7 @@ class _FfmpegStream(AudioStream):
 
     def __init__(self, decoder: FfmpegDecoder, counted: MpegAudio | None = None) -> None:
         self._decoder, self._counted = decoder, counted
+        _check_rate(decoder.sample_rate)
         self.header = AudioHeader(counted.samples if counted else 0, decoder.sample_rate, decoder.channels)
 
     def blocks(self, first: int, count: int) -> Iterator[Block]:
@@ -308,11 +312,14 @@ def _opening(path: Path, raw: RawFormat | None) -> tuple[Any, ...]:
 def _header_of(file: soundfile.SoundFile) -> AudioHeader:
     """The header as libsndfile reads it; 0 frames for a FLAC of unstated length."""
     frames = int(file.frames)
-    if file.samplerate < MIN_SAMPLE_RATE:
-        raise BadAudioError(
-            Reason.UNREADABLE, f"the header says {file.samplerate} Hz; {MIN_SAMPLE_RATE:,} or more are accepted"
-        )
+    _check_rate(int(file.samplerate))
     return AudioHeader(0 if frames >= 2**62 else frames, int(file.samplerate), int(file.channels))
+
+
+def _check_rate(rate: int) -> None:
+    if not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
+        detail = f"the header says {rate:,} Hz; {MIN_SAMPLE_RATE:,} to {MAX_SAMPLE_RATE:,} are accepted"
+        raise BadAudioError(Reason.UNREADABLE, detail)
 
 
 def _explain_failure(
