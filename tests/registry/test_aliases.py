@@ -62,6 +62,14 @@ def test_a_rollback_goes_to_what_was_in_production_and_not_to_a_candidate(regist
     assert served(registry) == "b"
 
 
+def test_a_rollback_does_not_go_to_what_was_rolled_back(registry: Registry) -> None:
+    assert registry.rollback(note="b is bad").copy_of == 1
+    registry.promote(CANDIDATE)  # its number is below that of the rollback
+    assert registry.history().rolled_back == {registry.event(2).digest: 2}
+    change = registry.rollback(note="c is bad, too")
+    assert (change.copy_of, served(registry)) == (1, "a")
+
+
 def test_promoting_an_older_version_takes_the_newer_out_of_service(registry: Registry) -> None:
     registry.promote(1)
     assert (registry.in_service(), registry.candidate()) == (1, 3)

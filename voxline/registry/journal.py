@@ -188,13 +188,14 @@ class History:
     def rolled_back(self) -> dict[str, int]:
         """Digests of models that a person took out of production for an older one, each with its version."""
         digest = {event.version: event.digest for event in self._events if event.makes_version}
+        origin = {event.version: event.copy_of or event.version for event in self._events if event.makes_version}
         found: dict[str, int] = {}
         for event in self._events:
             if event.alias != PRODUCTION:
                 continue
             before = event.replaces
             if before in digest and (
-                event.action == "rollback" or (not event.makes_version and event.version < before)
+                event.action == "rollback" or (not event.makes_version and event.version < origin[before])
             ):
                 found[digest[before]] = before
             found.pop(event.digest, None)

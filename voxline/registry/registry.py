@@ -250,8 +250,8 @@ class Registry:
         """Puts the bytes of an older version back into service, as a new version.
 
         Args:
-          to: the version; None for the one in service before the present one. After a rollback that is the one before
-            the version rolled back to, so that two rollbacks go two steps back.
+          to: the version; None for the one in service before the present one, but none that was rolled back itself.
+            After a rollback that is the one before the version rolled back to, so that two rollbacks go two steps back.
 
         Raises:
           WorkError: there is no older version, its files are damaged, or a public key is configured that did not sign
@@ -427,7 +427,9 @@ class Registry:
 
     def _version_before(self, present: int) -> int:
         digest, origin = self.event(present).digest, self._origin(present)
-        older = [v for v in sorted({*self.history().production}) if v < origin and self.event(v).digest != digest]
+        history = self.history()
+        bad = {digest, *history.rolled_back}
+        older = [v for v in sorted({*history.production}) if v < origin and self.event(v).digest not in bad]
         if not older:
             raise WorkError(f"{self.uri}: nothing older than version {origin} to roll back to")
         return self._origin(older[-1])
