@@ -189,13 +189,14 @@ def _keys_of_models(objects: ObjectStore, users: StoreUsers, found: dict[str, St
 
 
 def _datasets_in_service(users: StoreUsers, found: dict[str, StoredItem]) -> list[StoredItem]:
-    """The extracted datasets of the versions in service."""
+    """The extracted datasets of the versions in service, and of the candidates, which may be soon."""
     keys: set[str] = set()
     for root in users.registries:
         for model in model_names(root):
-            version = Registry(root, model).in_service()
-            provenance = Registry(root, model).read_file(version, PROVENANCE) if version is not None else None
-            keys |= set(_KEY.findall((provenance or b"").decode()))
+            registry = Registry(root, model)
+            for version in (registry.in_service(), registry.candidate()):
+                if version is not None:
+                    keys |= set(_KEY.findall((registry.read_file(version, PROVENANCE) or b"").decode()))
     return [found[f"extract/{key}"] for key in sorted(keys) if f"extract/{key}" in found]
 
 

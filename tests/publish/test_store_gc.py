@@ -37,6 +37,7 @@ from voxline.data.manifest import read_manifest
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.local.runner import _hold_store
+from voxline.registry.models import resolve_version
 from voxline.settings import Settings
 from voxline.store.bucket_cache import CACHE_ENV
 from voxline.store.files import write_json
@@ -111,8 +112,12 @@ def content(datasets: Path | str) -> dict[tuple[str, int], dict[str, bytes]]:
     return {(each.name, number): read_all(each.path(number)) for each in all_versions for number in each.numbers()}
 
 
-def test_the_dataset_of_the_version_in_service_stays_with_its_test_recordings(place: Path) -> None:
-    """A model that starts from this version is measured on them."""
+@pytest.mark.parametrize("alias", ["production", "candidate"])
+def test_the_dataset_of_the_version_in_service_stays_with_its_test_recordings(place: Path, alias: str) -> None:
+    """A model that starts from this version, or from the candidate once it is promoted, is measured on them."""
+    for file in (place / "registry" / "asr" / "journal.jsonl", place / "registry" / "asr" / "1" / "version.json"):
+        file.write_text(file.read_text().replace('"production"', f'"{alias}"'))
+    assert resolve_version(place / "registry", f"asr@{alias}")[1] == 1
     (provenance,) = (place / "registry" / "asr").glob("*/provenance.json")
     folder = place / "store" / "extract" / json.loads(provenance.read_text())["dataset"]["key"]
     shutil.rmtree(place / "runs")
