@@ -53,7 +53,7 @@ def show_history(
         return
     for run in runs:
         about = run["run"]
-        what = f"version {run['version']}" if run["verdict"] == "promoted" else run["reason"]
+        what = f"version {run['version']}" if run["verdict"] in ("promoted", "candidate") else run["reason"]
         ended = about["ended"][:16].replace("T", " ")
         typer.echo(f"{ended}  {about['name']:<20}  {run['verdict']:<11}  {_headline(run):<34}  {what}".rstrip())
 

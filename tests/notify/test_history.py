@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.command import voxline
-from tests.notify.conftest import REFUSED, RUN, MakeEvent
+from tests.notify.conftest import REFUSED, RUN, WAITS, MakeEvent
 from voxline.errors import WorkError
 from voxline.notify.event import MetricValue, RunEvent
 from voxline.notify.history import FOLDER, figure_of, read_runs, record_run
@@ -101,6 +101,12 @@ def test_the_forecast_names_the_night_that_stands_out(registry: Path) -> None:
     unknown = voxline("runs", "forecast", registry, "--figure", "wre")
     assert unknown.returncode == 2
     assert "not a figure of these runs" in unknown.stderr
+
+
+def test_a_candidate_counts_as_a_run_that_passed(tmp_path: Path, make_event: MakeEvent) -> None:
+    record_run(_night(make_event(WAITS), "1", RUN.started, 0.02), tmp_path)
+    assert "version 7" in voxline("runs", "history", tmp_path).stdout
+    assert "1 runs of the 8" in voxline("runs", "forecast", tmp_path, "--figure", "wer").stdout
 
 
 def test_too_few_runs_are_said(tmp_path: Path, make_event: MakeEvent) -> None:
