@@ -19,13 +19,14 @@ import uvicorn
 
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from tests.waiting import PATIENCE_SECONDS, wait_until
-from voxline.errors import WorkError
+from voxline.errors import TransientError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.pipelines.cli.main import main
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.registry.registry import Registry
 from voxline.serving.app import RecognizerServer, ServingLimits
-from voxline.serving.followed_model import FollowedModel
+from voxline.serving.followed_model import FollowedModel, LoadedVersion
+from voxline.serving.server import Connection
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ class Served:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._uvicorn = uvicorn.Server(uvicorn.Config(self.server.app, log_level="warning"))
+        self._uvicorn = uvicorn.Server(uvicorn.Config(self.server.app, http=Connection, log_level="warning"))
         self._thread = threading.Thread(target=self._uvicorn.run, args=([self._socket],), daemon=True)
         self._thread.start()
         wait_until(lambda: self._uvicorn.started, "the server")
@@ -162,6 +163,83 @@ def test_bytes_that_were_not_judged_are_not_served(served: Served, registry: Reg
     registry.rollback(to=1)
     assert model.refresh()
     assert httpx.get(f"{served.url}/healthz").json()["status"] == "ok"
+
+
+class Flaky(FollowedModel):
+    """Fails to load once, from when the fault is set."""
+
+    next_fault: Exception | None = None
+
+    def _load(self, folder: Path, version: int, digest: str) -> LoadedVersion:
+        fault, self.next_fault = self.next_fault, None
+        if fault:
+            raise fault
+        return super()._load(folder, version, digest)
+
+
+def test_a_version_that_could_not_be_read_is_tried_again(registry: Registry, tmp_path: Path) -> None:
+    model = Flaky(tmp_path / "registry", "asr")
+    registry.promote(CANDIDATE)
+    model.next_fault = TransientError("the bucket answered 503")
+    assert not model.refresh()
+    assert (model.current.version, model.fault) == (1, "the bucket answered 503")
+    assert model.refresh()
+    assert (model.current.version, model.fault, model.failures) == (2, "", 0)
+
+
+def test_a_version_that_fails_in_an_unknown_way_is_left_alone_and_the_next_is_followed(
+    registry: Registry, tmp_path: Path
+) -> None:
+    model = Flaky(tmp_path / "registry", "asr")
+    registry.promote(CANDIDATE)
+    model.next_fault = KeyError("alphabet")
+    assert not model.refresh()
+    assert not model.refresh(), "not tried again"
+    assert (model.current.version, model.fault, model.failures) == (1, "'alphabet'", 1)
+    registry.rollback()
+    assert model.refresh()
+    assert model.current.version == 3
+
+
+def form(*parts: tuple[str, bytes]) -> bytes:
+    """A form's body as it is, without the escapes of a client; a part's name may go on with its file's."""
+    heads = [b"--x\r\nContent-Disposition: form-data; name=%s\r\n\r\n" % name.encode() for name, _ in parts]
+    return b"".join(head + data + b"\r\n" for head, (_, data) in zip(heads, parts, strict=True)) + b"--x--\r\n"
+
+
+def test_whatever_a_client_sends_the_answer_has_openais_form(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def post(*parts: tuple[str, bytes]) -> httpx.Response:
+        kind = {"content-type": "Multipart/Form-Data; boundary=x"}
+        return httpx.post(
+            f"{served.url}/v1/audio/transcriptions", content=form(*parts), headers=kind, timeout=PATIENCE_SECONDS
+        )
+
+    assert post(("model", b"asr"), ('file; filename="../\0/a.\0wav"', wav())).json() == {"text": "one six"}
+    refused = post(("model", b"asr"), ("prompt", bytes(100_000)), ('file; filename="a"', wav()))
+    assert (refused.status_code, refused.json()["error"]["message"]) == (400, "Part exceeded maximum size of 64KB.")
+    absent = httpx.post(f"{served.url}/v1/audio/speech")
+    assert (absent.status_code, absent.json()["error"]["message"]) == (404, "Not Found")
+
+    def fail(_: object) -> None:
+        raise ValueError("/home/mara/secret")
+
+    monkeypatch.setattr(served.models[0].current.recognizer, "recognize_waveforms", fail)
+    failed = served.send(wav())
+    assert (failed.status_code, failed.json()["error"]["type"]) == (500, "server_error")
+    assert "mara" not in failed.text
+    assert 'voxline_serve_requests_total{status="500"} 1.0' in httpx.get(f"{served.url}/metrics").text
+
+
+def test_a_connection_that_sends_no_request_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "head_seconds", 0.2)
+    with contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in range(3)]
+        idle[1].sendall(b"GET / HTTP/1.1\r\nHost: ")
+        idle[2].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        for connection in idle:
+            connection.settimeout(PATIENCE_SECONDS)
+            while connection.recv(4096):
+                pass
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from voxline.serving.subtitles import srt, verbose, vtt
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 FORM_FIELDS, FORM_OVERHEAD = 32, 65_536
-"""Most fields of a form, and bytes of a request beside its recording."""
+"""Most fields of a form, and bytes of each; also of a request beside its recording."""
 PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'"
 
 
@@ -112,6 +112,7 @@ class RecognizerServer:
                 Route("/", self._page),
                 Route("/page.js", self._script),
             ],
+            exception_handlers={HTTPException: _known, Exception: _unexpected},
             lifespan=self._lifespan,
         )
 
@@ -134,9 +135,12 @@ class RecognizerServer:
             except RefusedError as refused:
                 response = _error(refused.status, str(refused), refused.param)
             except HTTPException as error:  # Starlette's own, of a form that it cannot read
-                response = _error(HTTPStatus(error.status_code), str(error.detail))
+                response = await _known(request, error)
             except ClientDisconnect:
                 response = Response(status_code=499)  # nobody reads it; nginx's number, for the counter
+            except Exception:
+                self._answers.labels("500").inc()
+                raise  # to _unexpected; uvicorn writes the traceback
             self._answers.labels(str(response.status_code)).inc()
             self._seconds.observe(time.perf_counter() - start)
             return response
@@ -190,12 +194,14 @@ class RecognizerServer:
                 raise too_large
             return message
 
-        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "multipart/form-data":
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a form (multipart/form-data) is accepted")
         try:
             async with asyncio.timeout(self.limits.upload_seconds):
                 limited = Request(request.scope, receive)
-                return await stack.enter_async_context(limited.form(max_files=1, max_fields=FORM_FIELDS))
+                form = limited.form(max_files=1, max_fields=FORM_FIELDS, max_part_size=FORM_OVERHEAD)
+                return await stack.enter_async_context(form)
         except TimeoutError:
             raise RefusedError(
                 HTTPStatus.REQUEST_TIMEOUT, f"the request took longer than {self.limits.upload_seconds:g} s to arrive"
@@ -218,8 +224,7 @@ class RecognizerServer:
     def _hear(self, recording: UploadFile, served: LoadedVersion) -> Transcript:
         """Decodes and transcribes a recording; runs in a thread of the pool."""
         recognizer, most = served.recognizer, self.limits.max_seconds
-        suffix = Path(recording.filename or "").suffix[:8]
-        with tempfile.NamedTemporaryFile(prefix="voxline-", suffix=suffix) as file:
+        with tempfile.NamedTemporaryFile(prefix="voxline-") as file:  # what it is, its bytes say, not its name
             recording.file.seek(0)
             while part := recording.file.read(2**20):
                 file.write(part)
@@ -293,6 +298,19 @@ def _format(transcript: Transcript, shape: str) -> Response:
         return JSONResponse(verbose(transcript))
     text = transcript.text + "\n" if shape == "text" else (srt if shape == "srt" else vtt)(transcript)
     return PlainTextResponse(text)
+
+
+async def _known(_: Request, error: Exception) -> Response:
+    """Starlette's own refusals, such as of a route or a method that is not here."""
+    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for these
+    response = _error(HTTPStatus(error.status_code), str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _unexpected(_: Request, __: Exception) -> Response:
+    """Says nothing of what failed; the traceback goes to the server's log."""
+    return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed on this request; its log says why")
 
 
 def _error(status: HTTPStatus, message: str, param: str | None = None) -> Response:

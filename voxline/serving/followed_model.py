@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from voxline.errors import VoxlineError, WorkError
+from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.inference.recognizer import Recognizer
 from voxline.progress import print_status
 from voxline.registry.models import resolve_version
@@ -74,14 +74,17 @@ class FollowedModel:
                 return False
             try:
                 loaded = self._load(registry.intact_path(version), version, digest)
-            except VoxlineError:
+            except (TransientError, PreconditionError, OSError):
+                raise  # tried again at the next look
+            except Exception:
                 self._refused = version, digest  # not tried again until the registry names another one
                 self.failures += 1
                 raise
-        except (VoxlineError, OSError) as error:
-            if self.fault != str(error):
-                print_status(f"serve: {self.reference}: version {self._current.version} goes on: {error}")
-            self.fault = str(error)
+        except Exception as error:  # whatever it is, the old version serves and the registry is followed
+            fault = str(error) or type(error).__name__
+            if self.fault != fault:
+                print_status(f"serve: {self.reference}: version {self._current.version} goes on: {fault}")
+            self.fault = fault
             return False
         self._current, self.fault, self._refused = loaded, "", None
         self.swaps += 1

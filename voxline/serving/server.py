@@ -1,9 +1,11 @@
 """Starts the server: loads the models, follows the registry, and listens until a signal."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import read_model_json
@@ -12,6 +14,42 @@ from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
 from voxline.serving.app import RecognizerServer, ServingLimits
 from voxline.serving.followed_model import FollowedModel
+
+HEAD_SECONDS = 15.0
+"""In which a connection must have sent the head of its next request."""
+
+
+class Connection(H11Protocol):
+    """Closes a connection that sends no whole head of a request in time.
+
+    uvicorn itself would wait for ever, and answers 503 to all while too many connections are open.
+    """
+
+    head_seconds = HEAD_SECONDS
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head(self.cycle)
+
+    def on_response_complete(self) -> None:
+        answered = self.cycle
+        super().on_response_complete()  # may begin with the next request
+        self._expect_head(answered)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._head_timer:
+            self._head_timer.cancel()
+        super().connection_lost(exc)
+
+    def _expect_head(self, last: object) -> None:
+        if self._head_timer:
+            self._head_timer.cancel()
+        self._head_timer = self.loop.call_later(self.head_seconds, self._close_if_last, last)
+
+    def _close_if_last(self, last: object) -> None:
+        if self.cycle is last:
+            self.transport.close()
 
 
 def run_server(
@@ -37,8 +75,8 @@ def run_server(
     print_status(f"serve: http://{host}:{port}")
     server = RecognizerServer(models, limits)
     uvicorn.run(
-        server.app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=30,
-        timeout_keep_alive=15, limit_concurrency=4 * limits.uploads,
+        server.app, host=host, port=port, http=Connection, log_level="warning", access_log=False,
+        timeout_graceful_shutdown=30, timeout_keep_alive=15, limit_concurrency=4 * limits.uploads,
     )  # fmt: skip
 
 
