@@ -22,7 +22,7 @@ from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsP
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
-from voxline.components.train.vocoder.settings import VocoderTrainSettings, check_mels
+from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.components.validate.settings import ValidateSettings
 from voxline.data.language_text import check_text_exists
 from voxline.errors import SettingsError
@@ -434,8 +434,7 @@ class VocoderConfig(SpeechRunConfig):
         """Refuses before the first step what train would refuse after extract."""
         features = self.extract.features.model_copy(update={"sample_rate": self.convert.sample_rate})
         try:
-            check_mels(features)
-            self.train.model.check_features(features)
+            self.train.check_features(features)
         except SettingsError as error:
             raise ValueError(str(error)) from None
         if self.extract.speeds != [1.0]:

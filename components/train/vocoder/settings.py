@@ -8,6 +8,7 @@ import pydantic
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.errors import SettingsError
+from voxline.metrics.stft import RESOLUTIONS
 from voxline.settings import Settings
 
 Channels = Annotated[int, pydantic.Field(ge=1, le=8192)]
@@ -214,18 +215,24 @@ class VocoderTrainSettings(TrainSettings):
         """
         return 0 <= self.discriminators.start_step <= step
 
+    def check_features(self, features: FeatureSettings) -> None:
+        """Refuses features without mels or with another hop than the network's, and segments too short to compare.
 
-def check_mels(features: FeatureSettings) -> None:
-    """Refuses features without mels.
-
-    Raises:
-      SettingsError: names the setting.
-    """
-    if features.kind not in ("log_mel", "mel_and_linear"):
-        raise SettingsError(
-            f"extract.features.kind is {features.kind!r}, which has no mels to make a waveform of; set it to 'log_mel' "
-            "or 'mel_and_linear', as the voice has it"
-        )
+        Raises:
+          SettingsError: names the settings.
+        """
+        if features.kind not in ("log_mel", "mel_and_linear"):
+            raise SettingsError(
+                f"extract.features.kind is {features.kind!r}, which has no mels to make a waveform of; set it to "
+                "'log_mel' or 'mel_and_linear', as the voice has it"
+            )
+        self.model.check_features(features)
+        window, samples = max(length for _, _, length in RESOLUTIONS), (self.segment_frames - 1) * features.hop_length
+        if samples < window:
+            raise SettingsError(
+                f"train.segment_frames is {self.segment_frames}, which makes segments of {samples:,} samples; spectra "
+                f"are compared by windows of {window:,}: set it to {1 - -window // features.hop_length} or more"
+            )
 
 
 def _check_odd(kernel: int) -> int:

@@ -18,7 +18,7 @@ from voxline.components.train.export import model_metadata, write_exported
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.components.train.tts.task import render_comparison
 from voxline.components.train.vocoder.segments import SegmentBatches, split_segments
-from voxline.components.train.vocoder.settings import VocoderTrainSettings, check_mels
+from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.components.train.vocoder.train_module import VocoderTrainModule, build_vocoder
 
 Tensor = Any
@@ -34,7 +34,7 @@ class VocoderTask(TrainingTask):
 
     def build_batches(self) -> tuple[SegmentBatches, SegmentBatches]:
         settings = self.settings
-        check_mels(self.dataset.features)
+        settings.check_features(self.dataset.features)
         shared: dict[str, Any] = {
             "batch_size": settings.batch_size,
             "share": devices.replica_share(self.strategy),

@@ -11,7 +11,7 @@ from voxline.components.train.optimizer import AdamW, TwoOptimizers
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.components.train.vocoder import losses
 from voxline.components.train.vocoder.segments import split_segments
-from voxline.components.train.vocoder.settings import VocoderTrainSettings, check_mels
+from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.data.dataset import Dataset
 
 DISCRIMINATOR = "discriminator"
@@ -44,11 +44,10 @@ def build_vocoder(settings: VocoderTrainSettings, dataset: Dataset, precision: s
     """The network for a dataset, with its initial weights.
 
     Raises:
-      SettingsError: the dataset's features have no mels, or another hop than the network.
+      SettingsError: the settings do not suit the dataset's features.
     """
     model, features = settings.model, dataset.features
-    check_mels(features)
-    model.check_features(features)
+    settings.check_features(features)
     shared: dict[str, Any] = {
         "mean": dataset.mean[features.mel_columns],
         "deviation": dataset.deviation[features.mel_columns],

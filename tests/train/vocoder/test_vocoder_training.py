@@ -103,6 +103,9 @@ def test_what_a_vocoder_cannot_learn_from_is_refused_by_name(dataset: Dataset, t
     mfcc = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"kind": "mfcc"}))
     with pytest.raises(SettingsError, match=r"extract\.features\.kind is 'mfcc'"):
         build_vocoder(settings(), mfcc)
+    close = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"hop_seconds": 0.004}))
+    with pytest.raises(SettingsError, match=r"train\.segment_frames is 16, .* 480 samples; .* 1,200: set it to 39 or"):
+        build_vocoder(settings(), close)
     alone = write_dataset(tmp_path / "store" / "dataset", SPOKEN[:4])
     with pytest.raises(WorkError, match=r"recordings of 4 of 4 utterances of train are not in .*wavs: train-0"):
         train_batches(alone)
