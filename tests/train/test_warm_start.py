@@ -20,7 +20,7 @@ from voxline.components.train.train_module import TrainModule
 from voxline.components.train.tts.task import TtsTask
 from voxline.components.train.warm_start import ParentWeights, read_parent, start_from, with_normalization_of
 from voxline.data.dataset import Dataset
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.inference.saved_model import model_digest, read_model_json
 from voxline.registry.parents import ancestors_of, find_parent
 from voxline.registry.registry import Registry
@@ -263,6 +263,9 @@ def test_a_model_without_a_version_yet_starts_from_random_weights(
             find_parent(model, tmp_path, **which)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="no registry is given"):
         find_parent("asr@production", "", **which)  # type: ignore[arg-type]
+    for model in ("asr", "asr@candidate", "asr@latest", str(tmp_path / "absent")):  # taken for paths
+        with pytest.raises(VoxlineError, match=rf"train\.start\.model is '{model}' \(a version .*NAME@production"):
+            find_parent(model, tmp_path, **which)  # type: ignore[arg-type]
 
 
 def test_a_parent_of_another_family_or_with_changed_bytes_is_refused(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_json
 from voxline.progress import print_status
+from voxline.registry.journal import RegistryEvent
 from voxline.registry.models import find_model
 from voxline.registry.registry import VERSION_FILE, Registry
 from voxline.registry.training_data import TRAINED_ON, Recording, TrainingData, read_training_data
@@ -204,7 +205,13 @@ def _why_not(parent: Parent, test: Collection[Recording]) -> str:
 
 def _open(model: str, registry: Path | str, own_name: str) -> Parent | None:
     if not (named := _NAMED.fullmatch(model)):
-        return _open_folder(find_model(model), model)
+        try:
+            return _open_folder(find_model(model), model)
+        except TransientError:
+            raise
+        except (SettingsError, WorkError) as error:
+            names = "a version of the registry is NAME@production or NAME@VERSION, all else a path"
+            raise type(error)(f"train.start.model is {model!r} ({names}): {error}") from None
     name, which = named.groups()
     if not registry:
         raise SettingsError(f"train.start.model is {model!r}, and no registry is given; give the one of the runs")
@@ -242,17 +249,30 @@ def _open_version(versions: Registry, version: int) -> Parent:
 
 def _open_folder(folder: Path, location: str) -> Parent:
     about = read_model_json(folder)
-    list_file, version_file = folder / TRAINED_ON, folder / VERSION_FILE
-    version = read_json(version_file)["version"] if version_file.is_file() else None
+    list_file, version = folder / TRAINED_ON, _version_of(folder)
     root, _, last = location.rstrip("/").rpartition("/")
     pinned = location if version is None or last == folder.name else f"{root}/{last.partition('@')[0]}/{version}"
     return Parent(
-        Ancestor(about["name"], version, model_digest(folder), about["dataset"]["key"]),
+        Ancestor.of(
+            {
+                "name": about["name"],
+                "version": version,
+                "digest": model_digest(folder),
+                "dataset": about["dataset"]["key"],
+            }
+        ),
         about,
         read_training_data(list_file.read_bytes(), str(list_file)) if list_file.is_file() else None,
         pinned,
         folder,
     )
+
+
+def _version_of(folder: Path) -> int | None:
+    try:
+        return RegistryEvent.of(read_json(folder / VERSION_FILE)).version
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None  # not a version of a registry, as `find_model` says
 
 
 def _with_ancestors(parent: Parent, registry: Path | str) -> Iterator[Parent]:
