@@ -99,6 +99,15 @@ def test_a_damaged_version_is_not_promoted(registry: Registry) -> None:
     assert registry.in_service() == 2
 
 
+def test_a_version_that_lost_its_marker_is_still_held_to_the_journal(registry: Registry) -> None:
+    version = registry.folder / "2"
+    (version / "version.json").unlink()
+    assert registry.intact_path(2) == version
+    (version / "saved_model.pb").write_text("x")
+    with pytest.raises(WorkError, match="not the ones that were published"):
+        registry.intact_path(2)
+
+
 def test_a_promotion_does_not_undo_a_push_that_was_killed(registry: Registry) -> None:
     """The staging folder of a decided version is completed, also if a promotion of it is in the journal."""
     (registry.folder / "3").rename(registry.folder / ".incoming-3-0000")

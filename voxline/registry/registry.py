@@ -153,6 +153,8 @@ class Registry:
             event = self._parse_event(data, version)
             if event.version == version:  # else a person copied the folder of another version
                 return event
+        if (published := self._published(version)) is not None:
+            return published  # what is there now need not be what was published
         written = max((info.updated.timestamp() for info in self._store.list(f"{version}/")), default=0.0)
         digest = digest_or_empty(self._store.localize(str(version)))
         return RegistryEvent(version, "import", format_utc(written), digest, note="copied here by hand")
@@ -409,13 +411,17 @@ class Registry:
         try:
             return RegistryEvent.of(json.loads(data))
         except (ValueError, TypeError, AttributeError) as error:
-            for event in self._journal.read():
-                if event.version == version and event.makes_version:
-                    return event
+            if (published := self._published(version)) is not None:
+                return published
             raise WorkError(
                 f"{self._store.uri_of(f'{version}/{VERSION_FILE}')}: damaged ({error}), and the journal has no line of "
                 f"version {version}; remove that file, and the version counts as copied here by hand"
             ) from None
+
+    def _published(self, version: int) -> RegistryEvent | None:
+        """The journal's line of a version that this registry published."""
+        lines = (event for event in self._journal.read() if event.version == version and event.makes_version)
+        return next((event for event in lines if event.action != "import"), None)
 
     def _missing(self, events: list[RegistryEvent]) -> list[RegistryEvent]:
         """Events of versions that are not among these."""
