@@ -26,7 +26,7 @@ from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.registry.registry import Registry
 from voxline.serving.app import RecognizerServer, ServingLimits
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
-from voxline.serving.server import Connection
+from voxline.serving.server import HttpConnection
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ class Served:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._uvicorn = uvicorn.Server(uvicorn.Config(self.server.app, http=Connection, log_level="warning"))
+        self._uvicorn = uvicorn.Server(uvicorn.Config(self.server.app, http=HttpConnection, log_level="warning"))
         self._thread = threading.Thread(target=self._uvicorn.run, args=([self._socket],), daemon=True)
         self._thread.start()
         wait_until(lambda: self._uvicorn.started, "the server")
@@ -231,7 +231,7 @@ def test_whatever_a_client_sends_the_answer_has_openais_form(served: Served, mon
 
 
 def test_a_connection_that_sends_no_request_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Connection, "head_seconds", 0.2)
+    monkeypatch.setattr(HttpConnection, "head_seconds", 0.2)
     with contextlib.ExitStack() as stack:
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in range(3)]
         idle[1].sendall(b"GET / HTTP/1.1\r\nHost: ")

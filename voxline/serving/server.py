@@ -19,7 +19,7 @@ HEAD_SECONDS = 15.0
 """In which a connection must have sent the head of its next request."""
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """Closes a connection that sends no whole head of a request in time.
 
     uvicorn itself would wait for ever, and answers 503 to all while too many connections are open.
@@ -75,7 +75,7 @@ def run_server(
     print_status(f"serve: http://{host}:{port}")
     server = RecognizerServer(models, limits)
     uvicorn.run(
-        server.app, host=host, port=port, http=Connection, log_level="warning", access_log=False,
+        server.app, host=host, port=port, http=HttpConnection, log_level="warning", access_log=False,
         timeout_graceful_shutdown=30, timeout_keep_alive=15, limit_concurrency=4 * limits.uploads,
     )  # fmt: skip
 
