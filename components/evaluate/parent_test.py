@@ -13,6 +13,7 @@ from typing import Any
 from voxline.components.evaluate.champion import ModelVersion, version_of
 from voxline.components.evaluate.family import EvaluateFamily, EvaluationJob
 from voxline.data.manifest import Utterance, fingerprint_utterances
+from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
 from voxline.inference.saved_model import read_model_json
 from voxline.metrics.bootstrap import Bootstrap
@@ -100,13 +101,17 @@ def find_parent_test(
     version = _find_version(parent, registry)
     if version is None:
         return ParentTest(parent, None, [], 0, f"{parent.label} is not in {registry}")
-    rows = _dataset_utterances(store, parent, split)
+    dataset = parent.open_dataset(store, shards=False)
+    rows = {row.id: row for row in dataset.rows() if row.split == split} if dataset else {}
     try:
         listed = [result.id for result in Evaluation.read(version.folder / EVALUATION).results]
     except WorkError:  # a version that a person copied into the registry
         listed = list(rows)
     now = {utterance.id: utterance for utterance in today}
-    found = [now[one] if one in now and _same(now[one], rows.get(one)) else rows.get(one) for one in listed]
+    found = [
+        now[one] if one in now and _same(now[one], rows.get(one)) else _stored_utterance(store, rows.get(one))
+        for one in listed
+    ]
     there = [utterance for utterance in found if utterance is not None]
     trained_on = _recordings(model)
     utterances = [one for one in there if (one.audio_hash or one.id, one.offset) not in trained_on]
@@ -135,31 +140,26 @@ def _find_version(parent: Ancestor, registry: Path | str) -> ModelVersion | None
     return found if found.digest == parent.digest else None
 
 
-def _dataset_utterances(store: Path | str, parent: Ancestor, split: str) -> dict[str, Utterance]:
-    """The utterances of an extracted dataset whose recordings are in the store, by id."""
-    dataset = parent.open_dataset(store, shards=False)
-    if dataset is None:
-        return {}
-    place = open_store(store)
-    rows = [row for row in dataset.rows() if row.split == split]
-    wavs = {row.id: f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav" for row in rows}
-    return {
-        row.id: Utterance(
-            row.id,
-            str(place.local_path(wavs[row.id])),
-            row.duration,
-            row.text,
-            row.speaker,
-            row.split,
-            row.audio_hash,
-            row.offset,
-            extra=row.extra,
-        )
-        for row in rows
-        if place.stat(wavs[row.id]) is not None
-    }
+def _stored_utterance(store: Path | str, row: DatasetRow | None) -> Utterance | None:
+    """The utterance of a row, if its recording is in the store."""
+    if row is None:
+        return None
+    place, wav = open_store(store), f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"
+    if place.stat(wav) is None:
+        return None
+    return Utterance(
+        row.id,
+        str(place.local_path(wav)),
+        row.duration,
+        row.text,
+        row.speaker,
+        row.split,
+        row.audio_hash,
+        row.offset,
+        extra=row.extra,
+    )
 
 
-def _same(today: Utterance, before: Utterance | None) -> bool:
+def _same(today: Utterance, before: DatasetRow | None) -> bool:
     """Whether an id names the same recording as in the parent's dataset, as far as that is known."""
     return before is None or (today.audio_hash, today.offset) == (before.audio_hash, before.offset)
