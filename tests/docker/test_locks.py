@@ -18,7 +18,7 @@ STEPS = {
     "data": ("ingest", "convert", "validate", "extract", "publish"),
     "model": ("train", "evaluate", "push"),
 }
-NOT_THERE = {"data": {"numba", "pyarrow", "tensorflow"}, "model": {"imageio-ffmpeg", "pydub"}}
+NOT_THERE = {"data": {"numba", "onnxruntime", "pyarrow", "tensorflow"}, "model": {"imageio-ffmpeg", "pydub"}}
 """What is imported only where it is asked for: TFX's statistics, in an image of their own; recognizers, which validate
 reaches by `import voxline` alone; and compressed audio, which the steps after convert do not meet."""
 

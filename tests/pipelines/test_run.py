@@ -118,7 +118,9 @@ def test_the_artifact_of_train_is_the_model(
     (file,) = (house.run_dir / "kfp").glob("*/extract/executor_output.json")
     (extracted,) = read_json(file)["artifacts"]["dataset"]["artifacts"]
     config = load_config([house.run_dir / "config.yaml"]).plain()
-    parameters = [f"train__{name}" for name in train.component_spec.inputs if name not in ("dataset", "store")]
+    parameters = [
+        f"train__{name}" for name in train.component_spec.inputs if name not in ("dataset", "store", "registry")
+    ]
     values = {name.removeprefix("train__"): value for name, value in pipeline_arguments(config, parameters).items()}
     found = {"here": Path(local["uri"])}
     for name, uri in (("kfp", "minio://mlpipeline/v2/model"), ("vertex", "gs://speech/root/model")):
@@ -126,7 +128,7 @@ def test_the_artifact_of_train_is_the_model(
         model.custom_path = str(tmp_path / name)
         monkeypatch.setenv("VOXLINE_ARTIFACT_URIS", "1" if name == "vertex" else "")
         dataset = dsl.Dataset(uri=extracted["uri"], metadata=extracted["metadata"])
-        train.python_func(dataset=dataset, model=model, store=config["store"], **values)
+        train.python_func(dataset=dataset, model=model, store=config["store"], registry=config["registry"], **values)
         found[name] = tmp_path / name if name == "kfp" else Path(model.uri)
         assert model.metadata == {**local["metadata"], "seconds": model.metadata["seconds"], "reused": True}
         assert (model.uri == uri) is (name == "kfp")

@@ -21,6 +21,7 @@ from voxline.components.train.vocoder import losses
 from voxline.components.train.vocoder.settings import DiscriminatorSettings, HifiganSettings, VocosSettings
 from voxline.metrics.stft import RESOLUTIONS, stft_distance
 
+PEER = ROOT / "benchmarks" / "peers" / "vocoders_torch.py"
 PEERS = Path(os.environ.get("VOXLINE_PEERS", ROOT / ".bench-venv")) / "bin" / "python"
 MELS, HOP, SIZE = 6, 8, 32
 STATISTICS = {"mean": [0.0] * MELS, "deviation": [1.0] * MELS}
@@ -74,7 +75,7 @@ def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, A
     }
     counts = {f"{name}/count": np.array(len(network.weights)) for name, network in vocoders.items()}
     np.savez(tmp_path / "given.npz", mels=mels, waveforms=waveforms, how=json.dumps(how), **weights, **counts)
-    subprocess.run([str(PEERS), str(Path(__file__).with_name("torch_vocoders.py")), str(tmp_path)], check=True)
+    subprocess.run([str(PEERS), str(PEER), str(tmp_path)], check=True)
     ours = run_ours(vocoders, mels, waveforms)
     with np.load(tmp_path / "torch.npz") as theirs:
         assert len(theirs.files) == sum(map(len, ours.values()))

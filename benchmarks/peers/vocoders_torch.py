@@ -1,6 +1,6 @@
 """The authors' vocoders in PyTorch's own operations, for `test_vocoders.py`; runs in the peers' environment.
 
-python torch_vocoders.py FOLDER: reads FOLDER/given.npz (mels, waveforms and the weights of our networks, in the order
+python vocoders_torch.py FOLDER: reads FOLDER/given.npz (mels, waveforms and the weights of our networks, in the order
 of Keras) and writes FOLDER/torch.npz. Composed as in hifi-gan's models.py and vocos' modules.py and heads.py.
 """
 
