@@ -1,7 +1,7 @@
 """A model with its optimizer: one training step as a graph that runs on any `tf.distribute` strategy.
 
-A family subclasses `TrainModule` and says what the loss is. A family that needs more than one optimizer implements
-`task.Trainable` itself.
+A family subclasses `TrainModule` and says what the loss is. One that minimizes two losses overrides `objectives`; one
+with another kind of step implements `task.Trainable` itself.
 """
 
 import abc
@@ -76,7 +76,7 @@ class StepResult:
 
 
 class TrainModule(abc.ABC):
-    """A model with one optimizer, on the devices of a strategy.
+    """A model with its optimizer, on the devices of a strategy.
 
     Args:
       make_models: returns the model and any auxiliary models, which train along and are not exported; called in the

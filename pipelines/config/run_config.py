@@ -433,12 +433,9 @@ class VocoderConfig(SpeechRunConfig):
     def _features_suit_the_network(self) -> Self:
         """Refuses before the first step what train would refuse after extract."""
         features = self.extract.features.model_copy(update={"sample_rate": self.convert.sample_rate})
-        try:
-            self.train.check_features(features)
-        except SettingsError as error:
-            raise ValueError(str(error)) from None
+        self.train.check_features(features)
         if self.extract.speeds != [1.0]:
-            raise ValueError(
+            raise SettingsError(
                 f"extract.speeds is {self.extract.speeds}; a vocoder learns from recordings as they are: set it to "
                 "[1.0]"
             )

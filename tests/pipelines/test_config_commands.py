@@ -118,6 +118,14 @@ def test_the_schema_refuses_what_a_run_refuses(fault: dict[str, Any], validator:
     assert not validator.is_valid(config)
 
 
+def test_a_vocoder_that_its_features_do_not_suit_is_refused_by_the_names_of_the_settings() -> None:
+    config: dict[str, Any] = {"pipeline": "vocoder", "name": "x", "corpus": {"uri": "/c"}}
+    with pytest.raises(SettingsError, match=r"^train\.model\.upsample_rates .*hop_seconds is 160 samples"):
+        load_config({**config, "train": {"model": {"kind": "hifigan"}}})
+    with pytest.raises(SettingsError, match=r"^extract\.speeds is \[0\.9, 1\.0\]"):
+        load_config({**config, "extract": {"speeds": [0.9, 1.0]}})
+
+
 def test_show_prints_the_effective_config_and_where_each_value_is_from(tmp_path: Path) -> None:
     first, second = tmp_path / "run.yaml", tmp_path / "more.yaml"
     first.write_text("name: x\ncorpus: {uri: /c}\n\ntrain:\n  epochs: 3\n  seed: 7\n", encoding="utf-8")

@@ -49,8 +49,8 @@ class VocosSettings(Settings):
         if self.inverse_fft_size(features) < 2 * features.hop_length:
             raise SettingsError(
                 f"train.model.fft_size is {self.inverse_fft_size(features)} samples and extract.features.hop_seconds "
-                f"{features.hop_length}: the windows of the inverse STFT must overlap by half or more; set fft_size to "
-                f"{4 * features.hop_length}"
+                f"is {features.hop_length}: the windows of the inverse STFT must overlap by half or more; set fft_size "
+                f"to {4 * features.hop_length}"
             )
 
     def inverse_fft_size(self, features: FeatureSettings) -> int:
@@ -121,8 +121,8 @@ class HifiganSettings(Settings):
         if made != features.hop_length:
             raise SettingsError(
                 f"train.model.upsample_rates {'·'.join(map(str, self.upsample_rates))} make {made} samples of a frame, "
-                f"and extract.features.hop_seconds {features.hop_length}; set upsample_rates to numbers whose product "
-                f"is {features.hop_length}, or hop_seconds to {made / features.sample_rate:.6g}"
+                f"and extract.features.hop_seconds is {features.hop_length} samples; set upsample_rates to numbers "
+                f"whose product is {features.hop_length}, or hop_seconds to {made / features.sample_rate:.6g}"
             )
 
 
