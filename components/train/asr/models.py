@@ -153,7 +153,7 @@ class DeepSpeech2Settings(CtcModelSettings):
     directions: Literal["concatenated", "summed", "forward"] = pydantic.Field(
         "concatenated",
         description="both directions of a recurrent layer, side by side or added (paper), or the forward one alone, "
-        "which can recognize while somebody speaks",
+        "which sees no more of the future than `lookahead`",
     )
     lookahead: int = pydantic.Field(
         0,
