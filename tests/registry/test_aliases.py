@@ -44,6 +44,8 @@ def test_a_candidate_leaves_production_alone_until_it_is_promoted(registry: Regi
         registry.promote(CANDIDATE)
     with pytest.raises(WorkError, match="version 3 of asr is production already"):
         registry.promote(3)
+    with pytest.raises(WorkError, match="version 3 of asr is production already"):
+        registry.promote(3, CANDIDATE)
     with pytest.raises(SettingsError, match="production or candidate is accepted"):
         registry.promote(1, "live")
 

@@ -29,7 +29,16 @@ from typing import Any
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.saved_model import exported_folder, model_digest, model_files
 from voxline.progress import print_status
-from voxline.registry.journal import ALIASES, PRODUCTION, PROMOTE, History, Journal, RegistryEvent, format_utc
+from voxline.registry.journal import (
+    ALIASES,
+    CANDIDATE,
+    PRODUCTION,
+    PROMOTE,
+    History,
+    Journal,
+    RegistryEvent,
+    format_utc,
+)
 from voxline.registry.signing import SIGNATURE, check_digest, check_signature, digest_or_empty, sign_version
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.files import write_json
@@ -289,7 +298,8 @@ class Registry:
           version: its number, or an alias that points at it.
 
         Raises:
-          WorkError: the version does not exist, it has the alias already, or it is damaged or not signed.
+          WorkError: the version does not exist, it has the alias or is production already, or it is damaged or not
+            signed.
           SettingsError: an alias is unknown.
         """
         if alias not in ALIASES:
@@ -297,8 +307,9 @@ class Registry:
         self.resolve(version)  # before a lock that would create the model's folder
         with self.locked():
             target, present = self.resolve(version), self.in_service()
-            if target == (present if alias == PRODUCTION else self.candidate()):
-                raise WorkError(f"version {target} of {self.model} is {alias} already; name another version")
+            held = PRODUCTION if target == present else CANDIDATE if target == self.candidate() else ""
+            if held in (alias, PRODUCTION):
+                raise WorkError(f"version {target} of {self.model} is {held} already; name another version")
             self._servable(target, "promote another version")
             now = self.event(target)
             event = RegistryEvent(
