@@ -26,6 +26,7 @@ OVERLAYS = sorted(file for file in ROOT.glob("configs/cluster/*.yaml") if file.s
 PLACES = ["store=/mnt/store", "registry=/mnt/registry", "datasets=/mnt/store/datasets"]
 REFUSED = {
     ("librispeech-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
+    ("librispeech-conformer-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
     ("several-corpora", "aks"): "corpora has librispeech, ours, and uri or sha256 is set too",
     ("several-corpora", "one-node"): "corpora has librispeech, ours, and uri or sha256 is set too",
 }
