@@ -74,6 +74,8 @@ def compile_pipeline(
         )
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
+    if config.corpus.corpora:  # then no corpus stands alone, and the form does not require its location
+        given["corpus__uri"] = ""
     output.parent.mkdir(parents=True, exist_ok=True)
     compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
 

@@ -207,3 +207,10 @@ def test_steps_run_in_order_from_images_with_a_version(case: str, documents: tup
         assert tag == "4f1c2b9"
         assert repository.rpartition("/")[0] in ("registry.example/voxline",)
         assert "pip install" not in str(executor["container"]["command"])
+
+
+def test_a_pipeline_of_several_corpora_needs_no_location_of_one(tmp_path: Path) -> None:
+    """KFP refuses a run whose parameter has neither a default nor a value."""
+    config = load_config([Path(__file__).parents[2] / "configs/asr/several-corpora.yaml"])
+    spec, _ = load_ir(compile_to_yaml(config, tmp_path / "ir.yaml"))
+    assert spec["root"]["inputDefinitions"]["parameters"]["corpus__uri"]["defaultValue"] == ""
