@@ -99,14 +99,32 @@ class AsrEvaluateSettings(EvaluateSettings):
         return check_ascending(bounds)
 
 
-class TtsEvaluateSettings(EvaluateSettings):
+class SpeechEvaluateSettings(EvaluateSettings):
+    """How a model that makes speech is measured."""
+
+    # What is judged by ear is not compressed.
+    audio_megabytes: float = pydantic.Field(8.0, ge=0, le=100, description="MB of audio embedded in the report")
+    f0_utterances: int = pydantic.Field(
+        30, ge=0, le=100_000, description="utterances whose F0 is measured, evenly spaced; 0.1 s per second of speech"
+    )
+    f0_min: float = pydantic.Field(65.0, ge=40, le=500, description="Hz; lowest F0 to search for")
+    f0_max: float = pydantic.Field(400.0, ge=80, le=2_000, description="Hz; highest F0 to search for")
+    sample_utterances: int = pydantic.Field(
+        3, ge=0, le=100, description="utterances shown in the report however good, evenly spaced"
+    )
+
+    @pydantic.field_validator("f0_max")
+    @classmethod
+    def _above_the_lowest(cls, highest: float, others: pydantic.ValidationInfo) -> float:
+        return check_f0_range(highest, others.data.get("f0_min", 0.0))
+
+
+class TtsEvaluateSettings(SpeechEvaluateSettings):
     """How a TTS model is measured."""
 
     EXPOSED = ("model_name", "round_trip_recognizer")
     family: ClassVar[str] = "tts"
 
-    # Synthesized speech is judged by ear, so it is not compressed.
-    audio_megabytes: float = pydantic.Field(8.0, ge=0, le=100, description="MB of audio embedded in the report")
     model_name: str = pydantic.Field("tts", pattern=MODEL_NAME, description="the model's name in the registry")
     round_trip_recognizer: str = pydantic.Field(
         "",
@@ -117,17 +135,9 @@ class TtsEvaluateSettings(EvaluateSettings):
     batch_symbols: int = pydantic.Field(
         4_000, ge=1, le=1_000_000, description="symbols of text in a batch, padding included"
     )
-    f0_utterances: int = pydantic.Field(
-        30, ge=0, le=100_000, description="utterances whose F0 is measured, evenly spaced; 0.1 s per second of speech"
-    )
-    f0_min: float = pydantic.Field(65.0, ge=40, le=500, description="Hz; lowest F0 to search for")
-    f0_max: float = pydantic.Field(400.0, ge=80, le=2_000, description="Hz; highest F0 to search for")
     cepstra: int = pydantic.Field(13, ge=2, le=60, description="cepstral coefficients compared, from c1")
     text_bands: list[WholeBound] = pydantic.Field(
         [20, 40, 80, 160], min_length=1, description="bounds between slices by length of the text, in symbols"
-    )
-    sample_utterances: int = pydantic.Field(
-        3, ge=0, le=100, description="utterances shown in the report however good, evenly spaced"
     )
     worst_utterances: int = pydantic.Field(5, ge=0, le=1000, description="worst utterances shown in the report")
 
@@ -136,20 +146,13 @@ class TtsEvaluateSettings(EvaluateSettings):
     def _ascending(cls, bounds: list[Any]) -> list[Any]:
         return check_ascending(bounds)
 
-    @pydantic.field_validator("f0_max")
-    @classmethod
-    def _above_the_lowest(cls, highest: float, others: pydantic.ValidationInfo) -> float:
-        return check_f0_range(highest, others.data.get("f0_min", 0.0))
 
-
-class VocoderEvaluateSettings(EvaluateSettings):
+class VocoderEvaluateSettings(SpeechEvaluateSettings):
     """How a vocoder is measured."""
 
     EXPOSED = ("model_name", "round_trip_recognizer")
     family: ClassVar[str] = "vocoder"
 
-    # What is judged by ear is not compressed.
-    audio_megabytes: float = pydantic.Field(8.0, ge=0, le=100, description="MB of audio embedded in the report")
     model_name: str = pydantic.Field("vocoder", pattern=MODEL_NAME, description="the model's name in the registry")
     round_trip_recognizer: str = pydantic.Field(
         "",
@@ -163,16 +166,8 @@ class VocoderEvaluateSettings(EvaluateSettings):
     batch_frames: int = pydantic.Field(
         4_000, ge=1, le=1_000_000, description="frames of mels in a batch, padding included"
     )
-    f0_utterances: int = pydantic.Field(
-        30, ge=0, le=100_000, description="utterances whose F0 is measured, evenly spaced; 0.1 s per second of speech"
-    )
-    f0_min: float = pydantic.Field(65.0, ge=40, le=500, description="Hz; lowest F0 to search for")
-    f0_max: float = pydantic.Field(400.0, ge=80, le=2_000, description="Hz; highest F0 to search for")
     duration_bands: list[Bound] = pydantic.Field(
         [1.0, 2.0, 4.0, 8.0], min_length=1, description="bounds between slices by duration, in seconds"
-    )
-    sample_utterances: int = pydantic.Field(
-        3, ge=0, le=100, description="utterances shown in the report however good, evenly spaced"
     )
     worst_utterances: int = pydantic.Field(3, ge=0, le=1000, description="worst utterances shown in the report")
 
@@ -180,8 +175,3 @@ class VocoderEvaluateSettings(EvaluateSettings):
     @classmethod
     def _ascending(cls, bounds: list[Any]) -> list[Any]:
         return check_ascending(bounds)
-
-    @pydantic.field_validator("f0_max")
-    @classmethod
-    def _above_the_lowest(cls, highest: float, others: pydantic.ValidationInfo) -> float:
-        return check_f0_range(highest, others.data.get("f0_min", 0.0))

@@ -74,7 +74,7 @@ class VocoderPushFamily:
         return (
             "```sh\n"
             f"voxline synthesize TEXT --model <registry>/VOICE --vocoder <registry>/{name}/{version} --output out.wav\n"
-            f"tensorflow_model_server --model_name={name} --model_base_path=<registry>/{name}\n"
+            "tensorflow_model_server --model_config_file=<registry>/models.config\n"
             "```\n\n"
             "Signature `vocode`: inputs `mels` float32 [batch, frames, mels] and `frames` int32 [batch]; outputs "
             f"`waveforms` float32 [batch, samples] at {about['sample_rate']:,} Hz and `samples` int32 [batch]."
