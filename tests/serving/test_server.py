@@ -187,6 +187,30 @@ def test_a_version_that_could_not_be_read_is_tried_again(registry: Registry, tmp
     assert (model.current.version, model.fault, model.failures) == (2, "", 0)
 
 
+def test_an_alias_that_no_version_has_is_picked_up_when_one_has_it(
+    registry: Registry, tmp_path: Path, models: dict[str, Path]
+) -> None:
+    registry.promote(CANDIDATE)
+    running = Served(tmp_path / "registry", names=("asr", "asr@candidate"))
+    try:
+        assert running.send(wav()).json()["text"] == "one two"
+        refused = running.send(wav(), model="asr@candidate")
+        assert refused.status_code == 404
+        assert "no version is candidate now" in refused.json()["error"]["message"]
+        health = httpx.get(f"{running.url}/healthz").json()
+        assert (health["status"], health["models"]["asr@candidate"]["absent"]) == ("ok", "no version is candidate now")
+        assert [one["id"] for one in httpx.get(f"{running.url}/v1/models").json()["data"]] == ["asr"]
+        push(tmp_path / "registry", models["deaf"], CANDIDATE)
+        assert running.models[1].refresh()
+        assert running.send(wav(), model="asr@candidate").json()["text"] == "one six"
+        assert (running.models[1].swaps, running.models[1].absent) == (0, "")
+        registry.promote(CANDIDATE)
+        assert not running.models[1].refresh()
+        assert running.send(wav(), model="asr@candidate").status_code == 200, "what serves goes on"
+    finally:
+        running.stop()
+
+
 def test_a_version_that_fails_in_an_unknown_way_is_left_alone_and_the_next_is_followed(
     registry: Registry, tmp_path: Path
 ) -> None:

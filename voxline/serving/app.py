@@ -94,7 +94,7 @@ class RecognizerServer:
             "voxline_serve_audio_seconds", "Audio that was transcribed", registry=self.metrics
         )
         self._version = prometheus_client.Gauge(
-            "voxline_serve_model_version", "The version that serves", ["model"], registry=self.metrics
+            "voxline_serve_model_version", "The version that serves; 0: none", ["model"], registry=self.metrics
         )
         self._swaps = prometheus_client.Gauge(
             "voxline_serve_swaps", "Versions that took the place of another one", ["model"], registry=self.metrics
@@ -165,7 +165,7 @@ class RecognizerServer:
                 recording = form.get("file")
                 if not isinstance(recording, UploadFile):
                     raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
-                served = model.current
+                served = _served(model)
                 transcript = await self._run(lambda: self._hear(recording, served))
         finally:
             self._uploading -= 1
@@ -251,20 +251,24 @@ class RecognizerServer:
         return self._models[name]
 
     async def _list_models(self, _: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_describe(model) for model in self._models.values()]})
+        serving = [_describe(model) for model in self._models.values() if model.current]
+        return JSONResponse({"object": "list", "data": serving})
 
     async def _show_model(self, request: Request) -> Response:
         return JSONResponse(_describe(self._find(request.path_params["name"])))
 
     async def _health(self, _: Request) -> Response:
         """200 while requests are answered, also where the registry names a version that cannot be loaded."""
-        models = {name: {**_describe(model), "fault": model.fault} for name, model in self._models.items()}
-        faults = any(model.fault for model in self._models.values())
+        models = {
+            name: {**_describe(model), "fault": model.fault, "absent": model.absent}
+            for name, model in self._models.items()
+        }
+        faults = any(model.fault for model in self._models.values())  # an alias that no version has is none
         return JSONResponse({"status": "degraded" if faults else "ok", "pending": self._pending, "models": models})
 
     async def _metrics(self, _: Request) -> Response:
         for name, model in self._models.items():
-            self._version.labels(name).set(model.current.version)
+            self._version.labels(name).set(model.current.version if model.current else 0)
             self._swaps.labels(name).set(model.swaps)
             self._failures.labels(name).set(model.failures)
         return Response(
@@ -284,11 +288,23 @@ def _describe(model: FollowedModel) -> dict[str, Any]:
     return {
         "id": model.reference,
         "object": "model",
-        "created": int(served.loaded),
+        "created": int(served.loaded) if served else 0,
         "owned_by": "voxline",
-        "version": served.version,
-        "digest": served.digest,
+        "version": served.version if served else None,
+        "digest": served.digest if served else None,
     }
+
+
+def _served(model: FollowedModel) -> LoadedVersion:
+    """The version that serves.
+
+    Raises:
+      RefusedError: no version has had the alias yet.
+    """
+    if model.current is None:
+        told = f"{model.reference}: {model.absent or model.fault}; the server picks it up when there is one"
+        raise RefusedError(HTTPStatus.NOT_FOUND, told, "model")
+    return model.current
 
 
 def _format(transcript: Transcript, shape: str) -> Response:

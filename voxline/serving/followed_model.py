@@ -12,7 +12,9 @@ from pathlib import Path
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.inference.recognizer import Recognizer
 from voxline.progress import print_status
+from voxline.registry.journal import ALIASES, PRODUCTION
 from voxline.registry.models import resolve_version
+from voxline.registry.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -42,32 +44,38 @@ class FollowedModel:
       swaps: versions that took the place of another one.
       failures: versions that could not be loaded.
       fault: why the version that the registry names now does not serve; "" if it does.
+      absent: that no version has the alias now, which is no fault; "" if one has it. A version that serves goes on.
 
     Raises:
-      SettingsError, WorkError: the version does not exist, or is damaged.
+      SettingsError, WorkError: the model or the version does not exist, or is damaged.
     """
 
     def __init__(self, root: Path | str, reference: str, threads: int = 1) -> None:
-        self.reference, self.fault = reference, ""
+        self.reference, self.fault, self.absent = reference, "", ""
         self.swaps = self.failures = 0
         self._root, self._threads = root, threads
         self._refused: tuple[int, str] | None = None
         self._stopped = threading.Event()
-        registry, version = resolve_version(root, reference)
-        self._current = self._load(registry.intact_path(version), version, registry.event(version).digest)
+        self._current: LoadedVersion | None = None
+        if not self._is_absent():
+            registry, version = resolve_version(root, reference)
+            self._current = self._load(registry.intact_path(version), version, registry.event(version).digest)
 
     @property
-    def current(self) -> LoadedVersion:
-        """The version that serves. Take it once for each request."""
+    def current(self) -> LoadedVersion | None:
+        """The version that serves; None while no version has had the alias. Take it once for each request."""
         return self._current
 
     def refresh(self) -> bool:
         """Follows the registry. Returns whether another version serves now; a fault leaves the old one serving."""
         try:
+            before = self._current
+            if self._is_absent():
+                self.fault = ""
+                return False
             registry, version = resolve_version(self._root, self.reference)
             digest = registry.event(version).digest
-            before = self._current
-            if (version, digest) == (before.version, before.digest):
+            if before and (version, digest) == (before.version, before.digest):
                 self.fault, self._refused = "", None
                 return False
             if (version, digest) == self._refused:
@@ -83,12 +91,14 @@ class FollowedModel:
         except Exception as error:  # whatever it is, the old version serves and the registry is followed
             fault = str(error) or type(error).__name__
             if self.fault != fault:
-                print_status(f"serve: {self.reference}: version {self._current.version} goes on: {fault}")
+                serving = f"version {self._current.version} goes on" if self._current else "nothing serves"
+                print_status(f"serve: {self.reference}: {serving}: {fault}")
             self.fault = fault
             return False
         self._current, self.fault, self._refused = loaded, "", None
-        self.swaps += 1
-        print_status(f"serve: {self.reference}: version {version} in place of version {before.version}")
+        self.swaps += before is not None
+        place = f" in place of version {before.version}" if before else ""
+        print_status(f"serve: {self.reference}: version {version}{place}")
         return True
 
     def follow(self, seconds: float) -> None:
@@ -102,6 +112,18 @@ class FollowedModel:
 
     def stop(self) -> None:
         self._stopped.set()
+
+    def _is_absent(self) -> bool:
+        """Whether the model has versions, and none has the alias; says so in `absent`."""
+        name, _, alias = self.reference.partition("@")
+        self.absent = ""
+        alias = alias or PRODUCTION
+        if alias in ALIASES:
+            registry = Registry(self._root, name)
+            found = registry.in_service() if alias == PRODUCTION else registry.candidate()
+            if found is None and registry.versions():
+                self.absent = f"no version is {alias} now"
+        return bool(self.absent)
 
     def _load(self, folder: Path, version: int, digest: str) -> LoadedVersion:
         try:

@@ -67,10 +67,12 @@ def run_server(
         raise SettingsError(f"--model: {', '.join(names)}; name each model once")
     models = [FollowedModel(root, name) for name in names or recognizers(root)]
     for model in models:
-        served = model.current
-        engine = served.recognizer.engine
-        hint = "" if engine == "onnx" else "; train.export.onnx starts faster and needs no TensorFlow"
-        print_status(f"serve: {model.reference}, version {served.version} ({engine}{hint})")
+        if served := model.current:
+            engine = served.recognizer.engine
+            hint = "" if engine == "onnx" else "; train.export.onnx starts faster and needs no TensorFlow"
+            print_status(f"serve: {model.reference}, version {served.version} ({engine}{hint})")
+        else:
+            print_status(f"serve: {model.reference}: {model.absent}; it is picked up when there is one")
         model.follow(follow_seconds)
     print_status(f"serve: http://{host}:{port}")
     server = RecognizerServer(models, limits)
