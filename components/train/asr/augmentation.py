@@ -1,4 +1,4 @@
-"""Augmentation of training examples, on features: speed, pitch, volume, tilt, noise, SpecAugment.
+"""Augmentation of training examples, on features: speed, pitch, room, microphone, level, noise, SpecAugment.
 
 It is numpy on one example, drawn from the given generator: (seed, epoch, example) determine the result, whatever came
 before and however many devices there are.
@@ -15,6 +15,15 @@ Array = npt.NDArray[np.float32]
 LOG_POWER_PER_DECIBEL = np.log(10) / 10
 """One decibel, as a difference of natural logarithms of power."""
 
+SPECTRAL = ("pitch", "volume", "tilt", "equalizer", "reverberation", "background")
+"""Settings that need features with a frequency axis."""
+
+RIPPLES = (1.0, 0.67, 0.42, 0.25)
+"""Relative deviations of the cosines over the bins, of 1, 2, 3 and 4 half waves, that a random response is made of."""
+
+DECAY_SECONDS, SPEECH_TO_NOISE = (0.01, 0.1), (5.0, 35.0)
+"""Ranges that are drawn from: the time constant of a room's energy, in seconds; and dB of mean power."""
+
 
 class Augmentation:
     """Changes examples at random.
@@ -30,16 +39,16 @@ class Augmentation:
     def __init__(
         self, settings: AugmentSettings, features: FeatureSettings, mean: Array, deviation: Array, views: int = 1
     ) -> None:
-        spectral = [key for key in ("pitch", "volume", "tilt") if getattr(settings, key)]
+        spectral = [key for key in SPECTRAL if getattr(settings, key)]
         if features.kind == "mfcc" and spectral:
             raise SettingsError(
                 f"train.augment.{spectral[0]}: cepstral coefficients have no frequency axis to change it on; "
                 "set it to 0, or extract.features.kind to log_mel"
             )
         self.settings, self.mean, self.deviation, self.views = settings, mean, deviation, views
+        self._hop_seconds = features.hop_seconds
         self.active = any(
-            getattr(settings, key)
-            for key in ("speed", "pitch", "volume", "tilt", "noise", "time_masks", "frequency_masks")
+            getattr(settings, key) for key in ("speed", *SPECTRAL, "noise", "time_masks", "frequency_masks")
         )
 
     def __call__(self, features: Array, min_frames: int, random: np.random.Generator) -> Array:
@@ -58,7 +67,15 @@ class Augmentation:
         if settings.pitch:
             features = warp_frequency(features, _random_factor(settings.pitch, random))
         bins = features.shape[1]
+        if settings.reverberation:
+            decay = np.exp(-self._hop_seconds / random.uniform(*DECAY_SECONDS))
+            features = reverberate(features, random.uniform(0, settings.reverberation), decay)
+        if settings.background and random.uniform() < settings.background:
+            color = draw_response(bins, 5.0, random)
+            features = add_background(features, color, random.uniform(*SPEECH_TO_NOISE), random)
         offset = np.zeros(bins)
+        if settings.equalizer:
+            offset += draw_response(bins, settings.equalizer, random) * LOG_POWER_PER_DECIBEL
         if settings.volume:
             offset += random.uniform(-settings.volume, settings.volume) * LOG_POWER_PER_DECIBEL
         if settings.tilt:
@@ -103,6 +120,51 @@ def warp_frequency(features: Array, factor: float) -> Array:
     """
     bins = features.shape[1]
     return np.ascontiguousarray(_interpolate(features.T, np.clip(np.arange(bins) / factor, 0, bins - 1)).T)
+
+
+def reverberate(features: Array, share: float, decay: float) -> Array:
+    """Adds to each frame a share of the energy of those before it, which decays from frame to frame.
+
+    Of log power `x`, with power P = exp(x): Q[t] = P[t] + share · E[t - 1], and
+    E[t] = decay · E[t - 1] + (1 - decay) · P[t].
+
+    >>> power = np.exp(reverberate(np.log([[1.0], [1e-9], [1e-9]]).astype(np.float32), 0.5, 0.5))
+    >>> [round(float(value), 3) for value in power[:, 0]]
+    [1.0, 0.25, 0.125]
+    """
+    power = np.exp(features)
+    result, energy = power.copy(), np.zeros(features.shape[1], np.float32)
+    for now, heard in zip(result, power, strict=True):
+        now += np.float32(share) * energy
+        energy = np.float32(decay) * energy + np.float32(1 - decay) * heard
+    logarithm: Array = np.log(result)
+    return logarithm
+
+
+def add_background(features: Array, color: npt.NDArray[np.float64], ratio: float, random: np.random.Generator) -> Array:
+    """Adds the power of Gaussian noise to log power.
+
+    Args:
+      color: dB, of each bin.
+      ratio: mean power of speech to that of noise, in dB.
+    """
+    power = np.exp(features)
+    noise = 10 ** (color / 10) * random.standard_exponential(features.shape)
+    noise *= power.mean(dtype=np.float64) / noise.mean() * 10 ** (-ratio / 10)
+    logarithm: Array = np.log(power + noise.astype(np.float32))
+    return logarithm
+
+
+def draw_response(bins: int, deviation: float, random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """A smooth random frequency response, in dB [bins], as of a microphone or a room.
+
+    Args:
+      deviation: dB, the standard deviation of the slowest ripple.
+    """
+    phases = np.pi * (np.arange(bins) + 0.5) / bins
+    ripples = np.cos(np.outer(np.arange(1, len(RIPPLES) + 1), phases))
+    response: npt.NDArray[np.float64] = deviation * (np.array(RIPPLES) * random.standard_normal(len(RIPPLES))) @ ripples
+    return response
 
 
 def _interpolate(rows: Array, positions: npt.NDArray[np.float64]) -> Array:

@@ -35,6 +35,25 @@ class AugmentSettings(Settings):
     tilt: float = pydantic.Field(
         0.0, ge=0, le=30, description="dB; the spectrum is tilted by up to this from lowest to highest bin, either way"
     )
+    equalizer: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=20,
+        description="dB; standard deviation of the slowest of four random ripples over the bins, as of another "
+        "microphone; faster ones are smaller",
+    )
+    reverberation: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="up to this share of the energy of the frames before is added to each frame, as by a room",
+    )
+    background: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of examples with stationary noise of a random color added, 5 to 35 dB below the speech",
+    )
     noise: float = pydantic.Field(
         0.0, ge=0, le=2, description="standard deviations; Gaussian noise of up to this size is added to the features"
     )
@@ -51,7 +70,7 @@ class AugmentSettings(Settings):
 class CrCtcSettings(Settings):
     """Consistency of two views of each utterance (CR-CTC; Yao et al. 2024, arXiv 2410.05101).
 
-    Both views have the same speed, pitch, level and tilt; noise, masks and dropout are drawn for each.
+    Noise (`augment.noise`), masks and dropout are drawn for each view; what else augments is the same in both.
     """
 
     weight: float = pydantic.Field(
@@ -104,7 +123,7 @@ class AsrTrainSettings(TrainSettings):
     )
 
     def key_values(self) -> dict[str, object]:
-        """As for every family, without defaults of `model` that came later: keys from before them stay valid.
+        """As for every family, without later defaults of `model` and `augment`: keys from before them stay valid.
 
         What is only checked before training is not part of the key either.
         """
@@ -114,8 +133,11 @@ class AsrTrainSettings(TrainSettings):
             del values["cr_ctc"]
         if self.export == AsrExportSettings():
             del values["export"]
+        augment = self.augment.plain()
+        later = ("equalizer", "reverberation", "background")
+        values["augment"] = {name: value for name, value in augment.items() if value or name not in later}
         model = values["model"]
         if isinstance(model, dict) and model["kind"] == DEFAULT_KIND:
-            later = {"directions": "concatenated", "lookahead": 0, "rnn_activation": "tanh", "kind": DEFAULT_KIND}
-            values["model"] = {name: value for name, value in model.items() if (name, value) not in later.items()}
+            defaults = {"directions": "concatenated", "lookahead": 0, "rnn_activation": "tanh", "kind": DEFAULT_KIND}
+            values["model"] = {name: value for name, value in model.items() if (name, value) not in defaults.items()}
         return values

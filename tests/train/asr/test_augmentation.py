@@ -4,11 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.fft
+import scipy.signal
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
-from voxline.components.train.asr.augmentation import LOG_POWER_PER_DECIBEL, Augmentation, stretch_time, warp_frequency
-from voxline.components.train.asr.settings import AugmentSettings
+from voxline.components.train.asr.augmentation import (
+    LOG_POWER_PER_DECIBEL,
+    Augmentation,
+    add_background,
+    draw_response,
+    reverberate,
+    stretch_time,
+    warp_frequency,
+)
+from voxline.components.train.asr.settings import AsrTrainSettings, AugmentSettings
 from voxline.errors import SettingsError
 
 FEATURES = FeatureSettings(sample_rate=8_000, mels=40)
@@ -29,7 +39,8 @@ def test_without_settings_nothing_changes() -> None:
 
 
 def test_equal_seeds_give_equal_results_and_the_input_is_unchanged() -> None:
-    everything = augmentation(speed=0.2, pitch=0.1, volume=6, tilt=6, noise=0.3, time_masks=2, frequency_masks=2)
+    shared = {"speed": 0.2, "pitch": 0.1, "volume": 6, "tilt": 6, "equalizer": 6, "reverberation": 0.5, "background": 1}
+    everything = augmentation(**shared, noise=0.3, time_masks=2, frequency_masks=2)
     given = example()
     one, two = (everything(given, 1, np.random.default_rng([1, 2])) for _ in range(2))
     np.testing.assert_array_equal(one, two)
@@ -38,7 +49,7 @@ def test_equal_seeds_give_equal_results_and_the_input_is_unchanged() -> None:
 
 
 def test_two_views_share_speed_and_level_and_differ_in_noise_and_masks() -> None:
-    shared: dict[str, Any] = {"speed": 0.3, "pitch": 0.1, "volume": 6}
+    shared: dict[str, Any] = {"speed": 0.3, "pitch": 0.1, "volume": 6, "background": 1, "equalizer": 6}
     for own in ({}, {"noise": 0.3}, {"time_masks": 2, "frequency_masks": 2}):
         settings = AugmentSettings(**shared, **own)
         both = Augmentation(settings, FEATURES, MEAN, DEVIATION, views=2)(example(), 1, np.random.default_rng(3))
@@ -73,6 +84,38 @@ def test_tilt_raises_one_end_as_much_as_it_lowers_the_other() -> None:
     assert 0 < abs(changed[0, 0]) <= 3 * LOG_POWER_PER_DECIBEL
 
 
+def test_an_equalizer_changes_all_frames_alike_by_ripples_of_the_deviation_that_is_set() -> None:
+    changed = augmentation(equalizer=6)(np.zeros((5, 40), np.float32), 1, np.random.default_rng(0))
+    assert (changed == changed[0]).all()
+    assert np.abs(changed).max() > 1 * LOG_POWER_PER_DECIBEL
+    drawn = np.array([draw_response(40, 6.0, np.random.default_rng(seed)) for seed in range(2000)])
+    ripples = scipy.fft.dct(drawn, norm="forward")  # the coefficient of each cosine is half of its height
+    np.testing.assert_allclose(2 * ripples[:, 1:5].std(axis=0), 6 * np.array([1, 0.67, 0.42, 0.25]), rtol=0.06)
+    np.testing.assert_allclose(ripples[:, [0, *range(5, 40)]], 0, atol=1e-9)
+
+
+def test_reverberation_is_a_first_order_filter_of_the_power() -> None:
+    heard = reverberate(example(), 0.4, 0.7)
+    power = np.exp(example().astype(np.float64))
+    expected = power + 0.4 * scipy.signal.lfilter([0, 0.3], [1, -0.7], power, axis=0)
+    np.testing.assert_allclose(np.exp(heard), expected, rtol=1e-4)
+    changed = augmentation(reverberation=0.5)(example(), 1, np.random.default_rng(0))
+    assert (changed[1:] > example()[1:]).all()
+
+
+def test_background_noise_has_its_ratio_to_speech_and_its_color() -> None:
+    color = np.linspace(10, -10, 40)
+    added = np.exp(add_background(example(400), color, 10.0, np.random.default_rng(0)).astype(np.float64))
+    noise, speech = added - np.exp(example(400)), np.exp(example(400))
+    assert 10 * np.log10(speech.mean() / noise.mean()) == pytest.approx(10.0, abs=0.01)
+    levels = 10 * np.log10(noise.mean(axis=0))
+    np.testing.assert_allclose(levels - levels.mean(), color, atol=1.0)
+    assert noise.std(axis=0) == pytest.approx(noise.mean(axis=0), rel=0.25)  # as of the power of Gaussian noise
+    sometimes = augmentation(background=0.3)
+    left = [np.array_equal(sometimes(example(5), 1, np.random.default_rng(n)), example(5)) for n in range(300)]
+    assert 0.6 < np.mean(left) < 0.8
+
+
 def test_masks_are_filled_with_the_mean() -> None:
     masked = augmentation(time_masks=1, time_mask_share=0.5)(example(), 1, np.random.default_rng(1))
     blank = (masked == MEAN).all(axis=1)
@@ -90,3 +133,9 @@ def test_stretching_and_warping_by_one_change_nothing() -> None:
 def test_spectral_augmentation_of_mfcc_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"train\.augment\.pitch.*mfcc|train\.augment\.pitch.*cepstral"):
         Augmentation(AugmentSettings(pitch=0.1), FeatureSettings(kind="mfcc"), MEAN, DEVIATION)
+
+
+def test_what_is_off_and_came_later_is_not_in_the_key() -> None:
+    keyed = AsrTrainSettings(augment=AugmentSettings(equalizer=3)).key_values()["augment"]
+    assert keyed == {"equalizer": 3, **AsrTrainSettings().key_values()["augment"]}
+    assert not {"equalizer", "reverberation", "background"} & AsrTrainSettings().key_values()["augment"].keys()
