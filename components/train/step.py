@@ -18,6 +18,7 @@ from voxline.registry.parents import Parent, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
 from voxline.store.finished import is_finished, step_key
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
+from voxline.store.uris import is_remote
 
 if TYPE_CHECKING:
     from voxline.components.train.task import TrainingTask
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 REVISION = 1
 REPLAY = "replay"
 """Folder of a dataset with replayed rows, while a training runs."""
+CHECKPOINTS, BEST, LOGS = "checkpoints", "best", "logs"
+"""Folders that the trainer writes: all that a training has come to."""
 
 
 def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registry: Path | str = "") -> StepOutput:
@@ -65,8 +68,37 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION, exclusive=alone) as work:
         if work.reused:
             return work
+        if alone and not is_remote(store):
+            _continue_shorter(store, settings, inputs, work)
         _train(read, settings, work, origin)
     return work
+
+
+def _continue_shorter(store: Path | str, settings: TrainSettings, inputs: dict[str, str], work: StepOutput) -> None:
+    """Starts where a finished training with fewer epochs ended, if that is the beginning of this one.
+
+    It is if the rate of a step does not depend on the last step, and no validation was made only because the training
+    ended. The result is that of training from the first step, so the key does not say where it started.
+    In a bucket there are no checkpoints of finished work.
+    """
+    from voxline.report.page import plural  # it imports numpy
+
+    if settings.schedule == "cosine" or settings.evaluate_steps or (work.folder / CHECKPOINTS).exists():
+        return
+    for epochs in range(settings.epochs - 1, 0, -1):
+        shorter = settings.model_copy(update={"epochs": epochs})
+        _, folder = step_key(store, "train", shorter.key_settings(), inputs, REVISION)
+        if epochs % settings.evaluate_epochs or not is_finished(store, folder) or not (folder / CHECKPOINTS).is_dir():
+            continue
+        for name in (BEST, LOGS, CHECKPOINTS):  # checkpoints last: with them the copy is whole
+            unfinished = work.folder / f".{name}.copy"
+            for leftover in (unfinished, work.folder / name):
+                shutil.rmtree(leftover, ignore_errors=True)
+            shutil.copytree(folder / name, unfinished)
+            os.replace(unfinished, work.folder / name)
+        work.counts["continued_epochs"] = epochs
+        print_status(f"train: continues a training of {plural(epochs, 'epoch')} with the same settings")
+        return
 
 
 def _test_recordings(dataset: Dataset) -> set[Recording]:
@@ -93,7 +125,7 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: 
     from voxline.components.train.averaging import TRAINED
     from voxline.components.train.trainer import CURVES_FILE, Trainer
 
-    work.scratch_dirs = ("checkpoints", "best", REPLAY)
+    work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY)
     result = Trainer(task, work.folder, work.save).fit()
     best, state = result.best, result.state
     metrics = {f"dev_{name}": value for name, value in best.metrics.items()}
@@ -112,8 +144,8 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: 
     heard = origin.parent.training_data if origin else None
     training_data_of(dataset).with_ancestors(heard).write(work.folder / "model" / TRAINED_ON)
     # Beside the model too: evaluate shows the curves, and does not download the logs from a bucket.
-    shutil.copyfile(work.folder / "logs" / CURVES_FILE, work.folder / CURVES_FILE)
-    work.outputs.update(model="model", logs="logs", curves=CURVES_FILE)
+    shutil.copyfile(work.folder / LOGS / CURVES_FILE, work.folder / CURVES_FILE)
+    work.outputs.update(model="model", logs=LOGS, curves=CURVES_FILE)
     work.counts.update(result.counts)
     work.metrics.update(steps=state.step, epochs=state.epoch, best_step=best.step, **metrics)
     summary = f", {task.describe(best.metrics)}" if best.score is not None else ""

@@ -9,8 +9,10 @@ import tensorflow as tf
 from tests.train.toy_family import ToyTrainSettings
 from voxline.components.train.distributed import worker
 from voxline.components.train.families import FAMILIES, Family
+from voxline.components.train.settings import TrainSettings
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
+from voxline.store.step_cache import StepOutput
 
 TRAINING = {"epochs": 4, "learning_rate": 0.5, "warm_up_steps": 5, "strategy": "one"}
 
@@ -47,3 +49,58 @@ def test_a_worker_trains_a_new_family(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["asr", "tts", "vocoder"])
 def test_settings_name_their_family(name: str) -> None:
     assert FAMILIES[name].settings.family == name
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """What a training leaves for later steps, without when it was made."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for name in ("model", "curves.json")
+        for file in sorted([folder / name, *(folder / name).rglob("*")])
+        if file.is_file() and file.name not in ("fingerprint.pb", "saved_model.pb", "model.json")
+    }
+
+
+def test_a_longer_training_continues_a_shorter_one(
+    tones: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To the same result as from the first step, with the rate that does not depend on the last one."""
+    settings = ToyTrainSettings.of({**TRAINING, "schedule": "inverse_square_root", "average": {"ema_decay": 0.9}})
+    whole = run(tones.folder, tmp_path / "whole", settings)
+    for epochs in (1, 3):
+        run(tones.folder, tmp_path / "store", settings.model_copy(update={"epochs": epochs}))
+    (tmp_path / "store" / "train" / whole.key).mkdir()
+    (tmp_path / "store" / "train" / whole.key / ".checkpoints.copy").mkdir()  # killed while it copied
+    capsys.readouterr()
+    work = run(tones.folder, tmp_path / "store", settings)
+    printed = capsys.readouterr().out
+    assert "continues a training of 3 epochs" in printed
+    assert "resuming from the checkpoint of step 30 of 40" in printed
+    assert work.counts == {**whole.counts, "continued_epochs": 3}
+    assert (work.key, work.metrics) == (whole.key, whole.metrics)
+    assert _files(work.folder) == _files(whole.folder)
+    assert not list(work.folder.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, 3),
+        ({"schedule": "cosine"}, None),
+        ({"evaluate_epochs": 2}, None),
+        ({"evaluate_epochs": 3}, 3),
+        ({"evaluate_steps": 5}, None),
+        ({"seed": 2}, None),
+    ],
+)
+def test_only_the_beginning_of_a_training_is_continued(
+    tones: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object], expected: int | None
+) -> None:
+    def train(dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: object) -> None:
+        for name in ("checkpoints", "best", "logs"):
+            (work.folder / name).mkdir(exist_ok=True)
+
+    monkeypatch.setattr("voxline.components.train.step._train", train)
+    settings = ToyTrainSettings.of({**TRAINING, "schedule": "inverse_square_root", **changed})
+    run(tones.folder, tmp_path, settings.model_copy(update={"epochs": 3, "seed": 1}))
+    assert run(tones.folder, tmp_path, settings).counts.get("continued_epochs") == expected
