@@ -28,6 +28,7 @@ from voxline.pipelines.cli.options import (
     warn_unmounted_paths,
 )
 from voxline.pipelines.cli.runs import run_commands
+from voxline.pipelines.cli.search import search_commands
 from voxline.pipelines.cli.store import store_commands
 from voxline.pipelines.cli.text import text_commands
 from voxline.pipelines.graph import check_pipeline
@@ -284,6 +285,7 @@ app.add_typer(corpus, name="corpus")
 app.add_typer(config_commands, name="config")
 add_history_commands(run_commands)
 app.add_typer(run_commands, name="runs")
+app.add_typer(search_commands, name="search")
 app.add_typer(store_commands, name="store")
 app.add_typer(text_commands, name="text")
 model_commands.add_model_commands(app)

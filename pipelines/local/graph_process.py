@@ -22,7 +22,7 @@ from voxline.store.files import read_json
 
 def main(request_file: str) -> None:
     """Runs the pipeline of a request: {"config": {...}, "pipeline_root": "...", "until": "STEP or empty"}."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     request = read_json(Path(request_file))
     root = Path(request["pipeline_root"])
     _install_python3_shim(root)
@@ -45,7 +45,7 @@ def main(request_file: str) -> None:
         sys.exit(str(error))  # a task failed and printed the reason
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Kills this process group when the process that started the run ends, even by `kill -9`.
 
     The parent keeps the other end of standard input open and never writes to it.

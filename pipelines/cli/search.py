@@ -1,0 +1,212 @@
+"""The commands of searches: run one, list them, show one, resume one."""
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from voxline.errors import SettingsError, WorkError
+from voxline.pipelines.cli.options import (
+    AsJson,
+    Assignments,
+    CommandGroup,
+    Config,
+    RunDir,
+    exit_on_signal,
+    machine_path,
+)
+
+if TYPE_CHECKING:
+    from voxline.pipelines.search.search import Limits, Search
+
+search_commands = CommandGroup(
+    help="Search for settings of training and decoding, judged on dev alone.", no_args_is_help=True
+)
+SEARCHED = {"asr": "a recognizer", "tts": "a voice", "vocoder": "a vocoder"}
+
+SpaceFile = Annotated[
+    Path,
+    typer.Option(
+        "--space",
+        parser=machine_path,
+        metavar="FILE",
+        help="YAML: settings and their ranges, such as train.learning_rate: {log: [1e-4, 1e-2]}.",
+    ),
+]
+Trials = Annotated[
+    int, typer.Option(min=0, help="Trials in all, earlier ones included; 0: as the budget allows, 12 without one.")
+]
+Budget = Annotated[
+    str, typer.Option(metavar="TIME", help="No trial begins once trials have taken so long: 90s, 30m, 2h.")
+]
+Jobs = Annotated[int, typer.Option(min=1, max=64, help="Trials at a time.")]
+Seeds = Annotated[int, typer.Option(min=0, max=20, help="Seeds that the winner is trained with; 0: none, and no gate.")]
+Gate = Annotated[bool, typer.Option("--gate/--no-gate", help="Run the winner through the gate, once.")]
+Folder = Annotated[Path, typer.Argument(parser=machine_path, metavar="FOLDER", help="Of the search.")]
+
+
+def _add_search(pipeline: str, what: str) -> None:
+    def search(
+        config: Config,
+        space: SpaceFile,
+        set_: Assignments = None,
+        trials: Trials = 0,
+        budget: Budget = "",
+        jobs: Jobs = 1,
+        method: Annotated[
+            str,
+            typer.Option(
+                metavar="NAME",
+                help="tpe: by the results so far; random; halving: short trainings first, the best are continued.",
+            ),
+        ] = "tpe",
+        metric: Annotated[
+            str, typer.Option(help="Of train on dev, lower is better.  [default: dev_wer, dev_score, dev_log_stft]")
+        ] = "",
+        seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 1,
+        seeds: Seeds = 3,
+        gate: Gate = True,
+        run_dir: RunDir = None,
+        name: Annotated[
+            str, typer.Option(help="Of the search; its folder is <run-dir>/searches/<name>.  [default: --space]")
+        ] = "",
+    ) -> None:
+        from voxline.pipelines.config.keys import get_key
+        from voxline.pipelines.config.load import read_layers, resolve_layers
+        from voxline.pipelines.search import search as searches
+        from voxline.pipelines.search.space import Space
+
+        layers = read_layers(config, set_ or [])
+        chosen = resolve_layers(layers, pipeline)
+        run_folder = (run_dir or Path("runs") / chosen.name).absolute()
+        called = name or space.stem
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", called):
+            raise SettingsError(f"--name {called!r}: letters, digits, '.', '_' and '-' are accepted")
+        found = searches.Search.create(
+            run_folder / searches.FOLDER / called,
+            chosen.with_default_folders(run_folder),
+            {key: get_key(layers.document, key) for key in sorted(layers.assigned)},
+            Space.read(space),
+            method=method,
+            metric=metric,
+            seed=seed,
+        )
+        _run(found, searches.Limits(trials, _seconds(budget), jobs, seeds, gate))
+
+    search.__doc__ = f"""Search for the settings of {what}.
+
+    A search that is repeated or resumed trains only what is new.
+
+    \b
+    Example: voxline search {pipeline} -c config.yaml --space space.yaml --trials 12
+    """
+    search_commands.command(pipeline)(search)
+
+
+for _pipeline, _what in SEARCHED.items():
+    _add_search(_pipeline, _what)
+
+
+@search_commands.command("resume")
+def resume_search(
+    folder: Folder,
+    trials: Trials = 0,
+    budget: Budget = "",
+    jobs: Jobs = 1,
+    seeds: Seeds = 3,
+    gate: Gate = True,
+) -> None:
+    """Continue a search that was stopped, or extend one that has ended.
+
+    Example: voxline search resume runs/demo/searches/space --trials 24
+    """
+    from voxline.pipelines.search.search import Limits, Search
+
+    _run(Search.open(folder), Limits(trials, _seconds(budget), jobs, seeds, gate))
+
+
+@search_commands.command("list")
+def list_searches(
+    folder: Annotated[Path, typer.Argument(parser=machine_path, metavar="FOLDER", help="Of the runs.")] = Path("runs"),
+    as_json: AsJson = False,
+) -> None:
+    """List searches: method, trials, the best metric, cost.
+
+    Example: voxline search list
+    """
+    from voxline.pipelines.search.search import Search, cost, find_searches
+
+    lines, rows = [], []
+    for one in find_searches(folder):
+        search = Search.open(one)
+        study = search.study()
+        best = next(iter(study.finished()), None)
+        value = best.value if best else None
+        rows.append({"folder": str(one), "method": search.method, "trials": len(study.trials), search.metric: value})
+        told = f"{search.method:<8} {len(study.trials):>3} trials  {search.metric} {search.format(value)}"
+        lines.append(f"{one}  {told}  {cost(study)}")
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    elif not lines:
+        raise WorkError(f"{folder}: no search is here; `voxline search asr` makes one")
+    for line in [] if as_json else lines:
+        typer.echo(line)
+
+
+@search_commands.command("show")
+def show_search(folder: Folder, as_json: AsJson = False) -> None:
+    """Show the trials of a search, the best first, and write its page again.
+
+    Example: voxline search show runs/demo/searches/space
+    """
+    import dataclasses
+
+    from voxline.pipelines.search.page import write_page
+    from voxline.pipelines.search.search import BEST, PAGE, Search, cost
+
+    search = Search.open(folder)
+    study = search.study()
+    if as_json:
+        trials = [dataclasses.asdict(trial) for trial in study.trials]
+        typer.echo(json.dumps({"metric": search.metric, "trials": trials, "winner": search.winner()}, indent=2))
+        return
+    finished = study.finished()
+    for trial in [*finished, *(trial for trial in study.trials if trial not in finished)]:
+        running = trial.state == "running" and not trial.trainings
+        typer.echo(f"  trial {trial.number}: not ended" if running else search.line(trial))
+    if winner := search.winner():
+        values = [search.format(one["value"]) for one in winner["seeds"] if one["value"] is not None]
+        if values:
+            typer.echo(f"  trial {winner['trial']} with {len(values)} seeds: {search.metric} {', '.join(values)}")
+        if winner["gate"]:
+            typer.echo(f"  {winner['gate']['reason']}")
+        typer.echo(f"  settings: {folder / BEST}")
+    write_page(search, study)
+    typer.echo(f"  page: {folder / PAGE}")
+    typer.echo(f"  {cost(study)}")
+
+
+def _run(search: "Search", limits: "Limits") -> None:
+    from voxline.pipelines.cli.console import Console
+
+    typer.echo(f"voxline search {search.config.pipeline}: {search.config.name}, in {search.folder}")
+    with exit_on_signal("run the same command to resume"):
+        search.run(limits, Console(sys.stdout))
+
+
+def _seconds(budget: str) -> float:
+    """The seconds of a --budget; none is without end.
+
+    >>> _seconds("30m"), _seconds("1.5h"), _seconds("")
+    (1800.0, 5400.0, inf)
+    """
+    if not budget:
+        return math.inf
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
+    if not match:
+        raise SettingsError(f"--budget {budget!r}: a number with s, m or h is accepted, such as 30m")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]

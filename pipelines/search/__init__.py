@@ -1,0 +1,1 @@
+"""Hyper-parameter search over the settings of training and decoding."""

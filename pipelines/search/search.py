@@ -1,0 +1,333 @@
+"""A search from its config to its winner: data prepared once, trials, the winner with other seeds, the gate once.
+
+<run-dir>/searches/<name>/
+  study.json    what is searched; `search resume` needs nothing else
+  trials/       study.Trial by number
+  processes/    requests, results and logs of trainings
+  winner.json   the winner, its other seeds and what the gate said
+  best.yaml     its settings, to lay over the config
+  search.html   the page
+  winner/       the folder of the run that went through the gate
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from voxline.errors import SettingsError, WorkError
+from voxline.pipelines.config.keys import Values, get_key
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.local.plan import plan_run
+from voxline.pipelines.local.runner import run_pipeline
+from voxline.pipelines.local.single_step import last_output
+from voxline.pipelines.search.space import SECTIONS, Space, nested, with_settings
+from voxline.pipelines.search.study import (
+    METHODS,
+    Study,
+    Trial,
+    TrialFailedError,
+    started_now,
+)
+from voxline.pipelines.search.trials import DEFAULT_METRICS, TrialProcesses, trial_overlay
+from voxline.settings import changed_settings
+from voxline.store.files import exclusive_lock, read_json, write_json, write_text
+from voxline.store.hashing import hash_value
+
+if TYPE_CHECKING:
+    from voxline.pipelines.cli.console import Console
+
+STUDY, WINNER, BEST, PAGE = "study.json", "winner.json", "best.yaml", "search.html"
+FOLDER = "searches"
+"""In a run's folder: its searches."""
+DEFAULT_TRIALS = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How long a search goes on.
+
+    Attributes:
+      trials: in all, those of before included; 0: as the budget allows.
+      seconds: of wall time that trials may have taken before another one begins.
+      jobs: trials at a time.
+      seeds: trainings of the winner with other seeds, its own included; 0: none, and no gate.
+      gate: run the winner through the gate.
+    """
+
+    trials: int = 0
+    seconds: float = math.inf
+    jobs: int = 1
+    seeds: int = 3
+    gate: bool = True
+
+    def count(self) -> int:
+        if self.trials:
+            return self.trials
+        return DEFAULT_TRIALS if math.isinf(self.seconds) else 1_000_000
+
+
+@dataclasses.dataclass
+class Search:
+    """A search and its folder.
+
+    Attributes:
+      config: with all locations set.
+      assigned: what `--set` gave, by dotted key; best.yaml repeats it.
+      metric: of train, or of language where decoding varies; lower is better.
+    """
+
+    folder: Path
+    config: RunConfig
+    assigned: Values
+    space: Space
+    method: str
+    metric: str
+    seed: int = 1
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        config: RunConfig,
+        assigned: Values,
+        space: Space,
+        *,
+        method: str = "tpe",
+        metric: str = "",
+        seed: int = 1,
+    ) -> "Search":
+        """A new search, or the one that is in the folder, if it is the same.
+
+        Raises:
+          SettingsError: the space does not suit the config, or another search is in the folder.
+        """
+        if config.pipeline not in SECTIONS:
+            raise SettingsError(f"pipeline {config.pipeline!r}: accepted: {', '.join(SECTIONS)}")
+        if method not in METHODS:
+            raise SettingsError(f"--method {method!r}: accepted: {', '.join(METHODS)}")
+        space.check(config)
+        search = cls(folder, config, assigned, space, method, metric or DEFAULT_METRICS[config.pipeline], seed)
+        if method == "halving":
+            search._check_halving()
+        if (folder / STUDY).is_file():
+            search._check_same(cls.open(folder))
+        return search
+
+    @classmethod
+    def open(cls, folder: Path) -> "Search":
+        """The search in a folder.
+
+        Raises:
+          SettingsError: none is there.
+          WorkError: study.json is damaged.
+        """
+        if not (folder / STUDY).is_file():
+            raise SettingsError(f"{folder}: no {STUDY} is here; `voxline search list` names the searches")
+        try:
+            found = read_json(folder / STUDY)
+            space = Space(found["space"], str(folder / STUDY))
+            config = load_config(found["config"])
+            return cls(folder, config, found["assigned"], space, found["method"], found["metric"], found["seed"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise WorkError(f"{folder / STUDY}: not a search ({error})") from None
+
+    def study(self, jobs: int = 1) -> Study:
+        """Its trials."""
+        epochs = int(get_key(self.config.plain(), "train.epochs"))
+        own = self.space.values_of(self.config)
+        return Study(self.folder, self.space, self.method, epochs, self.seed, own, jobs).load()
+
+    def winner(self) -> Values:
+        """What winner.json holds; empty before there is one."""
+        file = self.folder / WINNER
+        found: Values = read_json(file) if file.is_file() else {}
+        return found
+
+    def run(self, limits: Limits, console: "Console") -> None:
+        """Runs the search as far as its limits allow, and its winner.
+
+        Raises:
+          WorkError: the data cannot be prepared, every trial failed, or the dataset is not that of earlier trials.
+          TransientError: a storage failed; the same command continues.
+        """
+        with exclusive_lock(self.folder):
+            dataset, manifest = self._prepare(console)
+            self._write_study(dataset)
+            decodes = "language" in self.space.sections()
+            folder = self.folder / "processes"
+            processes = TrialProcesses(self.config, dataset, manifest, self.metric, decodes, folder, limits.jobs)
+            study = self.study(limits.jobs)
+            known = sum(len(trial.trainings) for trial in study.trials)
+            try:
+                with processes.ended_with_block():
+                    study.run(processes, limits.count(), limits.seconds, lambda trial: console.say(self.line(trial)))
+                    self._run_winner(study, processes, limits, console)
+            finally:
+                from voxline.pipelines.search.page import write_page
+
+                write_page(self, study)
+            made = [one for trial in study.trials for one in trial.trainings]
+            trained = sum(not one.reused for one in made[known:]) if len(made) > known else 0
+            console.say(f"  {len(study.trials)} trials; trained {trained} times, {cost(study)}")
+
+    def line(self, trial: Trial) -> str:
+        """One line on a trial that has ended."""
+        settings = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in trial.settings.items())
+        if trial.state == "failed":
+            return f"  trial {trial.number}: failed: {trial.reason.splitlines()[0]}  ({settings})"
+        made = trial.trainings[-1]
+        how = "reused" if made.reused else f"{made.cpu_seconds / 60:.1f} CPU-min"
+        epochs = f" after {made.epochs} epochs" if self.method == "halving" else ""
+        return f"  trial {trial.number}: {self.metric} {self.format(made.value)}{epochs}  ({settings}; {how})"
+
+    def format(self, value: float | None) -> str:
+        """The metric as a person reads it."""
+        from voxline.metrics.catalog import CATALOG
+
+        metric = CATALOG.get(self.metric.removeprefix("dev_").removesuffix("_greedy"))
+        return metric.format(value) if metric else "—" if value is None else f"{value:.4g}"
+
+    def _check_halving(self) -> None:
+        """Refuses what makes a longer training differ from a shorter one from its first step on."""
+        values = self.config.plain()
+        for key, accepted in (
+            ("train.schedule", "inverse_square_root"), ("train.evaluate_epochs", 1), ("train.evaluate_steps", 0)
+        ):  # fmt: skip
+            if (given := get_key(values, key)) != accepted:
+                raise SettingsError(
+                    f"--method halving: {key} is {given!r}; a longer training continues a shorter one only with "
+                    f"{accepted!r}: give --set {key}={accepted}"
+                )
+        varied = next((one.key for one in self.space.ranges if one.key in ("train.epochs", "train.schedule")), "")
+        if varied:
+            raise SettingsError(f"--method halving: {varied} cannot vary: the method chooses how long a trial trains")
+
+    def _plain(self) -> Values:
+        return {
+            "pipeline": self.config.pipeline,
+            "space": self.space.plain(),
+            "method": self.method,
+            "metric": self.metric,
+            "seed": self.seed,
+            "config": self.config.recorded(),
+            "assigned": self.assigned,
+        }
+
+    def _check_same(self, other: "Search") -> None:
+        mine, theirs = self._plain(), other._plain()
+        changed = changed_settings(theirs, mine)
+        changed = [one for one in changed if one[0].partition(".")[0] != "assigned"]
+        if changed:
+            key, was, now = changed[0]
+            raise SettingsError(
+                f"{self.folder}: another search is here, with {key} {was}, not {now}; give --name another one"
+            )
+
+    def _write_study(self, dataset: str) -> None:
+        file = self.folder / STUDY
+        key = dataset.rstrip("/").rpartition("/")[2]
+        before = read_json(file) if file.is_file() else {"dataset": key, "started": started_now()}
+        if before["dataset"] != key:
+            raise WorkError(
+                f"{self.folder}: the corpus has changed since this search began, and its trials cannot be compared; "
+                "give --name another one"
+            )
+        write_json(file, {**self._plain(), "dataset": key, "started": before["started"]})
+
+    def _prepare(self, console: "Console") -> tuple[str, str]:
+        """The dataset and the manifest: made once, or found."""
+        run_dir = self.folder / "data"
+        plan = {step.name: step for step in plan_run(self.config, run_dir, until="extract")}
+        if all(step.action == "reuse" for step in plan.values()):
+            return plan["extract"].output, plan["convert"].output
+        run_dir.mkdir(parents=True, exist_ok=True)
+        record, failure = run_pipeline(self.config, run_dir, console, until="extract")
+        if failure:
+            raise WorkError(f"{record.failed_step or 'the graph'} failed: {failure.message}")
+        dataset, manifest = last_output(run_dir, "extract"), last_output(run_dir, "convert")
+        if not dataset or not manifest:
+            raise WorkError(f"{run_dir}: extract left no dataset; this is a bug")
+        return dataset, manifest
+
+    def _run_winner(self, study: Study, processes: TrialProcesses, limits: Limits, console: "Console") -> None:
+        """Writes best.yaml, trains the winner with other seeds, and runs it through the gate, each once."""
+        finished = study.finished()
+        if not finished:
+            reasons = sorted({trial.reason for trial in study.trials if trial.reason}) or ["the budget is used up"]
+            raise WorkError(f"{self.folder}: no trial has a result: {reasons[0]}")
+        best = finished[0]
+        write_text(self.folder / BEST, self._best_yaml(best))
+        digest = hash_value([best.number, best.settings])
+        winner = self.winner()
+        if winner.get("digest") != digest:
+            winner = {"digest": digest, "trial": best.number, "settings": best.settings, "seeds": [], "gate": None}
+            write_json(self.folder / WINNER, winner)
+        console.say(
+            f"  best: trial {best.number}, {self.metric} {self.format(best.value)}; its settings: {self.folder / BEST}"
+        )
+        for one in self._seeds(best, limits.seeds - len(winner["seeds"]), len(winner["seeds"])):
+            winner["seeds"].append(self._train_seed(study, processes, best, one))
+            write_json(self.folder / WINNER, winner)
+        if winner["seeds"]:
+            values = [one["value"] for one in winner["seeds"] if one["value"] is not None]
+            spread = ", ".join(self.format(value) for value in values)
+            console.say(f"  with {len(values)} seeds: {self.metric} {spread}")
+        if limits.gate and limits.seeds and winner["gate"] is None:
+            winner["gate"] = self._run_gate(best, console)
+            write_json(self.folder / WINNER, winner)
+        if winner["gate"]:
+            console.say(f"  {winner['gate']['reason']}")
+
+    def _seeds(self, best: Trial, count: int, done: int) -> list[int]:
+        own = int(get_key(self.config.plain(), "train.seed"))
+        return list(range(own + done, own + done + max(count, 0)))
+
+    def _train_seed(self, study: Study, processes: TrialProcesses, best: Trial, seed: int) -> Values:
+        epochs = study.epochs_of(best)
+        overlay = {**trial_overlay(self.config, best.settings, epochs), "train.seed": seed}
+        try:
+            made = processes.train(f"seed-{seed}", overlay, epochs)
+        except TrialFailedError as error:
+            return {"seed": seed, "value": None, "reason": str(error), "cpu_seconds": 0.0}
+        return {"seed": seed, "value": made.value, "reason": "", "cpu_seconds": made.cpu_seconds}
+
+    def _run_gate(self, best: Trial, console: "Console") -> Values:
+        """The run of the winner from its training, which is in the store, to push."""
+        config = load_config(with_settings(self.config, self._chosen(best)), pipeline=self.config.pipeline)
+        record, failure = run_pipeline(config, self.folder / "winner", console)
+        if failure:
+            raise WorkError(f"{record.failed_step or 'the graph'} failed: {failure.message}")
+        return {"pushed": record.pushed, "reason": record.reason, "metrics": record.metrics, "model": record.model}
+
+    def _chosen(self, best: Trial) -> Mapping[str, Any]:
+        return best.settings
+
+    def _best_yaml(self, best: Trial) -> str:
+        """The winner's settings, and those of `--set`, as a layer for the config that the search was given."""
+        head = (
+            f"# {self.metric} {self.format(best.value)}: trial {best.number} of `voxline search "
+            f"{self.config.pipeline}`. Lay it over the search's config:\n"
+            f"#   voxline run {self.config.pipeline} --config CONFIG --config {BEST}\n"
+        )
+        return head + yaml.safe_dump(nested({**self.assigned, **best.settings}), sort_keys=False, allow_unicode=True)
+
+
+def cost(study: Study) -> str:
+    """What a study cost, in words."""
+    made = [one for trial in study.trials for one in trial.trainings]
+    return f"{sum(one.cpu_seconds for one in made) / 60:.1f} CPU-min, {sum(one.steps for one in made):,} steps"
+
+
+def find_searches(folder: Path) -> list[Path]:
+    """The folders of the searches below a folder of runs, and of those of one run."""
+    found = {
+        file.parent
+        for pattern in (STUDY, f"{FOLDER}/*/{STUDY}", f"*/{FOLDER}/*/{STUDY}")
+        for file in folder.glob(pattern)
+    }
+    return sorted(found)

@@ -1,0 +1,251 @@
+"""The space of a search: the settings that vary, each with its range, from a YAML file.
+
+train.learning_rate: {log: [1.0e-4, 1.0e-2]}
+train.weight_decay: {linear: [0, 0.01]}
+train.warm_up_steps: {integer: [20, 400]}
+train.batch_size: {log_integer: [8, 64]}
+train.model.units: [48, 96, 128]
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.errors import SettingsError
+from voxline.pipelines.config.keys import Values, get_key, set_key
+from voxline.pipelines.config.load import load_config, read_yaml
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.settings import merge
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+KINDS = ("log", "linear", "integer", "log_integer", "choice")
+SECTIONS = {"asr": ("train", "language"), "tts": ("train",), "vocoder": ("train",)}
+"""Pipeline → the sections whose settings a search may vary: those of the steps after extract."""
+FIXED = {
+    "train.name": "it is the model's name",
+    "train.seed": "a search runs the winner with other seeds by itself",
+    "train.workers": "it does not change the result",
+    "language.kind": "give the config a language model, or none",
+}
+"""Key, or section → why a search does not vary it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The values that one setting may have.
+
+    Attributes:
+      key: dotted, such as train.learning_rate.
+      kind: one of `KINDS`.
+      values: the lowest and the highest, both included; of a choice all of them, which are any JSON values.
+    """
+
+    key: str
+    kind: str
+    values: tuple[Any, ...]
+
+    @property
+    def is_log(self) -> bool:
+        return self.kind in ("log", "log_integer")
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("integer", "log_integer")
+
+    def distribution(self) -> "BaseDistribution":
+        """The same for Optuna, whose choices are texts: those of `encode`."""
+        from optuna import distributions
+
+        if self.kind == "choice":
+            return distributions.CategoricalDistribution([self.encode(value) for value in self.values])
+        low, high = self.values
+        kind = distributions.IntDistribution if self.is_integer else distributions.FloatDistribution
+        return kind(low, high, log=self.is_log)
+
+    def encode(self, value: Any) -> Any:
+        """A value as Optuna has it."""
+        return json.dumps(value, sort_keys=True, ensure_ascii=False) if self.kind == "choice" else value
+
+    def decode(self, value: Any) -> Any:
+        """A value as a config has it; a real number with six digits, which a person can copy."""
+        if self.kind == "choice":
+            return json.loads(value)
+        return value if self.is_integer else min(max(float(f"{value:.6g}"), self.values[0]), self.values[1])
+
+    def __contains__(self, value: object) -> bool:
+        if self.kind == "choice":
+            return any(value == one and type(value) is type(one) for one in self.values)
+        kinds = int if self.is_integer else int | float
+        return isinstance(value, kinds) and not isinstance(value, bool) and self.values[0] <= value <= self.values[1]
+
+    def position(self, value: Any) -> float:
+        """Where in the range a value is, from 0 to 1.
+
+        >>> Range("train.learning_rate", "log", (1e-4, 1e-2)).position(1e-3)
+        0.5
+        """
+        if self.kind == "choice":
+            return self.values.index(value) / max(len(self.values) - 1, 1)
+        low, high, value = (math.log(one) if self.is_log else one for one in (*self.values, value))
+        return float((value - low) / (high - low)) if high > low else 0.5
+
+    def plain(self) -> dict[str, list[Any]]:
+        """The range as in the file."""
+        return {self.kind: list(self.values)}
+
+
+class Space:
+    """The ranges of a search, in the order of the file.
+
+    Args:
+      source: its name, for messages.
+
+    Raises:
+      SettingsError: a line for each fault, with its key.
+    """
+
+    def __init__(self, ranges: Mapping[str, Any], source: str = "space") -> None:
+        self.ranges: list[Range] = []
+        faults = []
+        for key, given in _flatten(ranges).items():
+            try:
+                self.ranges.append(_range(key, given))
+            except SettingsError as error:
+                faults.append(f"{source}: {error}")
+        if not ranges:
+            faults.append(
+                f"{source}: it is empty; give a setting and its range, train.learning_rate: {{log: [1e-4, 1e-2]}}"
+            )
+        if faults:
+            raise SettingsError("\n".join(faults))
+        self.source = source
+
+    @classmethod
+    def read(cls, file: Path) -> "Space":
+        """Reads a YAML file; keys are dotted or nested, as in a config."""
+        return cls(read_yaml(file), str(file))
+
+    def __getitem__(self, key: str) -> Range:
+        return next(one for one in self.ranges if one.key == key)
+
+    def plain(self) -> dict[str, Any]:
+        return {one.key: one.plain() for one in self.ranges}
+
+    def distributions(self) -> "dict[str, BaseDistribution]":
+        return {one.key: one.distribution() for one in self.ranges}
+
+    def sections(self) -> set[str]:
+        """The sections of the config that vary."""
+        return {one.key.partition(".")[0] for one in self.ranges}
+
+    def values_of(self, config: RunConfig) -> Values | None:
+        """The config's own value of each setting; None if one is not within its range."""
+        values = config.plain()
+        own = {one.key: get_key(values, one.key) for one in self.ranges}
+        return own if all(own[one.key] in one for one in self.ranges) else None
+
+    def check(self, config: RunConfig) -> None:
+        """Refuses a space that does not suit a config: each end of each range must be a value that the config takes.
+
+        Raises:
+          SettingsError: a line for each fault, with its key.
+        """
+        faults = []
+        sections = SECTIONS[config.pipeline]
+        for one in self.ranges:
+            section = one.key.partition(".")[0]
+            fixed = next((why for key, why in FIXED.items() if f"{one.key}.".startswith(f"{key}.")), "")
+            if section not in sections:
+                names = " and ".join(f"{name}.*" for name in sections)
+                faults.append(f"{self.source}: {one.key}: {names} can vary; data is prepared once, before the search")
+            elif fixed:
+                faults.append(f"{self.source}: {one.key} cannot vary: {fixed}")
+            elif section == "language" and "language" not in config.optional_steps():
+                faults.append(f"{self.source}: {one.key}: the config has no language model; set language.kind to ngram")
+            else:
+                faults += self._refused(config, one)
+        if faults:
+            raise SettingsError("\n".join(faults))
+
+    def _refused(self, config: RunConfig, one: Range) -> list[str]:
+        """A line for each value at the ends of a range that the config does not take."""
+        faults = []
+        for value in one.values:
+            try:
+                load_config(with_settings(config, {one.key: value}), pipeline=config.pipeline)
+            except SettingsError as error:
+                faults.append(f"{self.source}: {one.key}: {value!r}: {str(error).splitlines()[0]}")
+        return faults
+
+
+def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> Values:
+    """A document for `load_config`: a config with other values of some settings.
+
+    The keys that follow from others are left out, so that they follow again.
+    """
+    document = config.plain()
+    for key in config.derived_values():
+        *sections, last = key.split(".")
+        inner = get_key(document, ".".join(sections)) if sections else document
+        inner.pop(last, None)
+    document = merge(document, nested(settings))
+    for key, value in settings.items():
+        if isinstance(value, dict):  # a whole section, such as another kind of model
+            set_key(document, key, value)
+    return document
+
+
+def nested(settings: Mapping[str, Any]) -> Values:
+    """Settings by dotted keys as sections.
+
+    >>> nested({"train.epochs": 3, "train.model.units": 96})
+    {'train': {'epochs': 3, 'model': {'units': 96}}}
+    """
+    document: Values = {}
+    for key, value in settings.items():
+        set_key(document, key, value)
+    return document
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Ranges by dotted keys; a mapping that does not name a kind of range is a section."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and not set(value) <= set(KINDS):
+            found |= _flatten(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _range(key: str, given: Any) -> Range:
+    accepted = "accepted: [a, b, …], or one of {log: [low, high]}, linear, integer, log_integer, {choice: [a, b, …]}"
+    kind, values = ("choice", given) if isinstance(given, list) else next(iter(given.items()), ("", None)) if (
+        isinstance(given, dict) and len(given) == 1
+    ) else ("", None)  # fmt: skip
+    if kind not in KINDS or not isinstance(values, list) or "." not in key:
+        raise SettingsError(f"{key}: {given!r}; {accepted}")
+    if kind == "choice":
+        texts = [json.dumps(value, sort_keys=True) for value in values]
+        if len(values) < 2 or len(set(texts)) < len(texts):
+            raise SettingsError(f"{key}: {values!r}; two or more different values are accepted")
+        return Range(key, kind, tuple(values))
+    return Range(key, kind, _ends(key, kind, values))
+
+
+def _ends(key: str, kind: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    integer = kind in ("integer", "log_integer")
+    right = len(values) == 2 and all(
+        isinstance(value, int if integer else int | float) and not isinstance(value, bool) for value in values
+    )
+    if not right or not all(map(math.isfinite, values)) or not values[0] < values[1]:
+        whole = "whole numbers" if integer else "numbers"
+        raise SettingsError(f"{key}: {kind}: {list(values)!r}; two {whole}, the lower one first, are accepted")
+    if kind.startswith("log") and values[0] <= 0:
+        raise SettingsError(f"{key}: {kind}: {list(values)!r}; a logarithmic range begins above 0")
+    return tuple(values) if integer else tuple(map(float, values))

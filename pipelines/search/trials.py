@@ -1,0 +1,200 @@
+"""Runs one trial: a process that trains, and where decoding varies tunes, by the steps' own functions.
+
+    python -m voxline.pipelines.search.trials REQUEST.json
+
+A process of its own: memory that runs out, or TensorFlow that ends the process, ends one trial; and what it cost is
+known. Its work is that of the steps, keyed and cached, so a training that was made before is found in the store.
+"""
+
+import contextlib
+import dataclasses
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from voxline.errors import TransientError, VoxlineError
+from voxline.pipelines.config.keys import Values, get_key
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.local.graph_process import end_with_parent
+from voxline.pipelines.local.single_step import call_step
+from voxline.pipelines.search.space import with_settings
+from voxline.pipelines.search.study import Training, Trial, TrialFailedError
+from voxline.store.files import read_json, write_json
+
+DEFAULT_METRICS = {"asr": "dev_wer", "tts": "dev_score", "vocoder": "dev_log_stft"}
+"""Pipeline → the metric of train that a search lowers."""
+STOPPED_BY_US = "the search was stopped"
+
+
+@dataclasses.dataclass
+class TrialProcesses:
+    """The objective of a search: trains with a trial's settings on a dataset, and returns the metric.
+
+    Attributes:
+      config: with all locations set.
+      dataset, manifest: the outputs of extract and of convert.
+      decodes: the step language runs after train, and its metrics are the ones that count.
+      folder: for requests, results and logs.
+      jobs: processes at a time, which share the cores.
+    """
+
+    config: RunConfig
+    dataset: str
+    manifest: str
+    metric: str
+    decodes: bool
+    folder: Path
+    jobs: int = 1
+    _running: "set[subprocess.Popen[bytes]]" = dataclasses.field(default_factory=set)
+    _stopped: bool = False
+
+    def __call__(self, trial: Trial, epochs: int) -> Training:
+        return self.train(f"{trial.number:04d}-{epochs}", trial_overlay(self.config, trial.settings, epochs), epochs)
+
+    def train(self, name: str, settings: Mapping[str, Any], epochs: int) -> Training:
+        """One training, in a process.
+
+        Raises:
+          TrialFailedError: it failed, for a reason that is its own.
+          TransientError: a storage failed; the same trial may succeed.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        result_file = self.folder / f"{name}.result.json"
+        result_file.unlink(missing_ok=True)
+        steps = ["train", "language"] if self.decodes else ["train"]
+        document = with_settings(self.config, settings)
+        request = {"config": document, "dataset": self.dataset, "manifest": self.manifest, "steps": steps}
+        write_json(self.folder / f"{name}.request.json", {**request, "result": str(result_file)})
+        begin = time.monotonic()
+        status, cpu_seconds = self._run(name)
+        seconds = time.monotonic() - begin
+        if self._stopped:
+            raise TransientError(STOPPED_BY_US)
+        if not result_file.is_file():
+            raise TrialFailedError(_end_of_process(status, self.folder / f"{name}.log"))
+        result = read_json(result_file)
+        if result["error"] and result["transient"]:
+            raise TransientError(result["error"])
+        if result["error"]:
+            raise TrialFailedError(result["error"])
+        metrics = result["metrics"]
+        if self.metric not in metrics:
+            raise TrialFailedError(f"--metric {self.metric}: accepted: {', '.join(sorted(metrics))}")
+        value = metrics[self.metric]
+        cost = {"seconds": round(seconds, 2), "cpu_seconds": round(cpu_seconds, 2)}
+        return Training(
+            epochs=epochs,
+            value=math.nan if value is None else float(value),
+            metrics={name: one for name, one in metrics.items() if one is not None},
+            continued_epochs=0 if result["reused"] else result["counts"].get("continued_epochs", 0),
+            reused=result["reused"],
+            folder=result["folder"],
+            **cost,
+        )
+
+    @contextlib.contextmanager
+    def ended_with_block(self) -> Iterator["TrialProcesses"]:
+        """Ends the processes that run when an error leaves the block; their trials stay as they were."""
+        try:
+            yield self
+        except BaseException:
+            self._stopped = True
+            for process in list(self._running):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+    def _run(self, name: str) -> tuple[int, float]:
+        """The exit status of the process, negative for a signal, and its processor time in seconds."""
+        threads = str(max((os.cpu_count() or 1) // self.jobs, 1))
+        shared = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS") if self.jobs > 1 else ()
+        environment = {
+            **dict.fromkeys(shared, threads),
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONSAFEPATH": "1",
+            "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
+        }
+        with open(self.folder / f"{name}.log", "ab") as log:
+            process = subprocess.Popen(  # noqa: S603 - this Python, our module
+                [sys.executable, "-m", "voxline.pipelines.search.trials", str(self.folder / f"{name}.request.json")],
+                stdin=subprocess.PIPE,  # held open; the process ends when it closes
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+            self._running.add(process)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            self._running.discard(process)
+            if process.stdin:
+                process.stdin.close()
+        return process.returncode, usage.ru_utime + usage.ru_stime
+
+
+def trial_overlay(config: RunConfig, settings: Values, epochs: int) -> Values:
+    """The settings of one training of a trial.
+
+    The language model's weights are given as the only ones to try: language measures dev only where it tries some.
+    """
+    overlay = {**settings, "train.epochs": epochs}
+    for weight in ("alpha", "beta"):
+        if f"language.{weight}" in settings:
+            del overlay[f"language.{weight}"]
+            overlay |= {f"language.{weight}": None, f"language.{weight}s": [settings[f"language.{weight}"]]}
+    if get_key(config.plain(), "train.blank_plateau.severity") == "error":  # a short training is not the last one
+        overlay["train.blank_plateau.severity"] = "warning"
+    return overlay
+
+
+def _end_of_process(status: int, log: Path) -> str:
+    """Why a process ended that wrote no result."""
+    if status == -signal.SIGKILL:
+        return f"killed by signal 9, as where memory runs out; lower train.batch_size or the model's size ({log})"
+    if status < 0:
+        return f"ended by signal {-status} ({log})"
+    return f"ended with status {status} ({log})"
+
+
+def main(request_file: str) -> None:
+    """Makes one training, and writes its result: metrics, or an error in one line."""
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    request = read_json(Path(request_file))
+    result: dict[str, Any] = {
+        "error": "",
+        "transient": False,
+        "metrics": {},
+        "counts": {},
+        "reused": True,
+        "folder": "",
+    }
+    try:
+        config = load_config(request["config"])
+        inputs = [request["dataset"]]
+        for step in request["steps"]:
+            work = call_step(step, config, inputs)
+            metrics = {name: float(value) for name, value in work.metrics.items()}
+            result["metrics"] |= {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+            if step == "train":
+                result |= {"counts": work.counts, "reused": work.reused, "folder": work.uri}
+            inputs = [work.uri, request["manifest"]]
+    except VoxlineError as error:
+        result |= {"error": str(error), "transient": isinstance(error, TransientError)}
+    except Exception as error:  # TensorFlow raises many kinds; a trial that fails does not end the search
+        traceback.print_exc()
+        result["error"] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
+    write_json(Path(request["result"]), result)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
