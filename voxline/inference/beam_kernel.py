@@ -73,6 +73,65 @@ class SearchWeights(NamedTuple):
     blank_skip: float
 
 
+class BeamState(NamedTuple):
+    """The prefixes that a search has kept after some frames. `extend` changes the arrays.
+
+    Attributes:
+      counters: int64 [4]: which of the two rows of prefixes counts, how many prefixes it has, the symbols in the links,
+        and whether every path has the probability zero.
+      link_parent, link_symbol: the last symbols of all prefixes that were ever kept, each with the one before it.
+      The others: [2, width], of the prefixes; see `extend`.
+    """
+
+    counters: Array
+    link_parent: Array
+    link_symbol: Array
+    hashes: Array
+    parent_hash: Array
+    blank_score: Array
+    symbol_score: Array
+    language: Array
+    node_of: Array
+    state_of: Array
+    last_of: Array
+    link_of: Array
+    ends: Array
+    end_added: Array
+    end_state: Array
+
+
+def start(width: int, model: NgramAutomaton) -> BeamState:
+    """The state before the first frame: the empty prefix.
+
+    Args:
+      width: prefixes kept after each frame.
+    """
+    numbers = [np.zeros((2, width), np.int64) for _ in range(6)]
+    node_of, state_of, last_of, link_of, ends, end_state = numbers
+    blank_score, symbol_score = np.full((2, width), NONE), np.full((2, width), NONE)
+    hashes = np.zeros((2, width), np.uint64)
+    hashes[0, 0], blank_score[0, 0], state_of[0, 0] = 1, 0.0, model.arc_target[START_WORD]
+    last_of[:], ends[:] = -1, -1
+    return BeamState(
+        np.array([0, 1, 1, 0], np.int64), np.zeros(1, np.int64), np.full(1, -1, np.int64), hashes,
+        np.zeros((2, width), np.uint64), blank_score, symbol_score, np.zeros((2, width)), node_of, state_of, last_of,
+        link_of, ends, np.zeros((2, width)), end_state,
+    )  # fmt: skip
+
+
+def make_room(state: BeamState, frames: int) -> BeamState:
+    """The state with links for so many further frames."""
+    needed = int(state.counters[2]) + frames * state.hashes.shape[1]
+    missing = needed - len(state.link_parent)
+    if missing <= 0:
+        return state
+    missing = max(missing, len(state.link_parent) if len(state.link_parent) > 1 else 0)
+    return state._replace(
+        link_parent=np.concatenate([state.link_parent, np.zeros(missing, np.int64)]),
+        link_symbol=np.concatenate([state.link_symbol, np.full(missing, -1, np.int64)]),
+    )
+
+
 def _compiled(function: Callable[..., Any]) -> Any:
     """Compiles at the first call, and keeps the machine code beside this file or in the user's cache folder.
 
@@ -185,35 +244,37 @@ def _symbol_threshold(row: Array, symbols: int, most: int, floor: float) -> Any:
 
 
 @_compiled
-def search(
+def _find_space(lexicon: LexiconArrays) -> Any:
+    """The number of the symbol that ends a word; -1: there is none."""
+    space = -1
+    for symbol in range(len(lexicon.symbol_kind)):
+        if lexicon.symbol_kind[symbol] == SPACE:
+            space = symbol
+    return space
+
+
+@_compiled
+def extend(
     log_probabilities: Array,
+    beam: BeamState,
     lexicon: LexiconArrays,
     model: NgramAutomaton,
     weights: SearchWeights,
     is_open: bool,
-    width: int,
     most_symbols: int,
-    n_best: int,
-) -> tuple[Array, Array, Array]:
-    """Searches one utterance.
+) -> None:
+    """Goes on by some frames.
 
     Args:
       log_probabilities: float32 [frames, symbols + 1], natural logarithms, the blank last.
+      beam: with room for their links (`make_room`); it is changed.
       is_open: words that the lexicon lacks are accepted.
-      width: prefixes kept after each frame.
       most_symbols: tried in a frame, the most probable ones.
-      n_best: hypotheses wanted.
-
-    Returns:
-      labels int32 [hypotheses, longest], -1 after the end; scores float64 [hypotheses, 2]: in all, and of the audio
-      alone; whether the last word is whole, bool [hypotheses].
     """
     frames, symbols = log_probabilities.shape[0], log_probabilities.shape[1] - 1
+    width = beam.hashes.shape[1]
     blank = symbols
-    space = -1
-    for symbol in range(symbols):
-        if lexicon.symbol_kind[symbol] == SPACE:
-            space = symbol
+    space = _find_space(lexicon)
     most = min(most_symbols, symbols)
     capacity = width * (2 * most + 2) + 8  # symbols of equal probability at the threshold are all tried by arcs
     table_size = 64
@@ -224,20 +285,12 @@ def search(
     table_frame = np.full(table_size, -1, np.int64)
     table_slot = np.zeros(table_size, np.int64)
 
-    # Kept prefixes: [0] and [1] in turns.
-    hashes = np.zeros((2, width), np.uint64)
-    parent_hash = np.zeros((2, width), np.uint64)
-    blank_score = np.full((2, width), NONE)
-    symbol_score = np.full((2, width), NONE)
-    language = np.zeros((2, width))
-    node_of = np.zeros((2, width), np.int64)
-    state_of = np.zeros((2, width), np.int64)
-    last_of = np.full((2, width), -1, np.int64)
-    link_of = np.zeros((2, width), np.int64)
+    counters, link_parent, link_symbol = beam.counters, beam.link_parent, beam.link_symbol
+    hashes, parent_hash, last_of, link_of = beam.hashes, beam.parent_hash, beam.last_of, beam.link_of
+    blank_score, symbol_score, language = beam.blank_score, beam.symbol_score, beam.language
+    node_of, state_of = beam.node_of, beam.state_of
     # Whether the word of the prefix may end (-1: not looked up), what that adds, and the state after it.
-    ends = np.full((2, width), -1, np.int64)
-    end_added = np.zeros((2, width))
-    end_state = np.zeros((2, width), np.int64)
+    ends, end_added, end_state = beam.ends, beam.end_added, beam.end_state
     total = np.zeros(width)
 
     # Candidates of a frame. Their symbol is -1 if they are the prefix that they come from.
@@ -252,17 +305,12 @@ def search(
     c_state = np.zeros(capacity, np.int64)
     rank = np.zeros(capacity)
 
-    link_parent = np.zeros(frames * width + 1, np.int64)
-    link_symbol = np.full(frames * width + 1, -1, np.int64)
-    links = 1
     active = np.zeros(symbols, np.int64)
-
-    old, kept = 0, 1
-    blank_score[0, 0] = 0.0
-    hashes[0, 0] = np.uint64(1)
-    state_of[0, 0] = model.arc_target[START_WORD]
+    old, kept, links = counters[0], counters[1], counters[2]
 
     for frame in range(frames):
+        if counters[3]:
+            break
         row = log_probabilities[frame]
         if row[blank] >= weights.blank_skip:
             for i in range(kept):
@@ -417,9 +465,36 @@ def search(
                 links += 1
             number += 1
         if number == 0:  # every path has the probability zero
+            counters[3] = 1
             break
         old, kept = new, number
+    counters[0], counters[1], counters[2] = old, kept, links
 
+
+@_compiled
+def finish(
+    beam: BeamState,
+    lexicon: LexiconArrays,
+    model: NgramAutomaton,
+    weights: SearchWeights,
+    is_open: bool,
+    n_best: int,
+) -> tuple[Array, Array, Array]:
+    """The best texts, if no frame follows. The state is not changed.
+
+    Args:
+      n_best: hypotheses wanted.
+
+    Returns:
+      labels int32 [hypotheses, longest], -1 after the end; scores float64 [hypotheses, 2]: in all, and of the audio
+      alone; whether the last word is whole, bool [hypotheses].
+    """
+    width, space = beam.hashes.shape[1], _find_space(lexicon)
+    link_parent, link_symbol = beam.link_parent, beam.link_symbol
+    hashes, parent_hash, last_of, link_of = beam.hashes, beam.parent_hash, beam.last_of, beam.link_of
+    blank_score, symbol_score, language = beam.blank_score, beam.symbol_score, beam.language
+    node_of, state_of = beam.node_of, beam.state_of
+    old, kept = beam.counters[0], beam.counters[1]
     scores = np.full((width, 2), NONE)
     whole = np.zeros(width, np.bool_)
     for i in range(kept):

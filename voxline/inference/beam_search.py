@@ -105,41 +105,27 @@ class BeamSearch:
         Raises:
           ValueError: another number of symbols.
         """
+        if self._is_greedy:
+            return [decode_best_path(self._checked(log_probabilities), self.alphabet)]
+        stream = self.stream()
+        stream.extend(log_probabilities)
+        return stream.best(n_best)
+
+    def stream(self) -> "BeamStream":
+        """A search that takes its frames in parts: the texts are those of `decode` of all frames together."""
+        return BeamStream(self)
+
+    @property
+    def _is_greedy(self) -> bool:
+        return self.width == 1 and not self.lexicon and self.language_model is None and not self.hot_words
+
+    def _checked(self, log_probabilities: Array) -> Array:
         if log_probabilities.ndim != 2 or log_probabilities.shape[1] != len(self.alphabet.symbols) + 1:
             raise ValueError(
                 f"log probabilities of the shape {log_probabilities.shape}; "
                 f"[frames, {len(self.alphabet.symbols) + 1}] is accepted: the alphabet's symbols and the blank"
             )
-        if self.width == 1 and not self.lexicon and self.language_model is None and not self.hot_words:
-            return [decode_best_path(log_probabilities, self.alphabet)]
-        from voxline.inference.beam_kernel import SearchWeights, search  # numba, which takes a second to import
-
-        blank_skip = math.log(self.blank_skip) if self.blank_skip <= 1 else math.inf
-        uses_model = self.language_model is not None and self.alpha != 0
-        unknown = self.unknown_penalty if self.lexicon or uses_model else 0.0
-        weights = SearchWeights(
-            float(self.alpha) if uses_model else 0.0,
-            float(self.beta),
-            float(unknown),
-            float(self.beta + unknown + (self.alpha * self._unigrams[0] if uses_model else 0.0)),
-            float(self.symbol_floor),
-            float(self.prune),
-            float(blank_skip),
-        )
-        values = np.ascontiguousarray(np.fmin(np.fmax(log_probabilities, -1e4), 1e4), np.float32)
-        is_open = self.open_vocabulary or not self.lexicon
-        labels, scores, whole = search(
-            values, self._arrays, self._automaton, weights, is_open, self.width, self.most_symbols, n_best
-        )
-        return [
-            ScoredText(
-                " ".join(self.alphabet.decode(label for label in row if label >= 0).split()),
-                float(score),
-                float(audio_score),
-                bool(is_whole),
-            )
-            for row, (score, audio_score), is_whole in zip(labels, scores, whole, strict=True)
-        ]
+        return log_probabilities
 
     def with_weights(self, alpha: float, beta: float) -> "BeamSearch":
         """The same with another alpha and beta; the trie is not built again."""
@@ -194,6 +180,72 @@ class BeamSearch:
             np.array([word_ids.get(word, 0) for word in self._words], np.int32),
             bonus,
         )
+
+
+class BeamStream:
+    """A beam search of an utterance that goes on.
+
+    >>> rows = np.log(np.array([[0.8, 0.1, 0.1], [0.1, 0.1, 0.8], [0.1, 0.8, 0.1]], np.float32))
+    >>> stream = BeamSearch(Alphabet("ab"), beta=0.0).stream()
+    >>> stream.extend(rows[:2])
+    >>> stream.best()[0].text
+    'a'
+    >>> stream.extend(rows[2:])
+    >>> stream.best()[0].text
+    'ab'
+    """
+
+    def __init__(self, search: BeamSearch) -> None:
+        from voxline.inference.beam_kernel import SearchWeights, start  # numba, which takes a second to import
+
+        blank_skip = math.log(search.blank_skip) if search.blank_skip <= 1 else math.inf
+        uses_model = search.language_model is not None and search.alpha != 0
+        unknown = search.unknown_penalty if search.lexicon or uses_model else 0.0
+        self._search, self._is_open = search, search.open_vocabulary or not search.lexicon
+        self._weights = SearchWeights(
+            float(search.alpha) if uses_model else 0.0,
+            float(search.beta),
+            float(unknown),
+            float(search.beta + unknown + (search.alpha * search._unigrams[0] if uses_model else 0.0)),
+            float(search.symbol_floor),
+            float(search.prune),
+            float(blank_skip),
+        )
+        self._state = start(search.width, search._automaton)
+
+    def extend(self, log_probabilities: Array) -> None:
+        """Goes on by some frames, float32 [frames, symbols + 1].
+
+        Raises:
+          ValueError: another number of symbols.
+        """
+        from voxline.inference.beam_kernel import extend, make_room
+
+        search = self._search
+        values = np.fmin(np.fmax(search._checked(log_probabilities), -1e4), 1e4)
+        self._state = make_room(self._state, len(values))
+        extend(
+            np.ascontiguousarray(values, np.float32), self._state, search._arrays, search._automaton, self._weights,
+            self._is_open, search.most_symbols,
+        )  # fmt: skip
+
+    def best(self, n_best: int = 1) -> list[ScoredText]:
+        """The best texts, the best first, if no frame follows."""
+        from voxline.inference.beam_kernel import finish
+
+        search = self._search
+        labels, scores, whole = finish(
+            self._state, search._arrays, search._automaton, self._weights, self._is_open, n_best
+        )
+        return [
+            ScoredText(
+                " ".join(search.alphabet.decode(label for label in row if label >= 0).split()),
+                float(score),
+                float(audio_score),
+                bool(is_whole),
+            )
+            for row, (score, audio_score), is_whole in zip(labels, scores, whole, strict=True)
+        ]
 
 
 class _Trie:
