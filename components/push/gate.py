@@ -14,7 +14,7 @@ from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError
 from voxline.metrics.bootstrap import Bootstrap, Comparison, SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
-from voxline.metrics.evaluation import Evaluation, UtteranceResult, group_by_slice
+from voxline.metrics.evaluation import ONNX_WER, Evaluation, UtteranceResult, group_by_slice
 
 MAX_SLICES_NAMED = 3
 """Worse slices named in a reason, worst first; the report has them all."""
@@ -31,9 +31,10 @@ class Opponent:
     """A version that a model is compared with.
 
     Attributes:
-      role: "the model in service", "the anchor" or "its parent".
+      role: "the model in service", "the anchor", "its parent" or "the SavedModel".
       margins: how many times the margins of the settings are accepted.
       where: what they are compared on, if it is not the test split of the evaluation.
+      name: as messages name it; empty: by its version.
     """
 
     role: str
@@ -41,6 +42,7 @@ class Opponent:
     metrics: OtherMetrics
     margins: float = 1.0
     where: str = ""
+    name: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,20 +109,50 @@ def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateChe
     return checks
 
 
-def check_onnx(evaluation: Evaluation) -> list[GateCheck]:
-    """A model's ONNX graph writes what the SavedModel writes, on every utterance; [] without such a graph."""
-    about = evaluation.metrics["details"].get("onnx")
-    if about is None:
-        return []
-    if not about["count"]:
-        return [GateCheck("ONNX", True, f"the ONNX graph wrote the same text for all {len(evaluation.results):,}")]
-    first = about["different"][0]
-    detail = (
-        f"the ONNX graph wrote another text than the SavedModel for {about['count']:,} of {len(evaluation.results):,} "
-        f"utterances, such as {first['id']}: {first['onnx']!r}, not {first['saved_model']!r}; set train.export.onnx to "
-        "none, and report it"
-    )
-    return [GateCheck("ONNX", False, detail, about["count"], 0)]
+def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
+    """A model's ONNX graphs write what the SavedModel writes, on every utterance; [] without such graphs.
+
+    One of 8-bit integers may write something else: it is held to the limit, and compared with the SavedModel as a
+    model is with the one in service.
+    """
+    details = evaluation.metrics["details"]
+    checks = []
+    for key, title, setting in (("onnx", "ONNX", "onnx to none"), ("streaming", "streaming", "streaming to false")):
+        about, utterances = details.get(key), len(evaluation.results)
+        if about is None:
+            continue
+        if about.get("precision") == "int8":
+            checks += _check_int8(evaluation, settings)
+        elif not about["count"]:
+            detail = f"the {title} graph wrote the same text for all {utterances:,}"
+            checks.append(GateCheck(title, True, detail))
+        else:
+            first = about["different"][0]
+            detail = (
+                f"the {title} graph wrote another text than the SavedModel for {about['count']:,} of {utterances:,} "
+                f"utterances, such as {first['id']}: {first['onnx']!r}, not {first['saved_model']!r}; set "
+                f"train.export.{setting}, and report it"
+            )
+            checks.append(GateCheck(title, False, detail, about["count"], 0))
+    return checks
+
+
+def _check_int8(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
+    """The word error rate of the 8-bit graph: within the limit, and within the margin of the SavedModel's."""
+    wer = CATALOG["wer"]
+    results = [
+        dataclasses.replace(result, metrics={"wer": SumAndWeight(*result.details[ONNX_WER])})
+        for result in evaluation.results
+    ]
+    value = aggregate([result.metrics["wer"] for result in results], wer.kind)
+    checks = []
+    if value is not None and (limit := settings.limits.get("wer")) is not None:
+        detail = f"{wer.title} of the 8-bit ONNX graph {wer.format(value)}; at most {wer.format(limit)} is accepted"
+        checks.append(GateCheck(f"{wer.title}, 8-bit ONNX", value <= limit, f"{detail}: limits.wer", value, limit))
+    metrics = {result.id: result.metrics for result in evaluation.results}
+    opponent = Opponent("the SavedModel", 0, metrics, name="the SavedModel")
+    bootstrap = evaluation.bootstrap(settings.confidence)
+    return [*checks, _check_metric(results, value, opponent, wer, bootstrap, settings)]
 
 
 def check_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
@@ -182,10 +214,11 @@ def _check_metric(
     title, setting = f"{metric.title}, against {opponent.role}", settings.describe_margin(metric.name)
     if value is None:
         return GateCheck(title, None, f"{metric.title}: not measured, so it is not compared")
+    version = opponent.name or f"version {opponent.version}"
     compared = _compare(results, opponent.metrics, metric, bootstrap)
     if not compared.interval.units:
         detail = (
-            f"{metric.title}: not measured on any utterance for both this model and version {opponent.version}, whose "
+            f"{metric.title}: not measured on any utterance for both this model and {version}, whose "
             f"features may differ; remove max_regression.{metric.name}, or judge by mcd"
         )
         return GateCheck(title, False, detail)
@@ -196,8 +229,8 @@ def _check_metric(
     times = f"{opponent.margins:g} times " if opponent.margins != 1 else ""
     where = f" on {opponent.where} ({len(results):,} utterances)," if opponent.where else ""
     detail = (
-        f"{metric.title}{where} {metric.format_difference(metric.sign * compared.difference)} against version "
-        f"{opponent.version} ({metric.format(before)}), with {100 * settings.confidence:g}% confidence {bound} "
+        f"{metric.title}{where} {metric.format_difference(metric.sign * compared.difference)} against "
+        f"{version} ({metric.format(before)}), with {100 * settings.confidence:g}% confidence {bound} "
         f"{metric.format_difference(metric.sign * compared.highest)}; "
         f"{metric.format_difference(metric.sign * margin)} is accepted: {times}{setting}"
     )

@@ -119,7 +119,7 @@ def _decide(measured: Evaluation, source: Path, models: Registry, settings: Push
     if verdict := _already_there(models, measured.digest, settings):
         return verdict
     checks = gate.check_limits(measured, settings) + gate.check_forgetting(measured, settings)
-    checks += gate.check_onnx(measured)
+    checks += gate.check_onnx(measured, settings)
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
         checks.append(FAMILIES[settings.family].smoke_test(source, measured, settings.smoke_test_seconds))

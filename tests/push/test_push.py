@@ -208,6 +208,23 @@ def test_an_onnx_graph_that_hears_something_else_is_refused(
     assert (tmp_path / "registry" / "asr" / "1" / "model.onnx").is_file()
 
 
+def test_an_8_bit_graph_is_judged_by_its_own_error_rate(
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    for name, heard in (("deaf", {"two": "six"}), ("rarely", {"eight": "six"})):
+        shutil.copytree(make_asr_model(), tmp_path / name)
+        graph = export_onnx_tones(tmp_path / f"{name}-onnx", heard) / "model.onnx"
+        shutil.copyfile(graph, tmp_path / name / "model.onnx")
+        about = json.loads((tmp_path / name / "model.json").read_text())
+        about["settings"]["export"] = {"onnx": "int8"}
+        (tmp_path / name / "model.json").write_text(json.dumps(about))
+    refused = judge(tmp_path / "deaf")
+    assert any("against the SavedModel (0.00%)" in reason for reason in refused["reasons"])
+    accepted = judge(tmp_path / "rarely", QUICK.model_copy(update={"max_regression": {"wer": 0.2}}))
+    (check,) = (one for one in accepted["checks"] if one["name"].endswith("against the SavedModel"))
+    assert (accepted["pushed"], check["passed"]) == (True, True)
+
+
 def test_pushing_a_model_again_replaces_its_damaged_version(
     judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:

@@ -30,19 +30,8 @@ class OnnxModel:
     """
 
     def __init__(self, folder: Path, symbols: str, threads: int | None = None) -> None:
-        import onnxruntime
-
         self._file, self._symbols = folder / ONNX_FILE, symbols
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        options.intra_op_num_threads = threads or 0
-        try:
-            self._session = onnxruntime.InferenceSession(
-                self._file.read_bytes(), options, providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # of the runtime's own types, one for each way in which a file can be damaged
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-            raise WorkError(f"{self._file}: ONNX Runtime does not load it ({why}); train again") from None
+        self._session = load_session(self._file, threads)
         taken = tuple(each.name for each in self._session.get_inputs())
         given = tuple(each.name for each in self._session.get_outputs())
         if taken != INPUTS or given != OUTPUTS:
@@ -72,6 +61,27 @@ class OnnxModel:
             raise WorkError(f"{self._file}: fails on a batch of {waveforms.shape}: {why}") from None
         text = [greedy_text(row[:count], self._symbols).encode() for row, count in zip(values, frames, strict=True)]
         return {"text": text, "log_probabilities": values, "frames": frames}
+
+
+def load_session(file: Path, threads: int | None) -> Any:
+    """An `onnxruntime.InferenceSession` on the CPU.
+
+    Args:
+      threads: for one call; None: one for each core.
+
+    Raises:
+      WorkError: the file is damaged or absent.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads or 0
+    try:
+        return onnxruntime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of the runtime's own types, one for each way in which a file can be damaged
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        raise WorkError(f"{file}: ONNX Runtime does not load it ({why}); train again") from None
 
 
 def greedy_text(log_probabilities: "npt.NDArray[np.float32]", symbols: str) -> str:

@@ -33,6 +33,8 @@ from voxline.inference.saved_model import (
     read_model_json,
     require_family,
 )
+from voxline.inference.streaming import DEFAULT_CHUNK_MS, RecognitionStream
+from voxline.inference.streaming_graph import STREAM_FILE, StreamingGraph
 from voxline.progress import print_status
 
 if TYPE_CHECKING:
@@ -150,7 +152,8 @@ class Recognizer:
         self._rate_assumed = False
         self.language_model: dict[str, Any] | None = None
         self._search: BeamSearch | None = None
-        self._n_best = n_best
+        self._n_best, self._threads = n_best, threads
+        self._streaming: StreamingGraph | None = None
         if hot_words or n_best > 1 or (language_model and (self.folder / LANGUAGE_MODEL).is_dir()):
             self._search = self._make_search(language_model, hot_words or {})
         self.engine = engine if engine != "auto" else "onnx" if (self.folder / ONNX_FILE).is_file() else "tensorflow"
@@ -264,6 +267,51 @@ class Recognizer:
                 found[index] = values[:frames]
         return found
 
+    def stream(self, *, endpoint_ms: float | None = None, chunk_ms: float = DEFAULT_CHUNK_MS) -> RecognitionStream:
+        """Recognizes audio while it arrives: `feed(samples)` gives partial texts, `finish()` the transcript.
+
+        Any number of streams may run at a time.
+
+        Args:
+          endpoint_ms: a segment ends after so much time without a symbol; None: the stream is one segment.
+          chunk_ms: of audio for each run of the network; more costs latency and saves computing.
+
+        Raises:
+          SettingsError: the model has no streaming graph, and why; or a number is out of range.
+          WorkError: the graph is damaged.
+        """
+        if self._streaming is None:
+            if not (self.folder / STREAM_FILE).is_file():
+                raise SettingsError(f"{self.folder}: {self._why_no_stream()}")
+            self._streaming = StreamingGraph(self.folder, self._threads or 1)
+        symbols = self.about["alphabet"]
+        search = self._search
+        return RecognitionStream(
+            self._streaming, self.sample_rate, symbols, search, self._stream_transcript, endpoint_ms, chunk_ms
+        )
+
+    def _why_no_stream(self) -> str:
+        model = self.about["settings"].get("model", {})
+        kind, directions = model.get("kind", "deepspeech2"), model.get("directions", "concatenated")
+        if kind == "deepspeech2" and directions != "forward":
+            return (
+                f"cannot stream: its layers also read backward, from the end (train.model.directions: {directions}); "
+                "train one with directions forward, a lookahead, and train.export.streaming"
+            )
+        if kind not in ("deepspeech", "deepspeech2"):
+            return f"cannot stream: a {kind} sees the whole recording; deepspeech and a forward deepspeech2 can"
+        return "no streaming graph beside the model; train it with train.export.streaming"
+
+    def _stream_transcript(
+        self, text: str, log_probabilities: Any, seconds: float, start: float, frame: float, peak: float
+    ) -> Transcript:
+        """Of a stream or a segment of it; times count from the stream's start."""
+        if start == 0.0 and seconds < MIN_SECONDS:
+            return Transcript("", [], None, seconds, "too short")
+        if peak < SILENCE_PEAK:
+            return Transcript("", [], None, seconds, "no speech")
+        return self._transcript(text, log_probabilities, seconds, start, frame)
+
     def _waveform(self, audio: Any, sample_rate: int | None) -> "Waveform":
         if isinstance(audio, str | os.PathLike):
             return read_waveform(Path(audio), self.sample_rate)
@@ -284,12 +332,19 @@ class Recognizer:
             return "too short"
         return "no speech" if max(waveform.max(), -waveform.min()) < SILENCE_PEAK else ""
 
-    def _transcript(self, text: str, log_probabilities: Any, seconds: float) -> Transcript:
+    def _transcript(
+        self, text: str, log_probabilities: Any, seconds: float, start: float = 0.0, frame: float | None = None
+    ) -> Transcript:
         from voxline.inference.ctc_alignment import align_words_in_audio
         from voxline.text.alphabet import Alphabet
 
-        frame = seconds / max(len(log_probabilities), 1)
+        frame = seconds / max(len(log_probabilities), 1) if frame is None else frame
         words = align_words_in_audio(log_probabilities, text, Alphabet(self.about["alphabet"]), frame)
+        if start:
+            words = [
+                dataclasses.replace(one, start=max(0.0, start + one.start), end=max(0.0, start + one.end))
+                for one in words
+            ]
         logs = [math.log(max(word.confidence, 1e-12)) for word in words]
         confidence = math.exp(math.fsum(logs) / len(logs)) if logs else None
         return Transcript(text, words, confidence, seconds)

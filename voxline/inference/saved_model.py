@@ -28,6 +28,7 @@ MODEL_PARTS = (
     "assets.extra",
     "decoder.tflite",
     "model.onnx",
+    "stream.onnx",
     LANGUAGE_MODEL,
     MODEL_JSON,
 )

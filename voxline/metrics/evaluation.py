@@ -31,6 +31,8 @@ PARENT_FILE = "parent_utterances.jsonl"
 """Of a model that started from another one: the results on the test split of its parent, which is there in the place of
 the champion. Only the gate reads it; the registry keeps no copy."""
 REPORT_FILE = "report.html"
+ONNX_WER = "onnx_wer"
+"""The key of an utterance's errors and words by the model's ONNX graph, in its details."""
 CLIP_FILE = "clip.wav"
 CLIP_MELS_FILE = "clip.npy"
 """Of a TTS model: the mels of the smoke test's text, float32 [frames, mels]."""

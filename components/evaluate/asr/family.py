@@ -21,8 +21,9 @@ from voxline.errors import WorkError
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.recognizer import Recognizer, read_waveform
 from voxline.inference.saved_model import batches_by_length
+from voxline.inference.streaming_graph import STREAM_FILE
 from voxline.metrics.bootstrap import SumAndWeight
-from voxline.metrics.evaluation import CLIP_FILE, UtteranceResult
+from voxline.metrics.evaluation import CLIP_FILE, ONNX_WER, UtteranceResult
 from voxline.metrics.wer import (
     EditCounts,
     SyllableEdits,
@@ -103,6 +104,7 @@ class AsrEvaluateFamily:
         results = _transcribe(recognizer, utterances, "utterances transcribed")
         champion, champion_rtf = _transcribe_with(job, job.champion, "the model in service")
         anchor, _ = _transcribe_with(job, job.anchor, "the anchor")
+        onnx, by_onnx = _measure_onnx(job, results)
         details = [
             {
                 "reference": utterance.text,
@@ -113,6 +115,7 @@ class AsrEvaluateFamily:
                 "characters": dataclasses.asdict(result.characters),
                 "loss": result.loss,
                 **({"no_loss": result.no_loss} if result.no_loss else {}),
+                **({ONNX_WER: list(by_onnx[index].words.as_metric)} if by_onnx else {}),
                 **dict(zip(("level_db", "snr_db"), measure_audio(utterance), strict=True)),
                 "speaking_rate": round(characters_per_second(utterance), 2),
             }
@@ -142,7 +145,7 @@ class AsrEvaluateFamily:
                 ],
                 "worst_by_loss": _worst_by_loss(utterances, results),
                 **_describe_language_model(recognizer, texts[0], results),
-                **_compare_onnx(job, results),
+                **onnx,
             },
             smoke_test=_write_clip(job, recognizer, results),
             outputs={},
@@ -261,19 +264,41 @@ def _describe_language_model(
     }
 
 
-def _compare_onnx(job: EvaluationJob, results: Sequence[AsrResult]) -> dict[str, Any]:
-    """For metrics.json: the texts of the model's ONNX graph that differ from those of the SavedModel."""
+def _measure_onnx(job: EvaluationJob, results: Sequence[AsrResult]) -> tuple[dict[str, Any], list[AsrResult]]:
+    """For metrics.json: the texts of the model's ONNX graphs that differ from those of the SavedModel.
+
+    Returns:
+      that, and the results of the graph for whole recordings; {} and [] if there is none.
+    """
     if not (job.model / ONNX_FILE).is_file():
-        return {}
+        return {}, []
     print_status("evaluate: transcribing them with the model's ONNX graph")
     recognizer = Recognizer(job.model, batch_seconds=job.settings.batch_seconds, engine="onnx")
     others = _transcribe(recognizer, job.utterances, "utterances transcribed by ONNX Runtime")
+    export = recognizer.about["settings"].get("export", {})
+    found = {"onnx": {"rtf": _rtf(recognizer), "precision": export.get("onnx", "float32")}}
+    found["onnx"] |= _differences(job.utterances, results, [one.hypothesis for one in others])
+    if (job.model / STREAM_FILE).is_file():
+        print_status("evaluate: transcribing them while they arrive, with the model's streaming graph")
+        texts, latency, progress = [], {}, Progress("utterances streamed", len(job.utterances))
+        for utterance, result in zip(job.utterances, results, strict=True):
+            stream = recognizer.stream()
+            stream.feed(_read(utterance, recognizer.sample_rate))
+            transcript, latency = stream.finish(), dataclasses.asdict(stream.latency)
+            # Of silence a stream has no text, and the comparison is about the network.
+            texts.append(result.hypothesis if transcript.note else transcript.text)
+            progress.advance(1)
+        found["streaming"] = {**latency, **_differences(job.utterances, results, texts)}
+    return found, others
+
+
+def _differences(utterances: Sequence[Utterance], results: Sequence[AsrResult], texts: Sequence[str]) -> dict[str, Any]:
     different = [
-        {"id": utterance.id, "saved_model": one.hypothesis, "onnx": other.hypothesis}
-        for utterance, one, other in zip(job.utterances, results, others, strict=True)
-        if one.hypothesis != other.hypothesis
+        {"id": utterance.id, "saved_model": one.hypothesis, "onnx": other}
+        for utterance, one, other in zip(utterances, results, texts, strict=True)
+        if one.hypothesis != other
     ]
-    return {"onnx": {"rtf": _rtf(recognizer), "count": len(different), "different": different[:MAX_CONFUSIONS]}}
+    return {"count": len(different), "different": different[:MAX_CONFUSIONS]}
 
 
 def _transcribe_with(

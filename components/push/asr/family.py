@@ -28,9 +28,12 @@ class AsrPushFamily:
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, and a clip."""
         from voxline.inference.recognizer import Recognizer
+        from voxline.inference.saved_model import read_model_json
 
         model, clip = arguments
-        return {"text": Recognizer(model).transcribe(clip)}
+        # evaluate wrote the SavedModel's text; an 8-bit graph may write another one, and has a check of its own.
+        int8 = read_model_json(model)["settings"].get("export", {}).get("onnx") == "int8"
+        return {"text": Recognizer(model, engine="tensorflow" if int8 else "auto").transcribe(clip)}
 
     def describe(self, about: dict[str, Any]) -> str:
         return (

@@ -19,6 +19,7 @@ from voxline.components.train.ctc import best_path
 from voxline.components.train.export import model_metadata, write_exported
 from voxline.data.dataset import Dataset
 from voxline.inference.onnx_model import ONNX_FILE
+from voxline.inference.streaming_graph import STREAM_FILE
 from voxline.text.alphabet import Alphabet
 
 Tensor = Any
@@ -75,8 +76,12 @@ def export_asr(
     module = AsrGraph(model, dataset.features, dataset.alphabet)
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
     files = {}
-    if settings.export.onnx == "float32":
+    if settings.export.onnx != "none":
         from voxline.components.train.asr.onnx_export import export_onnx
 
-        files[ONNX_FILE] = export_onnx(model, dataset.features, dataset.mean, dataset.deviation)
+        files[ONNX_FILE] = export_onnx(model, dataset.features, dataset.mean, dataset.deviation, settings.export.onnx)
+    if settings.export.streaming:
+        from voxline.components.train.asr.onnx_stream import export_stream
+
+        files[STREAM_FILE] = export_stream(model, dataset.features, dataset.mean, dataset.deviation)
     write_exported(folder, module, signatures, model_metadata("ctc", settings, dataset, training, model), files)

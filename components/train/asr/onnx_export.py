@@ -8,8 +8,8 @@ Output   log_probabilities float32 [batch, frames, symbols + 1], natural logarit
          frames int32 [batch], the real ones
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -17,55 +17,80 @@ from onnx import TensorProto, helper, numpy_helper
 
 from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.asr.models import CtcModelSettings
 from voxline.errors import SettingsError
 
 OPSET, IR_VERSION = 17, 9
 """Read by every ONNX Runtime since 1.13."""
+MICROSOFT = "com.microsoft"
+"""The domain of ONNX Runtime's own ops, which 8-bit layers are."""
 
 Array = Any
 Name = str
 """Of a value in the graph."""
 
 
-def export_onnx(model: Any, features: FeatureSettings, mean: Sequence[float], deviation: Sequence[float]) -> bytes:
+def export_onnx(
+    model: Any,
+    features: FeatureSettings,
+    mean: Sequence[float],
+    deviation: Sequence[float],
+    precision: Literal["float32", "int8"] = "float32",
+) -> bytes:
     """Builds the graph of a network.
 
     Args:
       model: the network, with its trained weights.
       features: what it was trained on; `frontend.check_exportable` has accepted them.
       mean, deviation: of the features, as the network was built with them.
+      precision: int8: weights of LSTM and dense layers are 8-bit integers, and their inputs are quantized in each call,
+        by the largest value in it. Convolutions, features and the output layer stay float32.
 
     Raises:
-      SettingsError: the kind is not known here.
+      SettingsError: the network is not known here, or has no 8-bit form.
     """
     kind = str(model.settings.kind)
-    check_onnx_kind(kind)
-    graph = _Graph()
+    check_onnx_export(model.settings, precision)
+    graph = Graph(int8=precision == "int8")
     values, frames = _features(graph, features)
-    scale = 1 / np.maximum(np.asarray(deviation, np.float32), np.float32(1e-5))
-    values = graph("Mul", graph("Sub", values, np.asarray(mean, np.float32)), scale)
+    values = normalize_features(graph, values, mean, deviation)
     values, frames = _pad(graph, graph.mask(values, frames, axis=1, rank=3), frames, model.settings.padding)
     log_probabilities, frames = _NETWORKS[kind](graph, model, values, frames)
-    return graph.finish(log_probabilities, frames)
+    taken = [("waveforms", TensorProto.FLOAT, ["batch", "samples"]), ("lengths", TensorProto.INT32, ["batch"])]
+    return graph.finish(
+        "recognizer",
+        taken,
+        [
+            ("log_probabilities", log_probabilities, TensorProto.FLOAT, ["batch", "frames", "classes"]),
+            ("frames", graph("Cast", frames, to=TensorProto.INT32), TensorProto.INT32, ["batch"]),
+        ],
+    )
 
 
-def check_onnx_kind(kind: str) -> None:
+def check_onnx_export(settings: CtcModelSettings, precision: str) -> None:
     """Refuses a network that this module cannot write, before it is trained.
 
     Raises:
-      SettingsError: naming the kind, and those that are accepted.
+      SettingsError: naming the setting, and what is accepted.
     """
-    if kind not in _NETWORKS:
+    if settings.kind not in _NETWORKS:
         raise SettingsError(
-            f"train.export.onnx: no ONNX graph is known for train.model.kind {kind!r}; accepted: "
-            f"{', '.join(sorted(_NETWORKS))}. Set train.export.onnx to false"
+            f"train.export.onnx: no ONNX graph is known for train.model.kind {settings.kind!r}; accepted: "
+            f"{', '.join(sorted(_NETWORKS))}. Set train.export.onnx to none"
+        )
+    rnn = getattr(settings, "rnn", "lstm")
+    if precision == "int8" and rnn != "lstm":
+        raise SettingsError(
+            f"train.export.onnx: ONNX Runtime has no 8-bit kernel for train.model.rnn {rnn!r}; set rnn to lstm, or "
+            "onnx to float32"
         )
 
 
-class _Graph:
+class Graph:
     """A graph under construction; each method adds a node and returns the name of its output."""
 
-    def __init__(self) -> None:
+    def __init__(self, int8: bool = False) -> None:
+        self.int8 = int8
         self._nodes: list[Any] = []
         self._constants: dict[Name, Any] = {}
 
@@ -102,33 +127,42 @@ class _Graph:
         return str(self("Clip", value, np.float32(0), np.float32(highest)))
 
     def dense(self, value: Name, layer: Any) -> Name:
-        return str(self("Add", self("MatMul", value, _numpy(layer.kernel)), _numpy(layer.bias)))
+        kernel, bias = to_numpy(layer.kernel), to_numpy(layer.bias)
+        if not self.int8:
+            return str(self("Add", self("MatMul", value, kernel), bias))
+        whole, scale, zero = quantize_weights(kernel)
+        return str(self("DynamicQuantizeMatMul", value, whole, scale, zero, bias, domain=MICROSOFT))
 
-    def finish(self, log_probabilities: Name, frames: Name) -> bytes:
-        self._nodes.append(helper.make_node("Identity", [log_probabilities], ["log_probabilities"]))
-        self._nodes.append(helper.make_node("Cast", [frames], ["frames"], to=TensorProto.INT32))
+    def finish(
+        self,
+        name: str,
+        inputs: Sequence[tuple[str, int, list[Any]]],
+        outputs: Sequence[tuple[str, Name, int, list[Any]]],
+        metadata: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The graph as a file.
+
+        Args:
+          inputs: name, type and shape.
+          outputs: name, value, type and shape.
+        """
+        self._nodes += [helper.make_node("Identity", [value], [output]) for output, value, _, _ in outputs]
         made = helper.make_graph(
             self._nodes,
-            "recognizer",
-            [
-                helper.make_tensor_value_info("waveforms", TensorProto.FLOAT, ["batch", "samples"]),
-                helper.make_tensor_value_info("lengths", TensorProto.INT32, ["batch"]),
-            ],
-            [
-                helper.make_tensor_value_info("log_probabilities", TensorProto.FLOAT, ["batch", "frames", "classes"]),
-                helper.make_tensor_value_info("frames", TensorProto.INT32, ["batch"]),
-            ],
+            name,
+            [helper.make_tensor_value_info(*each) for each in inputs],
+            [helper.make_tensor_value_info(output, kind, shape) for output, _, kind, shape in outputs],
             list(self._constants.values()),
         )
-        model = helper.make_model(
-            made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="voxline"
-        )
+        opsets = [helper.make_opsetid("", OPSET), *([helper.make_opsetid(MICROSOFT, 1)] if self.int8 else [])]
+        model = helper.make_model(made, opset_imports=opsets, ir_version=IR_VERSION, producer_name="voxline")
+        helper.set_model_props(model, dict(metadata or {}))
         onnx.checker.check_model(model, full_check=True)
         data: bytes = model.SerializeToString()
         return data
 
 
-def _features(graph: _Graph, settings: FeatureSettings) -> tuple[Name, Name]:
+def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
     """The features of a batch, as `frontend.graph_features` computes them: float32 [batch, frames, bins]."""
     lengths = graph("Cast", "lengths", to=TensorProto.INT64)
     hop = np.int64(settings.hop_length)
@@ -140,9 +174,17 @@ def _features(graph: _Graph, settings: FeatureSettings) -> tuple[Name, Name]:
     missing = graph("Sub", graph("Sub", needed, np.int64(settings.padding)), samples)
     behind = graph("Unsqueeze", graph("Max", missing, np.int64(0)), np.array([0]))
     padded = graph("Pad", waveforms, graph("Concat", np.array([0, settings.padding, 0]), behind, axis=0))
-    starts = graph("Mul", graph("Range", np.int64(0), count, np.int64(1)), hop)
+    values = graph.mask(log_spectra(graph, padded, count, settings), frames, axis=1, rank=3)
+    if settings.kind == "mfcc" and settings.context:
+        values = graph.mask(_stack(graph, values, count, settings.context), frames, axis=1, rank=3)
+    return values, frames
+
+
+def log_spectra(graph: Graph, waveforms: Name, count: Name, settings: FeatureSettings) -> Name:
+    """The features of the first windows of waveforms, without context: float32 [batch, count, bins]."""
+    starts = graph("Mul", graph("Range", np.int64(0), count, np.int64(1)), np.int64(settings.hop_length))
     indices = graph("Add", graph("Unsqueeze", starts, np.array([1])), np.arange(settings.win_length)[None])
-    windows = graph("Mul", graph("Gather", padded, indices, axis=1), audio_features.hann_window(settings))
+    windows = graph("Mul", graph("Gather", waveforms, indices, axis=1), audio_features.hann_window(settings))
     flat = graph("Reshape", windows, np.array([-1, settings.win_length, 1]))
     spectrum = graph("DFT", flat, np.int64(settings.n_fft), axis=1, onesided=1)  # [batch · frames, bins, 2]
     power = graph("ReduceSumSquare", spectrum, axes=[2], keepdims=0)
@@ -152,15 +194,18 @@ def _features(graph: _Graph, settings: FeatureSettings) -> tuple[Name, Name]:
     if settings.kind == "mfcc":
         values = graph("MatMul", values, audio_features.cepstral_basis(settings))
     bins = settings.coefficients if settings.kind == "mfcc" else settings.bins
-    batch = graph("Shape", "lengths")
+    batch = graph("Shape", waveforms, start=0, end=1)
     shape = graph("Concat", batch, graph("Unsqueeze", count, np.array([0])), np.array([bins]), axis=0)
-    values = graph.mask(graph("Reshape", values, shape), frames, axis=1, rank=3)
-    if settings.kind == "mfcc" and settings.context:
-        values = graph.mask(_stack(graph, values, count, settings.context), frames, axis=1, rank=3)
-    return values, frames
+    return str(graph("Reshape", values, shape))
 
 
-def _stack(graph: _Graph, values: Name, count: Name, context: int) -> Name:
+def normalize_features(graph: Graph, values: Name, mean: Sequence[float], deviation: Sequence[float]) -> Name:
+    """By the statistics of the training split, as every network does."""
+    scale = 1 / np.maximum(np.asarray(deviation, np.float32), np.float32(1e-5))
+    return str(graph("Mul", graph("Sub", values, np.asarray(mean, np.float32)), scale))
+
+
+def _stack(graph: Graph, values: Name, count: Name, context: int) -> Name:
     """Each frame with its neighbors, oldest first; zeros beyond the ends."""
     padded = graph("Pad", values, np.array([0, context, 0, 0, context, 0]))
     steps = graph("Range", np.int64(0), count, np.int64(1))
@@ -170,42 +215,42 @@ def _stack(graph: _Graph, values: Name, count: Name, context: int) -> Name:
     return str(graph("Concat", *shifted, axis=2))
 
 
-def _pad(graph: _Graph, values: Name, frames: Name, padding: int) -> tuple[Name, Name]:
+def _pad(graph: Graph, values: Name, frames: Name, padding: int) -> tuple[Name, Name]:
     """With the empty frames before and after each utterance."""
     padded = graph("Pad", values, np.array([0, padding, 0, 0, padding, 0]))
     return padded, graph("Add", frames, np.int64(2 * padding))
 
 
-def _deep_speech_2(graph: _Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
+def _deep_speech_2(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
     settings = model.settings
     values = graph("Unsqueeze", values, np.array([1]))  # [batch, channels, frames, bins]
     for block in model.convolutions:
         values, frames = _convolution_block(graph, block, values, frames)
     values = graph("Transpose", values, perm=[2, 0, 3, 1])  # [frames, batch, bins, channels]
-    values = graph("Reshape", values, np.array([0, 0, _numpy(_ways(model.recurrent[0])[0].cell.kernel).shape[0]]))
+    values = graph("Reshape", values, np.array([0, 0, to_numpy(_ways(model.recurrent[0])[0].cell.kernel).shape[0]]))
     lengths = graph("Cast", frames, to=TensorProto.INT32)
     for norm, layer in zip(model.norms, model.recurrent, strict=True):
         if norm is not None:
-            values = _affine(graph, norm, values)
+            values = affine(graph, norm, values)
         values = _recurrent(graph, layer, values, lengths)
     if model.row_convolution is not None:
-        kernel = _numpy(model.row_convolution.kernel)  # [taps, channels, 1]
+        kernel = to_numpy(model.row_convolution.kernel)  # [taps, channels, 1]
         values = graph(
             "Conv", graph("Transpose", values, perm=[1, 2, 0]), kernel.transpose(1, 2, 0),
             group=kernel.shape[1], pads=[0, settings.lookahead],
         )  # fmt: skip
         values = graph("Transpose", values, perm=[2, 0, 1])
     if model.output_norm is not None:
-        values = _affine(graph, model.output_norm, values)
-    return _classify(graph, model.classifier, values), frames
+        values = affine(graph, model.output_norm, values)
+    return classify(graph, model.classifier, values), frames
 
 
-def _deep_speech(graph: _Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
+def _deep_speech(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
     settings = model.settings
     window, *dense = model.before
-    kernel = _numpy(window.kernel)  # [taps, bins, units]
+    kernel = to_numpy(window.kernel)  # [taps, bins, units]
     values = graph(
-        "Conv", graph("Transpose", values, perm=[0, 2, 1]), kernel.transpose(2, 1, 0), _numpy(window.bias),
+        "Conv", graph("Transpose", values, perm=[0, 2, 1]), kernel.transpose(2, 1, 0), to_numpy(window.bias),
         pads=[settings.context, settings.context],
     )  # fmt: skip
     values = graph.clip(graph("Transpose", values, perm=[2, 0, 1]), settings.relu_clip)
@@ -213,18 +258,17 @@ def _deep_speech(graph: _Graph, model: Any, values: Name, frames: Name) -> tuple
         values = graph.clip(graph.dense(values, layer), settings.relu_clip)
     values = _recurrent(graph, model.recurrent, values, graph("Cast", frames, to=TensorProto.INT32))
     values = graph.clip(graph.dense(values, model.after), settings.relu_clip)
-    return _classify(graph, model.classifier, values), frames
+    return classify(graph, model.classifier, values), frames
 
 
 _NETWORKS: dict[str, Callable[..., tuple[Name, Name]]] = {"deepspeech": _deep_speech, "deepspeech2": _deep_speech_2}
 """`train.model.kind` → network."""
 
 
-def _convolution_block(graph: _Graph, block: Any, values: Name, frames: Name) -> tuple[Name, Name]:
+def _convolution_block(graph: Graph, block: Any, values: Name, frames: Name) -> tuple[Name, Name]:
     """Convolution with the batch normalization in its weights, and clipped ReLU."""
     (taps, width), stride = block.settings.kernel, block.settings.stride
-    scale, shift = _scale_and_shift(block.norm)
-    kernel = _numpy(block.convolution.kernel).transpose(3, 2, 0, 1) * scale[:, None, None, None]
+    kernel, shift = convolution_weights(block)
     pads = [(taps - 1) // 2, (width - 1) // 2, taps // 2, width // 2]
     values = graph("Conv", values, kernel, shift, strides=list(stride), pads=pads)
     if stride[0] > 1:
@@ -232,19 +276,26 @@ def _convolution_block(graph: _Graph, block: Any, values: Name, frames: Name) ->
     return graph.mask(graph.clip(values, block.ceiling), frames, axis=2, rank=4), frames
 
 
-def _scale_and_shift(norm: Any) -> tuple[Array, Array]:
+def convolution_weights(block: Any) -> tuple[Array, Array]:
+    """The kernel [channels, inputs, frames, bins] and the bias of a block, its batch normalization included."""
+    scale, shift = scale_and_shift(block.norm)
+    return to_numpy(block.convolution.kernel).transpose(3, 2, 0, 1) * scale[:, None, None, None], shift
+
+
+def scale_and_shift(norm: Any) -> tuple[Array, Array]:
     """A batch normalization as y = scale · x + shift."""
-    scale = _numpy(norm.gamma) / np.sqrt(_numpy(norm.moving_variance) + np.float32(norm.epsilon))
-    return scale, _numpy(norm.beta) - _numpy(norm.moving_mean) * scale
+    scale = to_numpy(norm.gamma) / np.sqrt(to_numpy(norm.moving_variance) + np.float32(norm.epsilon))
+    return scale, to_numpy(norm.beta) - to_numpy(norm.moving_mean) * scale
 
 
-def _affine(graph: _Graph, norm: Any, values: Name) -> Name:
-    scale, shift = _scale_and_shift(norm)
+def affine(graph: Graph, norm: Any, values: Name) -> Name:
+    scale, shift = scale_and_shift(norm)
     return str(graph("Add", graph("Mul", values, scale), shift))
 
 
-def _classify(graph: _Graph, classifier: Any, values: Name) -> Name:
-    logits = graph("Transpose", graph.dense(values, classifier), perm=[1, 0, 2])
+def classify(graph: Graph, classifier: Any, values: Name) -> Name:
+    logits = graph("Add", graph("MatMul", values, to_numpy(classifier.kernel)), to_numpy(classifier.bias))
+    logits = graph("Transpose", logits, perm=[1, 0, 2])
     return str(graph("LogSoftmax", logits, axis=-1))
 
 
@@ -252,31 +303,51 @@ def _ways(layer: Any) -> list[Any]:
     return [layer.forward_layer, layer.backward_layer] if hasattr(layer, "forward_layer") else [layer]
 
 
-def _recurrent(graph: _Graph, layer: Any, values: Name, lengths: Name) -> Name:
+def _recurrent(graph: Graph, layer: Any, values: Name, lengths: Name) -> Name:
     """One recurrent layer over [frames, batch, inputs]; frames beyond a row's length come out as zero."""
     ways = _ways(layer)
-    cells = [way.cell for way in ways]
-    units = int(cells[0].units)
-    op, order = _OPS[type(cells[0]).__name__]
-    attributes: dict[str, Any] = {"hidden_size": units, "direction": "bidirectional" if len(ways) == 2 else "forward"}
-    if op == "GRU":
-        attributes["linear_before_reset"] = 1  # Keras' reset_after
-    if op == "RNN" and (bounds := getattr(cells[0].activation, "keywords", None)):
-        # The op clips what goes into the activation.
-        attributes |= {"activations": ["Relu"] * len(ways), "clip": float(bounds["x_max"])}
-    weights = [np.stack([_reorder(_numpy(cell.kernel), order, units).T for cell in cells])]
-    weights += [np.stack([_reorder(_numpy(cell.recurrent_kernel), order, units).T for cell in cells])]
-    weights += [np.stack([_biases(_numpy(cell.bias), order, units) for cell in cells])]
-    outputs = graph(op, values, *weights, lengths, **attributes)  # [frames, directions, batch, units]
+    op, weights, attributes = recurrent_op([way.cell for way in ways])
+    if graph.int8:
+        (inputs, *of_inputs), (units, *of_units) = (quantize_weights(each.transpose(0, 2, 1)) for each in weights[:2])
+        none = [None] * 3
+        outputs = graph(
+            "DynamicQuantizeLSTM", values, inputs, units, weights[2], lengths, *none, *of_inputs, *of_units,
+            domain=MICROSOFT, **attributes,
+        )  # fmt: skip
+    else:
+        outputs = graph(op, values, *weights, lengths, **attributes)  # [frames, directions, batch, units]
     if len(ways) == 1:
         return str(graph("Squeeze", outputs, np.array([1])))
     if layer.merge_mode == "sum":
         return str(graph("ReduceSum", outputs, np.array([1]), keepdims=0))
-    return str(graph("Reshape", graph("Transpose", outputs, perm=[0, 2, 1, 3]), np.array([0, 0, 2 * units])))
+    return str(graph("Reshape", graph("Transpose", outputs, perm=[0, 2, 1, 3]), np.array([0, 0, 2 * ways[0].units])))
+
+
+def recurrent_op(cells: Sequence[Any]) -> tuple[str, list[Array], dict[str, Any]]:
+    """ONNX's op for Keras cells, one for each direction: its name, its weights W, R and B, and its attributes."""
+    units = int(cells[0].units)
+    op, order = _OPS[type(cells[0]).__name__]
+    attributes: dict[str, Any] = {"hidden_size": units, "direction": "bidirectional" if len(cells) == 2 else "forward"}
+    if op == "GRU":
+        attributes["linear_before_reset"] = 1  # Keras' reset_after
+    if op == "RNN" and (bounds := getattr(cells[0].activation, "keywords", None)):
+        # The op clips what goes into the activation.
+        attributes |= {"activations": ["Relu"] * len(cells), "clip": float(bounds["x_max"])}
+    weights = [np.stack([_reorder(to_numpy(cell.kernel), order, units).T for cell in cells])]
+    weights += [np.stack([_reorder(to_numpy(cell.recurrent_kernel), order, units).T for cell in cells])]
+    weights += [np.stack([_biases(to_numpy(cell.bias), order, units) for cell in cells])]
+    return op, weights, attributes
 
 
 _OPS = {"GRUCell": ("GRU", (0, 1, 2)), "LSTMCell": ("LSTM", (0, 3, 1, 2)), "SimpleRNNCell": ("RNN", (0,))}
 """Of a Keras cell: ONNX's op, and its order of the gates: zrh of both, iofc of ifco, one."""
+
+
+def quantize_weights(weights: Array) -> tuple[Array, Array, Array]:
+    """Weights […, inputs, outputs] as int8, with a float32 scale for each output, and zero points, which are 0."""
+    scale = np.maximum(np.abs(weights).max(axis=-2), np.float32(1e-8)) / np.float32(127)
+    whole = np.round(weights / scale[..., None, :]).astype(np.int8)
+    return whole, scale.astype(np.float32), np.zeros(scale.shape, np.int8)
 
 
 def _reorder(values: Array, order: Sequence[int], units: int) -> Array:
@@ -290,5 +361,5 @@ def _biases(bias: Array, order: Sequence[int], units: int) -> Array:
     return _reorder(both, order, units).reshape(-1)
 
 
-def _numpy(variable: Any) -> Array:
+def to_numpy(variable: Any) -> Array:
     return np.asarray(variable.numpy(), np.float32)

@@ -1,6 +1,6 @@
 """Settings of ASR training: the network, and the augmentation of its examples."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import pydantic
 
@@ -96,11 +96,25 @@ class BlankPlateauSettings(Settings):
 class AsrExportSettings(Settings):
     """The form of the exported model."""
 
-    onnx: Literal["none", "float32"] = pydantic.Field(
+    onnx: Literal["none", "float32", "int8"] = pydantic.Field(
         "none",
         description="float32: an ONNX graph beside the SavedModel, which `voxline transcribe` and `voxline serve` run "
-        "without TensorFlow; evaluate compares the two over the test split",
+        "without TensorFlow; evaluate compares the two over the test split. int8: its LSTM and dense layers have 8-bit "
+        "weights, and the gate judges it by its own error rate",
     )
+    streaming: bool = pydantic.Field(
+        False,
+        description="a second ONNX graph that recognizes while audio arrives; needs onnx, and a network that reads "
+        "forward: deepspeech, or deepspeech2 with directions forward; evaluate compares it too",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _streaming_is_onnx(self) -> Self:
+        if self.streaming and self.onnx == "none":
+            raise ValueError(
+                "streaming is a form of the ONNX export; set onnx to float32 or int8, or streaming to false"
+            )
+        return self
 
 
 class AsrTrainSettings(TrainSettings):
@@ -133,6 +147,8 @@ class AsrTrainSettings(TrainSettings):
             del values["cr_ctc"]
         if self.export == AsrExportSettings():
             del values["export"]
+        elif not self.export.streaming:  # a setting that came later
+            values["export"] = {"onnx": self.export.onnx}
         augment = self.augment.plain()
         later = ("equalizer", "reverberation", "background")
         values["augment"] = {name: value for name, value in augment.items() if value or name not in later}

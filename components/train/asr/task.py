@@ -15,7 +15,8 @@ from voxline.components.train.asr import frontend
 from voxline.components.train.asr.augmentation import Augmentation
 from voxline.components.train.asr.export import export_asr
 from voxline.components.train.asr.models import build_ctc_model
-from voxline.components.train.asr.onnx_export import check_onnx_kind
+from voxline.components.train.asr.onnx_export import check_onnx_export
+from voxline.components.train.asr.onnx_stream import check_streaming
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.checkpoints import Arrays
@@ -49,14 +50,17 @@ class AsrTrainModule(TrainModule):
     """A CTC model with its optimizer.
 
     Raises:
-      SettingsError: the exported model could not compute the dataset's features, or the network has no ONNX graph.
+      SettingsError: the exported model could not compute the dataset's features, or the network has no ONNX graph
+        or no streaming one.
     """
 
     def __init__(self, settings: AsrTrainSettings, dataset: Dataset, strategy: Any) -> None:
         self.alphabet, self.bins, self.consistency = dataset.alphabet, dataset.features.bins, settings.cr_ctc.weight
         frontend.check_exportable(dataset.features)
         if settings.export.onnx != "none":
-            check_onnx_kind(settings.model.kind)
+            check_onnx_export(settings.model, settings.export.onnx)
+        if settings.export.streaming:
+            check_streaming(settings.model, dataset.features)
         super().__init__(
             settings,
             strategy,

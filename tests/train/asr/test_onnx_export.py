@@ -10,8 +10,13 @@ import tensorflow as tf
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr.export import AsrGraph
-from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings, DeepSpeechSettings
-from voxline.components.train.asr.onnx_export import check_onnx_kind, export_onnx
+from voxline.components.train.asr.models import (
+    ConformerSettings,
+    ConvolutionSettings,
+    DeepSpeech2Settings,
+    DeepSpeechSettings,
+)
+from voxline.components.train.asr.onnx_export import check_onnx_export, export_onnx
 from voxline.components.train.models.deepspeech import DeepSpeech
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.errors import SettingsError
@@ -42,12 +47,12 @@ FORMS = {
 }
 
 
-def network(form: str, seed: int = 0) -> tuple[Any, FeatureSettings, list[float], list[float]]:
+def network(form: Any, seed: int = 0) -> tuple[Any, FeatureSettings, list[float], list[float]]:
     """A network with random weights and statistics, for features of known mean and deviation."""
-    kind, settings, features = FORMS[form]
+    kind, settings, features = form
     draw = np.random.default_rng(seed)
     mean, deviation = draw.normal(-5, 2, features.bins).tolist(), draw.uniform(1, 3, features.bins).tolist()
-    model = kind(settings, mean=mean, deviation=deviation, classes=12, portable=True)  # type: ignore[operator]
+    model = kind(settings, mean=mean, deviation=deviation, classes=12, portable=True)
     for variable in model.weights:
         shape = variable.numpy().shape
         variance = "variance" in variable.name
@@ -74,7 +79,7 @@ def run(data: bytes, waveforms: np.ndarray, lengths: np.ndarray) -> tuple[np.nda
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_graph_gives_what_the_saved_model_gives(form: str) -> None:
-    model, features, mean, deviation = network(form)
+    model, features, mean, deviation = network(FORMS[form])
     waveforms, lengths = recordings(features.sample_rate)
     # Called as a plain function: tracing it would take longer than running it.
     expected = AsrGraph.transcribe.python_function(
@@ -90,7 +95,7 @@ def test_the_graph_gives_what_the_saved_model_gives(form: str) -> None:
 
 
 def test_a_row_of_a_batch_is_the_recording_alone() -> None:
-    model, features, mean, deviation = network("lstm, summed, normalized")
+    model, features, mean, deviation = network(FORMS["lstm, summed, normalized"])
     data = export_onnx(model, features, mean, deviation)
     waveforms, lengths = recordings(features.sample_rate)
     values, frames = run(data, waveforms, lengths)
@@ -101,7 +106,7 @@ def test_a_row_of_a_batch_is_the_recording_alone() -> None:
 
 def test_recurrent_layers_are_single_nodes() -> None:
     """A loop of small ops, as Keras' exporter writes it, runs four times as long and cannot be quantized."""
-    model, features, mean, deviation = network("gru")
+    model, features, mean, deviation = network(FORMS["gru"])
     nodes = [node.op_type for node in onnx.load_from_string(export_onnx(model, features, mean, deviation)).graph.node]
     assert nodes.count("GRU") == 2
     assert not {"Loop", "Scan", "If"} & set(nodes)
@@ -109,4 +114,24 @@ def test_recurrent_layers_are_single_nodes() -> None:
 
 def test_a_network_without_a_graph_is_refused_by_name() -> None:
     with pytest.raises(SettingsError, match=r"train.export.onnx: .*'conformer'; accepted: deepspeech, deepspeech2"):
-        check_onnx_kind("conformer")
+        check_onnx_export(ConformerSettings(), "float32")
+    with pytest.raises(SettingsError, match=r"train.export.onnx: .*no 8-bit kernel for train.model.rnn 'gru'"):
+        check_onnx_export(DeepSpeech2Settings(), "int8")
+
+
+@pytest.mark.parametrize("form", ["lstm, summed, normalized", "deepspeech"])
+def test_an_8_bit_graph_is_near_the_other_and_smaller(form: str) -> None:
+    kind, settings, features = FORMS[form]
+    settings = settings.model_copy(update={"units": 48})  # type: ignore[attr-defined]
+    model, _, mean, deviation = network((kind, settings, features))
+    waveforms, lengths = recordings(features.sample_rate)
+    whole, small = (export_onnx(model, features, mean, deviation, precision) for precision in ("float32", "int8"))
+    expected, frames = run(whole, waveforms, lengths)
+    values, counts = run(small, waveforms, lengths)
+    np.testing.assert_array_equal(counts, frames)
+    for row, count in enumerate(frames):
+        difference = np.abs(np.exp(values[row, :count]) - np.exp(expected[row, :count]))
+        assert 0 < difference.max() < 0.05
+    weights = {node.op_type for node in onnx.load_from_string(small).graph.node}
+    assert "DynamicQuantizeLSTM" in weights
+    assert "LSTM" not in weights
