@@ -15,6 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from voxline.components.train.batches import ReplicaShare
+from voxline.components.train.settings import TrainSettings
 from voxline.errors import SettingsError, WorkError
 
 ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
@@ -70,6 +71,25 @@ def check_accelerator() -> None:
 def is_tpu(strategy: Any) -> bool:
     """Whether a strategy computes on TPUs: all of a step is then compiled, for static shapes."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def check_strategy(strategy: Any, settings: TrainSettings) -> None:
+    """Checks that a step can be compiled for the devices, and that they share a batch of static shape evenly.
+
+    Raises:
+      SettingsError: `train.xla` or `train.batch_size` does not suit them.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if settings.xla and replicas > 1 and not is_tpu(strategy):
+        raise SettingsError(
+            f"train.xla is true, and training uses {replicas} devices: XLA compiles a step that sums over several "
+            "devices on TPUs only; set train.xla to false, or train on one device (train.strategy: one)"
+        )
+    if (settings.xla or is_tpu(strategy)) and settings.batch_size % replicas:
+        raise SettingsError(
+            f"train.batch_size is {settings.batch_size}, and {replicas} devices with static shapes take a multiple "
+            f"of {replicas}; set it to {-(-settings.batch_size // replicas) * replicas}"
+        )
 
 
 def replica_share(strategy: Any) -> ReplicaShare:

@@ -18,7 +18,7 @@ from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.settings import StopSettings, TrainSettings
 from voxline.components.train.train_module import StepResult
 from voxline.data.dataset import Dataset
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import WorkError
 from voxline.progress import print_status
 
 MAX_LISTED = 20
@@ -151,17 +151,7 @@ class TrainingTask(abc.ABC):
     def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
         self.settings, self.dataset = settings, dataset
         self.strategy = devices.choose_strategy(settings.strategy)
-        replicas = self.strategy.num_replicas_in_sync
-        if settings.xla and replicas > 1 and not devices.is_tpu(self.strategy):
-            raise SettingsError(
-                f"train.xla is true, and training uses {replicas} devices: XLA compiles a step that sums over several "
-                "devices on TPUs only; set train.xla to false, or train on one device (train.strategy: one)"
-            )
-        if self.buckets and settings.batch_size % replicas:
-            raise SettingsError(
-                f"train.batch_size is {settings.batch_size}, and {replicas} devices with static shapes take a multiple "
-                f"of {replicas}; set it to {-(-settings.batch_size // replicas) * replicas}"
-            )
+        devices.check_strategy(self.strategy, settings)
         self.train, self.dev = self.build_batches()
         self._check_feasible(self.train)
         self._check_feasible(self.dev)

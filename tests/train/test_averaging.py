@@ -4,7 +4,6 @@ Resuming with both is in asr/test_step.py, a compiled step in test_xla.py.
 """
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,32 +43,29 @@ def test_the_moving_average_follows_accepted_steps_only(tones: Dataset) -> None:
     assert make_task(tones).module.averaged_weights() is None
 
 
-def train_with_scores(task: ToyTask, scores: list[float], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Trains with these dev scores in turn.
+class ScoredTask(ToyTask):
+    """Has these dev scores in turn, and keeps the weights that each was given to."""
 
-    Returns:
-      the result, and the weights that each score was given to.
-    """
-    heard: list[np.ndarray] = []
-    given: Iterator[float] = iter(scores)
+    def __init__(self, dataset: Dataset, scores: list[float], **average: Any) -> None:
+        super().__init__(ToyTrainSettings.of({**TRAINING, "average": average}), dataset)
+        self.scores, self.heard = scores, list[np.ndarray]()
 
-    def validate(step: int) -> ValidationOutput:
-        heard.append(task.module.weights()["model/0"])
-        score = next(given)
+    def validate(self, step: int) -> ValidationOutput:
+        score = self.scores[len(self.heard)]
+        self.heard.append(self.module.weights()["model/0"])
         return ValidationOutput((score,), {"mse": score}, Samples())
 
-    monkeypatch.setattr(task, "validate", validate)
-    result: TrainResult = Trainer(task, folder).fit()
-    assert next(given, None) is None
-    return result, heard
+
+def train_with_scores(task: ScoredTask, folder: Path) -> tuple[TrainResult, list[np.ndarray]]:
+    result = Trainer(task, folder).fit()
+    assert len(task.heard) == len(task.scores)
+    return result, task.heard
 
 
 @pytest.mark.parametrize("last", [0.05, 0.2])
-def test_the_mean_of_the_best_is_exported_if_dev_says_it_is_better(
-    last: float, tones: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = make_task(tones, best_checkpoints=2)
-    result, heard = train_with_scores(task, [0.2, 0.3, 0.1, 0.4, last], tmp_path, monkeypatch)
+def test_the_mean_of_the_best_is_exported_if_dev_says_it_is_better(last: float, tones: Dataset, tmp_path: Path) -> None:
+    task = ScoredTask(tones, [0.2, 0.3, 0.1, 0.4, last], best_checkpoints=2)
+    result, heard = train_with_scores(task, tmp_path)
     mean = np.mean([heard[0], heard[2]], axis=0)
     np.testing.assert_allclose(heard[4], mean, rtol=1e-6)
     # That of step 20 is needed where a damaged checkpoint lets the run resume from an older one.
@@ -82,15 +78,15 @@ def test_the_mean_of_the_best_is_exported_if_dev_says_it_is_better(
 
 
 def test_each_validation_keeps_the_better_of_the_weights_and_their_moving_average(
-    tones: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tones: Dataset, tmp_path: Path
 ) -> None:
     """Pairs of scores: trained, averaged. Training continues from the trained weights."""
-    task = make_task(tones, ema_decay=0.9)
-    result, heard = train_with_scores(task, [0.9, 0.8, 0.5, 0.6, 0.4, 0.2, 0.3, 0.3], tmp_path, monkeypatch)
+    task = ScoredTask(tones, [0.9, 0.8, 0.5, 0.6, 0.4, 0.2, 0.3, 0.3], ema_decay=0.9)
+    result, heard = train_with_scores(task, tmp_path)
     assert [each.score for each in result.state.validations] == [(0.8,), (0.5,), (0.2,), (0.3,)]
     assert [each.weights for each in result.state.validations] == ["moving average", "trained"] * 2
     np.testing.assert_array_equal(result.weights["model/0"], heard[5])
-    plain, without = train_with_scores(make_task(tones), [0.9, 0.5, 0.4, 0.3], tmp_path / "plain", monkeypatch)
+    plain, without = train_with_scores(ScoredTask(tones, [0.9, 0.5, 0.4, 0.3]), tmp_path / "plain")
     for averaged, trained in zip(heard[::2], without, strict=True):
         np.testing.assert_array_equal(averaged, trained)
     assert plain.best.weights == "trained"

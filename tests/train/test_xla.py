@@ -14,6 +14,7 @@ from tests.train.tones import FEATURES, make_utterances, tiny_asr_settings, tiny
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr.task import AsrTask, AsrTrainModule
 from voxline.components.train.batches import WHOLE, Batches
+from voxline.components.train.devices import check_strategy
 from voxline.components.train.tts.train_module import TtsTrainModule
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
@@ -99,23 +100,26 @@ def test_compiling_is_not_part_of_the_key() -> None:
     assert compiled.key_settings().plain() == ordinary.key_settings().plain()
 
 
-def test_devices_that_cannot_compile_a_step_or_share_a_batch_evenly_are_refused(
-    tones: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class FourDevices:
-        num_replicas_in_sync = 4
+class FourCores(tf.distribute.TPUStrategy):  # type: ignore[misc]
+    """The strategy of a TPU, without the TPU."""
 
-    monkeypatch.setattr("voxline.components.train.devices.choose_strategy", lambda _: FourDevices())
-    with pytest.raises(SettingsError, match=r"train\.xla is true, and training uses 4 devices.* set train\.xla to"):
-        AsrTask(tiny_asr_settings(xla=True), tones)
-    monkeypatch.setattr("voxline.components.train.devices.is_tpu", lambda _: True)
+    num_replicas_in_sync = 4
+
+    def __init__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_a_batch_that_the_cores_of_a_tpu_cannot_share_evenly_is_refused(xla: bool) -> None:
+    """Several devices that are no TPU are refused in asr/test_train_module.py."""
     with pytest.raises(SettingsError, match=r"train\.batch_size is 6, and 4 devices .* set it to 8"):
-        AsrTask(tiny_asr_settings(xla=True, batch_size=6), tones)
+        check_strategy(FourCores(), tiny_asr_settings(xla=xla, batch_size=6))
+    check_strategy(FourCores(), tiny_asr_settings(xla=xla, batch_size=8))
 
 
-def test_a_tpu_of_one_core_compiles_by_its_strategy(tones: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tpu_compiles_by_its_strategy(tones: Dataset) -> None:
     """Its host must not compile the function that starts the TPU's program."""
     module = make_module("simple", tones, xla=True)
     on_one_device = module._compile(lambda: tf.constant(1), ())
-    monkeypatch.setattr("voxline.components.train.devices.is_tpu", lambda _: True)
+    module.strategy = FourCores()
     assert (on_one_device._jit_compile, module._compile(lambda: tf.constant(1), ())._jit_compile) == (True, None)

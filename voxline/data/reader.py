@@ -22,9 +22,6 @@ from voxline.errors import SettingsError, WorkError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-MAX_OPEN_SHARDS = 256
-"""A process may usually have 1,024 open files, and 300 hours of speech have more shards."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Example:
@@ -67,6 +64,8 @@ class DatasetReader:
 
     Args:
       folder: what extract or publish wrote: a folder with `dataset.json`.
+      max_open_shards: files that an iteration keeps open. A process may usually have 1,024, and 300 hours of speech
+        have more shards.
 
     Attributes:
       info: the content of `dataset.json`: feature settings, alphabet, normalization statistics, counts.
@@ -75,8 +74,9 @@ class DatasetReader:
       WorkError: the folder holds no dataset, or a file of it is missing or damaged.
     """
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, *, max_open_shards: int = 256) -> None:
         self.info = Dataset.read(folder)
+        self._max_open_shards = max_open_shards
 
     @property
     def splits(self) -> list[str]:
@@ -99,7 +99,7 @@ class DatasetReader:
                 shard, offset, size, _ = locations[row.number, column].tolist()
                 path = self.info.file(self.info.shards[shard])
                 if shard not in files:
-                    if len(files) == MAX_OPEN_SHARDS:
+                    if files and len(files) >= self._max_open_shards:
                         os.close(files.pop(next(iter(files))))
                     files[shard] = open_shard(path)
                 features = read_features(files[shard], offset, size, path, self.info.features.bins)

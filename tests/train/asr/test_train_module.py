@@ -184,6 +184,7 @@ def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> No
     assert [row[:2] for row in one] == [row[:2] for row in two]
     assert [row[0] for row in two] == list(range(5))
     assert result["kept"]
+    assert "train.xla is true, and training uses 2 devices" in result["refused"]
 
 
 def on_one_and_two_devices(folder: Path, answer: Path) -> None:
@@ -207,4 +208,7 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
     bad = module.train_step(dataclasses.replace(batch, features=batch.features * np.nan), 0.01, 9)
     kept = all(np.array_equal(states[1][name], value) for name, value in module.state().items())
     result = {"steps": steps, "difference": difference, "hypotheses": hypotheses, "kept": kept and not bad.accepted}
+    with pytest.raises(SettingsError) as refused:
+        AsrTask(tiny_asr_settings(xla=True, strategy="mirrored"), dataset)
+    result["refused"] = str(refused.value)
     answer.write_text(json.dumps(result))
