@@ -6,6 +6,7 @@ and deletions. Google's library talks to a proxy before it, see `tests/buckets/p
 """
 
 import contextlib
+import datetime
 import os
 import secrets
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.buckets.clock import StorageClock
 from tests.buckets.faults import Fault, Kind
 from tests.buckets.older import Older
 from tests.buckets.proxy import Proxy
@@ -55,6 +57,10 @@ class Storage:
         """The names of all objects."""
         return [blob.name for blob in self.client().list_blobs(self.name)]
 
+    def let_pass(self, **time: float) -> None:
+        """Makes all that is there older by a time, such as `days=4`."""
+        self.proxy.clock.advance(datetime.timedelta(**time))
+
     def fails(self, kind: Kind, method: str = "", path: str = "", **how: Any) -> Fault:
         """Lets a fault befall the next requests of that kind."""
         return self.proxy.faults.add(Fault(kind, method, path, **how))
@@ -78,7 +84,7 @@ def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
     What earlier tests left is wiped: the emulator writes the list of all objects again whenever it gets one.
     """
     gcs_proxy.faults.clear()
-    gcs_proxy.older = Older()
+    gcs_proxy.older, gcs_proxy.clock = Older(), StorageClock()
     gcs_proxy.wipe()
     gcs_proxy.requests.clear()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_proxy.address)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.buckets.clock import StorageClock
 from tests.buckets.faults import Fault, Faults, reset
 from tests.buckets.older import Older
 
@@ -48,6 +49,7 @@ class Proxy(ThreadingHTTPServer):
     Attributes:
       holds_uploads: it looks after the conditions of uploads; False: the backend does so itself.
       older: what buckets with object versioning keep.
+      clock: which the times in its answers are by.
       faults: what is to befall requests.
       wipe: empties the emulator.
       requests: method, path with its query, and status of each, in order.
@@ -62,6 +64,7 @@ class Proxy(ThreadingHTTPServer):
         self.backend = backend
         self.faults = Faults()
         self.older = Older()
+        self.clock = StorageClock()
         self.requests: list[tuple[str, str, int]] = []
         self.wipe: Callable[[], None] = lambda: None
         self.writing = threading.RLock()
@@ -246,9 +249,11 @@ class _Request(BaseHTTPRequestHandler):
     def _answer(self, status: int, headers: dict[str, str], body: bytes, fault: Fault | None = None) -> None:
         self.server.requests.append((self.command, self.path, status))
         self.send_response(status)
+        clock = self.server.clock
+        body = body if "alt=media" in self.path else clock.shift_body(body)
         for name, value in headers.items():
             if name.lower() not in _ONWARD:
-                self.send_header(name, value)
+                self.send_header(name, clock.shift_header(value) if name.lower() == "last-modified" else value)
         length = next((value for name, value in headers.items() if name.lower() == "content-length"), "0")
         self.send_header("Content-Length", length if self.command == "HEAD" else str(len(body)))
         self.end_headers()
@@ -262,6 +267,9 @@ class _Request(BaseHTTPRequestHandler):
             return
         if self.command != "HEAD":
             self.wfile.write(body)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return self.server.clock.shift_header(super().date_time_string(timestamp))
 
     def _break(self) -> None:
         self.server.requests.append((self.command, self.path, 0))

@@ -5,6 +5,7 @@ builds it). boto3 talks to a proxy in front of it, see `tests/buckets/proxy.py`.
 """
 
 import contextlib
+import datetime
 import functools
 import logging
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.buckets.clock import StorageClock
 from tests.buckets.emulator import await_port, free_port
 from tests.buckets.faults import Fault, Kind
 from tests.buckets.proxy import Proxy
@@ -51,6 +53,10 @@ class S3Storage:
         pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=self.name)
         return [found["Key"] for page in pages for found in page.get("Contents", ())]
 
+    def let_pass(self, **time: float) -> None:
+        """Makes all that is there older by a time, such as `days=4`."""
+        self.proxy.clock.advance(datetime.timedelta(**time))
+
     def fails(self, kind: Kind, method: str = "", path: str = "", **how: Any) -> Fault:
         """Lets a fault befall the next requests of that kind."""
         return self.proxy.faults.add(Fault(kind, method, path, **how))
@@ -71,6 +77,7 @@ def s3(s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> S3Storage:
     """A bucket of its own, and a library that does not wait long."""
     s3_proxy.faults.clear()
     s3_proxy.requests.clear()
+    s3_proxy.clock = StorageClock()
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_proxy.address)

@@ -1,23 +1,21 @@
 """Garbage collection in a bucket deletes unreferenced shards and nothing else."""
 
-import contextlib
-import datetime
-import math
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.buckets.storages import AnyStorage
 from tests.publish.test_publish import content
 from tests.publish.test_publish_in_a_bucket import extracted as extracted  # a fixture
-from voxline.components.publish import garbage_collection
 from voxline.components.publish.garbage_collection import GarbageCollected, collect_garbage
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run
 from voxline.errors import WorkError
-from voxline.store import bucket_step, store_locks
+from voxline.store import store_locks
+from voxline.store.bucket_step import LAST_USE_FILE
+from voxline.store.files import DONE
 from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput
 
@@ -25,35 +23,12 @@ Pod = Callable[[], Path]
 Extracted = Callable[[range], StepOutput]
 
 
-@pytest.fixture
-def days_later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Makes all objects that many days older, as garbage collection sees them."""
-    age = datetime.timedelta()
-    exclusive = garbage_collection._exclusive
-
-    def later(days: float) -> None:
-        nonlocal age
-        age = datetime.timedelta(days=days)
-
-    @contextlib.contextmanager
-    def exclusive_later(store: str, dry_run: bool) -> Iterator[Any]:
-        with exclusive(store, dry_run) as (now, check_lock):
-            yield now + age, check_lock
-
-    monkeypatch.setattr(garbage_collection, "_exclusive", exclusive_later)
-    return later
-
-
 def shards(storage: AnyStorage) -> set[str]:
     return {name.rpartition("/")[0] for name in storage.names() if name.startswith("store/shards/")}
 
 
 def test_unreferenced_shards_are_deleted_after_the_grace_period_and_extracted_again_when_needed(
-    storage: AnyStorage,
-    fresh_pod: Pod,
-    extracted: Extracted,
-    days_later: Callable[[float], None],
-    monkeypatch: pytest.MonkeyPatch,
+    storage: AnyStorage, fresh_pod: Pod, extracted: Extracted
 ) -> None:
     store, datasets = f"{storage.uri}/store", f"{storage.uri}/datasets"
     fresh_pod()
@@ -62,13 +37,13 @@ def test_unreferenced_shards_are_deleted_after_the_grace_period_and_extracted_ag
     expected, before = content(localize(few.uri)), shards(storage)
     fresh_pod()
 
-    def collected(dry_run: bool = False) -> GarbageCollected:
-        return collect_garbage(store, [datasets], grace_days=3, dry_run=dry_run)
+    def collected(grace_days: float = 3, dry_run: bool = False) -> GarbageCollected:
+        return collect_garbage(store, [datasets], grace_days=grace_days, dry_run=dry_run)
 
     assert collected().shards == 0
-    days_later(4)
-    dry = collected(dry_run=True)
+    dry = collected(grace_days=0, dry_run=True)  # by this machine's clock: it writes nothing
     assert shards(storage) == before
+    storage.let_pass(days=4)
     assert collected() == dry
     assert dry.shards == len(before - shards(storage)) >= 2
     fresh_pod()
@@ -76,16 +51,17 @@ def test_unreferenced_shards_are_deleted_after_the_grace_period_and_extracted_ag
     again = extracted(range(12))
     assert not again.reused
     assert len(content(localize(again.uri))) == len(content(localize(extracted(range(12)).uri)))
-    monkeypatch.setattr(bucket_step, "FRESH_SECONDS", -math.inf)  # an hour later
+    output = storage.bucket(f"store/extract/{again.key}")
+    marker = json.loads(output.read(DONE))
+    output.write(DONE, json.dumps({**marker, "finished": "2026-01-01T00:00:00+00:00"}).encode())
     extracted(range(12))
-    assert storage.bucket("store").stat(f"extract/{again.key}/used.json")
+    assert output.stat(LAST_USE_FILE)
 
 
 def test_running_steps_unfinished_purges_and_faults_stop_a_deletion_cleanly(
     storage: AnyStorage,
     fresh_pod: Pod,
     extracted: Extracted,
-    days_later: Callable[[float], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "1")
@@ -94,7 +70,7 @@ def test_running_steps_unfinished_purges_and_faults_stop_a_deletion_cleanly(
     extracted(range(12))
     few = run(extracted(range(0, 12, 4)).uri, store, datasets, PublishSettings(compact_below=0.9))
     expected, before = content(localize(few.uri)), shards(storage)
-    days_later(9)
+    storage.let_pass(days=9)
     with store_locks.hold_shared_store_lock(store, 0), pytest.raises(WorkError, match="in use by"):
         collect_garbage(store, [datasets], grace_days=3, dry_run=False)
     storage.bucket("store").write(".purge-0123.json", b"{}")
