@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import yaml
 
 import voxline
 from tests.tone_asr_model import RATE, MakeAsrModel, render_words, write_corpus
@@ -21,7 +22,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.manifest import write_rejects
 from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, TransientError, WorkError
-from voxline.pipelines.local.failure import Failure
+from voxline.pipelines.local.run_record import RunRecord
 from voxline.rejects import Reason, Reject
 from voxline.text.alphabet import Alphabet
 
@@ -161,35 +162,46 @@ def test_a_config_may_be_a_mapping_or_a_text_and_its_faults_are_named(config: An
         voxline.run("asr", config)
 
 
+GRAPH = """
+import json, os, signal, sys, time
+if "voxline.pipelines.local.graph_process" in sys.orig_argv:
+    epochs = json.load(open(sys.orig_argv[-1]))["config"]["train"]["epochs"]
+    if epochs == 6:
+        print("Traceback (most recent call last):", "voxline.errors.TransientError: disk full", sep="\\n", flush=True)
+    if epochs == 7:
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(60)
+    os._exit(epochs == 6)
+"""
+"""Takes the place of the graph's process, since to import kfp takes seconds; tests/pipelines/test_run.py runs it."""
+
+
 def test_a_run_returns_its_record_and_leaves_the_signals_of_the_notebook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """The graph's process is a stand-in; tests/pipelines/test_run.py runs the real one."""
     inherited = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, inherited))
-    from voxline.pipelines.local import runner
-
-    seen = []
-
-    def run_graph(config: Any, run_dir: Path, record: Any, console: Any, *_: Any) -> Failure | None:
-        seen.append((config.corpus.uri, config.train.epochs, run_dir))
-        os.kill(os.getpid(), signal.SIGINT) if config.train.epochs == 7 else None
-        return Failure("disk full", exit_status=75) if config.train.epochs == 6 else None
-
     monkeypatch.chdir(tmp_path)
-    for name in ("corpus", "a", "b"):
+    for name in ("corpus", "a", "b", "hook"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(runner, "_run_graph", run_graph)
+    (tmp_path / "hook" / "sitecustomize.py").write_text(GRAPH)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "hook"))
+
+    def used(record: RunRecord) -> tuple[str, int]:
+        config = yaml.safe_load((record.run_dir / "config.yaml").read_text())
+        return config["corpus"]["uri"], config["train"]["epochs"]
+
     before = signal.getsignal(signal.SIGINT)
     config = {"name": "tiny", "corpus": {"uri": "corpus"}}
     record = voxline.run("asr", config, overrides={"train.epochs": 3})
     assert (record.status, record.pipeline, record.run_dir) == ("succeeded", "asr", tmp_path / "runs" / "tiny")
-    assert seen == [(str(tmp_path / "corpus"), 3, tmp_path / "runs" / "tiny")]
+    assert used(record) == (str(tmp_path / "corpus"), 3)
     with pytest.raises(TransientError, match="the graph failed: disk full"):
         voxline.run("asr", config, overrides={"train.epochs": 6})
     with pytest.raises(KeyboardInterrupt):
         voxline.run("asr", config, overrides={"train.epochs": 7})
     assert signal.getsignal(signal.SIGINT) is before
-    voxline.run("asr", {"corpus": {"uri": tmp_path / "a"}}, tmp_path, overrides={"name": "2026"})
-    voxline.run("asr", config, tmp_path, overrides={"corpus.uri": tmp_path / "b", "train.epochs": 3})
-    assert [uri for uri, *_ in seen[-2:]] == [str(tmp_path / "a"), str(tmp_path / "b")]
+    by_path = voxline.run("asr", {"corpus": {"uri": tmp_path / "a"}}, tmp_path / "x", overrides={"name": "2026"})
+    assert used(by_path)[0] == str(tmp_path / "a")
+    overridden = voxline.run("asr", config, tmp_path / "x", overrides={"corpus.uri": tmp_path / "b"})
+    assert used(overridden)[0] == str(tmp_path / "b")

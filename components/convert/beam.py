@@ -74,16 +74,20 @@ def convert_groups(
 
 
 def convert_with_beam(
-    groups: Iterable[JobGroup], settings: ConvertSettings, pool: Path, folder: Path
+    groups: Iterable[JobGroup],
+    settings: ConvertSettings,
+    pool: Path,
+    folder: Path,
+    batch_recordings: int = BATCH_RECORDINGS,
 ) -> Iterator[tuple[int, list[ConversionResult]]]:
-    """As `convert_groups`, however few jobs there are."""
+    """As `convert_groups`, however few jobs there are; with at most so many recordings in a batch."""
     from voxline.beam.run import map_with_beam
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         firsts: list[int] = []
-        for first, batch in _split_batches(groups):
+        for first, batch in _split_batches(groups, batch_recordings):
             _write_batch(folder / _batch_name(len(firsts)), batch)
             firsts.append(first)
         open_store(worker_uri(folder)).upload_new(folder / _batch_name(number) for number in range(len(firsts)))
@@ -118,13 +122,15 @@ def _convert_batch(number: int, folder: str, pool: str, limits: tuple[float, flo
     ]
 
 
-def _split_batches(groups: Iterable[JobGroup]) -> Iterator[tuple[int, list[JobGroup]]]:
+def _split_batches(
+    groups: Iterable[JobGroup], batch_recordings: int = BATCH_RECORDINGS
+) -> Iterator[tuple[int, list[JobGroup]]]:
     """(index of the first, groups) of each batch."""
     first, jobs, seconds = 0, 0, 0.0
     batch: list[JobGroup] = []
     for group in groups:
         more = _seconds(group)
-        if batch and (jobs + len(group) > BATCH_RECORDINGS or seconds + more > BATCH_SECONDS):
+        if batch and (jobs + len(group) > batch_recordings or seconds + more > BATCH_SECONDS):
             yield first, batch
             first, jobs, seconds, batch = first + len(batch), 0, 0.0, []
         batch.append(group)

@@ -15,13 +15,15 @@ class Fault:
     """What befalls requests, until it has befallen `times` of them.
 
     Attributes:
-      kind: status: an answer with `code`, nothing done; slow: `seconds` pass before the answer; damage: a byte of the
-        answer is another; damage upload: one of what is sent is; reset: the connection breaks before the request is
-        read; cut upload: in the middle of the body that is sent; lost answer: when the request was done; cut: in the
-        middle of the answer's body; meanwhile: `action` is called, before a change is made or after anything else.
+      kind: status: an answer with `code` and `body`, nothing done; slow: `seconds` pass before the answer; damage: a
+        byte of the answer is another; damage upload: one of what is sent is; reset: the connection breaks before the
+        request is read; cut upload: in the middle of the body that is sent; lost answer: when the request was done;
+        cut: in the middle of the answer's body; meanwhile: `action` is called, before a change is made or after
+        anything else.
       method: of the requests that it befalls; empty: of all.
       path: part of their path or query, or the end of the name of an object that is written; empty: any.
       reason: the storage's word for `code`, on S3; empty: the usual one.
+      body: of the answer; empty: an error with the reason.
       changes: only of those that change something.
       after: requests of that kind that it lets pass first.
       met: it has befallen one.
@@ -35,6 +37,7 @@ class Fault:
     after: int = 0
     code: int = 503
     reason: str = ""
+    body: bytes = b""
     seconds: float = 0.0
     met: bool = False
     action: Callable[[], object] = lambda: None

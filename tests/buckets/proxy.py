@@ -114,7 +114,8 @@ class _Request(BaseHTTPRequestHandler):
         if fault and fault.kind == "slow":
             time.sleep(fault.seconds)
         if fault and fault.kind == "status":
-            self._answer(*self._refusal(fault))
+            headers = {"Content-Type": "application/xml"}
+            self._answer(*((fault.code, headers, fault.body) if fault.body else self._refusal(fault)))
             return
         if fault and fault.kind == "meanwhile" and self.command not in ("GET", "HEAD"):
             fault.action()

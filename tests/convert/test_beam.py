@@ -12,8 +12,8 @@ from tests.buckets.emulator import Storage
 from tests.buckets.pods import workers_elsewhere
 from tests.convert.conftest import RECORDINGS, good_flac, manifest_of, utterance
 from voxline.components.convert import beam as distributed
-from voxline.components.convert.beam import convert_groups
-from voxline.components.convert.jobs import ConversionJob, Converted, JobGroup
+from voxline.components.convert.beam import convert_groups, convert_with_beam
+from voxline.components.convert.jobs import ConversionJob, Converted, JobGroup, convert_in_processes
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, read_manifest, read_rejects
@@ -45,10 +45,7 @@ def by(runner: str) -> ConvertSettings:
 
 
 @pytest.mark.parametrize("runner", ["FnApiRunner", "multi_process"])
-def test_a_beam_pipeline_writes_the_same_manifest_and_rejects(
-    recordings: Path, tmp_path: Path, runner: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(distributed, "BATCH_RECORDINGS", 5)
+def test_a_beam_pipeline_writes_the_same_manifest_and_rejects(recordings: Path, tmp_path: Path, runner: str) -> None:
     manifest = manifest_of(tmp_path / "in", [utterance(recordings / name) for name in RECORDINGS])
     alone, spread = run(manifest, tmp_path / "alone", ALONE), run(manifest, tmp_path / "spread", by(runner))
     assert spread.key == alone.key
@@ -57,6 +54,20 @@ def test_a_beam_pipeline_writes_the_same_manifest_and_rejects(
         assert (spread.folder / file).read_bytes() == (alone.folder / file).read_bytes()
     assert pool(tmp_path / "spread") == pool(tmp_path / "alone")
     assert not (spread.folder / "unfinished").exists()
+
+
+def test_batches_have_the_results_of_one_process(recordings: Path, tmp_path: Path) -> None:
+    def jobs(folder: str) -> list[JobGroup]:
+        given = enumerate(utterance(recordings / name) for name in RECORDINGS)
+        return [(job(one.audio_filepath, one.audio_hash, tmp_path / folder / f"{at}.wav"),) for at, one in given]
+
+    spread = convert_with_beam(jobs("spread"), by("FnApiRunner"), tmp_path / "spread", tmp_path / "unfinished", 5)
+    assert dict(spread) == dict(convert_in_processes(jobs("alone"), 2, 300, 0))
+    assert len(list((tmp_path / "spread").glob("*.wav"))) == len(list((tmp_path / "alone").glob("*.wav"))) >= 5
+
+
+def job(source: str, audio_hash: str, wav: Path, duration: float | None = None) -> ConversionJob:
+    return ConversionJob(source, audio_hash, 0.0, duration, wav, 16_000, -60.0)
 
 
 def pool(store: Path) -> dict[str, bytes]:
@@ -105,17 +116,13 @@ def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
 def test_a_small_corpus_is_converted_without_beam(tmp_path: Path) -> None:
     good_flac(tmp_path / "a.flac")
     one = utterance(tmp_path / "a.flac")
-    job = ConversionJob(
-        one.audio_filepath, one.audio_hash, 0.0, None, tmp_path / "wavs" / "aa" / "a.wav", 16_000, -60.0
-    )
+    group = (job(one.audio_filepath, one.audio_hash, tmp_path / "wavs" / "aa" / "a.wav"),)
     settings = ConvertSettings(runner="NoRunner", beam_from_megabytes=1.0)
-    [(_, [result])] = convert_groups([(job,)], settings, tmp_path / "wavs", tmp_path / "unfinished")
+    [(_, [result])] = convert_groups([group], settings, tmp_path / "wavs", tmp_path / "unfinished")
     assert isinstance(result, Converted)
 
 
 def test_a_long_recording_has_a_batch_to_itself() -> None:
-    def job(seconds: float | None) -> JobGroup:
-        return (ConversionJob("a.wav", "", 0.0, seconds, Path("a.wav"), 16_000, -60.0),)
-
-    batches = list(distributed._split_batches([job(5.0), job(None), job(3_600.0), job(5.0)]))
+    groups = [(job("a.wav", "", Path("a.wav"), seconds),) for seconds in (5.0, None, 3_600.0, 5.0)]
+    batches = list(distributed._split_batches(groups))
     assert [(first, len(batch)) for first, batch in batches] == [(0, 2), (2, 1), (3, 1)]

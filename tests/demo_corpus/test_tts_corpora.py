@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from voxline.components.demo_corpus.english import PHRASES
+from voxline.components.demo_corpus.english import DIGIT_WORDS, PHRASES
+from voxline.components.demo_corpus.grammar import Grammar, Sentence
 from voxline.components.demo_corpus.mandarin import LEXICON, MANDARIN, syllable_phones
 from voxline.components.demo_corpus.settings import DemoCorpusSettings, SentenceKind
 from voxline.components.demo_corpus.step import run
-from voxline.components.demo_corpus.tts_corpora import draw_sentences
+from voxline.components.demo_corpus.tts_corpora import DRAW, draw_sentences
 from voxline.errors import SettingsError
 from voxline.store.files import hash_folder
 from voxline.text.frontend import apply_frontend
@@ -192,7 +193,9 @@ def test_syllables_are_parted_into_the_publishers_phones(syllables: str, written
 
 
 def test_more_sentences_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("voxline.components.demo_corpus.english.DIGITS", (1, 2))
+    # An entry of the table, since the kind with the fewest has 44,978: to draw them takes seconds.
+    few = Grammar(("{digit} {digit}",), {"digit": DIGIT_WORDS})
+    monkeypatch.setitem(DRAW, "digits", lambda rng, count, **_: [Sentence(text, text) for text in few.draw(rng, count)])
     with pytest.raises(SettingsError, match=r"cannot draw 200 different sentences of kind 'digits'.* ask for fewer"):
         draw_sentences("digits", np.random.default_rng(1), {"train": 200, "dev": 0, "test": 0}, 0)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.extract.deadly import DEADLY, written_deadly
 from tests.flink.cluster import Cluster
 from tests.flink.conftest import UTTERANCES, make_corpus
-from voxline.components.convert import beam
+from voxline.components.convert.beam import BATCH_RECORDINGS
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.data.manifest import MANIFEST_FILE, REJECTS_FILE, read_rejects
@@ -20,7 +20,7 @@ from voxline.store.step_cache import StepOutput
 pytestmark = pytest.mark.timeout(1_800)
 
 ALONE = ConvertSettings(max_reject_share=0.1, workers=2)
-RECORDINGS = max(UTTERANCES // 4, 200)
+RECORDINGS = max(UTTERANCES // 4, 2 * BATCH_RECORDINGS + 200)
 CUT, EMPTY, KILLS = 20, 40, 60
 
 
@@ -63,10 +63,7 @@ def as_soon_as(store: Path, wavs: int, do: Callable[[], None]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def test_a_killed_task_manager_does_not_change_the_output(
-    spoilt: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(beam, "BATCH_RECORDINGS", RECORDINGS // 8)
+def test_a_killed_task_manager_does_not_change_the_output(spoilt: Path, tmp_path: Path) -> None:
     alone = run(spoilt, tmp_path / "alone", ALONE)
     with Cluster(tmp_path / "flink") as cluster:
         as_soon_as(tmp_path / "store", RECORDINGS // 4, lambda: cluster.kill_task_manager(1))

@@ -402,7 +402,7 @@ def test_a_killed_push_leaves_nothing_and_can_be_repeated(
 def test_a_metric_added_to_the_catalog_can_be_gated_on(
     judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The example of docs/extend/metric.md."""
+    """The example of docs/extend/metric.md: the page edits these two places, so here they are patched."""
     name = "character_substitution_rate"
     monkeypatch.setitem(CATALOG, name, Metric(name, "characters substituted", ("asr",), "rate", unit="%"))
     metrics = AsrResult.metrics

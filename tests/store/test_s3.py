@@ -3,14 +3,14 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
 from tests.buckets.s3_server import S3Storage
 from voxline.components.publish.purge.retention import delete_old_versions
 from voxline.errors import WorkError
-from voxline.store.s3 import S3Store
+from voxline.store.objects import ObjectStore
 
 OTHER = b"x" * (5 << 20)
 """As long as a part must be."""
@@ -73,20 +73,20 @@ def test_what_no_permission_mends_is_not_called_one(s3: S3Storage, code: str) ->
 
 
 @pytest.mark.parametrize(
-    ("call", "marker"),
-    [(lambda store: list(store.object_versions()), "VersionIdMarker"), (S3Store.abort_uploads, "UploadIdMarker")],
+    ("call", "listing", "marker", "parameter"),
+    [
+        (lambda store: list(store.object_versions()), "ListVersionsResult", "VersionIdMarker", "version-id-marker"),
+        (lambda store: store.abort_uploads(), "ListMultipartUploadsResult", "UploadIdMarker", "upload-id-marker"),
+    ],
 )
 def test_a_listing_asks_for_the_next_page_with_the_markers_of_the_last(
-    call: Callable[[S3Store], Any], marker: str, monkeypatch: pytest.MonkeyPatch
+    s3: S3Storage, call: Callable[[ObjectStore], object], listing: str, marker: str, parameter: str
 ) -> None:
-    """The answers name the next page as Amazon's reference of the two operations does."""
-    asked = []
-
-    def answer(self: S3Store, uri: str, action: str, operation: str, **arguments: Any) -> dict[str, Any]:
-        asked.append(arguments)
-        return {"IsTruncated": len(asked) == 1, "NextKeyMarker": "p/k", f"Next{marker}": "m"}
-
-    monkeypatch.setattr(S3Store, "_request", answer)
-    call(S3Store("s3://bucket/p"))
-    first = {"Bucket": "bucket", "Prefix": "p/"}
-    assert asked == [first, {**first, "KeyMarker": "p/k", marker: "m"}]
+    """The answers name the next page as Amazon's reference of the two operations does; servers page after 1,000."""
+    more = f"<IsTruncated>true</IsTruncated><NextKeyMarker>p/k</NextKeyMarker><Next{marker}>m</Next{marker}>"
+    for content in (more, "<IsTruncated>false</IsTruncated>"):
+        s3.fails("status", "GET", "prefix=p", code=200, body=f"<{listing}>{content}</{listing}>".encode())
+    call(s3.bucket("p"))
+    first, second = (dict(parse_qsl(path.partition("?")[2])) for _, path, _ in s3.proxy.requests)
+    assert second == {**first, "key-marker": "p/k", parameter: "m"}
+    assert first["prefix"] == "p/"
