@@ -1,4 +1,4 @@
-"""A storage's clock that a test sets forward, so that what lies there already is older."""
+"""A storage's clock that a test sets forward, so that what was written before is older."""
 
 import datetime
 import email.utils
