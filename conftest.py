@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 
 # Before numpy and TensorFlow start their pools of threads, here and in the processes that tests start. What tests
 # compute is tiny: more threads only wait for work in busy loops, which takes a fifth of a test's processor time.
@@ -18,9 +19,15 @@ hypothesis.settings.load_profile("voxline")
 
 
 def pytest_collection_finish() -> None:
-    """Keeps all that was imported out of later garbage collections: each would look through 600,000 objects again."""
+    """Keeps all that was imported out of later garbage collections: each would look through 600,000 objects again.
+
+    TensorFlow does not optimize the graphs of this process, which are called a few times: that takes a quarter of the
+    time of such a test. Runs of the steps in processes of their own do as in production.
+    """
     gc.collect()
     gc.freeze()
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 @pytest.fixture(autouse=True)

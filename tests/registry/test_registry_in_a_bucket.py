@@ -201,13 +201,13 @@ def test_a_killed_push_is_completed_or_removed_by_the_next_change(
 ) -> None:
     """Killed after this part of the requests that change something: lock, uploads, journal, copies, deletions."""
     d, e = exported(tmp_path / "d", "d"), exported(tmp_path / "e", "e")
+    # It never renews its lock, so that its requests can be counted.
+    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "600")
     if type(storage) not in CHANGES:
         publish(Registry(f"{storage.uri}/counted", "asr"), d)
         CHANGES[type(storage)] = sum(method not in ("GET", "HEAD") for method, _, _ in storage.proxy.requests)
         storage.bucket().delete_folder("counted")
     storage.fails("slow", changes=True, after=int(part * CHANGES[type(storage)]), times=10**6, seconds=60)
-    # It never renews its lock, so that its requests can be counted.
-    monkeypatch.setenv("VOXLINE_BUCKETS_LEASE_SECONDS", "600")
     process = os.fork()
     if process == 0:
         try:

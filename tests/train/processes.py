@@ -69,4 +69,8 @@ def _call(function: Callable[..., None], arguments: tuple[Any, ...], log: str, e
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.environ.update(environment)
+    import tensorflow as tf
+
+    # As in `conftest.py`; what such processes compare are runs among each other.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     function(*arguments)
