@@ -74,6 +74,15 @@ def _add_search(pipeline: str, what: str) -> None:
         name: Annotated[
             str, typer.Option(help="Of the search; its folder is <run-dir>/searches/<name>.  [default: --space]")
         ] = "",
+        compile_: Annotated[
+            str, typer.Option("--compile", metavar="katib", help="Write a Katib Experiment in place of running it.")
+        ] = "",
+        output: Annotated[
+            Path | None,
+            typer.Option("--output", "-o", parser=machine_path, help="Of --compile.  [default: <name>-search.yaml]"),
+        ] = None,
+        dataset: Annotated[str, typer.Option(help="With --compile: extract's output, as the pods see it.")] = "",
+        goal: Annotated[float, typer.Option(min=0, help="With --compile: value of the metric that is enough.")] = 0.0,
     ) -> None:
         from voxline.pipelines.config.keys import get_key
         from voxline.pipelines.config.load import read_layers, resolve_layers
@@ -82,6 +91,31 @@ def _add_search(pipeline: str, what: str) -> None:
 
         layers = read_layers(config, set_ or [])
         chosen = resolve_layers(layers, pipeline)
+        if compile_:
+            if compile_ != "katib":
+                raise SettingsError(f"--compile {compile_!r}: accepted: katib")
+            from voxline.pipelines.search.katib import compile_experiment
+            from voxline.pipelines.search.trials import DEFAULT_METRICS
+
+            ranges = Space.read(space)
+            ranges.check(chosen)
+            target = output or Path(f"{chosen.name}-search.yaml")
+            compile_experiment(
+                chosen,
+                ranges,
+                target,
+                dataset=dataset,
+                metric=metric or DEFAULT_METRICS[pipeline],
+                method=method,
+                trials=trials or searches.DEFAULT_TRIALS,
+                jobs=jobs,
+                goal=goal,
+            )
+            for line in chosen.unmounted_paths():
+                if not line.startswith("corpus."):  # a trial reads the dataset alone
+                    typer.echo(f"voxline: {line}", err=True)
+            typer.echo(str(target))
+            return
         run_folder = (run_dir or Path("runs") / chosen.name).absolute()
         called = name or space.stem
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", called):

@@ -265,7 +265,7 @@ def _set_nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
         selector[label.key] = label.value
         tolerations.append(Toleration(key=label.key, operator="Equal", value=label.value))
     if own.devices:
-        selector.update(_accelerator_labels(own.devices))
+        selector.update(accelerator_labels(own.devices))
         tolerations.append(Toleration(key=own.devices.resource or RESOURCES[own.devices.kind]))
     for key, value in selector.items():
         kubernetes.add_node_selector(task, key, value)
@@ -279,7 +279,8 @@ def _set_nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
         )
 
 
-def _accelerator_labels(accelerator: Accelerator) -> dict[str, str]:
+def accelerator_labels(accelerator: Accelerator) -> dict[str, str]:
+    """The labels of the nodes that have an accelerator."""
     labels = {}
     if accelerator.type:
         labels[accelerator.type_label or TYPE_LABELS[accelerator.kind]] = accelerator.type

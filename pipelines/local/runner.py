@@ -75,7 +75,7 @@ def run_pipeline(
     config = config.with_default_folders(run_dir)
     steps = check_run(config, run_dir, until, force)
     make_run_dir(run_dir)
-    with _exclusive(run_dir), _interruptible(), _hold_store(config.store):
+    with _exclusive(run_dir), _interruptible(), hold_store(config.store):
         previous = read_previous_run(run_dir)
         write_text(run_dir / CONFIG_FILE, config.to_yaml())
         record = RunRecord(config.pipeline, config.name, run_dir, config.recorded(), until=until or None)
@@ -132,7 +132,7 @@ def _announce(record: RunRecord, config: RunConfig) -> None:
 
 
 @contextlib.contextmanager
-def _hold_store(store: str) -> Iterator[None]:
+def hold_store(store: str) -> Iterator[None]:
     """Keeps garbage collection out of a store in a folder, between two steps as well."""
     with contextlib.ExitStack() as stack:
         if not is_remote(store):

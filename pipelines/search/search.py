@@ -23,7 +23,7 @@ from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.plan import plan_run
-from voxline.pipelines.local.runner import run_pipeline
+from voxline.pipelines.local.runner import hold_store, run_pipeline
 from voxline.pipelines.local.single_step import last_output
 from voxline.pipelines.search.space import SECTIONS, Space, nested, with_settings
 from voxline.pipelines.search.study import (
@@ -155,14 +155,14 @@ class Search:
           WorkError: the data cannot be prepared, every trial failed, or the dataset is not that of earlier trials.
           TransientError: a storage failed; the same command continues.
         """
-        with exclusive_lock(self.folder):
+        with exclusive_lock(self.folder), hold_store(self.config.store):
             dataset, manifest = self._prepare(console)
             self._write_study(dataset)
             decodes = "language" in self.space.sections()
             folder = self.folder / "processes"
             processes = TrialProcesses(self.config, dataset, manifest, self.metric, decodes, folder, limits.jobs)
             study = self.study(limits.jobs)
-            known = sum(len(trial.trainings) for trial in study.trials)
+            before = study.trained()
             try:
                 with processes.ended_with_block():
                     study.run(processes, limits.count(), limits.seconds, lambda trial: console.say(self.line(trial)))
@@ -171,9 +171,7 @@ class Search:
                 from voxline.pipelines.search.page import write_page
 
                 write_page(self, study)
-            made = [one for trial in study.trials for one in trial.trainings]
-            trained = sum(not one.reused for one in made[known:]) if len(made) > known else 0
-            console.say(f"  {len(study.trials)} trials; trained {trained} times, {cost(study)}")
+            console.say(f"  {len(study.trials)} trials; trained {study.trained() - before} times; in all {cost(study)}")
 
     def line(self, trial: Trial) -> str:
         """One line on a trial that has ended."""

@@ -144,6 +144,10 @@ class Study:
         done = [trial for trial in self.trials if trial.state == "done"]
         return sorted(done, key=lambda trial: (trial.trainings[-1].rank, trial.number))
 
+    def trained(self) -> int:
+        """Trainings that this study made, and did not find in the store."""
+        return sum(not one.reused for trial in self.trials for one in trial.trainings)
+
     @property
     def seconds(self) -> float:
         """The wall time that trials took, as if `jobs` of them had always run at once."""
@@ -163,13 +167,12 @@ class Study:
         Args:
           on_change: called with each trial that has ended, from the thread that ran it.
         """
-        with ThreadPoolExecutor(self.jobs) as pool:
-            run = self._run_bracket if self.method == "halving" else self._run_plain
-            try:
-                run(_Work(self, objective, on_change, pool), count, budget_seconds)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        pool = ThreadPoolExecutor(self.jobs)
+        run = self._run_bracket if self.method == "halving" else self._run_plain
+        try:
+            run(_Work(self, objective, on_change, pool), count, budget_seconds)
+        finally:  # an error does not wait for trials that run: the caller ends them
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _run_plain(self, work: "_Work", count: int, budget_seconds: float) -> None:
         """Each trial waits for all before the last `jobs` - 1 of those that began."""

@@ -124,6 +124,8 @@ class TrialProcesses:
             "PYTHONSAFEPATH": "1",
             "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
         }
+        if self._stopped:
+            raise TransientError(STOPPED_BY_US)
         with open(self.folder / f"{name}.log", "ab") as log:
             process = subprocess.Popen(  # noqa: S603 - this Python, our module
                 [sys.executable, "-m", "voxline.pipelines.search.trials", str(self.folder / f"{name}.request.json")],

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,20 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tests.waiting import PATIENCE_SECONDS
 from voxline.errors import SettingsError, TransientError, VoxlineError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.run_record import RunRecord
+from voxline.pipelines.search import trials
 from voxline.pipelines.search.search import Search
 from voxline.pipelines.search.space import Space, with_settings
 from voxline.pipelines.search.study import Study, Training, Trial, TrialFailedError, halving_epochs
 from voxline.pipelines.search.trials import TrialProcesses, trial_overlay
 from voxline.store.files import read_json, write_json
+from voxline.store.step_cache import StepOutput
 
 RANGES = {
     "train.learning_rate": {"log": [1e-4, 1e-1]},
@@ -211,6 +215,22 @@ def test_a_storage_that_fails_ends_the_search_and_no_trial(tmp_path: Path) -> No
     assert [trial.state for trial in study.trials] == ["done"] * 4
 
 
+def test_an_error_does_not_wait_for_the_trials_that_run(tmp_path: Path) -> None:
+    """The caller ends their processes; until then they would go on for hours."""
+    released = threading.Event()
+
+    def wait(trial: Trial, epochs: int) -> Training:
+        if trial.number == 0:
+            raise TransientError("the bucket does not answer")
+        assert released.wait(PATIENCE_SECONDS)
+        raise TransientError("the search was stopped")
+
+    with pytest.raises(TransientError, match="bucket"):
+        make_study(tmp_path, jobs=2).run(wait, 4)
+    released.set()
+    assert [trial["state"] for trial in contents(tmp_path).values()] == ["running"] * 2
+
+
 def test_no_trial_begins_above_the_budget(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     study.run(Objective(), 100, budget_seconds=150)
@@ -285,6 +305,40 @@ def test_a_training_that_cannot_start_is_a_trial_that_failed(tmp_path: Path) -> 
     study.run(processes, 1)
     assert study.trials[0].state == "failed"
     assert "nowhere" in study.trials[0].reason
+
+
+@pytest.mark.parametrize("decodes", [False, True])
+def test_where_decoding_varies_its_metric_is_the_one_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decodes: bool
+) -> None:
+    """The process of a trial, in this one: train on the dataset, then language on train's model and the manifest."""
+    calls = []
+
+    def call_step(step: str, config: RunConfig, inputs: list[str]) -> StepOutput:
+        calls.append((step, get_key(config.plain(), "language.alphas"), inputs))
+        metrics = {"train": {"dev_wer": 0.2, "steps": 90.0}, "language": {"dev_wer": 0.1, "dev_wer_greedy": math.nan}}
+        return StepOutput(step, tmp_path / step, "0f3c", counts={"continued_epochs": 1}, metrics=metrics[step])
+
+    def run(processes: TrialProcesses, name: str) -> tuple[int, float]:
+        trials.main(str(processes.folder / f"{name}.request.json"))
+        return 0, 1.5
+
+    monkeypatch.setattr(trials, "call_step", call_step)
+    monkeypatch.setattr(trials, "end_with_parent", lambda: None)
+    monkeypatch.setattr(TrialProcesses, "_run", run)
+    config = load_config({"name": "tiny", "corpus": {"uri": "corpus"}, "language": {"kind": "ngram"}})
+    processes = TrialProcesses(config, "dataset", "manifest", "dev_wer", decodes, tmp_path)
+    made = processes(Trial(7, {"language.alpha": 0.5}), 3)
+    assert (made.value, made.cpu_seconds, made.continued_epochs, made.steps) == (0.1 if decodes else 0.2, 1.5, 1, 60)
+    assert calls == [
+        ("train", [0.5], ["dataset"]),
+        *[("language", [0.5], [str(tmp_path / "train"), "manifest"])] * decodes,
+    ]
+    processes.metric = "dev_wer_greedy"
+    study = Study(tmp_path, Space({"language.alpha": {"linear": [0, 2]}}), "random", 3)
+    study.run(processes, 1)
+    reason = "the metric is nan after 3 epochs" if decodes else "--metric dev_wer_greedy: accepted: dev_wer, steps"
+    assert study.trials[0].reason == reason
 
 
 @pytest.fixture

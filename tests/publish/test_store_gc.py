@@ -34,7 +34,7 @@ from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_manifest
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.main import app
-from voxline.pipelines.local.runner import _hold_store
+from voxline.pipelines.local.runner import hold_store
 from voxline.registry.models import resolve_version
 from voxline.settings import Settings
 from voxline.store.bucket_cache import CACHE_ENV
@@ -290,7 +290,7 @@ def test_a_running_step_or_run_stops_the_collection(place: Path) -> None:
         pytest.raises(WorkError, match="in use by another process of Voxline; stop it"),
     ):
         collect(place)
-    with _hold_store(str(place / "store")), pytest.raises(WorkError, match="in use by"):
+    with hold_store(str(place / "store")), pytest.raises(WorkError, match="in use by"):
         collect(place)
     assert before <= files(place)
 
