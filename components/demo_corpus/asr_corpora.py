@@ -1,11 +1,11 @@
 """Generates corpora for ASR in LibriSpeech's layout.
 
-commands     many speakers in their rooms give commands to a house
+commands     many speakers in their rooms give commands to a house; a manifest beside it has their intents
 round trip   the TTS voice and others read sentences, for the recognizer that judges synthesized speech
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,56 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.components.demo_corpus import acoustics
+from voxline.components.demo_corpus.commands import COMMANDS, Commands
 from voxline.components.demo_corpus.espeak import EspeakVoice, speak
-from voxline.components.demo_corpus.grammar import Grammar, Sentence
-from voxline.components.demo_corpus.layouts import SUBSETS, SpeakerRecord, write_chapter, write_speakers
-from voxline.components.demo_corpus.settings import CommandsCorpusSettings, RoundTripCorpusSettings
-from voxline.components.demo_corpus.speakers import FEMALE, Speaker, draw_speakers, draw_variants
+from voxline.components.demo_corpus.grammar import Sentence
+from voxline.components.demo_corpus.layouts import (
+    SUBSETS,
+    SpeakerRecord,
+    utterance_file,
+    write_chapter,
+    write_intents,
+    write_speakers,
+)
+from voxline.components.demo_corpus.settings import LANGUAGES, CommandsCorpusSettings, RoundTripCorpusSettings
+from voxline.components.demo_corpus.speakers import ACCENTS, FEMALE, Speaker, draw_speakers, draw_variants
 from voxline.components.demo_corpus.tts_corpora import draw_sentences, quantize_samples, record_sentences
 from voxline.progress import Progress, print_status
 from voxline.text.alphabet import normalize_transcript
 
-TEMPLATES = (
-    "turn the {room} {device} {switch}",
-    "turn {switch} the {room} {device} at {hour}",
-    "turn {switch} the {device} in {number} minutes",
-    "set the {clock} for {number} minutes",
-    "set the {clock} for {hour} {day}",
-    "set the {room} heating to {number} degrees",
-    "play the {order} song in the {room}",
-    "stop the {room} {sounding}",
-    "{move} the {room} {opening}",
-    "{move} the {opening} in the {room} at {hour}",
-    "what is the {asked} {day}",
-    "how {feeling} is it in the {room}",
-    "call {name} {day} at {hour}",
-    "remind me to call {name} at {hour}",
-    "remind me to {move} the {opening} at {hour}",
-    "add {drink} and {food} to the list",
-)
-
-SLOTS: dict[str, tuple[str, ...]] = {
-    "switch": ("on", "off"),
-    "room": ("kitchen", "bedroom", "bathroom", "garden", "garage"),
-    "device": ("lights", "fan", "radio", "heating"),
-    "clock": ("alarm", "timer"),
-    "sounding": ("alarm", "timer", "radio"),
-    "order": ("next", "last"),
-    "move": ("open", "close"),
-    "opening": ("door", "window"),
-    "asked": ("time", "weather"),
-    "day": ("today", "tomorrow"),
-    "feeling": ("warm", "cold"),
-    "name": ("anna", "peter", "mother"),
-    "drink": ("milk", "tea"),
-    "food": ("bread", "apples"),
-    "unit": ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
-    "tens": ("twenty", "thirty", "forty"),
-    "number": ("{tens} {unit}", "{tens} {unit}", "{tens}", "{hour}"),
-    "hour": ("{unit}", "{unit}", "{unit}", "ten", "eleven", "twelve"),
-}
-
-COMMANDS = Grammar(TEMPLATES, SLOTS)
 SENTENCE_SHARES = {"train": 0.7, "dev": 0.1, "test": 0.2}
 """Of the sentences of each template. No sentence is in two splits, so dev and test measure sentences never heard."""
 
@@ -81,21 +48,24 @@ class _SpeakerPart:
 
 
 def write_commands_corpus(root: Path, settings: CommandsCorpusSettings, workers: int) -> dict[str, int]:
-    """Writes the corpus of commands into the folder `root`. Returns counts."""
-    parts = _assign_speakers(settings)
-    sentences = COMMANDS.split(np.random.default_rng((settings.seed, 5)), SENTENCE_SHARES)
+    """Writes the corpus of commands into the folder `root`, and a manifest with intents beside it. Returns counts."""
+    parts, commands = _assign_speakers(settings), COMMANDS[settings.language]
+    sentences = commands.grammar.split(np.random.default_rng((settings.seed, 5)), SENTENCE_SHARES)
     total = sum(part.utterances for part in parts)
     print_status(f"demo corpus: {len(parts)} voices speak {total:,} commands")
     progress = Progress("utterances", total)
     speakers = []
+    lines: list[dict[str, str]] = []
     with ThreadPoolExecutor(workers) as pool:
         # Results come in the order of the parts, so the corpus does not depend on which thread is first.
-        recorded = pool.map(lambda part: _record_part(root, part, sentences[part.split], settings), parts)
-        for part, seconds in zip(parts, recorded, strict=True):
+        recorded = pool.map(lambda part: _record_part(root, part, commands, sentences[part.split], settings), parts)
+        for part, (seconds, texts) in zip(parts, recorded, strict=True):
             name = part.speaker.voice.name
             speakers.append(SpeakerRecord(part.speaker.id, part.speaker.sex, SUBSETS[part.split], seconds, name))
+            lines += _manifest_lines(root, part, commands, texts)
             progress.advance(part.utterances, note=f"{name} is done")
     write_speakers(root, speakers)
+    write_intents(root.parent, lines)
     seconds = round(sum(speaker.seconds for speaker in speakers))
     return {
         "utterances": total,
@@ -113,18 +83,37 @@ def _assign_speakers(settings: CommandsCorpusSettings) -> list[_SpeakerPart]:
         "test": (settings.test_speakers, settings.utterances_per_speaker),
     }
     splits = [(split, utterances) for split, (speakers, utterances) in sizes.items() for _ in range(speakers)]
-    speakers = draw_speakers(len(splits), settings.seed, settings.max_reverberation)
+    accents = ACCENTS if settings.language == "english" else (LANGUAGES["mandarin"],)
+    speakers = draw_speakers(len(splits), settings.seed, settings.max_reverberation, accents)
     return [_SpeakerPart(speaker, *split) for speaker, split in zip(speakers, splits, strict=True)]
 
 
-def _record_part(root: Path, part: _SpeakerPart, sentences: set[str], settings: CommandsCorpusSettings) -> float:
-    """Generates and writes the utterances of one speaker. Returns their seconds."""
+def _record_part(
+    root: Path, part: _SpeakerPart, commands: Commands, sentences: set[str], settings: CommandsCorpusSettings
+) -> tuple[float, list[str]]:
+    """Generates and writes the utterances of one speaker. Returns their seconds, and their sentences."""
     rng = np.random.default_rng((*part.speaker.seed, 1))
-    texts = COMMANDS.draw(rng, part.utterances, sentences)
-    dry, rate = speak(part.speaker.voice, texts)
+    drawn = commands.grammar.draw(rng, part.utterances, sentences)
+    dry, rate = speak(part.speaker.voice, [commands.spoken(sentence) for sentence in drawn])
     recordings = _record_in_room(part.speaker, dry, rate, rng, settings)
-    chapter = zip(texts, recordings, strict=True)
-    return write_chapter(root, SUBSETS[part.split], part.speaker.id, CHAPTER, chapter, SAMPLE_RATE)
+    chapter = zip(map(commands.written, drawn), recordings, strict=True)
+    return write_chapter(root, SUBSETS[part.split], part.speaker.id, CHAPTER, chapter, SAMPLE_RATE), drawn
+
+
+def _manifest_lines(
+    root: Path, part: _SpeakerPart, commands: Commands, sentences: Sequence[str]
+) -> Iterator[dict[str, str]]:
+    """What the layout of LibriSpeech has no place for: the intent of each utterance."""
+    for number, sentence in enumerate(sentences):
+        file = utterance_file(root, SUBSETS[part.split], part.speaker.id, CHAPTER, number)
+        yield {
+            "id": file.stem,
+            "audio_filepath": file.relative_to(root.parent).as_posix(),
+            "text": commands.written(sentence),
+            "speaker": str(part.speaker.id),
+            "split": part.split,
+            "intent": commands.intents[sentence],
+        }
 
 
 def _record_in_room(

@@ -57,7 +57,7 @@ class Grammar:
         first, *others = shares
         splits: dict[str, set[str]] = {split: set() for split in shares}
         for template in self.templates:
-            sentences = sorted(set(self._expand(template)))
+            sentences = self.sentences(template)
             if len(sentences) < len(splits):
                 raise ValueError(
                     f"{template!r} has {len(sentences)} sentences, too few for {', '.join(splits)}, which need one "
@@ -70,6 +70,10 @@ class Grammar:
                 dealt = dealt[count:]
             splits[first] |= set(dealt)
         return splits
+
+    def sentences(self, template: str) -> list[str]:
+        """Every sentence of a template, once, in alphabetical order."""
+        return sorted(set(self._expand(template)))
 
     def words(self) -> list[str]:
         """Every word that a sentence can have, in alphabetical order."""

@@ -5,10 +5,13 @@ LibriSpeech (openslr.org/12) has FLAC files next to the transcript of their chap
 LibriSpeech/test-clean/1021/1/1021-1-0000.flac
 LibriSpeech/test-clean/1021/1/1021-1.trans.txt    1021-1-0000 TURN OFF THE KITCHEN LIGHTS
 LibriSpeech/SPEAKERS.TXT                          1021 | F | test-clean       |  1.42 | en-gb+f2
+
+A manifest beside it may list the same recordings with what that layout has no place for.
 """
 
 import dataclasses
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -42,17 +45,26 @@ def write_chapter(
     rate: int,
 ) -> float:
     """Writes one chapter: (text, samples) for each utterance. Returns its seconds."""
-    name = f"{speaker}-{chapter}"
     folder = root / subset / str(speaker) / str(chapter)
     folder.mkdir(parents=True)
     transcript, samples_written = [], 0
     for number, (text, samples) in enumerate(utterances):
-        utterance = f"{name}-{number:04d}"
-        soundfile.write(folder / f"{utterance}.flac", samples, rate, subtype="PCM_16")
-        transcript.append(f"{utterance} {text.upper()}\n")
+        file = utterance_file(root, subset, speaker, chapter, number)
+        soundfile.write(file, samples, rate, subtype="PCM_16")
+        transcript.append(f"{file.stem} {text.upper()}\n")
         samples_written += len(samples)
-    write_text(folder / f"{name}.trans.txt", "".join(transcript))
+    write_text(folder / f"{speaker}-{chapter}.trans.txt", "".join(transcript))
     return samples_written / rate
+
+
+def utterance_file(root: Path, subset: str, speaker: int, chapter: int, number: int) -> Path:
+    """The recording of an utterance in LibriSpeech's layout."""
+    return root / subset / str(speaker) / str(chapter) / f"{speaker}-{chapter}-{number:04d}.flac"
+
+
+def write_intents(folder: Path, lines: Iterable[Mapping[str, str]]) -> None:
+    """Writes a manifest.jsonl, whose paths are relative to the folder."""
+    write_text(folder / "manifest.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def write_speakers(root: Path, speakers: Iterable[SpeakerRecord]) -> None:

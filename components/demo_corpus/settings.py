@@ -1,6 +1,7 @@
 """Settings of a generated corpus, by its kind.
 
 kind: commands                    many speakers in their rooms, for ASR                        LibriSpeech's layout
+                                  the same with the intent of each command                              a manifest
 kind: digits, phrases, mandarin   one clean voice, for TTS                       LJSpeech's or THCHS-30's layout
 kind: round_trip                  that voice and others, for the recognizer that judges TTS    LibriSpeech's layout
 """
@@ -10,6 +11,7 @@ from typing import Any, Literal, Self, cast
 import pydantic
 from pydantic import Field
 
+from voxline.components.demo_corpus.commands import Language
 from voxline.components.demo_corpus.espeak import EspeakVoice
 from voxline.components.demo_corpus.speakers import DISTINCT_VOICES, VARIANTS
 from voxline.errors import SettingsError
@@ -37,6 +39,7 @@ class CommandsCorpusSettings(DemoCorpusSettings):
     """Commands to a house by many speakers, each in a room: the demo of ASR."""
 
     kind: Literal["commands"] = Field("commands", description="kind of corpus")
+    language: Language = Field("english", description="english, or mandarin (in hanzi; at most 13 speakers)")
     train_speakers: int = Field(20, ge=1, description="speakers of train-clean")
     dev_speakers: int = Field(2, ge=1, description="speakers of dev-clean, in no other split")
     test_speakers: int = Field(6, ge=1, description="speakers of test-clean, in no other split")
@@ -50,10 +53,11 @@ class CommandsCorpusSettings(DemoCorpusSettings):
     @pydantic.model_validator(mode="after")
     def _check_speakers(self) -> Self:
         speakers = self.train_speakers + self.dev_speakers + self.test_speakers
-        if speakers > DISTINCT_VOICES:
+        voices = DISTINCT_VOICES if self.language == "english" else len(VARIANTS)
+        if speakers > voices:
             raise ValueError(
-                f"train_speakers + dev_speakers + test_speakers is {speakers}; "
-                f"at most {DISTINCT_VOICES} are accepted, since each has a voice of its own"
+                f"train_speakers + dev_speakers + test_speakers is {speakers}; at most {voices} are accepted for "
+                f"{self.language}, since each has a voice of its own"
             )
         _check_order(self.min_snr, self.max_snr)
         return self

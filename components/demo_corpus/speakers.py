@@ -4,6 +4,7 @@ No two speakers share both accent and variant, and any run of consecutive speake
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -49,16 +50,19 @@ class Speaker:
     seed: tuple[int, int]
 
 
-def draw_speakers(count: int, seed: int, reverberation_max: float) -> list[Speaker]:
+def draw_speakers(count: int, seed: int, reverberation_max: float, accents: Sequence[str] = ACCENTS) -> list[Speaker]:
     """Draws `count` speakers.
+
+    Args:
+      accents: espeak-ng's languages; their number has no common divisor with that of the variants.
 
     >>> [(speaker.id, speaker.sex, speaker.voice.name) for speaker in draw_speakers(2, 1, 0.3)]
     [(1001, 'F', 'en-gb-x-gbclan+f1'), (1002, 'M', 'en-us+m2')]
     """
     rng = np.random.default_rng(seed)
-    accents = rng.permutation(ACCENTS).tolist()
+    accents = rng.permutation(accents).tolist()
     variants = draw_variants(rng)
-    # 8 accents and 13 variants have no common divisor, so all 104 pairs come before one repeats.
+    # 8 accents (or 1) and 13 variants have no common divisor, so all pairs come before one repeats.
     return [
         _draw_speaker(number, accents[number % len(accents)], variants[number % len(variants)], seed, reverberation_max)
         for number in range(count)

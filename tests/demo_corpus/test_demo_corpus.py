@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import pytest
 import soundfile
 
 from tests.waiting import PATIENCE_SECONDS
-from voxline.components.demo_corpus.asr_corpora import COMMANDS, SENTENCE_SHARES
+from voxline.components.demo_corpus.asr_corpora import SENTENCE_SHARES
+from voxline.components.demo_corpus.commands import COMMANDS, Language
 from voxline.components.demo_corpus.grammar import Grammar
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run
@@ -89,8 +91,9 @@ def test_no_speaker_is_in_two_splits_and_no_two_sound_alike(corpus: Path) -> Non
 
 def test_transcripts_are_upper_case_words_of_the_grammar(corpus: Path) -> None:
     words = {word for text in _transcripts(corpus).values() for word in text.split()}
-    assert len(COMMANDS.words()) == 69
-    assert words <= {word.upper() for word in COMMANDS.words()}
+    known = COMMANDS["english"].grammar.words()
+    assert len(known) == 69
+    assert words <= {word.upper() for word in known}
 
 
 def test_no_sentence_is_in_two_splits(corpus: Path) -> None:
@@ -102,10 +105,53 @@ def test_no_sentence_is_in_two_splits(corpus: Path) -> None:
     assert sum(map(len, by_split.values())) == len(set().union(*by_split.values()))
 
 
-def test_every_word_is_in_a_sentence_of_train() -> None:
-    sentences = COMMANDS.split(np.random.default_rng((1, 5)), SENTENCE_SHARES)
-    assert {word for sentence in sentences["train"] for word in sentence.split()} == set(COMMANDS.words())
-    assert {split: len(of_split) for split, of_split in sentences.items()} == {"train": 1157, "dev": 168, "test": 332}
+@pytest.mark.parametrize(
+    ("language", "sizes"),
+    [
+        ("english", {"train": 1157, "dev": 168, "test": 332}),
+        ("mandarin", {"train": 2260, "dev": 323, "test": 645}),
+    ],
+)
+def test_every_word_is_in_a_sentence_of_train(language: Language, sizes: dict[str, int]) -> None:
+    grammar = COMMANDS[language].grammar
+    sentences = grammar.split(np.random.default_rng((1, 5)), SENTENCE_SHARES)
+    assert {word for sentence in sentences["train"] for word in sentence.split()} == set(grammar.words())
+    assert {split: len(of_split) for split, of_split in sentences.items()} == sizes
+
+
+def test_a_manifest_lists_the_recordings_with_the_intent_of_each(corpus: Path) -> None:
+    texts, lines = _transcripts(corpus), _manifest(corpus)
+    assert {line["id"]: line["text"].upper() for line in lines} == texts
+    assert all((corpus / line["audio_filepath"]).is_file() for line in lines)
+    first = {"turn": "switch", "call": "call", "add": "add_to_list", "remind": "remind_to", "play": "play_song"}
+    for line in lines:
+        assert line["intent"].startswith(first.get(line["text"].split()[0], ""))
+    splits = {line["id"].split("-")[0]: line["split"] for line in lines}
+    assert sorted(splits.values()) == ["dev", "test", *["train"] * 4]
+
+
+@pytest.mark.parametrize("language", ["english", "mandarin"])
+def test_no_command_has_two_intents(language: Language) -> None:
+    commands = COMMANDS[language]
+    sentences = [each for template in commands.templates.values() for each in commands.grammar.sentences(template)]
+    assert len(sentences) == len(set(map(commands.written, sentences))) == len(commands.intents)
+
+
+def test_mandarin_is_read_as_pinyin_with_a_tone_for_each_hanzi() -> None:
+    commands = COMMANDS["mandarin"]
+    for word in commands.grammar.words():
+        assert len(commands.spoken(word).split()) == len(word), word
+        assert re.fullmatch(r"([a-zv]+[1-5] ?)+", commands.spoken(word)), word
+
+
+def test_mandarin_commands_are_written_in_hanzi(tmp_path: Path) -> None:
+    few = {"train_speakers": 1, "dev_speakers": 1, "test_speakers": 1, "utterances_per_speaker": 1}
+    run(tmp_path / "demo", DemoCorpusSettings.of({**few, "language": "mandarin", "dev_utterances_per_speaker": 1}))
+    lines = _manifest(tmp_path / "demo")
+    assert all(re.fullmatch(r"[\u4e00-\u9fff]+", line["text"]) for line in lines)
+    assert {line["id"]: line["text"] for line in lines} == _transcripts(tmp_path / "demo")
+    with pytest.raises(SettingsError, match="at most 13 are accepted for mandarin"):
+        DemoCorpusSettings.of({"language": "mandarin"})
 
 
 def test_the_noise_lies_as_far_below_the_speech_as_the_settings_say(corpus: Path) -> None:
@@ -181,12 +227,16 @@ def test_two_processes_that_want_one_folder_take_turns(corpus: Path, tmp_path: P
 
 
 def test_more_speakers_than_there_are_voices_are_refused() -> None:
-    with pytest.raises(SettingsError, match="at most 104 are accepted"):
+    with pytest.raises(SettingsError, match="at most 104 are accepted for english"):
         DemoCorpusSettings.of({"train_speakers": 100})
 
 
 def _start(folder: Path, settings: dict[str, int], workers: int) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-P", "-c", GENERATE, folder, json.dumps(settings), str(workers)])
+
+
+def _manifest(corpus: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (corpus / "manifest.jsonl").read_text().splitlines()]
 
 
 def _transcripts(corpus: Path) -> dict[str, str]:
