@@ -26,6 +26,7 @@ GRAPHS: dict[str, Graph] = {
     "asr": _MODEL_STEPS,
     "tts": _MODEL_STEPS,
     "vocoder": _MODEL_STEPS,
+    "intents": _MODEL_STEPS,
     "refresh": {**_DATASET_STEPS, "publish": {"dataset": "extract"}},
 }
 """Pipeline → its steps."""

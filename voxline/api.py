@@ -17,6 +17,7 @@ from voxline.errors import SettingsError, TransientError, VoxlineError, WorkErro
 
 if TYPE_CHECKING:
     from voxline.data.reader import DatasetReader
+    from voxline.inference.intent_classifier import IntentClassifier
     from voxline.inference.recognizer import Recognizer
     from voxline.inference.synthesizer import Synthesizer
     from voxline.metrics.bootstrap import Interval
@@ -63,6 +64,24 @@ def load_synthesizer(location: Path | str, vocoder: Path | str | None = None) ->
     from voxline.inference.synthesizer import Synthesizer
 
     return Synthesizer(_model_folder(location), vocoder=None if vocoder is None else _model_folder(vocoder))
+
+
+def load_intent_classifier(location: Path | str) -> "IntentClassifier":
+    """Loads an exported classifier of intents.
+
+    Args:
+      location: as for `load_recognizer`.
+
+    Raises:
+      WorkError: no classifier is there, or it is damaged.
+
+    Example:
+      classifier = voxline.load_intent_classifier("runs/demo/registry/intents")
+      classifier.classify("Turn the kitchen lights on!")     # Intent(name='switch', probability=0.99…)
+    """
+    from voxline.inference.intent_classifier import IntentClassifier
+
+    return IntentClassifier(_model_folder(location))
 
 
 def open_dataset(location: Path | str) -> "DatasetReader":
@@ -164,7 +183,7 @@ def run(
     """Runs a pipeline on this machine, as `voxline run` does. Steps whose input is unchanged are reused.
 
     Args:
-      pipeline: "asr", "tts" or "refresh".
+      pipeline: "asr", "tts", "vocoder", "intents" or "refresh".
       config: a YAML file, or several, of which later ones override earlier ones; or the config itself, as a mapping
         or as YAML text. Relative paths in a mapping or a text start at the current folder.
       run_dir: for the record and the report; None: `runs/<name>`.

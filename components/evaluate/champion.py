@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import read_model_json, require_family
 from voxline.metrics.evaluation import Evaluation, Values
 from voxline.registry.registry import EVALUATION, Registry
 
@@ -98,6 +99,30 @@ def stored_results(anchor: ModelVersion, test: str, auxiliary: dict[str, Any]) -
     if before.test_fingerprint != test or before.metrics["auxiliary_models"] != auxiliary:
         return None
     return {result.id: result.metrics for result in before.results}
+
+
+def find_auxiliary(registry: Path | str, name: str, *, family: str, setting: str) -> ModelVersion | None:
+    """The model of a family that is in service under a name; None if the name is empty.
+
+    Args:
+      setting: that gives the name, for messages.
+
+    Raises:
+      SettingsError: none is in service under it, or a model of another family.
+    """
+    if not name:
+        return None
+    version = find_in_service(Registry(registry, name))
+    if version is None:
+        raise SettingsError(
+            f"evaluate: {setting!r} is {name!r}, and {registry}/{name} holds no version; push a model there first "
+            f"(voxline run {family}), or leave the setting empty to do without it"
+        )
+    try:
+        require_family(read_model_json(version.folder), family, version.folder)
+    except WorkError as error:
+        raise SettingsError(f"evaluate: {setting!r} is {name!r}, and {error}") from None
+    return version
 
 
 def find_in_service(registry: Registry) -> ModelVersion | None:

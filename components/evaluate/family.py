@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError
+from voxline.metrics.bootstrap import Bootstrap, aggregate
+from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import UtteranceResult, Values
 
 if TYPE_CHECKING:
@@ -206,3 +209,27 @@ def slice_order(slicings: Mapping[str, Slicing], utterances: Sequence[Utterance]
         name: [label for _, label in sorted({slicing(utterance) for utterance in utterances})]
         for name, slicing in slicings.items()
     }
+
+
+def compare_with(
+    baseline: Sequence[Values], ours: Sequence[Values], speakers: Sequence[str], settings: EvaluateSettings
+) -> dict[str, dict[str, Any]]:
+    """Of each metric the baseline's value, and the paired difference of ours to it with its interval."""
+    bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.min_speakers)
+    compared = {}
+    for name in baseline[0]:
+        metric = CATALOG[name]
+        made, before = ([values[name] for values in rows] for rows in (ours, baseline))
+        difference = bootstrap.compare(made, before, speakers, metric.kind, sign=metric.sign)
+        low, high = sorted(metric.sign * end for end in (difference.interval.low, difference.interval.high))
+        known = difference.interval.units > 0
+        compared[name] = {
+            "value": aggregate(before, metric.kind),
+            "difference": metric.sign * difference.difference if known else None,
+            "interval": {**difference.interval.to_dict(), "low": _finite(low), "high": _finite(high)},
+        }
+    return compared
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None

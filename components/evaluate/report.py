@@ -162,6 +162,31 @@ def _metrics_table(metrics: dict[str, Any]) -> list[Block]:
     return [data_table(columns, rows, label="Metrics")]
 
 
+def baseline_table(metrics: dict[str, Any], baseline: dict[str, dict[str, Any]], name: str) -> Block:
+    """The metrics of this model beside those of a baseline.
+
+    Args:
+      baseline: as `compare_with` returned it.
+      name: of the baseline.
+    """
+    rows = []
+    for key, compared in baseline.items():
+        metric, interval = CATALOG[key], compared["interval"]
+        low, high = (metric.format_difference(interval[end]) for end in ("low", "high"))
+        rows.append(
+            [
+                metric.title,
+                metric.format(compared["value"]),
+                metric.format(metrics["metrics"][key]["value"]),
+                metric.format_difference(compared["difference"]),
+                "—" if interval["low"] is None or interval["high"] is None else f"{low} to {high}",
+            ]
+        )
+    confidence = f"{100 * metrics['bootstrap']['confidence']:g}%"
+    columns = ["metric", name, "this model", "difference", f"{confidence} interval of the difference"]
+    return data_table(columns, rows, label=f"This model beside {name}")
+
+
 def _comparison(metrics: dict[str, Any]) -> list[Block]:
     """The first headline metric of both models."""
     headline = _headline(metrics)

@@ -175,3 +175,30 @@ class VocoderEvaluateSettings(SpeechEvaluateSettings):
     @classmethod
     def _ascending(cls, bounds: list[Any]) -> list[Any]:
         return check_ascending(bounds)
+
+
+class IntentsEvaluateSettings(EvaluateSettings):
+    """How a classifier of texts by their intent is measured."""
+
+    EXPOSED = ("model_name", "field", "recognizer")
+    family: ClassVar[str] = "intents"
+
+    model_name: str = pydantic.Field("intents", pattern=MODEL_NAME, description="the model's name in the registry")
+    field: str = pydantic.Field("intent", description="manifest field with the intent (follows from train.field)")
+    recognizer: str = pydantic.Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
+        description="name of an ASR model in the same registry, whose transcripts are classified too; empty: none",
+    )
+    batch_seconds: float = pydantic.Field(
+        120.0, gt=0, le=36_000, description="seconds of audio in a batch of the recognizer, padding included"
+    )
+    word_bands: list[WholeBound] = pydantic.Field(
+        [2, 4, 8, 16], min_length=1, description="bounds between slices by length of the reference, in words"
+    )
+    confusions: int = pydantic.Field(30, ge=0, le=1000, description="most confused intents shown in the report")
+
+    @pydantic.field_validator("word_bands")
+    @classmethod
+    def _ascending(cls, bounds: list[Any]) -> list[Any]:
+        return check_ascending(bounds)

@@ -241,7 +241,9 @@ def _write(
     print_status("evaluate: writing the report")
     sections = family.report_sections(job, measured, metrics)
     write_report(output.folder / REPORT_FILE, metrics, sections, family.describe_method(metrics), curves)
-    output.outputs = {"metrics": METRICS_FILE, "utterances": UTTERANCES_FILE, "report": REPORT_FILE, "clip": CLIP_FILE}
+    output.outputs = {"metrics": METRICS_FILE, "utterances": UTTERANCES_FILE, "report": REPORT_FILE}
+    if (output.folder / CLIP_FILE).is_file():
+        output.outputs["clip"] = CLIP_FILE
     output.outputs |= measured.outputs
     output.counts = {"utterances": len(measured.results), **measured.counts}
     output.metrics = headline_values(metrics)

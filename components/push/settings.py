@@ -197,3 +197,26 @@ class VocoderPushSettings(PushSettings):
     max_slice_regression: dict[str, Margin] = pydantic.Field({"log_stft": 0.2}, description=SLICE_REGRESSION)
     max_relative_slice_regression: dict[str, Margin] = pydantic.Field({"log_stft": 0.05}, description=SLICE_RELATIVE)
     slices: list[str] = pydantic.Field(["duration"], description=SLICES)
+
+
+class IntentsPushSettings(PushSettings):
+    """How good a classifier of texts by their intent must be."""
+
+    EXPOSED = ("model_name", "limits.intent_error_rate", "limits.text_intent_error_rate", "confidence")
+    family: ClassVar[str] = "intents"
+
+    model_name: str = pydantic.Field("intents", pattern=MODEL_NAME, description="the model's name in the registry")
+    limits: dict[str, float] = pydantic.Field(
+        {"intent_error_rate": 0.1, "text_intent_error_rate": 0.05}, description=LIMITS
+    )
+    max_regression: dict[str, Margin] = pydantic.Field(
+        {"intent_error_rate": 0.005, "text_intent_error_rate": 0.005}, description=REGRESSION
+    )
+    max_relative_regression: dict[str, Margin] = pydantic.Field(
+        {"intent_error_rate": 0.1, "text_intent_error_rate": 0.1}, description=RELATIVE
+    )
+    max_slice_regression: dict[str, Margin] = pydantic.Field({"intent_error_rate": 0.03}, description=SLICE_REGRESSION)
+    max_relative_slice_regression: dict[str, Margin] = pydantic.Field(
+        {"intent_error_rate": 0.5}, description=SLICE_RELATIVE
+    )
+    slices: list[str] = pydantic.Field(["intent", "speaker"], description=SLICES)

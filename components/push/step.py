@@ -259,7 +259,7 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Regi
     evaluation = folder / EVALUATION
     evaluation.mkdir()
     for name in (METRICS_FILE, UTTERANCES_FILE, CLIP_FILE, CLIP_MELS_FILE):
-        if name != CLIP_MELS_FILE or (measured.folder / name).is_file():
+        if name not in (CLIP_FILE, CLIP_MELS_FILE) or (measured.folder / name).is_file():
             shutil.copyfile(measured.folder / name, evaluation / name)
     write_text(evaluation / REPORT_FILE, _report(verdict, measured, models, settings))
     write_text(folder / MODEL_CARD, model_card(FAMILIES[settings.family], measured, version, pushed_at))

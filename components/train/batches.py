@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from voxline.data.dataset import Dataset
 from voxline.data.reader import Example, open_shard, read_features
+from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.text.alphabet import min_ctc_frames
@@ -100,8 +101,8 @@ class Batch:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Record:
-    """The position of a record, and what planning needs; its labels need `min_frames`."""
+class Record:
+    """The position of a record, and what planning needs; its labels need `min_frames`. A `file` of -1: in no shard."""
 
     id: str
     text: str
@@ -161,10 +162,11 @@ class Batches:
     ) -> None:
         self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
         self.shuffled, self.shortest_first, self.augment = shuffled, shortest_first, augment
-        self.length_noise, self.time_stride, self.share = length_noise, time_stride, share
+        self.length_noise, self.time_stride, self.padding, self.share = length_noise, time_stride, padding, share
         self._alphabet = dataset.alphabet
-        records = list(_find_records(dataset, split, time_stride, 2 * padding))
-        self._paths = {number: dataset.file(dataset.shards[number]) for number in {record.file for record in records}}
+        records = list(self._find_records(dataset, split))
+        shards = {record.file for record in records if record.file >= 0}
+        self._paths = {number: dataset.file(dataset.shards[number]) for number in shards}
         self._files = {number: open_shard(path) for number, path in self._paths.items()}
         # n frames give ceil(n / stride) output frames; `min_frames` is the smallest n that gives enough.
         self.infeasible = [record.id for record in records if record.frames < record.min_frames]
@@ -267,6 +269,20 @@ class Batches:
             examples.append(example)
         return examples
 
+    def _find_records(self, dataset: Dataset, split: str) -> Iterator[Record]:
+        """The records of a split, by speed and then by a hash of the id, which mixes speakers and lengths."""
+        rows = [row for row in dataset.rows() if row.split == split]
+        rows.sort(key=mixed_order)
+        locations = dataset.read_record_locations()
+        alphabet, stride, padding = dataset.alphabet, self.time_stride, 2 * self.padding
+        needed = [_count_needed(alphabet.encode(row.text), stride, padding) for row in rows]
+        for column in range(len(dataset.speeds)):
+            for row, (count, minimum) in zip(rows, needed, strict=True):
+                shard, offset, size, frames = locations[row.number, column].item()
+                if shard >= 0:
+                    corpus = str(row.extra.get("corpus", ""))
+                    yield Record(row.id, row.text, row.speaker, shard, offset, size, frames, count, minimum, corpus)
+
     def _weigh_corpora(self, weights: Mapping[str, float]) -> list["_DrawnCorpus"]:
         corpora = np.array([record.corpus if record.corpus in weights else "" for record in self._records], object)
         return [
@@ -322,18 +338,9 @@ class _DrawnCorpus:
         return rows
 
 
-def _find_records(dataset: Dataset, split: str, time_stride: int, padding: int) -> Iterator[_Record]:
-    """The records of a split, by speed and then by a hash of the id, which mixes speakers and lengths."""
-    rows = [row for row in dataset.rows() if row.split == split]
-    rows.sort(key=lambda row: (hashlib.blake2b(row.id.encode(), digest_size=8).digest(), row.id))
-    locations = dataset.read_record_locations()
-    needed = [_count_needed(dataset.alphabet.encode(row.text), time_stride, padding) for row in rows]
-    for column in range(len(dataset.speeds)):
-        for row, (count, minimum) in zip(rows, needed, strict=True):
-            shard, offset, size, frames = locations[row.number, column].item()
-            if shard >= 0:
-                corpus = str(row.extra.get("corpus", ""))
-                yield _Record(row.id, row.text, row.speaker, shard, offset, size, frames, count, minimum, corpus)
+def mixed_order(row: DatasetRow) -> tuple[bytes, str]:
+    """A key that sorts rows by a hash of their id."""
+    return hashlib.blake2b(row.id.encode(), digest_size=8).digest(), row.id
 
 
 def _count_needed(labels: Sequence[int], time_stride: int, padding: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.intents.settings import IntentsTrainSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
@@ -40,4 +41,5 @@ FAMILIES: dict[str, Family] = {
     "asr": Family(AsrTrainSettings, "voxline.components.train.asr.task:AsrTask"),
     "tts": Family(TtsTrainSettings, "voxline.components.train.tts.task:TtsTask"),
     "vocoder": Family(VocoderTrainSettings, "voxline.components.train.vocoder.task:VocoderTask"),
+    "intents": Family(IntentsTrainSettings, "voxline.components.train.intents.task:IntentsTask"),
 }

@@ -21,6 +21,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, set_key
 from voxline.pipelines.config.run_config import (
     AsrConfig,
+    IntentsConfig,
     RefreshConfig,
     RunConfig,
     TtsConfig,
@@ -35,6 +36,7 @@ CONFIG_CLASSES: dict[str, type[RunConfig]] = {
     "asr": AsrConfig,
     "tts": TtsConfig,
     "vocoder": VocoderConfig,
+    "intents": IntentsConfig,
     "refresh": RefreshConfig,
 }
 """Pipeline → the class of its config."""

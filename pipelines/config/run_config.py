@@ -11,6 +11,7 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.components.evaluate.settings import (
     AsrEvaluateSettings,
     EvaluateSettings,
+    IntentsEvaluateSettings,
     TtsEvaluateSettings,
     VocoderEvaluateSettings,
 )
@@ -18,8 +19,15 @@ from voxline.components.extract.settings import ExtractSettings
 from voxline.components.ingest.settings import HTTP_SCHEMES, CorporaSettings
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.publish.settings import PublishSettings
-from voxline.components.push.settings import AsrPushSettings, PushSettings, TtsPushSettings, VocoderPushSettings
+from voxline.components.push.settings import (
+    AsrPushSettings,
+    IntentsPushSettings,
+    PushSettings,
+    TtsPushSettings,
+    VocoderPushSettings,
+)
 from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.intents.settings import IntentsTrainSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
@@ -289,6 +297,14 @@ class TrainingRunConfig(RunConfig):
             derived["train.corpus_weights"] = (self.corpus.weights(), "the weights in corpus.corpora")
         return derived
 
+    def _check_recognizer(self, setting: str, name: str) -> None:
+        """Raises: SettingsError: a setting of evaluate names an ASR model that is not in the registry."""
+        if name and Registry(self.registry, name).in_service() is None:
+            raise SettingsError(
+                f"evaluate.{setting} is {name!r}, but {self.registry}/{name} has no version; push an ASR model there "
+                "first (voxline run asr, with this registry), or leave the setting empty"
+            )
+
 
 class AsrConfig(TrainingRunConfig):
     """A run of the `asr` pipeline."""
@@ -384,12 +400,7 @@ class SpeechRunConfig(TrainingRunConfig):
     evaluate: TtsEvaluateSettings | VocoderEvaluateSettings = pydantic.Field(..., description="what is measured")
 
     def check_registry(self) -> None:
-        name = self.evaluate.round_trip_recognizer
-        if name and Registry(self.registry, name).in_service() is None:
-            raise SettingsError(
-                f"evaluate.round_trip_recognizer is {name!r}, but {self.registry}/{name} has no version; push an ASR "
-                "model there first (voxline run asr, with this registry), or leave the setting empty"
-            )
+        self._check_recognizer("round_trip_recognizer", self.evaluate.round_trip_recognizer)
 
     @classmethod
     def defaults(cls, document: Values) -> Values:
@@ -440,3 +451,27 @@ class VocoderConfig(SpeechRunConfig):
                 "[1.0]"
             )
         return self
+
+
+class IntentsConfig(TrainingRunConfig):
+    """A run of the `intents` pipeline."""
+
+    copied_keys: ClassVar[Mapping[str, str]] = {**TrainingRunConfig.copied_keys, "evaluate.field": "train.field"}
+
+    pipeline: Literal["intents"] = pydantic.Field("intents", description="the graph that this config is for")
+    model: Name = pydantic.Field("intents", description="name of the model in the registry")
+    train: IntentsTrainSettings = pydantic.Field(
+        default_factory=IntentsTrainSettings, description="the model and its training"
+    )
+    evaluate: IntentsEvaluateSettings = pydantic.Field(
+        default_factory=IntentsEvaluateSettings, description="intent error rates"
+    )
+    push: IntentsPushSettings = pydantic.Field(default_factory=IntentsPushSettings, description="the gate")
+
+    @classmethod
+    def defaults(cls, document: Values) -> Values:
+        # A classifier of texts needs no frames for its labels.
+        return merge(super().defaults(document), {"validate": {"ctc_feasibility": {"severity": "off"}}})
+
+    def check_registry(self) -> None:
+        self._check_recognizer("recognizer", self.evaluate.recognizer)

@@ -51,6 +51,17 @@ corpus: {uri: gs://speech/corpora/LJSpeech-1.1}
 train: {epochs: 500, batch_size: 32}
 push: {limits: {log_stft_reduction: 0.25}}
 """,
+    "intents": """
+pipeline: intents
+name: nightly
+store: gs://speech/store
+registry: gs://speech/registry
+model: house-intents
+corpus: {uri: gs://speech/corpora/house, format: manifest}
+train: {field: command, epochs: 30}
+evaluate: {recognizer: english}
+push: {limits: {intent_error_rate: 0.02}}
+""",
     "refresh": """
 pipeline: refresh
 name: nightly
@@ -66,6 +77,7 @@ CASES = {
     "asr": ("asr", ""),
     "tts": ("tts", ""),
     "vocoder": ("vocoder", ""),
+    "intents": ("intents", ""),
     "refresh": ("refresh", ""),
     "asr-one-node": ("asr", "one-node"),
     "asr-gpu": ("asr", "gke-gpu"),
@@ -178,6 +190,12 @@ def test_the_config_becomes_the_defaults_of_the_form(case: str, documents: tuple
             "train__batch_size": 32,
             "push__limits__log_stft_reduction": 0.25,
             "model": "linda-vocoder",
+        },
+        "intents": {
+            "train__field": "command",
+            "evaluate__recognizer": "english",
+            "push__limits__intent_error_rate": 0.02,
+            "model": "house-intents",
         },
         "refresh": {"datasets": "gs://speech/datasets", "publish__name": "librispeech", "extract__features__mels": 40},
     }[CASES[case][0]]

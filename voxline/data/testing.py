@@ -2,8 +2,9 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,13 +22,18 @@ from voxline.text.alphabet import Alphabet
 
 @dataclasses.dataclass(frozen=True)
 class NewExample:
-    """One utterance to write, whose labels follow from its text; `features` float32 `[frames, bins]`."""
+    """One utterance to write, whose labels follow from its text; `features` float32 `[frames, bins]`.
+
+    Attributes:
+      extra: further fields of its row.
+    """
 
     id: str
     text: str
     split: str
     features: FeatureArray
     speaker: str = ""
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def write_dataset(
@@ -61,7 +67,7 @@ def write_dataset(
             duration = len(example.features) * features.hop_seconds
             seconds[example.split] = seconds.get(example.split, 0.0) + duration
             values = {"id": example.id, "split": example.split, "speaker": example.speaker, "text": example.text}
-            file.write(encode_row({**values, "duration": duration, "audio_hash": example.id}))
+            file.write(encode_row({**example.extra, **values, "duration": duration, "audio_hash": example.id}))
     train = np.concatenate([example.features for example in examples if example.split == "train"]).astype(np.float64)
     train = train[np.isfinite(train).all(axis=1)]  # a test may write bad features on purpose
     rows_hash = hash_file(folder / ROWS_FILE)

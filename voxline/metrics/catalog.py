@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from voxline.metrics.bootstrap import MetricKind
 
-ASR, TTS, VOCODER = ("asr",), ("tts",), ("vocoder",)
+ASR, TTS, VOCODER, INTENTS = ("asr",), ("tts",), ("vocoder",), ("intents",)
 SPEECH = TTS + VOCODER
 
 
@@ -90,6 +90,14 @@ _METRICS = (
     Metric("tone_error_rate", "right syllables with a wrong tone (Mandarin)", ASR, "rate", unit="%"),
     Metric("sentence_error_rate", "utterances with an error", ASR, "rate", unit="%"),
     Metric("ctc_loss", "CTC loss of an utterance", ASR, unit="nats"),
+    Metric(
+        "intent_error_rate", "intent error rate of what was heard", INTENTS, "rate", unit="%", headline=True,
+        label="intents wrong",
+    ),
+    Metric(
+        "text_intent_error_rate", "intent error rate of the reference texts", INTENTS, "rate", unit="%", headline=True,
+        label="of the texts",
+    ),
     Metric("log_stft", "log-STFT distance", VOCODER, unit="dB", headline=True, label="log-STFT distance"),
     Metric(
         "log_stft_reduction", "log-STFT distance less than Griffin-Lim's", VOCODER, better="higher", unit="%",
@@ -123,7 +131,7 @@ _METRICS = (
     Metric("repeats", "repeats per utterance", TTS, "rate"),
     Metric("skips", "skips per utterance", TTS, "rate"),
     Metric("hit_limit", "utterances cut off at the step limit", TTS, "rate", unit="%", headline=True, label="cut off"),
-    Metric("rtf", "real-time factor", (*ASR, *SPEECH), comparable=False, label="real-time factor"),
+    Metric("rtf", "real-time factor", (*ASR, *SPEECH, *INTENTS), comparable=False, label="real-time factor"),
 )  # fmt: skip
 
 CATALOG = {metric.name: metric for metric in _METRICS}

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxline.components.evaluate.champion import ModelVersion, find_in_service
+from voxline.components.evaluate.champion import ModelVersion, find_auxiliary
 from voxline.data.manifest import Utterance
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import read_model_json, require_family
-from voxline.registry.registry import Registry
 
 if TYPE_CHECKING:
     from voxline.inference.recognizer import Waveform
@@ -21,19 +19,7 @@ def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion 
     Raises:
       SettingsError: none is in service under it, or a model of another family.
     """
-    if not name:
-        return None
-    version = find_in_service(Registry(registry, name))
-    if version is None:
-        raise SettingsError(
-            f"evaluate: 'round_trip_recognizer' is {name!r}, and {registry}/{name} holds no version; push an ASR model "
-            "there first (voxline run asr), or leave the setting empty to skip the round trip"
-        )
-    try:
-        require_family(read_model_json(version.folder), "asr", version.folder)
-    except WorkError as error:
-        raise SettingsError(f"evaluate: 'round_trip_recognizer' is {name!r}, and {error}") from None
-    return version
+    return find_auxiliary(registry, name, family="asr", setting="round_trip_recognizer")
 
 
 class RoundTripRecognizer:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.evaluate.champion import ModelVersion
-from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, slice_by_band
+from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, compare_with, slice_by_band
 from voxline.components.evaluate.settings import VocoderEvaluateSettings
 from voxline.components.evaluate.tts.family import ROUND_TRIP_RECOGNIZER, evenly_spaced_ids
 from voxline.components.evaluate.tts.round_trip import (
@@ -21,8 +21,7 @@ from voxline.components.evaluate.tts.synthesize import NOT_MEASURED, read_uttera
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.vocoder import Vocoder
-from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
-from voxline.metrics.catalog import CATALOG
+from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, Values
 from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import log_magnitude
@@ -184,30 +183,6 @@ def measure_vocoder(
         if compared.hertz is not None and compared.cents is not None:
             found[row] |= {"f0_rmse": SumAndWeight(compared.hertz), "f0_rmse_cents": SumAndWeight(compared.cents)}
     return found
-
-
-def compare_with(
-    baseline: Sequence[Values], ours: Sequence[Values], speakers: Sequence[str], settings: VocoderEvaluateSettings
-) -> dict[str, dict[str, Any]]:
-    """Of each metric the baseline's value, and the paired difference of ours to it with its interval."""
-    bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.min_speakers)
-    compared = {}
-    for name in baseline[0]:
-        metric = CATALOG[name]
-        made, before = ([values[name] for values in rows] for rows in (ours, baseline))
-        difference = bootstrap.compare(made, before, speakers, metric.kind, sign=metric.sign)
-        low, high = sorted(metric.sign * end for end in (difference.interval.low, difference.interval.high))
-        known = difference.interval.units > 0
-        compared[name] = {
-            "value": aggregate(before, metric.kind),
-            "difference": metric.sign * difference.difference if known else None,
-            "interval": {**difference.interval.to_dict(), "low": _finite(low), "high": _finite(high)},
-        }
-    return compared
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
 
 
 def _mel_distance(recorded: "Array", generated: "Array", features: FeatureSettings) -> float:

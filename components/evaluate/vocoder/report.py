@@ -6,6 +6,7 @@ from typing import Any
 from voxline.audio.features import compute_features, magnitude_spectrogram
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.evaluate.family import EvaluationJob, Measurements
+from voxline.components.evaluate.report import baseline_table
 from voxline.components.evaluate.tts.family import evenly_spaced_ids
 from voxline.components.evaluate.tts.synthesize import read_utterance
 from voxline.data.manifest import Utterance
@@ -16,7 +17,6 @@ from voxline.report import (
     Block,
     Panel,
     PlayerBudget,
-    data_table,
     figure,
     image_panels,
     item_list,
@@ -55,28 +55,13 @@ def vocoder_sections(
 
 
 def _beside_griffin_lim(metrics: dict[str, Any]) -> list[Block]:
-    rows = []
-    for name, baseline in metrics["details"]["griffin_lim"].items():
-        metric, interval = CATALOG[name], baseline["interval"]
-        low, high = (metric.format_difference(interval[end]) for end in ("low", "high"))
-        rows.append(
-            [
-                metric.title,
-                metric.format(baseline["value"]),
-                metric.format(metrics["metrics"][name]["value"]),
-                metric.format_difference(baseline["difference"]),
-                "—" if interval["low"] is None or interval["high"] is None else f"{low} to {high}",
-            ]
-        )
-    confidence = f"{100 * metrics['bootstrap']['confidence']:g}%"
-    columns = ["metric", "Griffin-Lim", "this model", "difference", f"{confidence} interval of the difference"]
     recorded = metrics["details"]["recorded_wer"]
     heard = "" if recorded is None else f" On the recordings the recognizer's word error rate is {recorded:.2%}."
     note = (
         f"Griffin-Lim ran {metrics['settings']['griffin_lim_iterations']} iterations on the same mels. Differences are "
         f"paired.{heard}"
     )
-    return [data_table(columns, rows, label="This model beside Griffin-Lim"), small_print(note)]
+    return [baseline_table(metrics, metrics["details"]["griffin_lim"], "Griffin-Lim"), small_print(note)]
 
 
 def _show(

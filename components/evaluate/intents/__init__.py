@@ -1,0 +1,1 @@
+"""Evaluation of classifiers of texts by their intent."""

@@ -1,0 +1,1 @@
+"""Push for classifiers of texts by their intent."""

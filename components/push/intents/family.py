@@ -1,0 +1,76 @@
+"""Push for classifiers of intents: their smoke test, and their part of the model card."""
+
+from pathlib import Path
+from typing import Any
+
+from voxline.components.push.gate import GateCheck
+from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
+from voxline.metrics.evaluation import Evaluation
+
+TOLERANCE = 0.001
+"""Largest difference of the probability: another kind of processor rounds otherwise."""
+
+
+class IntentsPushFamily:
+    """How push handles classifiers of intents; see `PushFamily`."""
+
+    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
+        expected = evaluation.metrics["smoke_test"]
+        answer = repeat_in_fresh_process("intents", [str(model), expected["text"]], seconds)
+        if "intent" not in answer:
+            return GateCheck(NAME, False, f"a fresh process could not classify the text: {answer.get('error')}")
+        apart = abs(answer["probability"] - expected["probability"])
+        finding = (
+            f"a fresh process classified {expected['text']!r} as {answer['intent']!r} ({answer['probability']:.4f}), "
+            f"evaluate as {expected['intent']!r} ({expected['probability']:.4f})"
+        )
+        return GateCheck(NAME, answer["intent"] == expected["intent"] and apart <= TOLERANCE, finding, apart, TOLERANCE)
+
+    def repeat(self, *arguments: str) -> dict[str, Any]:
+        """Args: the model's folder, and a normalized text."""
+        from voxline.inference.intent_classifier import IntentClassifier
+
+        model, text = arguments
+        (found,) = IntentClassifier(model).classify_words([text])
+        return {"intent": found.name, "probability": found.probability}
+
+    def describe(self, about: dict[str, Any]) -> str:
+        return (
+            f"A classifier of transcripts ({about['kind']}): {len(about['intents']):,} intents by "
+            f"{len(about['vocabulary']):,} words. Intents: {', '.join(about['intents'])}."
+        )
+
+    def errors(self, metrics: dict[str, Any]) -> str:
+        recognizer, recognized = metrics["auxiliary_models"]["recognizer"], metrics["details"]["recognizer"]
+        parts = []
+        if recognizer is None or recognized is None:
+            parts.append("No recognizer transcribed the recordings, so only texts were classified.")
+        else:
+            kept = recognized["words_wrong"]
+            parts.append(
+                f"What was heard is what version {recognizer['version']} of the ASR model `{recognizer['name']}` "
+                f"wrote, with a word error rate of {recognized['wer']:.2%}; of {sum(kept.values()):,} utterances with "
+                f"a wrong word, {kept['intent_right']:,} kept their intent."
+            )
+        if baseline := metrics["details"]["mean_pooling"]:
+            rates = ", ".join(f"{one['value']:.2%} ({name})" for name, one in baseline.items())
+            parts.append(f"With a mean in place of the capsules: {rates}.")
+        return " ".join(parts)
+
+    def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
+        return [
+            f"The metrics hold for texts like those of the test split, {metrics['utterances']:,} utterances; other "
+            "phrasings of the same intent may be missed.",
+            "It finds one of its intents in every text, also in one that has none of them: look at the probability.",
+            f"Of words it knows only the {len(about['vocabulary']):,} in its vocabulary; all others are one to it.",
+        ]
+
+    def usage(self, about: dict[str, Any], name: str, version: int) -> str:
+        return (
+            "```python\n"
+            f'voxline.load_intent_classifier("<registry>/{name}/{version}").classify("…")\n'
+            "```\n\n"
+            "Signature `classify`: inputs `words` int32 [batch, words] (2 + the index in `vocabulary` of model.json; "
+            "1: unknown, 0: padding) and `counts` int32 [batch]; output `probabilities` float32 [batch, intents], in "
+            "the order of `intents` of model.json."
+        )

@@ -1,0 +1,1 @@
+"""Training of classifiers of texts by their intent."""
