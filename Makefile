@@ -14,8 +14,8 @@ PEERS := .bench-venv
 PEERS_READY := $(PEERS)/.ready
 MONITORING := .cluster-tools/monitoring
 SIGNING := .cluster-tools/signing
-# One more than the two cores of a small machine: a test often waits, for a lease, a lock or another process.
-JOBS ?= 3
+# Twice the two cores of a small machine: a test often waits, for a disk, a lease, a lock or another process.
+JOBS ?= 4
 FSDD ?= /data/fsdd
 SEEDS ?= 1
 RUN ?= runs/demo
@@ -69,7 +69,7 @@ demo-tts: $(READY) ## The same for text to speech, judged by a recognizer
 	@$(VOXLINE) run asr --config configs/tts/recognizer.yaml --run-dir runs/demo-tts/recognizer
 	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts
 
-test: $(READY) ## Run the tests (JOBS=3 processes, one test file per process at a time)
+test: $(READY) ## Run the tests (JOBS=4 processes, one test file per process at a time)
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20 -k "not in_a_browser"
 
 test-browser: $(READY) ## Open reports in headless Chromium, where there is one

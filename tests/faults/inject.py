@@ -71,7 +71,8 @@ def _worth_it(change: str, how: str) -> bool:
     """Whether it differs from the fault at another change, or from another fault at this one."""
     who, what = change.split()
     return {
-        KILLED: what not in ("fsync", "sync"),  # which change nothing here: as at the next one
+        # Neither `fsync` nor `sync` changes anything here: as at the next one. A write is left half done, see HALF.
+        KILLED: what not in ("fsync", "sync", "write"),
         HALF: what == "write",
         FULL: what in GROWING,
         BROKEN: what not in GROWING,

@@ -195,7 +195,11 @@ CHANGES: dict[type, int] = {}
 """Requests of a push that change something, by storage."""
 
 
-@pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99])
+@pytest.mark.parametrize(
+    ("storage", "part"),
+    [("gcs", part) for part in (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)] + [("s3", part) for part in (0.4, 0.75, 0.9)],
+    indirect=["storage"],
+)
 def test_a_killed_push_is_completed_or_removed_by_the_next_change(
     registry: Registry, storage: AnyStorage, tmp_path: Path, part: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

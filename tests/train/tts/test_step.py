@@ -8,24 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 import tensorflow as tf
 
 from tests.train.processes import read_log, run_train_step, run_train_step_until_killed, start_process
 from tests.train.tones import LETTERS, tiny_tts_settings
 from voxline.audio import features as spectra
 from voxline.audio import griffin_lim
-from voxline.components.convert import step as convert
-from voxline.components.convert.settings import ConvertSettings
-from voxline.components.demo_corpus.espeak import EspeakVoice, speak
-from voxline.components.extract import step as extract
-from voxline.components.extract.settings import ExtractSettings
 from voxline.components.train.batches import Batches
 from voxline.components.train.step import run
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.tts.train_module import TtsTrainModule
 from voxline.data.dataset import Dataset
-from voxline.data.manifest import Utterance, write_manifest
 from voxline.store.files import DONE
 from voxline.store.finished import read_done
 from voxline.store.step_cache import StepOutput
@@ -132,38 +125,6 @@ def test_the_export_works_in_a_process_without_voxline(
     assert printed["ours"] == []
     assert printed["frames"] == made["frames"].numpy().tolist()
     assert printed["mean"] == pytest.approx(float(tf.reduce_mean(made["mels"])), abs=1e-4)
-
-
-def test_trains_on_a_generated_corpus(tmp_path: Path) -> None:
-    texts = ["one five", "two six", "three seven", "four eight"]
-    recordings, rate = speak(EspeakVoice("en-us", "m3"), texts * 2)
-    utterances = []
-    for number, samples in enumerate(recordings):
-        path = tmp_path / "corpus" / f"{number}.wav"
-        path.parent.mkdir(exist_ok=True)
-        soundfile.write(path, samples, rate, subtype="PCM_16")
-        split = "train" if number < 6 else "dev"
-        utterances.append(
-            Utterance(
-                id=f"u{number}",
-                audio_filepath=str(path),
-                duration=len(samples) / rate,
-                text=(texts * 2)[number],
-                speaker="m3",
-                split=split,
-            )
-        )
-    write_manifest(tmp_path / "corpus" / "manifest.jsonl", utterances)
-    store = tmp_path / "store"
-    converted = convert.run(tmp_path / "corpus" / "manifest.jsonl", store, ConvertSettings(workers=1))
-    features = {"hop_seconds": 0.0125, "window_seconds": 0.05, "mels": 20, "spectrum": "magnitude", "log_floor": 1e-5}
-    extracted = extract.run(converted.folder, store, ExtractSettings.of({"features": features}))
-    model = {"encoder_lstm": 0, "decoder_layers": 1, "postnet_layers": 0}  # little to build: others train it all
-    work = run(extracted.folder, store, tiny_tts_settings(epochs=2, batch_size=4, max_seconds=1.0, model=model))
-    voice = tf.saved_model.load(str(work.path("model"))).signatures["synthesize"]
-    made = voice(symbols=tf.constant([[1, 2, 3]]), lengths=tf.constant([3]))
-    assert np.isfinite(made["waveforms"]).all()
-    assert work.counts["utterances"] == 6
 
 
 def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path) -> None:
