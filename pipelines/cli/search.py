@@ -23,9 +23,7 @@ from voxline.pipelines.cli.options import (
 if TYPE_CHECKING:
     from voxline.pipelines.search.search import Limits, Search
 
-search_commands = CommandGroup(
-    help="Search for settings of training and decoding, judged on dev alone.", no_args_is_help=True
-)
+search_commands = CommandGroup(help="Search for better settings, judged on dev alone.", no_args_is_help=True)
 SEARCHED = {"asr": "a recognizer", "tts": "a voice", "vocoder": "a vocoder"}
 
 SpaceFile = Annotated[
@@ -154,7 +152,7 @@ def resume_search(
     seeds: Seeds = 3,
     gate: Gate = True,
 ) -> None:
-    """Continue a search that was stopped, or extend one that has ended.
+    """Continue a search that was stopped, or extend one.
 
     Example: voxline search resume runs/demo/searches/space --trials 24
     """
@@ -193,7 +191,7 @@ def list_searches(
 
 @search_commands.command("show")
 def show_search(folder: Folder, as_json: AsJson = False) -> None:
-    """Show the trials of a search, the best first, and write its page again.
+    """Show the trials of a search, and write its page again.
 
     Example: voxline search show runs/demo/searches/space
     """

@@ -86,7 +86,7 @@ class Range:
     def position(self, value: Any) -> float:
         """Where in the range a value is, from 0 to 1.
 
-        >>> Range("train.learning_rate", "log", (1e-4, 1e-2)).position(1e-3)
+        >>> round(Range("train.learning_rate", "log", (1e-4, 1e-2)).position(1e-3), 6)
         0.5
         """
         if self.kind == "choice":

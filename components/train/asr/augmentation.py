@@ -69,7 +69,7 @@ class Augmentation:
         bins = features.shape[1]
         if settings.reverberation:
             decay = np.exp(-self._hop_seconds / random.uniform(*DECAY_SECONDS))
-            features = reverberate(features, random.uniform(0, settings.reverberation), decay)
+            features = smear_energy(features, random.uniform(0, settings.reverberation), decay)
         if settings.background and random.uniform() < settings.background:
             color = draw_response(bins, 5.0, random)
             features = add_background(features, color, random.uniform(*SPEECH_TO_NOISE), random)
@@ -122,13 +122,13 @@ def warp_frequency(features: Array, factor: float) -> Array:
     return np.ascontiguousarray(_interpolate(features.T, np.clip(np.arange(bins) / factor, 0, bins - 1)).T)
 
 
-def reverberate(features: Array, share: float, decay: float) -> Array:
+def smear_energy(features: Array, share: float, decay: float) -> Array:
     """Adds to each frame a share of the energy of those before it, which decays from frame to frame.
 
     Of log power `x`, with power P = exp(x): Q[t] = P[t] + share · E[t - 1], and
     E[t] = decay · E[t - 1] + (1 - decay) · P[t].
 
-    >>> power = np.exp(reverberate(np.log([[1.0], [1e-9], [1e-9]]).astype(np.float32), 0.5, 0.5))
+    >>> power = np.exp(smear_energy(np.log([[1.0], [1e-9], [1e-9]]).astype(np.float32), 0.5, 0.5))
     >>> [round(float(value), 3) for value in power[:, 0]]
     [1.0, 0.25, 0.125]
     """

@@ -14,7 +14,7 @@ from voxline.components.train.asr.augmentation import (
     Augmentation,
     add_background,
     draw_response,
-    reverberate,
+    smear_energy,
     stretch_time,
     warp_frequency,
 )
@@ -95,7 +95,7 @@ def test_an_equalizer_changes_all_frames_alike_by_ripples_of_the_deviation_that_
 
 
 def test_reverberation_is_a_first_order_filter_of_the_power() -> None:
-    heard = reverberate(example(), 0.4, 0.7)
+    heard = smear_energy(example(), 0.4, 0.7)
     power = np.exp(example().astype(np.float64))
     expected = power + 0.4 * scipy.signal.lfilter([0, 0.3], [1, -0.7], power, axis=0)
     np.testing.assert_allclose(np.exp(heard), expected, rtol=1e-4)
