@@ -1,6 +1,7 @@
 """ASR training: augmented examples, the CTC loss, and the word error rate on dev."""
 
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.ctc import best_path, consistency_loss, ctc_loss
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
-from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
+from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule, batch_signature
 from voxline.data.dataset import Dataset
 from voxline.data.language_text import check_language_text
 from voxline.errors import WorkError
@@ -93,9 +94,18 @@ class AsrTrainModule(TrainModule):
         if self.strategy.num_replicas_in_sync > 1 or devices.is_tpu(self.strategy):
             return []
         tensors = self._to_tensors(batch)[0]
-        logits, frames = self.model(tensors.features, tensors.frames)
-        values = zip(tf.nn.softmax(logits).numpy(), frames.numpy(), strict=True)
-        return [rows[:count] for rows, count in values]
+        probabilities, frames = self._posteriors(tensors.features, tensors.frames)
+        return [rows[:count] for rows, count in zip(probabilities.numpy(), frames.numpy(), strict=True)]
+
+    @functools.cached_property
+    def _posteriors(self) -> Any:
+        """A graph: op by op, the recurrent loops cost more than a validation of a small dev split."""
+
+        def compute(features: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
+            logits, frames = self.model(features, frames)
+            return tf.nn.softmax(logits), frames
+
+        return tf.function(compute, input_signature=batch_signature(None)[:2], autograph=False)
 
     def transcribe(self, batch: Batch) -> list[Hypothesis]:
         """The rows of the batch that this worker's devices evaluated."""
