@@ -97,6 +97,9 @@ bench: $(READY) $(PEERS_READY) ## Measure the README's figures, each next to a p
 bench-vocoders: $(READY) ## Measure the networks of vocoders: weights, and speed on one core (3 minutes)
 	@$(PY) -m benchmarks vocoders
 
+bench-serving: $(READY) ## Measure what serving costs: ONNX next to the SavedModel, 8 bits, streams a core, a start (1 minute)
+	@$(PY) -W ignore -m benchmarks serving
+
 bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utterances (10 minutes)
 	@$(PY) -m benchmarks refresh
 

@@ -59,6 +59,12 @@ def transcribe(
     n_best: Annotated[
         int, typer.Option("--n-best", min=1, max=1000, help="Alternatives of each transcript, in --json.")
     ] = 1,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Transcribe 16-bit PCM at the model's rate from stdin while it arrives.")
+    ] = False,
+    endpoint_ms: Annotated[
+        float, typer.Option(min=1, help="With --stream: a line ends after so many milliseconds of silence.")
+    ] = 700.0,
 ) -> None:
     """Transcribe recordings, one line each.
 
@@ -71,15 +77,20 @@ def transcribe(
       voxline transcribe a.flac b.mp3 --model runs/demo/registry/asr
       voxline transcribe recordings --json --model runs/demo/registry/asr
       voxline transcribe a.flac --model runs/demo/registry/asr --hot-words "anna peter" --n-best 3 --json
+      arecord -f S16_LE -r 16000 -t raw | voxline transcribe --stream - --model runs/live/registry/asr
     """
-    from voxline.pipelines.cli.transcription import DecodingChoices, transcribe_files
+    from voxline.pipelines.cli.transcription import DecodingChoices, transcribe_files, transcribe_stream
     from voxline.registry.models import find_model
 
     _silence_tensorflow()
     if n_best > 1 and not as_json:
         raise SettingsError("--n-best: alternatives are written as JSON; add --json")
     chosen = DecodingChoices(language_model, tuple(hot_words or ()), n_best)
-    if not transcribe_files(audio, lambda: find_model(model), as_json=as_json, decoding=chosen):
+    if stream:
+        if [str(one) for one in audio] != ["-"]:
+            raise SettingsError("--stream: standard input is transcribed while it arrives; give - as the recording")
+        transcribe_stream(lambda: find_model(model), as_json=as_json, endpoint_ms=endpoint_ms, decoding=chosen)
+    elif not transcribe_files(audio, lambda: find_model(model), as_json=as_json, decoding=chosen):
         raise typer.Exit(1)
 
 
@@ -127,6 +138,7 @@ def serve(
     queue: Annotated[int, typer.Option(min=0, help="Further ones that wait; more are refused with 429.")] = 16,
     max_mb: Annotated[float, typer.Option(min=0.01, help="Largest recording, in MB.")] = 25.0,
     max_seconds: Annotated[float, typer.Option(min=1, help="Longest recording, in seconds.")] = 600.0,
+    streams: Annotated[int, typer.Option(min=0, help="Sessions on a WebSocket at a time.")] = 32,
 ) -> None:
     """Serve recognizers over HTTP, with OpenAI's routes.
 
@@ -142,7 +154,7 @@ def serve(
     from voxline.serving.app import ServingLimits
     from voxline.serving.server import run_server
 
-    limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds)
+    limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds, streams=streams)
     run_server(registry, model or [], host, port, follow, limits)
 
 

@@ -63,16 +63,7 @@ def transcribe_files(
       SettingsError: a path does not exist, or a folder has no recording.
     """
     with _collect(audio) as files:
-        from voxline.inference.language_model import parse_hot_words
-        from voxline.inference.recognizer import Recognizer
-
-        chosen = decoding or DecodingChoices()
-        recognizer = Recognizer(
-            model(),
-            language_model=chosen.language_model,
-            hot_words=parse_hot_words(chosen.hot_words) if chosen.hot_words else None,
-            n_best=chosen.n_best,
-        )
+        recognizer = _load(model(), decoding or DecodingChoices())
         labeled = len(audio) > 1 or audio[0].is_dir()
         complete = True
         for group in _groups(files, recognizer):
@@ -83,6 +74,61 @@ def transcribe_files(
             for one in group:
                 complete &= _print_result(one, as_json=as_json, labeled=labeled)
     return complete
+
+
+def transcribe_stream(
+    model: Callable[[], Path], *, as_json: bool, endpoint_ms: float, decoding: DecodingChoices | None = None
+) -> None:
+    """Transcribes standard input while it arrives: 16-bit little-endian PCM, mono, at the model's rate.
+
+    Each segment is a line when it has ended; what is heard of it so far is shown on a terminal.
+
+    Args:
+      endpoint_ms: of silence, that end a segment.
+
+    Raises:
+      SettingsError: the model cannot stream.
+    """
+    import numpy as np
+
+    recognizer = _load(model(), decoding or DecodingChoices())
+    stream = recognizer.stream(endpoint_ms=endpoint_ms)
+    latency = stream.latency.algorithmic_ms
+    typer.echo(f"voxline: PCM of 16 bits at {stream.sample_rate:,} Hz; {latency:.0f} ms behind", err=True)
+    rest, shows = b"", sys.stderr.isatty()
+    while data := sys.stdin.buffer.read1(65_536):  # type: ignore[union-attr]  # what is there, without waiting for more
+        rest += data
+        whole = len(rest) // 2 * 2
+        partial = stream.feed(np.frombuffer(rest[:whole], "<i2").astype(np.int16))
+        rest = rest[whole:]
+        for segment in partial.segments:
+            _print_segment(segment, as_json=as_json, clear=shows)
+        if shows:
+            typer.echo(f"\r\033[K{partial.text[-100:]}", nl=False, err=True)
+    _print_segment(stream.finish(), as_json=as_json, clear=shows)
+
+
+def _print_segment(segment: "Transcript", *, as_json: bool, clear: bool) -> None:
+    if clear:
+        typer.echo("\r\033[K", nl=False, err=True)
+    if as_json:
+        values = dataclasses.asdict(segment)
+        del values["alternatives"]
+        _print_json({"file": STDIN, **values})
+    elif segment.text:
+        typer.echo(segment.text)
+
+
+def _load(model: Path, chosen: DecodingChoices) -> "Recognizer":
+    from voxline.inference.language_model import parse_hot_words
+    from voxline.inference.recognizer import Recognizer
+
+    return Recognizer(
+        model,
+        language_model=chosen.language_model,
+        hot_words=parse_hot_words(chosen.hot_words) if chosen.hot_words else None,
+        n_best=chosen.n_best,
+    )
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """A model with an ONNX graph is transcribed without TensorFlow."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from tests.causal_model import babble, export_causal_model
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
+from voxline.pipelines.cli.main import main
 
 TRANSCRIBE = """
 import sys
@@ -36,6 +39,21 @@ def test_texts_words_and_probabilities_come_from_the_graph(tmp_path: Path) -> No
     found = recognizer.recognize([render_words(["six", "three"]), render_words(["two"])], sample_rate=RATE)
     assert [one.text for one in found] == ["six three", "six"]
     assert [(word.word, round(word.start, 4)) for word in found[0].words] == [("six", 0.0), ("three", 0.1)]
+
+
+def test_standard_input_is_transcribed_while_it_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, waveform = export_causal_model(tmp_path / "model"), (babble(2 * RATE) * 32768).astype("<i2")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(waveform.tobytes())))
+    with pytest.raises(SystemExit) as ended:
+        main(["transcribe", "--stream", "-", "--endpoint-ms", "40", "--model", str(model)])
+    assert ended.value.code == 0
+    printed = capsys.readouterr()
+    assert "PCM of 16 bits at 16,000 Hz" in printed.err
+    segments = printed.out.splitlines()
+    assert len(segments) > 1
+    assert "".join(segments).replace(" ", "") == Recognizer(model).transcribe(waveform, RATE).replace(" ", "")
 
 
 def test_a_damaged_graph_is_named(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.registry.registry import Registry
 from voxline.serving.app import RecognizerServer, ServingLimits
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
-from voxline.serving.server import HttpConnection
+from voxline.serving.server import WEBSOCKETS, HttpConnection
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,8 @@ class Served:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._uvicorn = uvicorn.Server(uvicorn.Config(self.server.app, http=HttpConnection, log_level="warning"))
+        config = uvicorn.Config(self.server.app, http=HttpConnection, log_level="warning", **WEBSOCKETS)
+        self._uvicorn = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._uvicorn.run, args=([self._socket],), daemon=True)
         self._thread.start()
         wait_until(lambda: self._uvicorn.started, "the server")

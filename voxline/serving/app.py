@@ -1,5 +1,6 @@
 """The HTTP server of recognizers, with OpenAI's routes: `POST /v1/audio/transcriptions`, `GET /v1/models`.
 
+  /v1/realtime   a WebSocket: `realtime` has its messages
   GET /          a page with a microphone
   GET /healthz   what serves; GET /metrics for Prometheus
 
@@ -27,13 +28,16 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voxline.audio.decoding import load_audio
-from voxline.errors import VoxlineError
+from voxline.errors import SettingsError, VoxlineError
 from voxline.inference.recognizer import Transcript
+from voxline.progress import print_status
 from voxline.rejects import BadAudioError, Reason
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
+from voxline.serving.realtime import UNEXPECTED, Session, same_origin
 from voxline.serving.subtitles import srt, verbose, vtt
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
@@ -53,6 +57,9 @@ class ServingLimits:
       upload_seconds: in which a client must have sent its request.
       max_bytes: of a recording, as it is sent.
       max_seconds: of a recording.
+      streams: sessions on a WebSocket at a time; more are refused with 429.
+      stream_seconds: of a session, and of the audio in it.
+      idle_seconds: in which a client of a session must send something, and read what it is sent.
     """
 
     concurrency: int = 2
@@ -61,6 +68,9 @@ class ServingLimits:
     upload_seconds: float = 60.0
     max_bytes: int = 25 * 2**20
     max_seconds: float = 600.0
+    streams: int = 32
+    stream_seconds: float = 3600.0
+    idle_seconds: float = 30.0
 
 
 class RefusedError(Exception):
@@ -82,7 +92,9 @@ class RecognizerServer:
         self.limits = limits or ServingLimits()
         self._models = {model.reference: model for model in models}
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="transcribe")
-        self._uploading = self._pending = 0
+        # Of their own, so that no stream waits behind a long recording.
+        self._stream_pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="stream")
+        self._uploading = self._pending = self._streams = 0
         self.metrics = prometheus_client.CollectorRegistry()
         self._answers = prometheus_client.Counter(
             "voxline_serve_requests", "Answered requests", ["status"], registry=self.metrics
@@ -93,6 +105,10 @@ class RecognizerServer:
         self._audio = prometheus_client.Counter(
             "voxline_serve_audio_seconds", "Audio that was transcribed", registry=self.metrics
         )
+        self._sessions = prometheus_client.Gauge(
+            "voxline_serve_streams", "Sessions on a WebSocket", registry=self.metrics
+        )
+        self._sessions.set_function(lambda: self._streams)
         self._version = prometheus_client.Gauge(
             "voxline_serve_model_version", "The version that serves; 0: none", ["model"], registry=self.metrics
         )
@@ -105,6 +121,7 @@ class RecognizerServer:
         self.app = Starlette(
             routes=[
                 Route("/v1/audio/transcriptions", self._answered(self._transcribe), methods=["POST"]),
+                WebSocketRoute("/v1/realtime", self._realtime),
                 Route("/v1/models", self._answered(self._list_models)),
                 Route("/v1/models/{name}", self._answered(self._show_model)),
                 Route("/healthz", self._health),
@@ -123,7 +140,8 @@ class RecognizerServer:
         finally:
             for model in self._models.values():
                 model.stop()
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            for pool in (self._pool, self._stream_pool):
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def _answered(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Turns refusals into answers, and counts."""
@@ -174,6 +192,51 @@ class RecognizerServer:
         response.headers["x-voxline-version"] = str(served.version)
         response.headers["x-voxline-digest"] = served.digest
         return response
+
+    async def _realtime(self, socket: WebSocket) -> None:
+        """A session on a WebSocket, with the version that serves when it begins."""
+        try:
+            session = self._open_session(socket)
+        except RefusedError as refused:
+            self._answers.labels(str(int(refused.status))).inc()
+            await socket.send_denial_response(_error(refused.status, str(refused), refused.param))
+            return
+        self._streams += 1
+        try:
+            await socket.accept()
+            await session.run()
+        except WebSocketDisconnect:
+            return  # the client has gone, and hears nothing more
+        except VoxlineError as error:
+            print_status(f"serve: /v1/realtime: {error}")
+            await socket.close(UNEXPECTED)
+        finally:
+            self._streams -= 1
+            self._answers.labels("101").inc()
+            self._audio.inc(session.samples / session.stream.sample_rate)
+
+    def _open_session(self, socket: WebSocket) -> Session:
+        if not same_origin(socket):
+            raise RefusedError(HTTPStatus.FORBIDDEN, "pages of other sites are refused")
+        if self._streams >= self.limits.streams:
+            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
+        query = socket.query_params
+        model = self._find(query.get("model", ""))
+        served = _served(model)
+        numbers: dict[str, float] = {}
+        for name in ("endpoint_ms", "chunk_ms"):
+            if name in query:
+                try:
+                    numbers[name] = float(query[name])
+                except ValueError:
+                    raise RefusedError(HTTPStatus.BAD_REQUEST, f"{query[name]!r}: no number", name) from None
+        try:
+            stream = served.recognizer.stream(**numbers)
+        except SettingsError as error:
+            told = str(error).removeprefix(f"{served.recognizer.folder}: ")
+            raise RefusedError(HTTPStatus.BAD_REQUEST, told) from None
+        about = {"model": model.reference, "version": served.version, "digest": served.digest}
+        return Session(socket, stream, about, self.limits, self._stream_pool)
 
     async def _read_form(self, request: Request, stack: contextlib.AsyncExitStack) -> Any:
         """The form, read within the limits of size and time; its files are closed with the stack."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -14,7 +15,10 @@ from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
 from voxline.serving.app import RecognizerServer, ServingLimits
 from voxline.serving.followed_model import FollowedModel
+from voxline.serving.realtime import MESSAGE_BYTES
 
+WEBSOCKETS: dict[str, Any] = {"ws": "websockets-sansio", "ws_max_size": MESSAGE_BYTES}
+"""uvicorn's options for them."""
 HEAD_SECONDS = 15.0
 """In which a connection must have sent the head of its next request."""
 
@@ -41,6 +45,11 @@ class HttpConnection(H11Protocol):
         if self._head_timer:
             self._head_timer.cancel()
         super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, event: Any) -> None:
+        if self._head_timer:
+            self._head_timer.cancel()  # the session has limits of its own
+        super().handle_websocket_upgrade(event)
 
     def _expect_head(self, last: object) -> None:
         if self._head_timer:
@@ -78,7 +87,7 @@ def run_server(
     server = RecognizerServer(models, limits)
     uvicorn.run(
         server.app, host=host, port=port, http=HttpConnection, log_level="warning", access_log=False,
-        timeout_graceful_shutdown=30, timeout_keep_alive=15, limit_concurrency=4 * limits.uploads,
+        timeout_graceful_shutdown=30, timeout_keep_alive=15, limit_concurrency=4 * limits.uploads, **WEBSOCKETS,
     )  # fmt: skip
 
 

@@ -10,15 +10,6 @@ CUE_SECONDS, CUE_CHARACTERS = 5.0, 42
 
 def verbose(transcript: Transcript) -> dict[str, Any]:
     """The transcript in the form of OpenAI's `verbose_json`; times in seconds."""
-    words = [
-        {
-            "word": one.word,
-            "start": round(one.start, 3),
-            "end": round(one.end, 3),
-            "confidence": round(one.confidence, 4),
-        }
-        for one in transcript.words
-    ]
     segments = [
         {"id": number, "start": round(start, 3), "end": round(end, 3), "text": text}
         for number, (start, end, text) in enumerate(_cues(transcript))
@@ -28,9 +19,22 @@ def verbose(transcript: Transcript) -> dict[str, Any]:
         "duration": round(transcript.seconds, 3),
         "text": transcript.text,
         "confidence": None if transcript.confidence is None else round(transcript.confidence, 4),
-        "words": words,
+        "words": describe_words(transcript),
         "segments": segments,
     }
+
+
+def describe_words(transcript: Transcript) -> list[dict[str, Any]]:
+    """Its words with times in seconds, and confidences."""
+    return [
+        {
+            "word": one.word,
+            "start": round(one.start, 3),
+            "end": round(one.end, 3),
+            "confidence": round(one.confidence, 4),
+        }
+        for one in transcript.words
+    ]
 
 
 def srt(transcript: Transcript) -> str:

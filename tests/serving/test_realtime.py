@@ -1,0 +1,163 @@
+"""The WebSocket on a real port, with a real client."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from tests.causal_model import babble, export_causal_model
+from tests.serving.test_server import Served, push
+from tests.tone_asr_model import RATE, export_onnx_tones
+from tests.waiting import PATIENCE_SECONDS, wait_until
+from voxline.inference.recognizer import Recognizer
+from voxline.registry.journal import CANDIDATE
+from voxline.registry.registry import Registry
+from voxline.serving.app import ServingLimits
+from voxline.serving.server import HttpConnection
+
+PCM = (babble(2 * RATE) * 32768).astype("<i2")
+LIMITS = ServingLimits(streams=2, stream_seconds=4.0, idle_seconds=0.8)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return [export_causal_model(folder / str(seed), seed) for seed in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def texts(models: list[Path]) -> list[str]:
+    """What each model hears in the whole recording."""
+    found = [Recognizer(model).transcribe(PCM, RATE) for model in models]
+    assert len(set(found)) == 2
+    assert all(found)
+    return found
+
+
+@pytest.fixture
+def served(models: list[Path], tmp_path: Path) -> Iterator[Served]:
+    """The first model is in production, the second one the candidate."""
+    push(tmp_path / "registry", models[0])
+    push(tmp_path / "registry", models[1], CANDIDATE)
+    running = Served(tmp_path / "registry", LIMITS)
+    yield running
+    running.stop()
+
+
+def open_session(served: Served, query: str = "model=asr", **options: Any) -> ClientConnection:
+    return connect(f"ws://127.0.0.1:{served.port}/v1/realtime?{query}", proxy=None, **options)
+
+
+def receive(client: ClientConnection) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(client.recv(PATIENCE_SECONDS))
+    return values
+
+
+def finish(client: ClientConnection) -> list[dict[str, Any]]:
+    """Ends a session; the rest of its messages."""
+    client.send(json.dumps({"type": "finish"}))
+    found = [receive(client)]
+    while not found[-1].get("last"):
+        found.append(receive(client))
+    with pytest.raises(ConnectionClosed) as closed:
+        client.recv(PATIENCE_SECONDS)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1000
+    return found
+
+
+def test_a_session_hears_the_whole_recording_and_keeps_its_version(served: Served, texts: list[str]) -> None:
+    (model,) = served.models
+    pcm = PCM.tobytes()
+    with open_session(served) as client:
+        about = receive(client)
+        assert (about["version"], about["sample_rate"]) == (1, RATE)
+        assert about["latency"]["algorithmic_ms"] > about["latency"]["lookahead_ms"] > 0
+        client.send(pcm[:30_001])  # within a sample
+        assert receive(client)["type"] == "partial"
+        assert served.server._streams == 1
+        Registry(model._root, "asr").promote(CANDIDATE)
+        assert model.refresh()
+        client.send(pcm[30_001:])
+        assert finish(client)[-1]["text"] == texts[0]
+    with open_session(served) as client:
+        assert receive(client)["version"] == 2
+        client.send(pcm)
+        last = finish(client)[-1]
+    assert last["text"] == texts[1]
+    assert "".join(word["word"] for word in last["words"]) == texts[1].replace(" ", "")
+    assert 0 <= last["start"] < last["end"] <= 2
+    wait_until(lambda: served.server._streams == 0, "the end of the session")
+    metrics = httpx.get(f"{served.url}/metrics").text
+    assert 'voxline_serve_requests_total{status="101"} 2.0' in metrics
+    assert "voxline_serve_audio_seconds_total 4.0" in metrics
+
+
+def test_segments_end_in_silence(served: Served, texts: list[str]) -> None:
+    with open_session(served, "model=asr&endpoint_ms=40&chunk_ms=50") as client:
+        client.send(PCM.tobytes())
+        finals = [one for one in finish(client) if one["type"] == "final"]
+    assert len(finals) > 2
+    assert "".join(one["text"] for one in finals).replace(" ", "") == texts[0].replace(" ", "")
+    assert [one["last"] for one in finals] == [*[False] * (len(finals) - 1), True]
+
+
+def test_sessions_that_cannot_be_are_refused_before_they_begin(served: Served, tmp_path: Path) -> None:
+    def refused(query: str, **options: Any) -> tuple[int, str]:
+        with pytest.raises(InvalidStatus) as caught:
+            open_session(served, query, **options)
+        response = caught.value.response
+        return response.status_code, json.loads(response.body or b"{}")["error"]["message"]
+
+    assert refused("model=whisper-1") == (404, "no model 'whisper-1' here; there are: asr")
+    assert refused("model=asr&chunk_ms=x") == (400, "'x': no number")
+    assert refused("model=asr&endpoint_ms=-1")[0] == 400
+    assert refused("model=asr", origin="https://elsewhere.example")[0] == 403
+    with open_session(served, origin=served.url) as one, open_session(served) as two:
+        assert receive(one)["type"] == receive(two)["type"] == "session"
+        assert refused("model=asr") == (429, "too many sessions at a time; try again later")
+    push(tmp_path / "registry", export_onnx_tones(tmp_path / "tones"))
+    assert served.models[0].refresh()
+    wait_until(lambda: served.server._streams == 0, "the end of the sessions")
+    status, told = refused("model=asr")
+    assert (status, "cannot stream: its layers also read backward" in told) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("sent", "told", "code"),
+    [
+        ("nonsense", "is accepted", 1008),
+        (bytes(2 * 5 * RATE), "at most 4 s of audio", 1009),
+        (bytes(2**20 + 2), "", 1009),
+        (None, "no message for 0.8 s", 1008),
+    ],
+)
+def test_a_session_has_limits(served: Served, sent: Any, told: str, code: int) -> None:
+    with open_session(served) as client:
+        receive(client)
+        if sent is not None:
+            client.send(sent)
+        if told:
+            error = receive(client)
+            assert (error["type"], told in error["error"]["message"]) == ("error", True)
+        with pytest.raises(ConnectionClosed) as closed:
+            client.recv(PATIENCE_SECONDS)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == code
+
+
+def test_a_session_outlives_the_time_for_a_requests_head(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HttpConnection, "head_seconds", 0.1)
+    with open_session(served) as client:
+        receive(client)
+        for part in np.array_split(PCM, 3):
+            time.sleep(0.1)
+            client.send(part.tobytes())
+        assert finish(client)[-1]["type"] == "final"

@@ -1,0 +1,148 @@
+"""A WebSocket on which a client speaks and reads: binary messages of PCM in, JSON messages of text out.
+
+client → server   binary: 16-bit little-endian PCM, mono, at the session's sample rate, cut anywhere
+                  text: {"type": "finish"}
+server → client   {"type": "session", "model", "version", "digest", "sample_rate", "latency": {…_ms}}, once
+                  {"type": "partial", "text"}, when the text since the last final message has changed
+                  {"type": "final", "text", "start", "end", "words", "last"}, after each endpoint and at the finish
+                  {"type": "error", "error": {…}}, as the routes over HTTP; then the server closes
+
+`start` and `end` are seconds from the first sample. One session is one `RecognitionStream` of one version: a promotion
+does not change it.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.websockets import WebSocket
+
+from voxline.inference.recognizer import Transcript
+from voxline.inference.streaming import RecognitionStream
+from voxline.serving.subtitles import describe_words
+
+if TYPE_CHECKING:
+    from voxline.serving.app import ServingLimits
+
+NORMAL, POLICY, TOO_BIG, UNEXPECTED = 1000, 1008, 1009, 1011
+"""Of RFC 6455, section 7.4.1."""
+MESSAGE_BYTES = 2**20
+"""Largest message; the WebSocket library refuses a larger one with 1009."""
+
+
+class SessionError(Exception):
+    """What ends a session: its message and its code go to the client."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass
+class Session:
+    """A client on a WebSocket that was accepted.
+
+    Args:
+      about: model, version and digest, for the first message.
+      pool: runs the network.
+
+    Attributes:
+      samples: heard so far.
+    """
+
+    socket: WebSocket
+    stream: RecognitionStream
+    about: dict[str, Any]
+    limits: "ServingLimits"
+    pool: Executor
+    samples: int = 0
+    _text: str = ""
+
+    async def run(self) -> None:
+        """Until the client finishes or goes, or a limit ends the session."""
+        try:
+            async with asyncio.timeout(self.limits.stream_seconds):
+                await self._talk()
+        except TimeoutError:
+            await self._fail(f"a session of at most {self.limits.stream_seconds:g} s is accepted", POLICY)
+        except SessionError as error:
+            await self._fail(str(error), error.code)
+
+    async def _talk(self) -> None:
+        rate, rest = self.stream.sample_rate, b""
+        await self._send({"type": "session", **self.about, "sample_rate": rate, "latency": asdict(self.stream.latency)})
+        while True:
+            message = await self._in_time(self.socket.receive(), "no message")
+            if message["type"] == "websocket.disconnect":
+                return
+            if (data := message.get("bytes")) is None:
+                if not _is_finish(message.get("text") or ""):
+                    raise SessionError('binary PCM or {"type": "finish"} is accepted', POLICY)
+                transcript = await self._compute(self.stream.finish)
+                await self._send_final(transcript, last=True)
+                await self.socket.close(NORMAL)
+                return
+            rest += data
+            whole = len(rest) // 2 * 2
+            await self._hear(rest[:whole])
+            rest = rest[whole:]
+
+    async def _hear(self, pcm: bytes) -> None:
+        import numpy as np
+
+        samples = np.frombuffer(pcm, "<i2").astype(np.int16)
+        self.samples += len(samples)
+        if self.samples > self.limits.stream_seconds * self.stream.sample_rate:
+            raise SessionError(f"at most {self.limits.stream_seconds:g} s of audio are accepted", TOO_BIG)
+        partial = await self._compute(lambda: self.stream.feed(samples))
+        for segment in partial.segments:
+            await self._send_final(segment, last=False)
+        if partial.text != self._text:
+            self._text = partial.text
+            await self._send({"type": "partial", "text": partial.text})
+
+    async def _compute(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+
+    async def _send_final(self, transcript: Transcript, *, last: bool) -> None:
+        self._text = ""
+        words = describe_words(transcript)
+        times = {"start": words[0]["start"], "end": words[-1]["end"]} if words else {"start": None, "end": None}
+        await self._send({"type": "final", "text": transcript.text, **times, "words": words, "last": last})
+
+    async def _send(self, values: dict[str, Any]) -> None:
+        await self._in_time(self.socket.send_text(json.dumps(values, ensure_ascii=False)), "nothing was read")
+
+    async def _in_time(self, work: Any, what: str) -> Any:
+        """Awaits a client, which may be slow but not for ever."""
+        try:
+            return await asyncio.wait_for(work, self.limits.idle_seconds)
+        except TimeoutError:
+            raise SessionError(f"{what} for {self.limits.idle_seconds:g} s", POLICY) from None
+
+    async def _fail(self, message: str, code: int) -> None:
+        kind = "server_error" if code == UNEXPECTED else "invalid_request_error"
+        error = {"type": "error", "error": {"message": message, "type": kind, "param": None, "code": None}}
+        try:
+            async with asyncio.timeout(1):
+                await self.socket.send_text(json.dumps(error))
+                await self.socket.close(code)
+        except (TimeoutError, RuntimeError):
+            return  # the client reads nothing, or has gone
+
+
+def _is_finish(text: str) -> bool:
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(values, dict) and values.get("type") == "finish"
+
+
+def same_origin(socket: WebSocket) -> bool:
+    """Whether a browser's page comes from this server: WebSockets are open to the pages of all sites otherwise."""
+    origin = socket.headers.get("origin")
+    return origin is None or origin.partition("://")[2] == socket.headers.get("host")
