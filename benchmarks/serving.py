@@ -32,7 +32,7 @@ from voxline.inference.onnx_model import OnnxModel
 from voxline.inference.recognizer import Recognizer
 from voxline.text.alphabet import Alphabet
 
-RATE, SECONDS, ROUNDS = 16_000, 3.0, 7
+RATE, SECONDS, ROUNDS = 16_000, 3.0, 25
 ALPHABET = Alphabet(" abcdefghijklmnopqrstuvwxyz'")
 FEATURES = FeatureSettings(mels=40)
 FORWARD = DeepSpeech2Settings(directions="forward", lookahead=4)
@@ -71,9 +71,7 @@ def _compare(folder: Path, settings: DeepSpeech2Settings, bounds: dict[str, floa
             size = (folder / "model.onnx").stat().st_size / 1e6
             graph = OnnxModel(folder, ALPHABET.symbols, threads=1)
             ours = _cpu_seconds(lambda: graph(waveform, length))  # noqa: B023
-            name = (
-                f"{settings.rnn.upper()}, {precision} ({size:.1f} MB): {SECONDS:g} s of speech, next to the SavedModel"
-            )
+            name = f"{settings.rnn.upper()}, {precision} ({size:.1f} MB): {SECONDS:g} s; peer: SavedModel"
             rows.append(
                 Row.of(name, f"{1000 * ours:.1f} ms", f"{1000 * peer:.1f} ms", ours / peer, "<=", bounds[precision])
             )

@@ -8,6 +8,7 @@ Output   log_probabilities float32 [batch, frames, symbols + 1], natural logarit
          frames int32 [batch], the real ones
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -182,14 +183,11 @@ def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
 
 def log_spectra(graph: Graph, waveforms: Name, count: Name, settings: FeatureSettings) -> Name:
     """The features of the first windows of waveforms, without context: float32 [batch, count, bins]."""
-    starts = graph("Mul", graph("Range", np.int64(0), count, np.int64(1)), np.int64(settings.hop_length))
-    indices = graph("Add", graph("Unsqueeze", starts, np.array([1])), np.arange(settings.win_length)[None])
-    windows = graph("Mul", graph("Gather", waveforms, indices, axis=1), audio_features.hann_window(settings))
-    flat = graph("Reshape", windows, np.array([-1, settings.win_length, 1]))
-    spectrum = graph("DFT", flat, np.int64(settings.n_fft), axis=1, onesided=1)  # [batch · frames, bins, 2]
-    power = graph("ReduceSumSquare", spectrum, axes=[2], keepdims=0)
+    weights = np.eye(settings.fft_bins, dtype=np.float32)
     if settings.kind != "linear":
-        power = graph("MatMul", power, audio_features.mel_filterbank(settings))
+        weights = audio_features.mel_filterbank(settings)
+    block = _block(settings)
+    power = (_power_by_blocks if block else _power_by_dft)(graph, waveforms, count, settings, weights)
     values = graph("Log", graph("Max", power, np.float32(settings.log_floor)))
     if settings.kind == "mfcc":
         values = graph("MatMul", values, audio_features.cepstral_basis(settings))
@@ -197,6 +195,68 @@ def log_spectra(graph: Graph, waveforms: Name, count: Name, settings: FeatureSet
     batch = graph("Shape", waveforms, start=0, end=1)
     shape = graph("Concat", batch, graph("Unsqueeze", count, np.array([0])), np.array([bins]), axis=0)
     return str(graph("Reshape", values, shape))
+
+
+def _power_by_dft(graph: Graph, waveforms: Name, count: Name, settings: FeatureSettings, weights: Array) -> Name:
+    """The power spectra of all windows times weights, float32 [batch · count, …]."""
+    starts = graph("Mul", graph("Range", np.int64(0), count, np.int64(1)), np.int64(settings.hop_length))
+    indices = graph("Add", graph("Unsqueeze", starts, np.array([1])), np.arange(settings.win_length)[None])
+    windows = graph("Mul", graph("Gather", waveforms, indices, axis=1), audio_features.hann_window(settings))
+    flat = graph("Reshape", windows, np.array([-1, settings.win_length, 1]))
+    spectrum = graph("DFT", flat, np.int64(settings.n_fft), axis=1, onesided=1)  # [batch · frames, bins, 2]
+    power = graph("ReduceSumSquare", spectrum, axes=[2], keepdims=0)
+    return str(graph("MatMul", power, weights))
+
+
+def _block(settings: FeatureSettings) -> int:
+    """The largest power of two up to 32 that divides hop and FFT: the columns of `_power_by_blocks`; 0: below 8."""
+    size = math.gcd(32, settings.hop_length, settings.n_fft)
+    return size if size >= 8 else 0
+
+
+def _power_by_blocks(graph: Graph, waveforms: Name, count: Name, settings: FeatureSettings, weights: Array) -> Name:
+    """As `_power_by_dft`, in half the time of the whole front end and less: ONNX Runtime's `DFT` is slow.
+
+    The FFT of N = R · C samples is two products of matrices (Cooley and Tukey 1965), with sample n = C a + b and bin
+    k = p + R q: X[k] = Σ_b w(N, b p) w(C, b q) Σ_a x[C a + b] w(R, a p), where w(M, j) = exp(-2πi j / M). Sums are as
+    short as those of an FFT, so that quiet bins beside loud ones keep their precision. Of real samples the bins with
+    p up to R / 2 are enough: the others have the power of their mirror image N - k.
+    """
+    columns, size = _block(settings), settings.n_fft
+    rows, used = size // columns, -(-settings.win_length // columns)
+    half = rows // 2 + 1
+    # The windows as rows of blocks, which are copied whole.
+    hop = settings.hop_length // columns
+    last = graph("Mul", graph("Sub", count, np.int64(1)), np.int64(hop))
+    needed = graph("Unsqueeze", graph("Mul", graph("Add", last, np.int64(used)), np.int64(columns)), np.array([0]))
+    missing = graph("Max", graph("Sub", needed, graph("Shape", waveforms, start=1, end=2)), np.int64(0))
+    padded = graph("Pad", waveforms, graph("Concat", np.array([0, 0, 0]), missing, axis=0))
+    padded = graph("Slice", padded, np.array([0]), needed, np.array([1]))
+    blocks = graph("Reshape", padded, np.array([0, -1, columns]))
+    starts = graph("Mul", graph("Range", np.int64(0), count, np.int64(1)), np.int64(hop))
+    indices = graph("Add", graph("Unsqueeze", starts, np.array([1])), np.arange(used)[None])
+    hann = np.zeros(used * columns, np.float32)
+    hann[: settings.win_length] = audio_features.hann_window(settings)
+    windows = graph("Mul", graph("Gather", blocks, indices, axis=1), hann.reshape(used, columns))
+    windows = graph("Reshape", windows, np.array([-1, used, columns]))
+    # Over the rows: [batch · count, (p, real or imaginary), b]
+    angle = 2 * np.pi / rows * np.outer(np.arange(half), np.arange(used))
+    first = np.stack([np.cos(angle), -np.sin(angle)], axis=1).reshape(2 * half, used).astype(np.float32)
+    inner = graph("Reshape", graph("MatMul", first, windows), np.array([-1, half, 2 * columns]))
+    # Over the columns, with a matrix for each p: [p, batch · count, (real or imaginary, q)]
+    p, b, q = np.meshgrid(np.arange(half), np.arange(columns), np.arange(columns), indexing="ij")
+    angle = 2 * np.pi * (b * p / size + b * q / columns)
+    cos, sin = np.cos(angle), np.sin(angle)
+    second = np.block([[cos, -sin], [sin, cos]]).astype(np.float32)  # [p, (real or imaginary, b), …]
+    spectrum = graph("MatMul", graph("Transpose", inner, perm=[1, 0, 2]), second)
+    squares = graph("Transpose", graph("Mul", spectrum, spectrum), perm=[1, 0, 2])
+    squares = graph("Reshape", squares, np.array([-1, half * 2 * columns]))
+    # The weights of a bin are those of its real and of its imaginary part.
+    bins = np.arange(settings.fft_bins)
+    mirrored = np.where(bins % rows < half, bins, size - bins)
+    spread = np.zeros((half, 2, columns, weights.shape[1]), np.float32)
+    spread[mirrored % rows, :, mirrored // rows] = weights[:, None]
+    return str(graph("MatMul", squares, spread.reshape(half * 2 * columns, -1)))
 
 
 def normalize_features(graph: Graph, values: Name, mean: Sequence[float], deviation: Sequence[float]) -> Name:
