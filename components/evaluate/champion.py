@@ -8,6 +8,7 @@ from typing import Any
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import read_model_json, require_family
 from voxline.metrics.evaluation import Evaluation, Values
+from voxline.registry.anchor import current_anchor
 from voxline.registry.registry import EVALUATION, Registry
 
 
@@ -76,7 +77,7 @@ def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | 
         return None
     if registry.event(in_service).digest == digest:
         return _compared_before(registry, in_service, "anchor")
-    version = registry.anchor() if anchor == "best" else int(anchor)
+    version = current_anchor(registry) if anchor == "best" else int(anchor)
     if version is None:
         return None
     if version not in registry.versions():

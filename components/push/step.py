@@ -26,6 +26,7 @@ from voxline.metrics.evaluation import (
     Evaluation,
 )
 from voxline.progress import print_status
+from voxline.registry.anchor import best_version
 from voxline.registry.journal import CANDIDATE, PRODUCTION, format_utc
 from voxline.registry.models_config import write_models_config
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
@@ -226,7 +227,7 @@ def _anchor_of_successors(
         return None
     if models.event(in_service).digest == measured.digest:  # its damaged files are replaced
         return models.event(in_service).anchor
-    best = models.best()
+    best = best_version(models)
     rival = next((one for one in (champion, anchor) if one is not None and one.version == best), None)
     if rival is None:  # a person named another one, so the best was not measured on these utterances
         return best

@@ -12,6 +12,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
+from voxline.registry.anchor import current_anchor, name_anchor, named_anchor
 from voxline.registry.journal import PRODUCTION, RegistryEvent
 from voxline.registry.models import model_names
 from voxline.registry.models_config import write_models_config
@@ -84,16 +85,17 @@ def promote(root: Path | str, model: str, version: str, alias: str, note: str) -
     return f"{model}: version {change.version} is in service{before}"
 
 
-def name_anchor(root: Path | str, model: str, version: int | None, note: str) -> None:
+def set_anchor(root: Path | str, model: str, version: int | None, note: str) -> None:
     """Names the anchor; None goes back to the best version so far."""
-    _open_registry(root, model).name_anchor(version, note)
+    name_anchor(_open_registry(root, model), version, note)
 
 
 def format_anchor(root: Path | str, model: str) -> str:
     """The anchor of a model, and whether a person named it."""
     registry = _open_registry(root, model)
-    how = "the best so far" if registry.named_anchor() is None else "named"
-    return f"{model}: the anchor is version {registry.anchor()}, {how}; version {registry.in_service()} is in service"
+    how = "the best so far" if named_anchor(registry) is None else "named"
+    anchor, in_service = current_anchor(registry), registry.in_service()
+    return f"{model}: the anchor is version {anchor}, {how}; version {in_service} is in service"
 
 
 def _open_registry(root: Path | str, model: str) -> Registry:

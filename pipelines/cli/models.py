@@ -281,12 +281,12 @@ def anchor_model(
 
     Example: voxline models anchor asr --best --registry runs/demo/registry
     """
-    from voxline.pipelines.cli.model_views import format_anchor, name_anchor
+    from voxline.pipelines.cli.model_views import format_anchor, set_anchor
 
     if best and version is not None:
         raise SettingsError("--best and --version exclude each other; give one of them")
     if best or version is not None:
-        name_anchor(registry, model, version, note)
+        set_anchor(registry, model, version, note)
     typer.echo(format_anchor(registry, model))
 
 

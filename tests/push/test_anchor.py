@@ -16,6 +16,7 @@ from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.pipelines.cli.main import app
+from voxline.registry.anchor import current_anchor, name_anchor
 from voxline.registry.registry import Registry
 
 pytestmark = pytest.mark.usefixtures(word_count.__name__)
@@ -67,7 +68,7 @@ def test_nightly_pushes_that_are_each_slightly_worse_stop_at_two_margins(
         if night(offset, len(SENTENCES) + number * grows)["pushed"]:
             pushed.append(offset)
     assert pushed[-1] == pytest.approx(0.5 + 3 * 0.06)  # the next one would be 0.24 worse than the first
-    assert registry.anchor() == 1
+    assert current_anchor(registry) == 1
     assert pushed[-1] - pushed[0] <= 2 * MARGIN
 
 
@@ -81,15 +82,15 @@ def test_a_better_model_becomes_the_anchor_and_a_rollback_restores_the_one_befor
     first = night(0.5)
     assert [check["status"] for check in first["checks"] if "service" in check["name"]] == ["not checked"]
     status, detail = anchor_check(night(0.4))
-    assert (status, registry.anchor()) == ("not checked", 2)
+    assert (status, current_anchor(registry)) == ("not checked", 2)
     assert "version 1, the model in service, is the anchor itself" in detail
     night(0.45)
-    assert registry.anchor() == 2
+    assert current_anchor(registry) == 2
     assert anchor_check(night(0.42))[0] == "passed"
     registry.rollback(to=1)
-    assert registry.anchor() == 1
+    assert current_anchor(registry) == 1
     night(0.55)
-    assert registry.anchor() == 1
+    assert current_anchor(registry) == 1
 
 
 def test_a_person_names_the_anchor(night: Night, registry: Registry, tmp_path: Path) -> None:
@@ -105,10 +106,10 @@ def test_a_person_names_the_anchor(night: Night, registry: Registry, tmp_path: P
     assert anchor() == "counter: the anchor is version 2, the best so far; version 3 is in service"
     assert anchor("--version", "1") == "counter: the anchor is version 1, named; version 3 is in service"
     assert night(0.54)["pushed"]  # within two margins of 0.5, not of 0.4; and within one of 0.45
-    assert registry.anchor() == 1
+    assert current_anchor(registry) == 1
     assert anchor("--best") == "counter: the anchor is version 2, the best so far; version 4 is in service"
     with pytest.raises(WorkError, match="no version 9; existing: 1, 2, 3, 4"):
-        registry.name_anchor(9)
+        name_anchor(registry, 9)
     with pytest.raises(SettingsError, match=r"'anchor' is '9'; .*has the versions 1, 2, 3, 4"):
         night(0.3, anchor="9")
 
@@ -160,4 +161,4 @@ def test_a_better_model_pushed_since_the_evaluation_stays_the_anchor(tmp_path: P
     both = {offset: evaluate(models[offset], corpus, *places, settings).folder for offset in (0.3, 0.35)}
     for offset, folder in both.items():
         judge(offset, folder)
-    assert registry.anchor() == 2
+    assert current_anchor(registry) == 2

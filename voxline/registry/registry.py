@@ -53,8 +53,6 @@ UNSIGNED = (VERSION_FILE, MODEL_CARD, PROVENANCE, EVALUATION, TRAINED_ON)
 STAGING = ".incoming-"
 _STAGING_FOLDER = re.compile(re.escape(STAGING) + r"([0-9]+)-.*")
 _LOCK = ".lock"
-ANCHOR_FILE = "anchor.json"
-"""Of a model: the version that a person named as its anchor; absent if none is named."""
 _LAST_FILES = ("saved_model.pb", VERSION_FILE)
 """TensorFlow Serving looks for the first, this registry for the second: both appear when all other files are there."""
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -326,66 +324,6 @@ class Registry:
         folder = self.path(version)
         check_signature(folder, UNSIGNED)  # else it would be served, and signed where there is a private key
         return folder
-
-    def anchor(self) -> int | None:
-        """The version that a new model is compared with beside the one in service; None if nothing is in service.
-
-        It is the version that a person named, else the best one so far: each push records whether the new version is
-        at least as good as the anchor on the same utterances, and only then replaces it. What was rolled back no longer
-        counts, because a rollback restores the anchor of the version that it restores.
-
-        Raises:
-          WorkError: `anchor.json` is damaged, or names a version that does not exist.
-        """
-        return self.best() if (named := self.named_anchor()) is None else named
-
-    def best(self) -> int | None:
-        """The anchor without the name that a person gave: the best version so far."""
-        if (version := self.in_service()) is None:
-            return None
-        anchor = self.event(version).anchor or version
-        if anchor not in self.versions():
-            print_status(f"{self.uri}: its anchor, version {anchor}, was deleted; version {version} takes its place")
-            return version
-        return anchor
-
-    def named_anchor(self) -> int | None:
-        """The anchor that a person named, if any.
-
-        Raises:
-          WorkError: as `anchor`.
-        """
-        data = self._read(ANCHOR_FILE)
-        if data is None:
-            return None
-        where = self._store.uri_of(ANCHOR_FILE)
-        try:
-            version = json.loads(data)["version"]
-        except (ValueError, TypeError, KeyError):
-            version = None
-        if not isinstance(version, int):
-            raise WorkError(f"{where}: damaged; name the anchor again (voxline models anchor {self.model})")
-        if version not in self.versions():
-            raise WorkError(
-                f"{where}: names version {version}, which does not exist; name another (voxline models anchor "
-                f"{self.model} --version N), or none (--best)"
-            )
-        return version
-
-    def name_anchor(self, version: int | None, note: str = "") -> None:
-        """Names the anchor; None goes back to the best version so far.
-
-        Raises:
-          WorkError: the version does not exist.
-        """
-        if version is not None:
-            self._check_exists(version)
-        with self.locked():
-            if version is None:
-                self._store.delete(ANCHOR_FILE)
-            else:
-                values = {"version": version, "at": format_utc(time.time()), "note": note}
-                self._store.write(ANCHOR_FILE, json.dumps(values, ensure_ascii=False).encode() + b"\n")
 
     def _recover(self, events: list[RegistryEvent]) -> None:
         """Completes decided versions and removes undecided ones, which killed processes left in staging folders."""
