@@ -24,6 +24,6 @@ def convert(
       store: folder or bucket URI of all cached step outputs.
     """
     from voxline.components.convert.step import run
-    from voxline.store.step_cache import artifact_uri
+    from voxline.store.artifacts import artifact_uri, publish_artifact
 
-    run(artifact_uri(manifest), store, settings).publish(wavs)
+    publish_artifact(run(artifact_uri(manifest), store, settings), wavs)

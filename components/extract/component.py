@@ -26,7 +26,7 @@ def extract(
       store: folder or bucket URI of all cached step outputs.
     """
     from voxline.components.extract.step import run
-    from voxline.store.step_cache import artifact_uri, check_accepted
+    from voxline.store.artifacts import artifact_uri, check_accepted, publish_artifact
 
     check_accepted(validation)
-    run(artifact_uri(wavs), store, settings).publish(dataset)
+    publish_artifact(run(artifact_uri(wavs), store, settings), dataset)

@@ -22,5 +22,6 @@ def ingest(
       store: folder or bucket URI of all cached step outputs.
     """
     from voxline.components.ingest.step import run
+    from voxline.store.artifacts import publish_artifact
 
-    run(store, settings).publish(manifest)
+    publish_artifact(run(store, settings), manifest)

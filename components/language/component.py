@@ -29,8 +29,8 @@ def language(
     """
     from voxline.components.language.step import run
     from voxline.inference.saved_model import model_digest
-    from voxline.store.step_cache import artifact_uri
+    from voxline.store.artifacts import artifact_uri, publish_artifact
 
     output = run(artifact_uri(model), artifact_uri(wavs), store, settings)
     about = {"digest": model_digest(output.path("model"))}
-    output.publish(model_with_language, content="model", about=about, metrics=metrics)
+    publish_artifact(output, model_with_language, content="model", about=about, metrics=metrics)

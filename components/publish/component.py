@@ -31,10 +31,10 @@ def publish(
 
     from voxline.components.publish.diff_report import version_page
     from voxline.components.publish.step import run
-    from voxline.store.step_cache import artifact_uri
+    from voxline.store.artifacts import artifact_uri, publish_artifact
 
     output = run(artifact_uri(dataset), store, datasets, settings)
     number = output.counts["version"]
-    output.publish(version, about={"dataset": settings.name, "version": number, "digest": output.key})
+    publish_artifact(output, version, about={"dataset": settings.name, "version": number, "digest": output.key})
     page = version_page(datasets, settings.name, number, reused=output.reused)
     page.write(Path(report.path))

@@ -36,7 +36,7 @@ def validate(
     from voxline.components.validate.step import run
     from voxline.errors import RefusedInputError
     from voxline.progress import print_status
-    from voxline.store.step_cache import REFUSE_LATER_ENV, artifact_uri
+    from voxline.store.artifacts import REFUSE_LATER_ENV, artifact_uri, publish_artifact
 
     refusal = ""
     try:
@@ -46,4 +46,4 @@ def validate(
             raise
         output, refusal = error.output, str(error)
         print_status(f"{refusal}\nThis step succeeds, so that its report is kept; the next one fails.")
-    output.publish(validation, html=report, statistics_page=statistics_page, refusal=refusal)
+    publish_artifact(output, validation, html=report, statistics_page=statistics_page, refusal=refusal)

@@ -31,8 +31,8 @@ from voxline.pipelines.config.run_config import RunConfig, corpus_locations
 from voxline.pipelines.graph import RUNS_AFTER, load_pipeline, steps_until
 from voxline.pipelines.images import ROOT, content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments
+from voxline.store.artifacts import ARTIFACT_URIS_ENV, REFUSE_LATER_ENV
 from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
-from voxline.store.step_cache import ARTIFACT_URIS_ENV, REFUSE_LATER_ENV
 
 RUN_LIMITS_SINCE = (2, 17)
 """The first KFP server that accepts a deadline of the run and times to keep it; earlier ones refuse such a file."""

@@ -10,8 +10,9 @@ import pytest
 from tests.buckets.emulator import Storage
 from voxline.errors import TransientError, WorkError
 from voxline.settings import Settings
+from voxline.store.artifacts import artifact_uri, publish_artifact
 from voxline.store.localize import localize
-from voxline.store.step_cache import StepOutput, artifact_uri, cached_step
+from voxline.store.step_cache import StepOutput, cached_step
 
 Pod = Callable[[], Path]
 
@@ -221,8 +222,8 @@ def test_an_artifact_on_a_cluster_keeps_its_uri_and_tells_the_place(
     made = make(gcs)
     theirs, ours = dsl.Dataset(uri="minio://mlpipeline/v2/artifacts/x"), dsl.Dataset(uri=str(tmp_path / "x"))
     theirs.custom_path = str(tmp_path / "minio" / "x")
-    made.publish(theirs)
-    made.publish(ours)
+    publish_artifact(made, theirs)
+    publish_artifact(made, ours)
     assert theirs.uri == "minio://mlpipeline/v2/artifacts/x"
     assert artifact_uri(theirs) == artifact_uri(ours) == ours.uri == made.uri
     assert json.loads((tmp_path / "minio" / "x").read_text(encoding="utf-8"))["uri"] == made.uri

@@ -11,7 +11,7 @@ from tests.validate.takes import fit, written
 from voxline.components.extract.component import extract
 from voxline.components.validate.component import validate
 from voxline.errors import RefusedInputError, WorkError
-from voxline.store.step_cache import REFUSE_LATER_ENV
+from voxline.store.artifacts import REFUSE_LATER_ENV
 
 
 def test_both_pages_are_published(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import inspect
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -90,60 +90,6 @@ class StepOutput:
         if self.bucket_step and not self.reused:
             self.bucket_step.upload_partial()
 
-    def publish(
-        self,
-        folder: Any,
-        *,
-        content: str = "",
-        html: Any = None,
-        metrics: Any = None,
-        about: Mapping[str, str | int] | None = None,
-        refusal: str = "",
-        **pages: Any,
-    ) -> "StepOutput":
-        """Writes KFP artifacts (duck-typed: this file does not import kfp).
-
-        The folder artifact says where in the store the output is; HTML pages are copied to where the UI reads them. On
-        a cluster an artifact keeps the URI that KFP gave it: for another one, its launcher fails the task, or downloads
-        all of it to the next one's disk. So its content is copied there (docs/decisions/0049).
-
-        Args:
-          content: the output that the artifact is, such as a model: its URI opens as one. Empty: the URI is that of the
-            step's folder, on a cluster that of a JSON file that names it.
-          html: gets the output `report`.
-          about: further metadata of the artifact. KFP takes no None.
-          refusal: why the step refused its input; `check_accepted` raises it in the next step.
-          pages: further HTML artifacts, by the name of their output.
-        """
-        if "://" not in folder.uri or os.environ.get(ARTIFACT_URIS_ENV):
-            folder.uri = self.output_uri(content) if content else self.uri
-        folder.metadata.update(
-            uri=self.uri,
-            step=self.step,
-            key=self.key,
-            reused=self.reused,
-            seconds=round(self.seconds, 3),
-            counts=self.counts,
-            metrics=self.metrics,
-            outputs=self.outputs,
-            **(about or {}),
-            **({REFUSAL: refusal} if refusal else {}),
-        )
-        if "://" in folder.uri and not os.environ.get(ARTIFACT_URIS_ENV):
-            Path(folder.path).parent.mkdir(parents=True, exist_ok=True)
-            if content:
-                shutil.copytree(self.path(content), folder.path, dirs_exist_ok=True)
-            else:  # what a person finds who opens the artifact
-                write_json(Path(folder.path), folder.metadata)
-        for output, page in {"report": html, **pages}.items():
-            if page is not None:
-                Path(page.path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self.path(output), page.path)
-        if metrics is not None:
-            for name, value in self.metrics.items():
-                metrics.log_metric(name, value)
-        return self
-
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -179,30 +125,6 @@ def local_inputs(
 
     return decorate
 
-
-def artifact_uri(artifact: Any) -> str:
-    """The path or bucket URI of the output that a step published as this KFP artifact."""
-    return str(artifact.metadata.get("uri") or artifact.uri)
-
-
-def check_accepted(artifact: Any) -> None:
-    """Refuses to work after a step that refused its input, and that succeeded only so that KFP keeps its pages.
-
-    Raises:
-      WorkError: the reason of that step.
-    """
-    if refusal := artifact.metadata.get(REFUSAL):
-        raise WorkError(str(refusal))
-
-
-REFUSAL = "refusal"
-"""The key of an artifact's metadata that says why a step refused its input."""
-
-REFUSE_LATER_ENV = "VOXLINE_REFUSE_LATER"
-"""Set where the pages of a failed task are lost: a step that refuses its input succeeds, and the next one fails."""
-
-ARTIFACT_URIS_ENV = "VOXLINE_ARTIFACT_URIS"
-"""Set where an artifact may have any URI, as on Vertex AI: it then has that of what it is."""
 
 FORCE_ENV = "VOXLINE_FORCE_STEPS"
 """Names of steps, separated by commas, that are done again even if they were done before."""

@@ -32,7 +32,7 @@ def evaluate(
       registry: folder or bucket URI of the model registry.
     """
     from voxline.components.evaluate.step import run
-    from voxline.store.step_cache import artifact_uri
+    from voxline.store.artifacts import artifact_uri, publish_artifact
 
     output = run(artifact_uri(model), artifact_uri(wavs), registry, store, settings)
-    output.publish(evaluation, html=report, metrics=metrics)
+    publish_artifact(output, evaluation, html=report, metrics=metrics)

@@ -30,6 +30,7 @@ def push(
       registry: folder or bucket URI of the model registry.
     """
     from voxline.components.push.step import run
-    from voxline.store.step_cache import artifact_uri
+    from voxline.store.artifacts import artifact_uri, publish_artifact
 
-    run(artifact_uri(model), artifact_uri(evaluation), registry, store, settings).publish(verdict, html=report)
+    output = run(artifact_uri(model), artifact_uri(evaluation), registry, store, settings)
+    publish_artifact(output, verdict, html=report)

@@ -27,7 +27,7 @@ def train(
     """
     from voxline.components.train.step import run
     from voxline.inference.saved_model import model_digest
-    from voxline.store.step_cache import artifact_uri
+    from voxline.store.artifacts import artifact_uri, publish_artifact
 
     output = run(artifact_uri(dataset), store, settings, registry)
-    output.publish(model, content="model", about={"digest": model_digest(output.path("model"))})
+    publish_artifact(output, model, content="model", about={"digest": model_digest(output.path("model"))})
