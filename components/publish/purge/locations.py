@@ -14,11 +14,10 @@ from voxline.notify.history import FOLDER
 from voxline.registry.models import model_names
 from voxline.registry.registry import EVALUATION, PROVENANCE
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.bucket_cache import cache_root, is_cached, private_cache, uri_of
+from voxline.store.bucket_cache import cache_root, private_cache
 from voxline.store.files import DONE
 from voxline.store.layout import CORPORA, RUN_FILE, UNPACKED, WAVS, check_store
 from voxline.store.leases import Lease
-from voxline.store.localize import ensure_local
 from voxline.store.objects import CLAIM, ObjectStore, open_store
 from voxline.store.storage import ABSENT, ObjectInfo
 from voxline.store.store_locks import UNFINISHED_PURGE, exclusive_folder_lock, exclusive_store_lock
@@ -69,15 +68,19 @@ class Workspace:
 
     def is_in_bucket(self, path: Path) -> bool:
         """Whether a file is the copy of an object, which others read too."""
-        return is_cached(path)
+        return self._locate(path)[0].is_remote
 
     def uri_of(self, path: Path) -> str:
         """What a file is called on all machines."""
-        return uri_of(path)
+        store, name = self._locate(path)
+        return store.uri_of(name) if name else store.uri
 
     def fetch(self, *paths: Path) -> None:
-        """Downloads files that are not here yet."""
-        ensure_local(paths)
+        """Downloads files that are in a bucket and not here yet."""
+        for path in paths:
+            if str(path) in self._objects and not path.exists():
+                store, name = self._locate(path)
+                store.pull([name])
 
     def exists(self, path: Path) -> bool:
         """Whether there is such a file, or a folder with files."""
@@ -98,19 +101,19 @@ class Workspace:
 
     def upload(self, *paths: Path) -> None:
         """Makes written files count: in a bucket, each replaces the object that was listed."""
-        for path in filter(is_cached, paths):
+        for path in filter(self.is_in_bucket, paths):
             store, name = self._locate(path)
             self._record(path, store.upload_file(path, name, if_version=self._expected_version(path)))
 
     def upload_new(self, *paths: Path) -> None:
         """Makes written files count whose names identify their content: an existing object stays."""
-        for path in filter(is_cached, paths):
+        for path in filter(self.is_in_bucket, paths):
             store, name = self._locate(path)
             self._record(path, *store.upload(store.local_path(), [name], absent_only=True))
 
     def remove(self, path: Path) -> None:
         """Deletes a file or a folder, its marker first. It may be absent already."""
-        if is_cached(path):
+        if self.is_in_bucket(path):
             self._delete_objects(self._below(path))
         if path.is_dir():
             for marker in MARKERS:
@@ -135,9 +138,9 @@ class Workspace:
             if path.name not in names and path.name != CLAIM:
                 self.remove(path)
         self.remove(source)
-        if is_cached(target):
+        if self.is_in_bucket(target):
             shutil.rmtree(target, ignore_errors=True)
-            ensure_local(self.files(target))
+            self.fetch(*self.files(target))
 
     def _delete_objects(self, objects: dict[str, ObjectInfo]) -> None:
         markers = [path for path in objects if PurePosixPath(path).name in MARKERS]
@@ -150,22 +153,22 @@ class Workspace:
         self._sorted = None
 
     def _record(self, path: Path, info: ObjectInfo) -> None:
-        if is_cached(path):
+        if self.is_in_bucket(path):
             if str(path) not in self._objects:
                 self._sorted = None
             self._objects[str(path)] = info
 
     def _expected_version(self, path: Path) -> str | None:
         """The version that an object must still have; None on a disk, where locks keep others out."""
-        if not is_cached(path):
+        if not self.is_in_bucket(path):
             return None
         info = self._objects.get(str(path))
         return info.version if info else ABSENT
 
     def _below(self, path: Path) -> dict[str, ObjectInfo]:
         """The file of this path, or all files below the folder of this path."""
-        if not is_cached(path):
-            store, name = self._locate(path)
+        store, name = self._locate(path)
+        if not store.is_remote:
             if path.is_file() and (info := store.stat(name)):
                 return {str(path): info}
             return {f"{store.uri}{os.sep}{info.name}": info for info in store.list(f"{name}/" if name else "")}
@@ -248,13 +251,13 @@ class PurgeLocations:
 
     def versions(self) -> list[DatasetVersions]:
         """Of all datasets."""
-        roots = [uri_of(root) for root in self.datasets]
+        roots = [self.workspace.uri_of(root) for root in self.datasets]
         return [DatasetVersions(root, name) for root in roots for name in list_datasets(root)]
 
     def versions_to_recover(self) -> list[DatasetVersions]:
         """Of all datasets, also those without a version because a killed purge was replacing it."""
         return [
-            DatasetVersions(uri_of(root), folder.name)
+            DatasetVersions(self.workspace.uri_of(root), folder.name)
             for root in self.datasets
             for folder in self.workspace.folders(root)
             if not folder.name.startswith(".")
@@ -262,12 +265,12 @@ class PurgeLocations:
 
     def bucket_uris(self) -> list[str]:
         """URIs of the folders in buckets, each once."""
-        return [uri_of(root) for root in self.workspace.stores if is_cached(root)]
+        return [store.uri for store in self.workspace.stores.values() if store.is_remote]
 
     def clear_usual_cache(self) -> None:
         """Deletes this machine's copies of what is in the buckets. They are downloaded again when needed."""
-        for root in self.workspace.stores:
-            if self.usual_cache and is_cached(root):
+        for root, store in self.workspace.stores.items():
+            if self.usual_cache and store.is_remote:
                 shutil.rmtree(self.usual_cache / root.relative_to(cache_root()), ignore_errors=True)
 
 
