@@ -12,12 +12,18 @@ Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speak
 
 def run_purge_command(
     speaker: Speaker,
-    store: Annotated[str, typer.Option(help="The runs' store, a folder or bucket URI.")],
+    store: Annotated[str, typer.Option(metavar="LOCATION", help="The runs' store, a folder or bucket URI.")],
     roots: Annotated[
         list[str] | None,
-        typer.Option("--datasets", help="Folder or bucket URI of published datasets. Repeatable; give all of them."),
+        typer.Option(
+            "--datasets",
+            metavar="LOCATION",
+            help="Folder or bucket URI of published datasets. Repeatable; give all of them.",
+        ),
     ] = None,
-    registry: Annotated[str | None, typer.Option(help="Folder or bucket URI of the registry.")] = None,
+    registry: Annotated[
+        str | None, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")
+    ] = None,
     runs: Annotated[
         list[Path] | None,
         typer.Option(parser=machine_path, help="Folder of runs, in which reports that show the speaker are named."),
@@ -42,9 +48,12 @@ def run_purge_command(
 
 def show_speaker_use(
     speaker: Speaker,
-    registry: Annotated[str | None, typer.Option(help="Folder or bucket URI of the registry.")] = None,
+    registry: Annotated[
+        str | None, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")
+    ] = None,
     roots: Annotated[
-        list[str] | None, typer.Option("--datasets", help="Folder or bucket URI of published datasets. Repeatable.")
+        list[str] | None,
+        typer.Option("--datasets", metavar="LOCATION", help="Folder or bucket URI of published datasets. Repeatable."),
     ] = None,
 ) -> None:
     """List the models and versions that used a speaker.
@@ -78,7 +87,9 @@ def _print(lines: list[str]) -> None:
         typer.echo(line)
 
 
-Datasets = Annotated[str, typer.Option("--datasets", help="Folder or bucket URI with <name>/<number>/.")]
+Datasets = Annotated[
+    str, typer.Option("--datasets", metavar="LOCATION", help="Folder or bucket URI with <name>/<number>/.")
+]
 Name = Annotated[str, typer.Argument(help="The dataset's name.", metavar="NAME")]
 
 datasets = CommandGroup(help="Manage the versions of published datasets.", no_args_is_help=True)
@@ -194,10 +205,14 @@ def compact_dataset(
 
 @datasets.command("gc")
 def collect_shards(
-    store: Annotated[str, typer.Option(help="The store, a folder or bucket URI.")],
+    store: Annotated[str, typer.Option(metavar="LOCATION", help="The store, a folder or bucket URI.")],
     root: Annotated[
         list[str],
-        typer.Option("--datasets", help="Folder or bucket URI of published datasets. Repeatable; give all of them."),
+        typer.Option(
+            "--datasets",
+            metavar="LOCATION",
+            help="Folder or bucket URI of published datasets. Repeatable; give all of them.",
+        ),
     ],
     grace_days: Annotated[
         float, typer.Option(min=0, help="Days to keep shards after the last extraction that used them.")

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from voxline.errors import SettingsError
 from voxline.pipelines.graph import PIPELINES
@@ -26,8 +26,17 @@ if TYPE_CHECKING:
     from voxline.pipelines.config.run_config import RunConfig
 
 
+_VALUES = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "Path": "PATH"}
+
+
 class _PlainCommand(TyperCommand):
-    """Names a required argument as our docs do: FOLDER, not {FOLDER}."""
+    """Names arguments and values as our docs do: FOLDER and TEXT, not {FOLDER} and <list[str]>."""
+
+    def __init__(self, *positional: Any, **named: Any) -> None:
+        super().__init__(*positional, **named)
+        for option in self.params:
+            if isinstance(option, TyperOption) and not option.is_flag and option.metavar is None:
+                option.metavar = _VALUES[re.sub(r"list\[(.+)\]", r"\1", option.bare_type())]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [re.sub(r"\{(.+)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
@@ -199,8 +208,13 @@ def service_account(config: Any) -> str:
 
 def warn_unmounted_paths(config: "RunConfig") -> None:
     """Warns of paths that no pod sees: the run would start, and fail."""
-    for line in config.unmounted_paths():
-        typer.echo(f"voxline: {line}", err=True)
+    if paths := config.unmounted_paths():
+        listed = ", ".join(f"{key} ({path})" for key, path in paths.items())
+        typer.echo(
+            f"voxline: pods will not see {listed}; give bucket URIs or paths on a claim (cluster.claims), here or when "
+            "the run is started",
+            err=True,
+        )
 
 
 @contextlib.contextmanager

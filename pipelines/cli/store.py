@@ -16,14 +16,20 @@ if TYPE_CHECKING:
 
 store_commands = CommandGroup(help="Show and free the space of a store.", no_args_is_help=True)
 
-Store = Annotated[str, typer.Option(help="The runs' store, a folder or bucket URI.")]
+Store = Annotated[str, typer.Option(metavar="LOCATION", help="The runs' store, a folder or bucket URI.")]
 Datasets = Annotated[
     list[str] | None,
-    typer.Option("--datasets", help="Folder or bucket URI of published datasets. Repeatable; give all of them."),
+    typer.Option(
+        "--datasets",
+        metavar="LOCATION",
+        help="Folder or bucket URI of published datasets. Repeatable; give all of them.",
+    ),
 ]
 Registries = Annotated[
     list[str] | None,
-    typer.Option("--registry", help="Folder or bucket URI of a registry. Repeatable; give all of them."),
+    typer.Option(
+        "--registry", metavar="LOCATION", help="Folder or bucket URI of a registry. Repeatable; give all of them."
+    ),
 ]
 Runs = Annotated[
     list[Path] | None,

@@ -264,14 +264,13 @@ class RunConfig(Settings):
         update = {key: getattr(self, key) or str(run_dir / folder) for key, folder in self.default_folders.items()}
         return self.model_copy(update=update)
 
-    def unmounted_paths(self) -> list[str]:
-        """A line for each path that is not on a volume of the cluster, so that pods would not see it."""
-        return [
-            f"{key} is {path}, and no claim of cluster.claims is mounted there, so pods will not see it. Give a "
-            "bucket URI, a path on a claim, or another value in the form when the run is started"
+    def unmounted_paths(self) -> dict[str, str]:
+        """By key, the paths that are not on a volume of the cluster, so that pods would not see them."""
+        return {
+            key: path
             for key, path in self.locations().items()
             if not is_http_corpus(key, path) and not is_remote(path) and not self.cluster.mounts(path)
-        ]
+        }
 
 
 class TrainingRunConfig(RunConfig):

@@ -77,7 +77,7 @@ def test_a_path_that_no_pod_sees_is_a_problem(shell: Shell) -> None:
     quiet, told = shell.submit(), shell.submit("--set", "corpus.uri=/data/LibriSpeech")
     assert (quiet.status, told.status) == (0, 0)
     assert "corpus.uri is" not in quiet.err
-    assert "corpus.uri is /data/LibriSpeech, and no claim of cluster.claims is mounted there" in told.err
+    assert "pods will not see corpus.uri (/data/LibriSpeech)" in told.err
 
 
 @pytest.mark.parametrize("reset", ["before", "after"])

@@ -160,3 +160,13 @@ def test_a_dry_run_refuses_what_a_run_refuses(tmp_path: Path) -> None:
 def test_usage_names_a_required_argument_without_braces() -> None:
     assert "config init [OPTIONS] FOLDER" in CliRunner().invoke(app, ["config", "init", "--help"]).output
     assert "transcribe [OPTIONS] AUDIO..." in CliRunner().invoke(app, ["transcribe", "--help"]).output
+
+
+def test_help_shows_no_types_of_python() -> None:
+    for names, _ in commands(typer.main.get_command(app)):
+        shown = CliRunner().invoke(app, [*names, "--help"]).output
+        assert not re.findall(r"--[\w-]+ <.*", shown), names
+    purge = CliRunner().invoke(app, ["datasets", "purge", "--help"]).output
+    assert re.search(r"--datasets LOCATION +Folder or bucket URI", purge)
+    assert re.search(r"--runs PATH +Folder", purge)
+    assert re.search(r"--note TEXT +For", purge)

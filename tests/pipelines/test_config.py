@@ -156,4 +156,4 @@ def test_the_query_of_a_signed_address_is_not_recorded() -> None:
         assert "0f3c" not in json.dumps(config.recorded())
         assert "0f3c" not in config.to_yaml()
         assert "https://bucket.example/a.zip" in config.to_yaml()
-        assert not any("https" in line for line in config.unmounted_paths())
+        assert not any("https" in path for path in config.unmounted_paths().values())
