@@ -1,6 +1,8 @@
 """The commands of configs: show, explain, schema and init. They parse, call and print."""
 
+import itertools
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +11,8 @@ import typer
 from voxline.pipelines.cli.options import AsJson, Assignments, CommandGroup, Config, machine_path
 
 SCHEMA_LINE = "# yaml-language-server:"
+SUMMARY_CHARACTERS = 130
+"""Of an example, in one line."""
 config_commands = CommandGroup(
     help="Show, explain and write configs.",
     epilog="The reference of all settings is docs/config.md.",
@@ -127,9 +131,7 @@ def show_examples(
     files = {str(file.relative_to(root).with_suffix("")): file for file in sorted(root.glob("*/*.yaml"))}
     if name is None:
         for known, file in files.items():
-            lines = file.read_text(encoding="utf-8").splitlines()
-            about = next((line for line in lines if line.startswith("# ") and not line.startswith(SCHEMA_LINE)), "# ")
-            typer.echo(f"{known:<32}  {about.removeprefix('# ')}")
+            typer.echo(f"{known:<32}  {_summary(file)}")
         return
     wanted = name.removesuffix(".yaml")
     if wanted not in files:
@@ -137,6 +139,16 @@ def show_examples(
     first, *lines = files[wanted].read_text(encoding="utf-8").splitlines(keepends=True)
     # It names the schema beside the examples, which a copy elsewhere does not find.
     typer.echo("".join(lines if first.startswith(SCHEMA_LINE) else [first, *lines]), nl=False)
+
+
+def _summary(example: Path) -> str:
+    """The first sentence of an example's comment, and those after it that fit in the line."""
+    lines = example.read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(re.compile("# [^ ]").match, lines[lines[0].startswith(SCHEMA_LINE) :])
+    text, *further = re.split(r"(?<=\.) (?=[A-Z])", " ".join(line.removeprefix("# ") for line in comment))
+    while further and len(text) + len(further[0]) < SUMMARY_CHARACTERS:
+        text += f" {further.pop(0)}"
+    return text
 
 
 def _is_set(section: str, origins: dict[str, str]) -> bool:

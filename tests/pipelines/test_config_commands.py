@@ -97,7 +97,9 @@ def test_an_example_is_printed_without_the_path_of_a_schema_that_is_elsewhere() 
     printed = voxline("config", "examples", "asr/fsdd")
     file = (ROOT / "configs/asr/fsdd.yaml").read_text(encoding="utf-8")
     assert printed == file.split("\n", 1)[1]
-    assert "asr/fsdd " in voxline("config", "examples")
+    listed = voxline("config", "examples")
+    assert "asr/fsdd " in listed
+    assert all(line.endswith((".", "?")) for line in listed.splitlines()), "whole sentences"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.validate.takes import RATE, Take, failed, fit, judged, of, speech
 from voxline.beam.settings import RunnerSettings
 from voxline.components.validate.checks import CHECKS, TFDV_CHECKS, leakage, transcripts
+from voxline.components.validate.checks.check import CheckFinding, CheckResult
 from voxline.components.validate.corpus import CheckedCorpus
 from voxline.components.validate.settings import ValidateSettings
 from voxline.data.manifest import Utterance, write_manifest
@@ -264,3 +265,16 @@ def test_recording_overlap_equals_a_comparison_of_all_pairs(
     assert {corpus.utterance(row).id for row in found.offenders} == leaking
     for row in found.offenders.tolist():
         assert "same samples as" in found.describe(row)
+
+
+def test_a_value_never_reads_as_the_threshold_that_it_exceeds() -> None:
+    check = next(check for check in CHECKS if check.name == "word_balance")
+    own = ValidateSettings().word_balance
+
+    def shown(value: float) -> str:
+        return CheckResult(check, own, "failed" if value > own.threshold else "passed", CheckFinding(value, "")).value
+
+    assert own.threshold == 0.1
+    assert [shown(value) for value in (0.09996, 0.1, 0.10004, 0.2)] == [
+        "0.100 bits", "0.100 bits", "0.10004 bits", "0.200 bits",
+    ]  # fmt: skip

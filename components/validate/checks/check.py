@@ -67,8 +67,13 @@ class CheckResult:
 
     @property
     def value(self) -> str:
-        """The value with its unit."""
-        return format_value(self.finding.value, self.check.unit)
+        """The value with its unit; with further digits where it would read as the threshold that it is above."""
+        value, threshold, unit = self.finding.value, self.settings.threshold, self.check.unit
+        more = range(4) if self.outcome == "failed" else ()
+        differs = (
+            digits for digits in more if format_value(value, unit, digits) != format_value(threshold, unit, digits)
+        )
+        return format_value(value, unit, next(differs, 0))
 
     @property
     def threshold(self) -> str:
@@ -106,12 +111,13 @@ def share_finding(offenders: RowIndices, total: int, what: str, describe: Callab
     return CheckFinding(share, f"{len(offenders):,} of {total:,} {what}", offenders, describe)
 
 
-def format_value(value: float | None, unit: ValueUnit) -> str:
+def format_value(value: float | None, unit: ValueUnit, more_digits: int = 0) -> str:
     """A value with its unit: 3, 1.2%, 0.04 bits, 2.5 ×, 6.0 dB."""
     if value is None:
         return "—"
+    if unit == "count":
+        return f"{value:,.0f}"
     if unit == "share":
-        return f"{value:.3%}" if 0 < value < 0.001 else f"{value:.1%}"
-    return {"count": f"{value:,.0f}", "bits": f"{value:.3f} bits", "times": f"{value:.2f} ×", "dB": f"{value:.1f} dB"}[
-        unit
-    ]
+        return f"{value:.{(3 if 0 < value < 0.001 else 1) + more_digits}%}"
+    digits, sign = {"bits": (3, "bits"), "times": (2, "×"), "dB": (1, "dB")}[unit]
+    return f"{value:.{digits + more_digits}f} {sign}"
