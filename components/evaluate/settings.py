@@ -88,10 +88,24 @@ class AsrEvaluateSettings(EvaluateSettings):
         min_length=1,
         description="bounds between slices by speaking rate, in characters of the reference per second",
     )
+    intents: str = pydantic.Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
+        description="name of a classifier of intents in the same registry, by which the transcripts are judged too "
+        "(intent_error_rate); the manifest has its field; empty: none",
+    )
     confusions: int = pydantic.Field(30, ge=0, le=1000, description="most confused words shown in the report")
     aligned_utterances: int = pydantic.Field(
         8, ge=0, le=200, description="worst utterances shown in the report with their spectrogram and aligned words"
     )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_intents(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keys of evaluations from before there were intents stay as they are."""
+        values: dict[str, Any] = handler(self)
+        if not values.get("intents"):
+            values.pop("intents", None)
+        return values
 
     @pydantic.field_validator("duration_bands", "word_bands", "level_bands", "snr_bands", "rate_bands")
     @classmethod

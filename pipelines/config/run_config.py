@@ -296,12 +296,12 @@ class TrainingRunConfig(RunConfig):
             derived["train.corpus_weights"] = (self.corpus.weights(), "the weights in corpus.corpora")
         return derived
 
-    def _check_recognizer(self, setting: str, name: str) -> None:
-        """Raises: SettingsError: a setting of evaluate names an ASR model that is not in the registry."""
+    def _check_in_service(self, setting: str, name: str, family: str) -> None:
+        """Raises: SettingsError: a setting of evaluate names a model that is not in the registry."""
         if name and Registry(self.registry, name).in_service() is None:
             raise SettingsError(
-                f"evaluate.{setting} is {name!r}, but {self.registry}/{name} has no version; push an ASR model there "
-                "first (voxline run asr, with this registry), or leave the setting empty"
+                f"evaluate.{setting} is {name!r}, but {self.registry}/{name} has no version; push a model there first "
+                f"(voxline run {family}, with this registry), or leave the setting empty"
             )
 
 
@@ -338,6 +338,9 @@ class AsrConfig(TrainingRunConfig):
 
     def check_inputs(self) -> None:
         check_text_exists(self.language.text_settings())
+
+    def check_registry(self) -> None:
+        self._check_in_service("intents", self.evaluate.intents, "intents")
 
     def frames_per_second(self) -> float:
         """The model's output frames per second of a recording at the fastest speed; CTC needs one for each label."""
@@ -399,7 +402,7 @@ class SpeechRunConfig(TrainingRunConfig):
     evaluate: TtsEvaluateSettings | VocoderEvaluateSettings = pydantic.Field(..., description="what is measured")
 
     def check_registry(self) -> None:
-        self._check_recognizer("round_trip_recognizer", self.evaluate.round_trip_recognizer)
+        self._check_in_service("round_trip_recognizer", self.evaluate.round_trip_recognizer, "asr")
 
     @classmethod
     def defaults(cls, document: Values) -> Values:
@@ -473,4 +476,4 @@ class IntentsConfig(TrainingRunConfig):
         return merge(super().defaults(document), {"validate": {"ctc_feasibility": {"severity": "off"}}})
 
     def check_registry(self) -> None:
-        self._check_recognizer("recognizer", self.evaluate.recognizer)
+        self._check_in_service("recognizer", self.evaluate.recognizer, "asr")

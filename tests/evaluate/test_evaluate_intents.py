@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import voxline
-from tests.tone_asr_model import export_onnx_tones, write_corpus
+from tests.tone_asr_model import MakeAsrModel, export_onnx_tones, write_corpus
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.evaluate.settings import IntentsEvaluateSettings
+from voxline.components.evaluate.settings import AsrEvaluateSettings, IntentsEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.intents.family import IntentsPushFamily
-from voxline.components.push.settings import IntentsPushSettings
+from voxline.components.push.settings import AsrPushSettings, IntentsPushSettings
 from voxline.components.push.step import run as push
 from voxline.components.train.intents.settings import IntentsTrainSettings
 from voxline.components.train.intents.texts import TextBatches, Vocabulary, drop_words
@@ -71,11 +71,9 @@ def corpus(tmp_path: Path) -> Path:
     return folder
 
 
-def with_recognizer(registry: Path, substitutions: dict[str, str]) -> None:
-    """A version of `asr` in service."""
-    folder = export_onnx_tones(registry.parent / "exported", substitutions)
-    versions = Registry(registry, "asr")
-    with versions.locked(), versions.publishing(folder, model_digest(folder), "push"):
+def publish(registry: Path, name: str, model: Path) -> None:
+    versions = Registry(registry, name)
+    with versions.locked(), versions.publishing(model, model_digest(model), "push"):
         pass
 
 
@@ -83,7 +81,8 @@ def test_what_was_heard_and_what_was_said_are_measured_beside_mean_pooling(
     model: Path, corpus: Path, tmp_path: Path
 ) -> None:
     places = tmp_path / "registry", tmp_path / "store"
-    with_recognizer(places[0], {"two": "three", "one": "two"})  # one of the two changes what was meant
+    errors = {"two": "three", "one": "two"}  # one of the two changes what was meant
+    publish(places[0], "asr", export_onnx_tones(tmp_path / "exported", errors))
     settings = IntentsEvaluateSettings(field="meaning", recognizer="asr", bootstrap_samples=200)
     output = evaluate(model, corpus, *places, settings)
     metrics = Evaluation.read(output.folder).metrics
@@ -114,6 +113,24 @@ def test_what_was_heard_and_what_was_said_are_measured_beside_mean_pooling(
     classifier = voxline.load_intent_classifier(places[0] / "intents")
     assert classifier.classify("Four, seven!").name == "close"
     assert evaluate(model, corpus, *places, settings).reused  # of the version itself, now that it is in service
+
+
+def test_a_recognizer_is_judged_by_the_intents_that_it_loses(
+    model: Path, corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    places = tmp_path / "registry", tmp_path / "store"
+    publish(places[0], "intents", model / "model")
+    quick = AsrEvaluateSettings(intents="intents", bootstrap_samples=200, worst_utterances=0, aligned_utterances=0)
+    recognizer = make_asr_model({"two": "three", "one": "two"})
+    output = evaluate(recognizer, corpus, *places, quick)
+    metrics = Evaluation.read(output.folder).metrics
+    assert metrics["metrics"]["wer"]["value"] == pytest.approx(8 / 48)  # of these errors half change nothing
+    assert metrics["metrics"]["intent_error_rate"]["value"] == pytest.approx(4 / 23)
+    assert metrics["auxiliary_models"]["intents"]["version"] == 1
+    gate = AsrPushSettings(smoke_test=False, limits={"intent_error_rate": 0.1})
+    verdict = json.loads(push(recognizer, output.folder, *places, gate).path("verdict").read_text())
+    assert "intent error rate of what was heard 17.39%, above the limit of 10.00%" in verdict["reasons"][0]
+    assert "intents" not in AsrEvaluateSettings().plain()  # so that evaluations without it keep their keys
 
 
 def test_a_text_is_classified_alone_as_in_a_list_and_one_without_words_has_no_intent(model: Path) -> None:

@@ -91,7 +91,7 @@ _METRICS = (
     Metric("sentence_error_rate", "utterances with an error", ASR, "rate", unit="%"),
     Metric("ctc_loss", "CTC loss of an utterance", ASR, unit="nats"),
     Metric(
-        "intent_error_rate", "intent error rate of what was heard", INTENTS, "rate", unit="%", headline=True,
+        "intent_error_rate", "intent error rate of what was heard", ASR + INTENTS, "rate", unit="%", headline=True,
         label="intents wrong",
     ),
     Metric(

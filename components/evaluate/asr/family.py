@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.champion import ModelVersion, find_auxiliary
 from voxline.components.evaluate.family import (
     EvaluationJob,
     Measurements,
@@ -18,6 +18,7 @@ from voxline.components.evaluate.family import (
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
+from voxline.inference.intent_classifier import IntentClassifier, intent_of
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.recognizer import Recognizer, read_waveform
 from voxline.inference.saved_model import batches_by_length
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 MAX_CONFUSIONS = 1000
 """Pairs of confused words kept in metrics.json."""
 
+INTENTS = "intents"
+"""Key of the classifier of intents among the auxiliary models."""
+
 WORST_BY_LOSS = 10
 """Utterances with the highest loss, in metrics.json and the report: as many as Mozilla DeepSpeech showed."""
 
@@ -55,6 +59,7 @@ class AsrResult:
 
     Attributes:
       loss: the CTC loss of the reference, in nats; None: `no_loss` says why the model cannot output it.
+      intent, intent_error: of the hypothesis, and whether the manifest has another one; without a classifier none.
     """
 
     hypothesis: str
@@ -64,6 +69,8 @@ class AsrResult:
     greedy: str
     loss: float | None
     no_loss: str
+    intent: str = ""
+    intent_error: SumAndWeight | None = None
 
     def metrics(self) -> dict[str, SumAndWeight]:
         """What it adds to each metric of the catalog."""
@@ -73,6 +80,7 @@ class AsrResult:
             **self.words.by_kind,
             **(self.syllables.metrics() if self.syllables else {}),
             "sentence_error_rate": SumAndWeight(int(self.words.errors > 0)),
+            **({} if self.intent_error is None else {"intent_error_rate": self.intent_error}),
             "ctc_loss": SumAndWeight(0, 0) if self.loss is None else SumAndWeight(self.loss),
         }
 
@@ -95,7 +103,9 @@ class AsrEvaluateFamily:
         registry: Path | str,
         settings: AsrEvaluateSettings,
     ) -> dict[str, ModelVersion | None]:
-        return {}
+        if not settings.intents:
+            return {}  # so that earlier evaluations are found
+        return {INTENTS: find_auxiliary(registry, settings.intents, family="intents", setting=INTENTS)}
 
     def measure(self, job: EvaluationJob) -> Measurements:
         settings, utterances = job.settings, job.utterances
@@ -104,6 +114,10 @@ class AsrEvaluateFamily:
         results = _transcribe(recognizer, utterances, "utterances transcribed")
         champion, champion_rtf = _transcribe_with(job, job.champion, "the model in service")
         anchor, _ = _transcribe_with(job, job.anchor, "the anchor")
+        if classifier := _intent_classifier(job):
+            results = _with_intents(classifier, utterances, results)
+            champion = champion and _with_intents(classifier, utterances, champion)
+            anchor = anchor and _with_intents(classifier, utterances, anchor)
         onnx, by_onnx = _measure_onnx(job, results)
         details = [
             {
@@ -115,6 +129,7 @@ class AsrEvaluateFamily:
                 "characters": dataclasses.asdict(result.characters),
                 "loss": result.loss,
                 **({"no_loss": result.no_loss} if result.no_loss else {}),
+                **({"intent": result.intent} if classifier else {}),
                 **({ONNX_WER: list(by_onnx[index].words.as_metric)} if by_onnx else {}),
                 **dict(zip(("level_db", "snr_db"), measure_audio(utterance), strict=True)),
                 "speaking_rate": round(characters_per_second(utterance), 2),
@@ -227,6 +242,30 @@ def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: s
     return [
         AsrResult(text, one, other, third, greedy, loss, why) for (text, greedy, loss, why), one, other, third in rows
     ]
+
+
+def _intent_classifier(job: EvaluationJob) -> IntentClassifier | None:
+    version = job.auxiliary_models.get(INTENTS)
+    if version is None:
+        return None
+    print_status(f"evaluate: classifying what was heard with {version.name} {version.version}")
+    try:
+        return IntentClassifier(version.folder)
+    except WorkError as error:
+        raise version.unusable(error) from None
+
+
+def _with_intents(
+    classifier: IntentClassifier, utterances: Sequence[Utterance], results: Sequence[AsrResult]
+) -> list[AsrResult]:
+    """The results with the intents of their hypotheses; an utterance without one in the manifest is not counted."""
+    found = classifier.classify_words([result.hypothesis for result in results])
+    judged = []
+    for utterance, result, one in zip(utterances, results, found, strict=True):
+        wanted = intent_of(utterance.extra, classifier.field)
+        error = SumAndWeight(int(bool(wanted) and one.name != wanted), int(bool(wanted)))
+        judged.append(dataclasses.replace(result, intent=one.name, intent_error=error))
+    return judged
 
 
 def _worst_by_loss(utterances: Sequence[Utterance], results: Sequence[AsrResult]) -> list[dict[str, Any]]:
