@@ -116,13 +116,13 @@ def _parallel(search: "Search", study: Study) -> Block:
         "Parallel coordinates",
         f"{plural(len(done), 'trial')} over {', '.join(names)}",
         Scale(-0.4, len(names) - 0.6, most=0),
-        Scale(-0.16, 1.08, most=0),
+        Scale(-0.2, 1.08, most=0),
         label="each axis from its lowest value to its highest",
         series=["best quarter", "others"],
     )
     for axis, name in enumerate(names):
         drawing.straight_line((axis, 0.0), (axis, 1.0))
-        drawing.label_at(axis, -0.1, name, shift=-2.7 * len(name))
+        drawing.label_at(axis, -0.07 - 0.08 * (axis % 2), name, shift=-2.6 * len(name))  # two rows: long names
     strong = math.ceil(BEST_SHARE * len(done))
     for rank, trial in reversed(list(enumerate(done))):
         heights = [one.position(trial.settings[one.key]) for one in ranges]

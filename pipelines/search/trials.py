@@ -152,7 +152,6 @@ def trial_overlay(config: RunConfig, settings: Values, epochs: int) -> Values:
     overlay = {**settings, "train.epochs": epochs}
     for weight in ("alpha", "beta"):
         if f"language.{weight}" in settings:
-            del overlay[f"language.{weight}"]
             overlay |= {f"language.{weight}": None, f"language.{weight}s": [settings[f"language.{weight}"]]}
     if get_key(config.plain(), "train.blank_plateau.severity") == "error":  # a short training is not the last one
         overlay["train.blank_plateau.severity"] = "warning"
