@@ -244,10 +244,11 @@ class Study:
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         seed = int(hash_value([self.seed, number])[:8], 16)
-        sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed=seed)
-        if self.method != "random":
+        if known < RANDOM_TRIALS or self.method == "random":
+            study = self.in_optuna([], optuna.samplers.RandomSampler(seed=seed))
+        else:
             sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM_TRIALS)
-        study = self.in_optuna(self.trials[:known], sampler)
+            study = self.in_optuna(self.trials[:known], sampler)
         chosen = study.ask(self.space.distributions()).params
         return {one.key: one.decode(chosen[one.key]) for one in self.space.ranges}
 
