@@ -34,6 +34,7 @@ from voxline.pipelines.search.study import (
     started_now,
 )
 from voxline.pipelines.search.trials import DEFAULT_METRICS, TrialProcesses, trial_overlay
+from voxline.report.page import plural
 from voxline.settings import changed_settings
 from voxline.store.files import exclusive_lock, read_json, write_json, write_text
 from voxline.store.hashing import hash_value
@@ -171,7 +172,8 @@ class Search:
                 from voxline.pipelines.search.page import write_page
 
                 write_page(self, study)
-            console.say(f"  {len(study.trials)} trials; trained {study.trained() - before} times; in all {cost(study)}")
+            made = plural(study.trained() - before, "training")
+            console.say(f"  {plural(len(study.trials), 'trial')}; made {made}; in all {cost(study)}")
 
     def line(self, trial: Trial) -> str:
         """One line on a trial that has ended."""
@@ -180,7 +182,7 @@ class Search:
             return f"  trial {trial.number}: failed: {trial.reason.splitlines()[0]}  ({settings})"
         made = trial.trainings[-1]
         how = "reused" if made.reused else f"{made.cpu_seconds / 60:.1f} CPU-min"
-        epochs = f" after {made.epochs} epochs" if self.method == "halving" else ""
+        epochs = f" after {plural(made.epochs, 'epoch')}" if self.method == "halving" else ""
         return f"  trial {trial.number}: {self.metric} {self.format(made.value)}{epochs}  ({settings}; {how})"
 
     def format(self, value: float | None) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 from voxline.errors import WorkError
 from voxline.pipelines.config.keys import Values
 from voxline.pipelines.search.space import Space
+from voxline.report.page import plural
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 
@@ -323,7 +324,7 @@ class _Work:
                 trial.trainings.append(self._objective(trial, epochs))
                 if not math.isfinite(trial.trainings[-1].value):
                     value = trial.trainings.pop().value
-                    raise TrialFailedError(f"the metric is {value} after {epochs} epochs")
+                    raise TrialFailedError(f"the metric is {value} after {plural(epochs, 'epoch')}")
             trial.state = "done" if last else "running"
         except TrialFailedError as error:
             trial.state, trial.reason = "failed", str(error)

@@ -417,7 +417,7 @@ def test_the_same_command_trains_nothing_and_asks_the_gate_once(house: FakeHouse
     assert (calls, house.gates) == (6 + 3, 1)
     status, printed = house.run_asr("--trials", "6")
     assert (status, house.objective.calls, house.gates) == (0, calls, 1)
-    assert "trained 0 times" in printed
+    assert "made 0 trainings; in all" in printed
     status, printed = house.run("resume", str(house.search), "--trials", "7", "--no-gate")
     assert status == 0, printed
     assert calls < house.objective.calls <= calls + 1 + 3
