@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from voxline.errors import WorkError
@@ -159,11 +160,16 @@ def batches_by_length(lengths: Sequence[int], limit: int) -> list[list[int]]:
     return batches
 
 
-def load_saved_model(folder: Path, specs: Mapping[str, SignatureSpec]) -> tuple[Any, dict[str, Any]]:
+def load_saved_model(
+    folder: Path,
+    specs: Mapping[str, SignatureSpec],
+    optional: Mapping[str, SignatureSpec] = MappingProxyType({}),
+) -> tuple[Any, dict[str, Any]]:
     """Loads a SavedModel. Returns it (it must be kept alive) and its signatures.
 
     Args:
       specs: of each signature that is needed.
+      optional: of further ones, which are returned if the model has them.
 
     Raises:
       WorkError: it does not load, has other signatures, or its graph reads files, calls Python or reaches out.
@@ -180,6 +186,7 @@ def load_saved_model(folder: Path, specs: Mapping[str, SignatureSpec]) -> tuple[
             "it was damaged or cut short, run train again"
         ) from error
     signatures = dict(getattr(model, "signatures", {}))
+    specs = {**specs, **{name: spec for name, spec in optional.items() if name in signatures}}
     for name, spec in specs.items():
         if name not in signatures:
             raise WorkError(f"{folder}: no signature '{name}'; it has {', '.join(signatures) or 'none'}")

@@ -45,6 +45,12 @@ SPLIT_SIGNATURES = {
     "refine": SignatureSpec(("before", "frames"), ("mels", "frames", "waveforms", "samples")),
 }
 """Around an 8-bit decoder, which is a file of its own."""
+SPEAK, REFINE_MELS = "speak", "refine_mels"
+MEL_SIGNATURES = {
+    SPEAK: SignatureSpec(("symbols", "lengths"), ("mels", "frames", "alignments", "hit_limit")),
+    REFINE_MELS: SignatureSpec(("before", "frames"), ("mels", "frames")),
+}
+"""Without Griffin-Lim, for a voice with a vocoder. Models of earlier versions have neither."""
 TEACHER_FORCED_SIGNATURES = {
     "teacher_forced": SignatureSpec(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
 }
@@ -133,7 +139,7 @@ class Synthesizer:
             self.vocoder.check_features(self.features, str(self.folder))
         self._decoder = self._load_decoder()
         specs = (FULL_SIGNATURES if self._decoder is None else SPLIT_SIGNATURES) | TEACHER_FORCED_SIGNATURES
-        self._model, self._signatures = load_saved_model(self.folder, specs)
+        self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
         self.seconds = self.audio_seconds = 0.0
         self._synthesize([self.text.alphabet.symbols[-1:]])  # the first call builds the graph
         self.seconds = self.audio_seconds = 0.0
@@ -191,10 +197,10 @@ class Synthesizer:
 
         labels, lengths = self._labels(symbols)
         start = time.perf_counter()
-        outputs = self._decode(labels, lengths)
+        outputs = self._decode(labels, lengths, with_audio=self.vocoder is None)
         waveforms = self._waveforms(outputs, symbols)
         self.seconds += time.perf_counter() - start
-        self.audio_seconds += float(outputs["samples"].sum()) / self.sample_rate
+        self.audio_seconds += sum(map(len, waveforms)) / self.sample_rate
         results = []
         for row, text in enumerate(symbols):
             frames, waveform = int(outputs["frames"][row]), waveforms[row]
@@ -227,14 +233,24 @@ class Synthesizer:
             )
         return Int8Decoder(self.folder) if kind == "int8" else None
 
-    def _decode(self, labels: "npt.NDArray[np.int32]", lengths: "npt.NDArray[np.int32]") -> dict[str, Any]:
-        """The outputs of the signature `synthesize`, or the same from the parts around an 8-bit decoder."""
+    def _decode(
+        self, labels: "npt.NDArray[np.int32]", lengths: "npt.NDArray[np.int32]", *, with_audio: bool
+    ) -> dict[str, Any]:
+        """The outputs of the signature `synthesize`, or the same from the parts around an 8-bit decoder.
+
+        Args:
+          with_audio: whether Griffin-Lim is wanted too; an earlier version's model computes it in any case.
+        """
+        text = {"symbols": labels, "lengths": lengths}
         if self._decoder is None:
-            return call_signature(self._signatures["synthesize"], self.folder, symbols=labels, lengths=lengths)
-        encoded = call_signature(self._signatures["encode"], self.folder, symbols=labels, lengths=lengths)
-        decoded = self._decoder.decode(encoded, lengths, int(self.about["max_steps"]))
-        refined = call_signature(self._signatures["refine"], self.folder, before=decoded.before, frames=decoded.frames)
+            return self._call("synthesize" if with_audio or SPEAK not in self._signatures else SPEAK, **text)
+        decoded = self._decoder.decode(self._call("encode", **text), lengths, int(self.about["max_steps"]))
+        refine = "refine" if with_audio or REFINE_MELS not in self._signatures else REFINE_MELS
+        refined = self._call(refine, before=decoded.before, frames=decoded.frames)
         return {**refined, "alignments": decoded.alignments, "hit_limit": decoded.hit_limit}
+
+    def _call(self, signature: str, **inputs: Any) -> dict[str, Any]:
+        return call_signature(self._signatures[signature], self.folder, **inputs)
 
     def _teacher_forced(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[TeacherForcedResult]:
         import numpy as np
@@ -245,7 +261,7 @@ class Synthesizer:
         for row, one in zip(padded, features, strict=True):
             row[: len(one)] = one
         inputs = {"symbols": labels, "lengths": lengths, "features": padded, "frames": frames}
-        outputs = call_signature(self._signatures["teacher_forced"], self.folder, **inputs)
+        outputs = self._call("teacher_forced", **inputs)
         results = []
         for index, text in enumerate(symbols):
             count, error = int(frames[index]), float(outputs["mel_l1"][index])

@@ -2,13 +2,15 @@
 
   vocoder = Vocoder("runs/demo-vocoder/registry/vocoder/1")
   (waveform,) = vocoder.vocode([mels])            # float32 [samples] at vocoder.sample_rate
+  for chunk in vocoder.stream([mels]): ...        # the same, 100 ms at a time
 
 Griffin-Lim does the same without a model (`voxline.audio.griffin_lim.features_to_waveform`). TensorFlow is imported
 when a `Vocoder` is made.
 """
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +82,29 @@ class Vocoder:
             made.update(zip(rows, self._vocode([mels[row] for row in rows]), strict=True))
         return [made.get(index, np.zeros(0, np.float32)) for index in range(len(mels))]
 
+    def stream(self, mels: Iterable["Array"], *, chunk_seconds: float = 0.1) -> Iterator["Array"]:
+        """The waveform of one utterance in chunks, each as soon as its mels are there.
+
+        Put together they are what `vocode` makes of all mels: each chunk is computed with the frames around it that its
+        samples depend on. So it takes the frames that come after it too: `context_frames` in model.json.
+
+        Args:
+          mels: float32 [frames, mels] each, the pieces of an utterance in their order, of any number of frames.
+          chunk_seconds: length of a chunk, to the nearest hop; the last one is shorter.
+
+        Raises:
+          WorkError: the model does not say on how many frames a sample depends, or fails.
+        """
+        context = self.about.get("context_frames")
+        if not isinstance(context, int):
+            raise WorkError(
+                f"{self.folder}: model.json has no context_frames, so its speech cannot be cut in chunks; an earlier "
+                "Voxline exported it: run train again"
+            )
+        hop = self.features.hop_length
+        length = max(round(chunk_seconds * self.sample_rate / hop), 1)
+        return vocode_in_chunks(lambda one: self._vocode([one])[0], mels, length=length, context=context, hop=hop)
+
     def check_features(self, features: FeatureSettings, source: str) -> None:
         """Refuses mels of other settings, which would sound wrong, at another pitch or not like speech at all.
 
@@ -119,6 +144,36 @@ class Vocoder:
         if not all(np.isfinite(waveform).all() for waveform in waveforms):
             raise WorkError(f"{self.folder}: it makes samples that are not finite; train the vocoder again")
         return waveforms
+
+
+def vocode_in_chunks(
+    vocode: Callable[["Array"], "Array"], mels: Iterable["Array"], *, length: int, context: int, hop: int
+) -> Iterator["Array"]:
+    """What `vocode` makes of a whole utterance, in chunks, each as soon as the frames that it depends on are there.
+
+    Args:
+      vocode: mels [frames, mels] to a waveform [(frames - 1) · hop].
+      mels: the pieces of the utterance, [frames, mels] each.
+      length: of a chunk, in frames.
+      context: frames on each side that a sample depends on.
+    """
+    import numpy as np
+
+    held, first, done, whole = np.zeros((0, 0), np.float32), 0, 0, False
+    for piece in itertools.chain(mels, [None]):
+        whole = piece is None
+        if piece is not None:
+            held = np.concatenate([held, piece]) if len(held) else piece
+        while (end := _end_of_chunk(done + length, first + len(held), context, whole)) > done:
+            waveform = vocode(held[: end + context + 1 - first])
+            yield waveform[(done - first) * hop : (end - first) * hop]
+            done, kept = end, max(end - context, 0)
+            held, first = held[kept - first :], kept
+
+
+def _end_of_chunk(wanted: int, frames: int, context: int, whole: bool) -> int:
+    """The frame where a chunk may end: the wanted one, if the frames after it are there, or the last one of all."""
+    return min(wanted, frames - 1) if whole else wanted if frames > wanted + context else 0
 
 
 def mel_conventions(features: FeatureSettings) -> dict[str, Any]:

@@ -37,6 +37,9 @@ class HifiganGenerator(keras.Model):  # type: ignore[misc]
       seed: of the initial weights, normal with a deviation of 0.01.
       precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
 
+    Attributes:
+      context_frames: frames on each side that a sample depends on.
+
     >>> settings = HifiganSettings(channels=8, upsample_rates=(4, 2), upsample_kernels=(8, 4))
     >>> HifiganGenerator(settings, mean=[0.0] * 4, deviation=[1.0] * 4)(np.zeros((2, 11, 4), "float32")).shape
     TensorShape([2, 80])
@@ -54,6 +57,7 @@ class HifiganGenerator(keras.Model):  # type: ignore[misc]
         super().__init__(dtype=precision, name="hifigan")
         self.settings = settings
         self.hop = int(np.prod(settings.upsample_rates))
+        self.context_frames = _context_frames(settings)
         self.normalizations: list[Any] = []
         self._shift = np.asarray(mean, "float32")
         self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
@@ -202,6 +206,21 @@ class ScaleDiscriminator(layers.Layer):  # type: ignore[misc]
             activations.append(x)
         x = self.last(ops.pad(x, [[0, 0], [1, 1], [0, 0]]))
         return x, [*activations, x]
+
+
+def _context_frames(settings: HifiganSettings) -> int:
+    """Frames on each side that a sample depends on: what each layer reads, from the last one to the first.
+
+    >>> _context_frames(HifiganSettings())
+    17
+    """
+    reach = 3 + math.prod(settings.upsample_rates) // 2  # in samples; a frame's begin half a hop before its center
+    blocks = list(zip(settings.residual_kernels, settings.residual_dilations, strict=True))
+    for rate, kernel in reversed(list(zip(settings.upsample_rates, settings.upsample_kernels, strict=True))):
+        undilated = settings.residual_block == "double"
+        reach += max(size // 2 * sum(dilation + undilated for dilation in dilations) for size, dilations in blocks)
+        reach = -(-(reach + (kernel + rate) // 2 - 1) // rate)
+    return reach + 3
 
 
 def scaled(channels: int, width: float) -> int:

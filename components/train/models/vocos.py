@@ -34,6 +34,9 @@ class Vocos(keras.Model):  # type: ignore[misc]
       seed: of the initial weights.
       precision: a Keras dtype policy, "float32" or "mixed_bfloat16"; the spectrum stays float32.
 
+    Attributes:
+      context_frames: frames on each side that a sample depends on.
+
     >>> model = Vocos(
     ...     VocosSettings(channels=8, hidden=8, layers=1), fft_size=32, hop=8, mean=[0.0] * 4, deviation=[1.0] * 4
     ... )
@@ -54,6 +57,7 @@ class Vocos(keras.Model):  # type: ignore[misc]
     ) -> None:
         super().__init__(dtype=precision, name="vocos")
         self.hop = hop
+        self.context_frames = settings.kernel // 2 * (1 + settings.layers) + -(-fft_size // (2 * hop))
         self.normalizations: list[Any] = []
         self._shift = np.asarray(mean, "float32")
         self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)

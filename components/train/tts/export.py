@@ -4,11 +4,12 @@ Signatures:
   synthesize      symbols int32 [batch, n], lengths int32 [batch] → mels float32 [batch, t, mels] (raw), frames int32
                   [batch], alignments float32 [batch, steps, n], waveforms float32 [batch, samples], samples int32
                   [batch], hit_limit bool [batch]: the decoder was cut off after `max_steps`.
+  speak           the same without waveforms and samples: the speech of a vocoder needs no Griffin-Lim.
   teacher_forced  symbols and lengths as above, features float32 [batch, t, bins] (raw), frames int32 [batch] → mels,
                   alignments, mel_l1 float32 [batch]: mean absolute error over real frames and mels, in raw units.
 
 With an int8 decoder (`train.export.decoder: int8`) one decoder step is a TensorFlow Lite file next to the SavedModel,
-and `encode` and `refine` replace `synthesize`; `voxline.inference.int8_decoder` runs the loop.
+and `encode`, `refine` and `refine_mels` replace `synthesize` and `speak`; `voxline.inference.int8_decoder` runs the loop.
 """
 
 import math
@@ -28,11 +29,16 @@ from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.tts.train_module import INFERENCE_NOISE, build_tts_model, denormalize_output
 from voxline.data.dataset import Dataset
 from voxline.inference.int8_decoder import DECODER_FILE
+from voxline.inference.synthesizer import REFINE_MELS, SPEAK
 
 Tensor = Any
 TEXT_SIGNATURE = (
     tf.TensorSpec([None, None], tf.int32, name="symbols"),
     tf.TensorSpec([None], tf.int32, name="lengths"),
+)
+BEFORE_SIGNATURE = (
+    tf.TensorSpec([None, None, None], tf.float32, name="before"),
+    tf.TensorSpec([None], tf.int32, name="frames"),
 )
 
 
@@ -96,6 +102,11 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         mels = self._mask(mels[:, :longest], frames)
         return {"mels": mels, "frames": frames, "waveforms": waveforms, "samples": samples}
 
+    def _mels(self, mels: Tensor, linear: Tensor | None, frames: Tensor) -> dict[str, Tensor]:
+        """Raw mels of a model's output."""
+        mels = self._denormalize(mels, linear)[0][:, : tf.reduce_max(frames)]
+        return {"mels": self._mask(mels, frames), "frames": frames}
+
 
 class FullTtsGraph(TtsGraph):
     """Network and Griffin-Lim as one graph."""
@@ -107,10 +118,20 @@ class FullTtsGraph(TtsGraph):
     @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def synthesize(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """Runs the decoder on its own frames."""
-        noise = tf.constant(INFERENCE_NOISE)
-        output = self._synthesize(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=self._reduction)
+        output = self._decode(symbols, lengths)
         audio = self._vocode(output.mels, output.linear, tf.cast(output.frames, tf.int32))
         return {**audio, "alignments": tf.cast(output.alignment, tf.float32), "hit_limit": output.hit_limit}
+
+    @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
+    def speak(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """As `synthesize`, without waveforms."""
+        output = self._decode(symbols, lengths)
+        made = self._mels(output.mels, output.linear, tf.cast(output.frames, tf.int32))
+        return {**made, "alignments": tf.cast(output.alignment, tf.float32), "hit_limit": output.hit_limit}
+
+    def _decode(self, symbols: Tensor, lengths: Tensor) -> Any:
+        noise = tf.constant(INFERENCE_NOISE)
+        return self._synthesize(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=self._reduction)
 
 
 def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> int:
@@ -144,17 +165,17 @@ class SplitTtsGraph(TtsGraph):
         encoded: dict[str, Tensor] = self._encode(symbols, lengths)
         return encoded
 
-    @tf.function(  # type: ignore[untyped-decorator]
-        input_signature=(
-            tf.TensorSpec([None, None, None], tf.float32, name="before"),
-            tf.TensorSpec([None], tf.int32, name="frames"),
-        ),
-        autograph=False,
-    )
+    @tf.function(input_signature=BEFORE_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def refine(self, before: Tensor, frames: Tensor) -> dict[str, Tensor]:
         """The outputs of `synthesize` but for alignments and hit_limit, from the decoder's normalized frames."""
         mels, linear = self._refine(before, frames)
         return self._vocode(mels, linear, frames)
+
+    @tf.function(input_signature=BEFORE_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
+    def refine_mels(self, before: Tensor, frames: Tensor) -> dict[str, Tensor]:
+        """As `refine`, without waveforms."""
+        mels, linear = self._refine(before, frames)
+        return self._mels(mels, linear, frames)
 
 
 def convert_decoder_step(model: Any, reduction: int) -> bytes:
@@ -211,9 +232,10 @@ def export_tts(
     if decoder == "float32":
         module = full = FullTtsGraph(model, settings, dataset, reduction)
         signatures, files = {"synthesize": full.synthesize, "serving_default": full.synthesize}, {}
+        signatures[SPEAK] = full.speak
     else:
         module = split = SplitTtsGraph(model, settings, dataset, reduction)
-        signatures = {"encode": split.encode, "refine": split.refine}
+        signatures = {"encode": split.encode, "refine": split.refine, REFINE_MELS: split.refine_mels}
         files = {DECODER_FILE: convert_decoder_step(model, reduction)}
     signatures["teacher_forced"] = module.teacher_forced
     metadata = model_metadata(settings.model.kind, settings, dataset, training, model)

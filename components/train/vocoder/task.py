@@ -79,6 +79,7 @@ class VocoderTask(TrainingTask):
             variable.assign(weights[f"model/{index}"])
         graph = VocoderGraph(model, self.dataset.features.mels, self.dataset.features.hop_length)
         metadata = model_metadata(self.settings.model.kind, self.settings, self.dataset, training, model)
+        metadata["context_frames"] = model.context_frames
         write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, metadata)
 
     def _samples(self, batch: Any, outputs: dict[int, dict[str, Any]]) -> Samples:

@@ -26,11 +26,13 @@ class VocoderNetwork(Protocol):
     Attributes:
       trainable_variables, weights: Keras variables, in an order that depends on the settings alone.
       normalizations: layers with moving statistics; see `CtcModel`.
+      context_frames: frames on each side that a sample depends on.
     """
 
     trainable_variables: list[Any]
     weights: list[Any]
     normalizations: Sequence[Any]
+    context_frames: int
 
     def __call__(self, mels: Tensor, frames: Tensor = None) -> Tensor:
         """Raw mels float32 [batch, frames, mels] to waveforms float32 [batch, (frames - 1) · hop].

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from voxline.components.train.models.hifigan import Discriminators, HifiganGener
 from voxline.components.train.models.vocos import Vocos
 from voxline.components.train.vocoder import losses
 from voxline.components.train.vocoder.settings import DiscriminatorSettings, HifiganSettings, VocosSettings
+from voxline.inference.vocoder import vocode_in_chunks
 from voxline.metrics.stft import RESOLUTIONS, stft_distance
 
 PEER = ROOT / "benchmarks" / "peers" / "vocoders_torch.py"
@@ -110,6 +112,31 @@ def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(vocoders: dict[str, A
     assert together.shape == (2, 11 * HOP)
     np.testing.assert_allclose(together[0], vocoders[name](mels).numpy()[0], atol=1e-5)
     np.testing.assert_allclose(together[1, : 6 * HOP], alone[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: Vocos(SMALL_VOCOS, fft_size=SIZE, hop=HOP, **STATISTICS),
+    lambda: HifiganGenerator(SMALL_HIFIGAN, **STATISTICS),
+])  # fmt: skip
+def test_chunks_together_are_the_whole(make: Callable[[], Any]) -> None:
+    network, mels = make(), RANDOM.standard_normal((70, MELS)).astype(np.float32)
+    for weight in network.weights:  # so that no sample is at the limit of its tanh
+        weight.assign(RANDOM.standard_normal(weight.shape) / np.sqrt(max(np.prod(weight.shape[:-1]), 1)))
+
+    def vocode(part: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        assert len(part) <= 5 + 2 * network.context_frames + 1
+        return np.asarray(network(part[None])[0])
+
+    def stream(pieces: list[npt.NDArray[np.float32]], context: int) -> list[npt.NDArray[np.float32]]:
+        return list(vocode_in_chunks(vocode, pieces, length=5, context=context, hop=HOP))
+
+    whole = np.asarray(network(mels[None])[0])
+    for pieces in ([mels], np.split(mels, [1, 2, 40, 41])):
+        chunks = stream(pieces, network.context_frames)
+        assert [len(chunk) for chunk in chunks] == [5 * HOP] * 13 + [4 * HOP]
+        np.testing.assert_allclose(np.concatenate(chunks), whole, atol=1e-5)
+    assert np.abs(np.concatenate(stream([mels], network.context_frames // 2)) - whole).max() > 1e-4
+    assert stream([mels[:1]], 2) == stream([], 2) == []
 
 
 def test_hifigan_v3_has_the_weights_of_the_paper() -> None:
