@@ -50,7 +50,8 @@ def load_synthesizer(location: Path | str, vocoder: Path | str | None = None) ->
 
     Args:
       location: as for `load_recognizer`.
-      vocoder: where an exported vocoder is, likewise; None: the model's own Griffin-Lim makes the waveforms.
+      vocoder: where an exported vocoder is, likewise; None: the one that the model ships with, or its own
+        Griffin-Lim.
 
     Raises:
       WorkError: no TTS model or no vocoder is there, or it is damaged.

@@ -234,6 +234,15 @@ class TrainSettings(Settings):
             )
         return self
 
+    @property
+    def shipped_vocoder(self) -> str:
+        """The vocoder that the exported model is to contain; empty: none."""
+        return ""
+
+    def without_shipped_vocoder(self) -> Self:
+        """The settings of the training alone."""
+        return self
+
     def started_from(self, model: str) -> Self:
         """The settings of a training that starts from a model, or from random weights if `model` is empty.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from voxline.components.train.families import FAMILIES
 from voxline.components.train.replay import Replay, plan_replay
 from voxline.components.train.settings import TrainSettings
+from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.progress import print_status
@@ -46,6 +47,12 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
       SettingsError: the model to start from does not exist, or does not fit.
     """
     read = Dataset.read(dataset)
+    vocoder = find_shipped_vocoder(settings, registry, read)
+    trained = _run(str(dataset), read, store, settings.without_shipped_vocoder(), registry)
+    return ship_with_vocoder(trained, vocoder, store) if vocoder and _is_chief() else trained
+
+
+def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings, registry: Path | str) -> StepOutput:
     inputs = {"dataset": read.key}
     parent = None
     if start := settings.start.model:
@@ -63,7 +70,7 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     if not _is_chief():
         return _join(read, store, settings, inputs, origin)
     if _wants_workers(settings):
-        return _launch(str(dataset), store, settings, inputs, str(registry))
+        return _launch(dataset, store, settings, inputs, str(registry))
     alone = not os.environ.get("TF_CONFIG")
     with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION, exclusive=alone) as work:
         if work.reused:

@@ -19,7 +19,7 @@ from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknow
 from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.cluster.namespace_checks import check_namespace, check_retries, with_kubernetes
 from voxline.pipelines.cluster.schedules import Schedules, is_enabled
-from voxline.pipelines.config.run_config import START_KEY, RunConfig, is_http_corpus
+from voxline.pipelines.config.run_config import MODEL_KEYS, RunConfig, is_http_corpus
 from voxline.pipelines.local.doctor import Diagnostic, catch_errors
 from voxline.store.objects import open_store
 from voxline.store.uris import is_remote
@@ -98,7 +98,7 @@ def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
       deadline: seconds that one answer of a bucket may take, unless the environment says how many.
     """
     for key, place in config.locations().items():
-        needed = READ if key.startswith("corpus.") or key == START_KEY else WRITE
+        needed = READ if key.startswith("corpus.") or key in MODEL_KEYS else WRITE
         if is_http_corpus(key, place):
             yield Diagnostic.not_checked(key, f"{place.partition('?')[0]}: requested by the step ingest")
             continue

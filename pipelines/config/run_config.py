@@ -44,11 +44,13 @@ from voxline.settings import Settings, merge
 from voxline.store.uris import is_remote
 
 START_KEY = "train.start.model"
+MODEL_KEYS = (START_KEY, "train.export.vocoder", "train.voice")
+"""Keys of models: a path, or a name in the registry."""
 PATH_KEYS = (
-    "corpus.uri", "corpus.corpora.*.uri", "store", "registry", "datasets", "language.text", START_KEY
+    "corpus.uri", "corpus.corpora.*.uri", "store", "registry", "datasets", "language.text", *MODEL_KEYS
 )  # fmt: skip
-"""Keys that hold paths: relative to the YAML file that sets them, or to the current folder in `--set`. `START_KEY` may
-hold the name of a model instead."""
+"""Keys that hold paths: relative to the YAML file that sets them, or to the current folder in `--set`. Those of
+`MODEL_KEYS` may hold the name of a model instead."""
 
 
 def path_keys(document: Values) -> list[str]:
@@ -63,7 +65,7 @@ def path_keys(document: Values) -> list[str]:
         names = get_key(document, section) if star else None
         named = names if isinstance(names, dict) else ()  # any other value is refused later, with its key
         keys += [f"{section}.{name}{rest}" for name in named] if star else [key]
-    return [key for key in keys if key != START_KEY or not is_model_name(str(get_key(document, key) or ""))]
+    return [key for key in keys if key not in MODEL_KEYS or not is_model_name(str(get_key(document, key) or ""))]
 
 
 def is_http_corpus(key: str, uri: str) -> bool:

@@ -1,6 +1,8 @@
 """Vocoders are measured beside Griffin-Lim, gated, pushed, rolled back, and used by voices of the same features."""
 
 import json
+import shutil
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,17 @@ from voxline.components.evaluate.settings import VocoderEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.settings import VocoderPushSettings
 from voxline.components.push.step import run as push
+from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
 from voxline.pipelines.cli.models import synthesize_to_file
 from voxline.registry.registry import Registry
+from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
+from voxline.store.files import write_json
+from voxline.store.step_cache import StepOutput
 
 MakeVocoder = Callable[..., Path]
 MEASURED = VocoderEvaluateSettings(
@@ -129,3 +136,53 @@ def test_waveforms_are_those_of_each_row_alone(make_vocoder: MakeVocoder) -> Non
         assert len(waveform) == FEATURES.count_samples(len(one))
         np.testing.assert_allclose(waveform, vocoder.vocode([one])[0], atol=1e-3)
     assert vocoder.audio_seconds > 0
+
+
+def test_a_voice_ships_with_its_vocoder(
+    make_vocoder: MakeVocoder, make_tts_model: MakeTtsModel, tmp_path: Path
+) -> None:
+    registry, features = tmp_path / "registry", FEATURES.model_copy(update={"hop_seconds": 0.01})
+    digests = []
+    for model in (make_vocoder(1), make_vocoder(2, features)):
+        of_vocoder = TrainingData("k", "r", 0, [line_of("b", "mara")])
+        of_vocoder.write(model / TRAINED_ON)
+        versions, digest = Registry(registry, "vocoder"), model_digest(model)
+        with versions.locked(), versions.publishing(model, digest, "push") as (_, incoming):
+            of_vocoder.write(incoming / TRAINED_ON)
+        digests.append(digest)
+    outputs = {"model": "model", "curves": "c.json"}
+    trained = StepOutput("train", tmp_path / "store" / "train" / "k", "k", outputs=outputs)
+    voice = Path(shutil.copytree(make_tts_model(), trained.folder / "model"))
+    about = json.loads((voice / "model.json").read_text())
+    write_json(voice / "model.json", {**about, "settings": {"export": {"decoder": "float32"}}})
+    TrainingData("k", "r", 0, [line_of("a", "anna")]).write(voice / TRAINED_ON)
+    write_json(trained.folder / "c.json", {"points": []})
+    before = model_digest(voice)
+
+    chosen = TtsTrainSettings.of({"export": {"vocoder": "vocoder@1"}})
+    assert chosen.key_values() == TtsTrainSettings().key_values()
+    dataset: Any = types.SimpleNamespace(features=FEATURES)
+    vocoder = find_shipped_vocoder(chosen, registry, dataset)
+    assert vocoder is not None
+    shipped = ship_with_vocoder(trained, vocoder, tmp_path / "store")
+    folder = shipped.path("model")
+    assert json.loads((folder / "model.json").read_text())["vocoder"]["digest"] == digests[0]
+    assert model_digest(folder / "vocoder") == digests[0]
+    heard = read_training_data((folder / TRAINED_ON).read_bytes(), "")
+    assert [line["speaker"] for line in heard.utterances] == ["anna", "mara"]
+    assert (model_digest(voice), read_training_data((voice / TRAINED_ON).read_bytes(), "").utterances) == (
+        before, [line_of("a", "anna")]
+    )  # fmt: skip
+    spoken = Synthesizer(folder).synthesize("12.")
+    np.testing.assert_allclose(spoken.waveform, Vocoder(make_vocoder(1)).vocode([spoken.mels])[0], atol=1e-3)
+    (folder / "vocoder" / "saved_model.pb").write_bytes(b"another")
+    assert model_digest(folder) != before != model_digest(shipped.path("model"))
+    with pytest.raises(SettingsError, match=r"\.export\.vocoder: vocoder@2: .*this voice has: .*hop_seconds 0\.01"):
+        find_shipped_vocoder(TtsTrainSettings.of({"export": {"vocoder": "vocoder@production"}}), registry, dataset)
+    with pytest.raises(SettingsError, match=r"\.export\.vocoder is .* of the family 'tts'; 'vocoder' is accepted"):
+        find_shipped_vocoder(TtsTrainSettings.of({"export": {"vocoder": str(voice)}}), registry, dataset)
+
+
+def line_of(name: str, speaker: str) -> dict[str, Any]:
+    return {"id": name, "split": "train", "speaker": speaker, "audio_hash": name, "offset": 0.0, "duration": 1.0,
+            "text_hash": "t"}  # fmt: skip

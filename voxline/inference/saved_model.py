@@ -21,6 +21,8 @@ from voxline.store.hashing import hash_file, hash_value
 MODEL_JSON = "model.json"
 LANGUAGE_MODEL = "language_model"
 """The folder of a language model within that of a recognizer."""
+VOCODER = "vocoder"
+"""The folder of a vocoder within that of a voice."""
 MODEL_PARTS = (
     "saved_model.pb",
     "fingerprint.pb",
@@ -31,6 +33,7 @@ MODEL_PARTS = (
     "model.onnx",
     "stream.onnx",
     LANGUAGE_MODEL,
+    VOCODER,
     MODEL_JSON,
 )
 """The files of an exported model. Anything else in its folder, such as a model card, is not part of it."""

@@ -17,6 +17,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
 from voxline.inference.int8_decoder import Int8Decoder
 from voxline.inference.saved_model import (
+    VOCODER,
     SignatureSpec,
     batches_by_length,
     call_signature,
@@ -100,7 +101,8 @@ class Synthesizer:
 
     Args:
       model: an exported model's folder, or a version's folder in a registry.
-      vocoder: the folder of an exported vocoder, which makes the waveforms; None: the Griffin-Lim of the model.
+      vocoder: the folder of an exported vocoder, which makes the waveforms; None: the vocoder that the model ships
+        with, or its Griffin-Lim.
       batch_size: most texts in one batch.
       batch_symbols: most symbols in one batch, padding included.
 
@@ -134,6 +136,8 @@ class Synthesizer:
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
         self.batch_size, self.batch_symbols = batch_size, batch_symbols
+        if vocoder is None and (self.folder / VOCODER).is_dir():
+            vocoder = self.folder / VOCODER
         self.vocoder = None if vocoder is None else Vocoder(vocoder)
         if self.vocoder is not None:
             self.vocoder.check_features(self.features, str(self.folder))

@@ -115,17 +115,7 @@ class Vocoder:
         Raises:
           SettingsError: names the settings that differ.
         """
-        ours, theirs = mel_conventions(self.features), mel_conventions(features)
-        differing = [
-            f"extract.features.{name} {ours.get(name, 'none')}, not {theirs.get(name, 'none')}"
-            for name in dict.fromkeys((*ours, *theirs))
-            if ours.get(name) != theirs.get(name)
-        ]
-        if differing:
-            raise SettingsError(
-                f"{self.folder}: this vocoder reads mels of other settings than {source} has: it has "
-                f"{'; '.join(differing)}. Give a vocoder of the same settings, or train one (voxline run vocoder)"
-            )
+        check_same_mels(self.features, features, str(self.folder), source)
 
     def _vocode(self, mels: Sequence["Array"]) -> list["Array"]:
         import numpy as np
@@ -174,6 +164,28 @@ def vocode_in_chunks(
 def _end_of_chunk(wanted: int, frames: int, context: int, whole: bool) -> int:
     """The frame where a chunk may end: the wanted one, if the frames after it are there, or the last one of all."""
     return min(wanted, frames - 1) if whole else wanted if frames > wanted + context else 0
+
+
+def check_same_mels(ours: FeatureSettings, theirs: FeatureSettings, vocoder: str, source: str) -> None:
+    """Refuses mels of other settings than a vocoder's.
+
+    Args:
+      vocoder, source: which vocoder, and whose mels they are, for the message.
+
+    Raises:
+      SettingsError: names the settings that differ.
+    """
+    own, given = mel_conventions(ours), mel_conventions(theirs)
+    differing = [
+        f"extract.features.{name} {own.get(name, 'none')}, not {given.get(name, 'none')}"
+        for name in dict.fromkeys((*own, *given))
+        if own.get(name) != given.get(name)
+    ]
+    if differing:
+        raise SettingsError(
+            f"{vocoder}: this vocoder reads mels of other settings than {source} has: it has {'; '.join(differing)}. "
+            "Give a vocoder of the same settings, or train one (voxline run vocoder)"
+        )
 
 
 def mel_conventions(features: FeatureSettings) -> dict[str, Any]:

@@ -168,13 +168,10 @@ def find_parent(
       SettingsError: the model does not exist.
       WorkError: it is damaged, or of another family.
     """
-    named = _open(model, registry, own_name)
+    named = _open(model, registry, own_name, "train.start.model")
     if named is None:
         return None
-    if named.about["family"] != family:
-        raise SettingsError(
-            f"train.start.model is {model!r}, a model of the family {named.about['family']!r}; {family!r} is accepted"
-        )
+    _require_family(named, model, family, "train.start.model")
     if named.generation >= generations:
         print_status(
             f"train: {named.label} is the last of {named.generation} models in a row that started from another one "
@@ -191,6 +188,31 @@ def find_parent(
     return parent
 
 
+def find_other_model(model: str, registry: Path | str, *, family: str, setting: str) -> Parent:
+    """A model that a training needs beside the one to start from.
+
+    Args:
+      model, registry: as of `find_parent`.
+      setting: that names it, for messages.
+
+    Raises:
+      SettingsError: the model does not exist, or is of another family.
+      WorkError: it is damaged.
+    """
+    found = _open(model, registry, "", setting)
+    if found is None:
+        raise SettingsError(f"{setting} is {model!r}, and no version of it is in service")
+    _require_family(found, model, family, setting)
+    return found
+
+
+def _require_family(found: Parent, model: str, family: str, setting: str) -> None:
+    if found.about["family"] != family:
+        raise SettingsError(
+            f"{setting} is {model!r}, a model of the family {found.about['family']!r}; {family!r} is accepted"
+        )
+
+
 def _why_not(parent: Parent, test: Collection[Recording]) -> str:
     """Why a model may not be started from, after its name; empty if it may."""
     listed = parent.training_data
@@ -203,7 +225,7 @@ def _why_not(parent: Parent, test: Collection[Recording]) -> str:
     return ""
 
 
-def _open(model: str, registry: Path | str, own_name: str) -> Parent | None:
+def _open(model: str, registry: Path | str, own_name: str, setting: str) -> Parent | None:
     if not (named := _NAMED.fullmatch(model)):
         try:
             return _open_folder(find_model(model), model)
@@ -211,10 +233,10 @@ def _open(model: str, registry: Path | str, own_name: str) -> Parent | None:
             raise
         except (SettingsError, WorkError) as error:
             names = "a version of the registry is NAME@production or NAME@VERSION, all else a path"
-            raise type(error)(f"train.start.model is {model!r} ({names}): {error}") from None
+            raise type(error)(f"{setting} is {model!r} ({names}): {error}") from None
     name, which = named.groups()
     if not registry:
-        raise SettingsError(f"train.start.model is {model!r}, and no registry is given; give the one of the runs")
+        raise SettingsError(f"{setting} is {model!r}, and no registry is given; give the one of the runs")
     versions = Registry(registry, name)
     version = versions.in_service() if which == PRODUCTION else int(which)
     if version is None and name == own_name:
@@ -223,7 +245,7 @@ def _open(model: str, registry: Path | str, own_name: str) -> Parent | None:
     existing = versions.versions()
     if version not in existing:
         raise SettingsError(
-            f"train.start.model is {model!r}; {versions.uri} has "
+            f"{setting} is {model!r}; {versions.uri} has "
             + (f"the versions {', '.join(map(str, existing))}" if existing else "no version yet")
         )
     return _open_version(versions, version)

@@ -104,8 +104,21 @@ class TtsEvaluateFamily:
             "are voiced; hoarse speech counts as unvoiced.\n\n"
             "Attention is near the diagonal within a fifth of the text on each side. A skip is a run of four symbols "
             "or more that were never attended, a repeat is a return by four or more. A model can attend well and still "
-            "be unintelligible, which only the round trip measures. The real-time factor includes Griffin-Lim."
+            "be unintelligible, which only the round trip measures. The real-time factor includes the waveform, by "
+            f"{_waveforms_by(metrics['model']['about'])}."
         )
+
+
+def _waveforms_by(about: dict[str, Any]) -> str:
+    """What makes the waveforms of a voice.
+
+    >>> _waveforms_by({}), _waveforms_by({"vocoder": {"name": "vocos", "version": 2, "digest": "9f"}})
+    ('Griffin-Lim', 'version 2 of the vocoder vocos, which it ships with')
+    """
+    if not (vocoder := about.get("vocoder")):
+        return "Griffin-Lim"
+    version = f"version {vocoder['version']} of the vocoder" if vocoder["version"] else "the vocoder"
+    return f"{version} {vocoder['name']}, which it ships with"
 
 
 def evenly_spaced_ids(utterances: Sequence[Utterance], count: int) -> set[str]:

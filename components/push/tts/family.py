@@ -63,7 +63,13 @@ class TtsPushFamily:
         )
 
     def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
+        vocoder = about.get("vocoder")
+        served = [
+            f"It was judged by the waveforms of the vocoder {vocoder['name']} in `vocoder/`, which "
+            "`voxline synthesize` uses. Those of its own signature are Griffin-Lim's."
+        ] if vocoder else []  # fmt: skip
         return [
+            *served,
             f"The metrics hold for texts like those of the test split: {metrics['utterances']:,} utterances, "
             f"{metrics['seconds'] / 60:.1f} minutes as recorded. Other words may come out worse.",
             f"It is cut off after {about['max_steps']:,} decoder steps, which `hit_limit` reports: split longer texts.",

@@ -2,16 +2,21 @@
 
 After Siuzdak 2023, "Vocos: Closing the gap between time-domain and Fourier-based neural vocoders" (arXiv 2306.00814),
 section 3: a convolution over mels, ConvNeXt blocks (Liu et al. 2022, in one dimension), and a dense layer to log
-magnitude m and phase p of each bin; the spectrum is exp(m) · (cos p + i sin p).
+magnitude m and phase p of each bin; the spectrum is exp(m) · (cos p + i sin p). With a prior, m is what the network
+adds to the magnitudes that the mels imply, as in FreeV (Lv et al. 2024, arXiv 2406.08196).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import layers, ops
 
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import mel_filterbank
+from voxline.audio.griffin_lim import bin_weights
 from voxline.components.train.models.layers import length_mask
 from voxline.components.train.models.stft import inverse_stft
 from voxline.components.train.vocoder.settings import VocosSettings
@@ -20,6 +25,9 @@ Tensor = Any
 
 MAX_LOG_MAGNITUDE = float(np.log(100.0))
 """As in the authors' code: an exponential without a bound breaks the first steps."""
+MIN_PRIOR = 1e-5
+PRIOR_UPDATES = 4
+"""Of the prior's magnitudes, which then have the given mels to 0.2 dB."""
 EPSILON = 1e-6
 
 
@@ -31,6 +39,7 @@ class Vocos(keras.Model):  # type: ignore[misc]
       fft_size: samples in the inverse FFT; even.
       hop: samples of a frame.
       mean, deviation: per mel band, of the training split; the graph normalizes mels by them.
+      prior: from raw mels to log magnitudes [batch, frames, fft_size // 2 + 1], to which the network adds its own.
       seed: of the initial weights.
       precision: a Keras dtype policy, "float32" or "mixed_bfloat16"; the spectrum stays float32.
 
@@ -52,6 +61,7 @@ class Vocos(keras.Model):  # type: ignore[misc]
         hop: int,
         mean: Sequence[float],
         deviation: Sequence[float],
+        prior: Callable[[Tensor], Tensor] | None = None,
         seed: int = 1,
         precision: str = "float32",
     ) -> None:
@@ -59,6 +69,7 @@ class Vocos(keras.Model):  # type: ignore[misc]
         self.hop = hop
         self.context_frames = settings.kernel // 2 * (1 + settings.layers) + -(-fft_size // (2 * hop))
         self.normalizations: list[Any] = []
+        self._prior = prior
         self._shift = np.asarray(mean, "float32")
         self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
         seeds = iter(np.random.SeedSequence([seed, 2]).generate_state(2 + 3 * settings.layers).tolist())
@@ -94,7 +105,10 @@ class Vocos(keras.Model):  # type: ignore[misc]
             x = mask(block(x), real)
         spectrum = ops.cast(self.head(self.last_norm(x)), "float32")
         bins = spectrum.shape[-1] // 2
-        magnitude = mask(ops.exp(ops.minimum(spectrum[..., :bins], MAX_LOG_MAGNITUDE)), real)
+        logarithm = spectrum[..., :bins]
+        if self._prior is not None:
+            logarithm += self._prior(ops.cast(mels, "float32"))
+        magnitude = mask(ops.exp(ops.minimum(logarithm, MAX_LOG_MAGNITUDE)), real)
         phase = spectrum[..., bins:]
         return inverse_stft(magnitude * ops.cos(phase), magnitude * ops.sin(phase), self.hop, real)
 
@@ -118,6 +132,33 @@ class ConvNeXtBlock(layers.Layer):  # type: ignore[misc]
     def call(self, x: Tensor) -> Tensor:
         """Takes and returns [batch, frames, channels]."""
         return x + ops.cast(self.scale, x.dtype) * self.narrow(self.widen(self.norm(self.convolution(x))))
+
+
+def magnitude_prior(features: FeatureSettings, fft_size: int) -> Callable[[Tensor], Tensor]:
+    """A function from raw mels to the logarithms of smooth magnitudes that have these mels, for `Vocos`.
+
+    Multiplicative updates for the Kullback-Leibler divergence (Lee and Seung 2000), as in
+    `griffin_lim.mel_to_spectrum`, but from a spectrum that is nowhere zero. Magnitudes are those of Hann windows of
+    `fft_size` samples; up to the phases, they are the magnitudes of the frames of an inverse STFT of that size.
+    """
+    ours = features.model_copy(update={"fft_size": fft_size})
+    forth, back = mel_filterbank(ours), bin_weights(ours)
+    # A band is a sum over bins, of which there are more or fewer here; a longer window holds more of a tone.
+    louder = math.log(fft_size / features.win_length)
+    denser = math.log(fft_size / features.n_fft)
+
+    def prior(mels: Tensor) -> Tensor:
+        if features.kind == "mel_and_linear":
+            decibels = ops.clip(mels, 0.0, 1.0) * -features.floor_db + features.floor_db + features.reference_db
+            mels = decibels * (math.log(10) / 20)
+        bands = ops.exp(mels + denser)
+        found = bands @ back
+        for _ in range(PRIOR_UPDATES):
+            found *= (bands / ops.maximum(found @ forth, MIN_PRIOR**2)) @ back
+        power = 1.0 if features.uses_magnitude else 0.5
+        return power * ops.log(ops.maximum(found, MIN_PRIOR ** (1 / power))) + louder
+
+    return prior
 
 
 def mask(x: Tensor, real: Tensor | None) -> Tensor:

@@ -9,7 +9,8 @@ Signatures:
                   alignments, mel_l1 float32 [batch]: mean absolute error over real frames and mels, in raw units.
 
 With an int8 decoder (`train.export.decoder: int8`) one decoder step is a TensorFlow Lite file next to the SavedModel,
-and `encode`, `refine` and `refine_mels` replace `synthesize` and `speak`; `voxline.inference.int8_decoder` runs the loop.
+and `encode`, `refine` and `refine_mels` replace `synthesize` and `speak`; the loop is in
+`voxline.inference.int8_decoder`.
 """
 
 import math

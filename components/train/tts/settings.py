@@ -94,6 +94,11 @@ class ExportSettings(Settings):
         description="weights of the decoder; int8 is several times faster on one core, but works with Voxline's own "
         "commands only: it has no signature for TensorFlow Serving",
     )
+    vocoder: str = pydantic.Field(
+        "",
+        description="vocoder that the voice ships with, and is judged with: NAME@production (the version in service "
+        "when the step runs), NAME@VERSION, or the path or URI of an exported vocoder; empty: Griffin-Lim",
+    )
 
 
 class TtsTrainSettings(TrainSettings):
@@ -150,6 +155,19 @@ class TtsTrainSettings(TrainSettings):
                 f"train.model.reduction, which is {self.model.reduction}; raise it to {most}"
             )
         return self
+
+    @property
+    def shipped_vocoder(self) -> str:
+        return self.export.vocoder
+
+    def without_shipped_vocoder(self) -> Self:
+        return self.model_copy(update={"export": self.export.model_copy(update={"vocoder": ""})})
+
+    def key_values(self) -> dict[str, object]:
+        """See `TrainSettings`. The training's key does not know the vocoder; what ships with it has its own."""
+        values = super().key_values()
+        values["export"] = {"decoder": self.export.decoder}
+        return values
 
     def started_from(self, model: str) -> Self:
         """See `TrainSettings`. What changes over a training from random weights has its last value from the first step:

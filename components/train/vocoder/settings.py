@@ -28,6 +28,12 @@ class VocosSettings(Settings):
         None, ge=4, le=65_536, description="samples in the inverse FFT; even; empty: the window of the features"
     )
 
+    prior: bool = pydantic.Field(
+        True,
+        description="add the network's log magnitudes to those that the mels imply, so that it learns the rest alone "
+        "(FreeV, Lv et al. 2024); false: the paper's network",
+    )
+
     @pydantic.field_validator("kernel")
     @classmethod
     def _odd(cls, kernel: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from voxline.components.train.models.hifigan import Discriminators, HifiganGenerator
-from voxline.components.train.models.vocos import Vocos
+from voxline.components.train.models.vocos import Vocos, magnitude_prior
 from voxline.components.train.optimizer import AdamW, TwoOptimizers
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.components.train.vocoder import losses
@@ -57,7 +57,9 @@ def build_vocoder(settings: VocoderTrainSettings, dataset: Dataset, precision: s
         "precision": precision or settings.precision,
     }
     if model.kind == "vocos":
-        return Vocos(model, fft_size=model.inverse_fft_size(features), hop=features.hop_length, **shared)
+        size = model.inverse_fft_size(features)
+        prior = magnitude_prior(features, size) if model.prior else None
+        return Vocos(model, fft_size=size, hop=features.hop_length, prior=prior, **shared)
     return HifiganGenerator(model, **shared)
 
 

@@ -14,13 +14,14 @@ import pytest
 from tests.conftest import ROOT
 from tests.train.models.test_against_numpy import with_random_weights
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.audio.features import compute_features
+from voxline.audio.features import compute_features, mel_filterbank
 from voxline.components.train.models import hifigan, stft
 from voxline.components.train.models.hifigan import Discriminators, HifiganGenerator
-from voxline.components.train.models.vocos import Vocos
+from voxline.components.train.models.vocos import Vocos, magnitude_prior
 from voxline.components.train.vocoder import losses
 from voxline.components.train.vocoder.settings import DiscriminatorSettings, HifiganSettings, VocosSettings
 from voxline.inference.vocoder import vocode_in_chunks
+from voxline.metrics.mcd import log_magnitude
 from voxline.metrics.stft import RESOLUTIONS, stft_distance
 
 PEER = ROOT / "benchmarks" / "peers" / "vocoders_torch.py"
@@ -163,6 +164,42 @@ def test_magnitudes_are_those_of_a_transform_window_by_window() -> None:
     for size, hop, length in RESOLUTIONS:
         ours = stft.magnitudes(TONE[None], size, hop, length)[0].numpy()
         np.testing.assert_allclose(ours, np.maximum(np.abs(transform(TONE, size, hop, length)), 1e-5), atol=2e-4)
+
+
+def test_the_gradient_of_magnitudes_is_the_one_that_tensorflow_derives() -> None:
+    import tensorflow as tf
+
+    size, hop, length = RESOLUTIONS[2]
+    samples, wanted = tf.constant(TONE[None, :900]), RANDOM.random((1, 14, size // 2 + 1)).astype(np.float32)
+
+    def gradient(magnitudes: Callable[[Any], Any]) -> npt.NDArray[np.float32]:
+        with tf.GradientTape() as tape:
+            tape.watch(samples)
+            loss = tf.reduce_sum(wanted * tf.math.log(magnitudes(samples)))
+        return np.asarray(tape.gradient(loss, samples))
+
+    def derived(given: Any) -> Any:
+        spectrum = tf.signal.rfft(stft.cut_windows(given, length, hop) * stft.periodic_hann(length), [size])
+        return tf.sqrt(tf.maximum(tf.math.real(spectrum) ** 2 + tf.math.imag(spectrum) ** 2, stft.MIN_POWER))
+
+    theirs = gradient(derived)
+    ours = gradient(lambda given: stft.magnitudes(given, size, hop, length))
+    np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("kind", [{"spectrum": "magnitude"}, {"spectrum": "power"}, {"kind": "mel_and_linear"}])
+def test_the_prior_has_the_mels_that_it_is_made_of(kind: dict[str, Any]) -> None:
+    """Its magnitudes are at another size of the transform; the filterbank there must give the same mels."""
+    features = FeatureSettings.of({"sample_rate": 8_000, "mels": 20, "fft_size": 512, "log_floor": 1e-5, **kind}, "")
+    noise = RANDOM.standard_normal(4_000).astype(np.float32) * np.linspace(0.01, 0.2, 4_000, dtype=np.float32)
+    mels = compute_features(noise, features)[:, features.mel_columns]
+    size = 2 * features.win_length
+    made = np.exp(np.asarray(magnitude_prior(features, size)(mels[None]))[0]) / 2  # a window of twice the length
+    forth = mel_filterbank(features.model_copy(update={"fft_size": size}))
+    bands = (made if features.uses_magnitude else made**2) @ forth
+    again = np.log(bands * features.n_fft / size)
+    given = log_magnitude(mels, features) * (1 if features.uses_magnitude else 2)
+    assert np.abs(again - given).mean() < 0.1
 
 
 def test_the_inverse_of_a_transform_is_the_waveform() -> None:

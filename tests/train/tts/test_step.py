@@ -77,6 +77,11 @@ def test_the_exported_model_equals_the_trained_one(
         ]
         np.testing.assert_allclose(spectra_of_both[0].mean(0), spectra_of_both[1].mean(0), atol=1e-2)
 
+    spoken = exported.signatures["speak"](**text)
+    assert set(spoken) == set(outputs) - {"waveforms", "samples"}
+    for name, value in spoken.items():
+        np.testing.assert_allclose(value, outputs[name], atol=1e-5)
+
     recorded = {"features": tf.constant(batch.features), "frames": tf.constant(batch.frames)}
     forced = {name: value.numpy() for name, value in exported.signatures["teacher_forced"](**text, **recorded).items()}
     for row, out in module.run_eval(batch, step):
