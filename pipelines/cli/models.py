@@ -20,6 +20,7 @@ def add_model_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     app.command()(transcribe)
     app.command()(synthesize)
+    app.command("time")(time_stages)
     app.command()(serve)
     models = CommandGroup(help="List, show, promote and roll back models of a registry.", no_args_is_help=True)
     models.command("list")(show_models)
@@ -123,6 +124,51 @@ def synthesize(
     check_output(output)
     chosen = find_model(vocoder) if vocoder else None
     _print(synthesize_to_file(output, read_text_argument(text), find_model(model), chosen))
+
+
+def time_stages(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An exported model, or <registry>/<model>.")],
+    text: Annotated[str, typer.Option(help="A voice's text.  [default: that of its evaluation]")] = "",
+    audio: Annotated[
+        Path | None,
+        typer.Option(parser=machine_path, help="A recording.  [default: the evaluation's clip, or noise]"),
+    ] = None,
+    length: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Symbols of the text, or seconds of audio; repeated.  [default: 166, or 10 s]"),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, max=4096, help="Texts or recordings at a time.")] = 1,
+    iterations: Annotated[int, typer.Option(min=1, max=1_000_000, help="How often.")] = 14,
+    vocoder: Annotated[str, typer.Option(help="For a voice: an exported vocoder, or <registry>/<model>.")] = "",
+    engine: Annotated[str, typer.Option(help="For a recognizer: auto, onnx or tensorflow.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Time a model stage by stage: items a second, mean, deviation and percentiles.
+
+    Voices, recognizers and vocoders, in the arithmetic that they were exported in. taskset -c 0 in front of it times
+    one core.
+
+    \b
+    Examples:
+      voxline time runs/demo-tts/registry/digits --vocoder runs/demo-tts/registry/vocoder
+      taskset -c 0 voxline time runs/demo/registry/asr --length 5 --batch 8 --json
+    """
+    import json
+    from typing import get_args
+
+    from voxline.inference.recognizer import Engine
+    from voxline.inference.timing import TimingInput, format_timing, time_model
+    from voxline.registry.models import find_model
+    from voxline.registry.registry import EVALUATION
+
+    _silence_tensorflow()
+    if engine not in get_args(Engine):
+        raise SettingsError(f"--engine is {engine!r}; {', '.join(get_args(Engine))} are accepted")
+    folder, chosen = find_model(model), find_model(vocoder) if vocoder else None
+    evaluation = folder / EVALUATION
+    given = TimingInput(text, audio, length, batch, iterations, evaluation if evaluation.is_dir() else None)
+    measured = time_model(folder, given, vocoder=chosen, engine=engine)  # type: ignore[arg-type]
+    _print([json.dumps(measured)] if as_json else format_timing(measured))
 
 
 def serve(

@@ -173,6 +173,24 @@ class Synthesizer:
         """
         return self._in_batches(symbols, lambda batch: self._synthesize([symbols[index] for index in batch]))
 
+    @property
+    def has_mels_alone(self) -> bool:
+        """Whether mels are made without a waveform; models of earlier versions compute their Griffin-Lim too."""
+        return SPEAK in self._signatures or REFINE_MELS in self._signatures
+
+    def mels(self, symbols: Sequence[str]) -> list["Array"]:
+        """The mels of encoded texts alone, float32 [frames, mels] each, in order.
+
+        Raises:
+          SettingsError: the model cannot read a symbol.
+        """
+
+        def run(batch: list[int]) -> list["Array"]:
+            outputs = self._decode(*self._labels([symbols[index] for index in batch]), with_audio=False)
+            return [row[:frames] for row, frames in zip(outputs["mels"], outputs["frames"], strict=True)]
+
+        return self._in_batches(symbols, run)
+
     def teacher_forced(self, symbols: Sequence[str], features: Sequence["Array"]) -> list[TeacherForcedResult]:
         """Predicts each frame of recordings from the frames before it, in order.
 
