@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.griffin_lim import TACOTRON_2
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.train.models.hifigan import HifiganGenerator
-from voxline.components.train.models.vocos import Vocos
+from voxline.components.train.models.vocos import Vocos, magnitude_prior
 from voxline.components.train.vocoder.settings import HifiganSettings, VocosSettings
 
 SECONDS = 4.0
@@ -57,7 +57,8 @@ def _build(settings: VocosSettings | HifiganSettings) -> Any:
     statistics_of_mels = {"mean": [-5.0] * features.mels, "deviation": [2.0] * features.mels}
     if isinstance(settings, VocosSettings):
         size = settings.inverse_fft_size(features)
-        return Vocos(settings, fft_size=size, hop=features.hop_length, **statistics_of_mels)
+        prior = magnitude_prior(features, size) if settings.prior else None
+        return Vocos(settings, fft_size=size, hop=features.hop_length, prior=prior, **statistics_of_mels)
     return HifiganGenerator(settings, **statistics_of_mels)
 
 

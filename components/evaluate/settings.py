@@ -173,6 +173,12 @@ class VocoderEvaluateSettings(SpeechEvaluateSettings):
         pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
         description="name of an ASR model in the same registry that transcribes the vocoded speech; empty: none",
     )
+    voice: str = pydantic.Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
+        description="name of a voice in the same registry whose teacher-forced mels are vocoded in place of the "
+        "recordings' mels, as for a vocoder that was fine-tuned on them (train.voice); empty: the recordings'",
+    )
     griffin_lim_iterations: int = pydantic.Field(
         60, ge=1, le=1_000, description="iterations of Griffin-Lim, which vocoders are compared with"
     )

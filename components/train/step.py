@@ -12,10 +12,12 @@ from voxline.components.train.families import FAMILIES
 from voxline.components.train.replay import Replay, plan_replay
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
+from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
+from voxline.inference.saved_model import exported_folder
 from voxline.progress import print_status
-from voxline.registry.parents import Parent, find_parent
+from voxline.registry.parents import Parent, find_other_model, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
 from voxline.store.finished import is_finished, step_key
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
@@ -29,6 +31,8 @@ REPLAY = "replay"
 """Folder of a dataset with replayed rows, while a training runs."""
 CHECKPOINTS, BEST, LOGS = "checkpoints", "best", "logs"
 """Folders that the trainer writes: all that a training has come to."""
+VOICE_MELS = "voice_mels"
+"""Folder of a voice's mels, while a vocoder is fine-tuned on them."""
 
 
 def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registry: Path | str = "") -> StepOutput:
@@ -67,8 +71,10 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
         settings = settings.started_from(parent.pinned if parent else "")
     origin = Origin(parent, plan_replay(read, parent, settings.start.replay, store)) if parent else None
     inputs |= origin.inputs() if origin else {}
+    voice = _find_voice(settings, registry)
+    inputs |= {"voice": voice.ancestor.digest} if voice else {}
     if not _is_chief():
-        return _join(read, store, settings, inputs, origin)
+        return _join(read, store, settings, inputs, origin, voice)
     if _wants_workers(settings):
         return _launch(dataset, store, settings, inputs, str(registry))
     alone = not os.environ.get("TF_CONFIG")
@@ -77,7 +83,7 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
             return work
         if alone and not is_remote(store):
             _continue_shorter(store, settings, inputs, work)
-        _train(read, settings, work, origin)
+        _train(read, settings, work, origin, voice)
     return work
 
 
@@ -126,13 +132,22 @@ class Origin:
         return {"start": self.parent.ancestor.digest, **({"replay": self.replay.inputs()} if self.replay else {})}
 
 
-def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: Origin | None) -> None:
-    task = _build_task(dataset, settings, origin, work.folder / REPLAY)
+def _find_voice(settings: TrainSettings, registry: Path | str) -> Parent | None:
+    """The voice whose mels a vocoder is to learn from; None if the settings name none."""
+    if not isinstance(settings, VocoderTrainSettings) or not settings.voice:
+        return None
+    return find_other_model(settings.voice, registry, family="tts", setting="train.voice")
+
+
+def _train(
+    dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: Origin | None, voice: Parent | None
+) -> None:
+    task = _build_task(dataset, settings, origin, voice, work.folder)
     task.check_length()
     from voxline.components.train.averaging import TRAINED
     from voxline.components.train.trainer import CURVES_FILE, Trainer
 
-    work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY)
+    work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY, VOICE_MELS)
     result = Trainer(task, work.folder, work.save).fit()
     best, state = result.best, result.state
     metrics = {f"dev_{name}": value for name, value in best.metrics.items()}
@@ -144,12 +159,15 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: 
         "stopped_early": result.stopped_early,
         "skipped_steps": len(state.skipped),
         **({"start": origin.parent.describe()} if origin else {}),
+        **({"voice": dataclasses.asdict(voice.ancestor)} if voice else {}),
     }
     if best.weights != TRAINED:
         training["weights"] = best.weights
     task.export(work.folder / "model", result.weights, training)
     heard = origin.parent.training_data if origin else None
-    training_data_of(dataset).with_ancestors(heard).write(work.folder / "model" / TRAINED_ON)
+    listed = training_data_of(dataset).with_ancestors(heard).with_ancestors(voice.training_data if voice else None)
+    listed.write(work.folder / "model" / TRAINED_ON)
+    shutil.rmtree(work.folder / VOICE_MELS, ignore_errors=True)
     # Beside the model too: evaluate shows the curves, and does not download the logs from a bucket.
     shutil.copyfile(work.folder / LOGS / CURVES_FILE, work.folder / CURVES_FILE)
     work.outputs.update(model="model", logs=LOGS, curves=CURVES_FILE)
@@ -160,26 +178,33 @@ def _train(dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: 
     print_status(f"train: exported the {which} of step {best.step}{summary}")
 
 
-def _build_task(dataset: Dataset, settings: TrainSettings, origin: Origin | None, folder: Path) -> "TrainingTask":
+def _build_task(
+    dataset: Dataset, settings: TrainSettings, origin: Origin | None, voice: Parent | None, folder: Path
+) -> "TrainingTask":
     """The task; its weights are random, or those of the parent.
 
     Args:
-      folder: for the rows of a dataset with replayed ones.
+      folder: for the rows of a dataset with replayed ones, and for a voice's mels.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     family = FAMILIES[settings.family]
-    if origin is None:
-        return family.build_task(settings, dataset)
-    from voxline.components.train.warm_start import read_parent, start_from, with_normalization_of
+    weights = None
+    if origin is not None:
+        from voxline.components.train.warm_start import read_parent, start_from, with_normalization_of
 
-    weights = read_parent(origin.parent)
-    dataset = with_normalization_of(dataset, weights)
-    if origin.replay:
-        dataset, corpora = dataclasses.replace(origin.replay, dataset=dataset).write(folder, settings.corpus_weights)
-        settings = settings.model_copy(update={"corpus_weights": corpora})
-    task = family.build_task(settings, dataset)
-    start_from(task, weights)
-    return task
+        weights = read_parent(origin.parent)
+        dataset = with_normalization_of(dataset, weights)
+        if origin.replay:
+            replay = dataclasses.replace(origin.replay, dataset=dataset)
+            dataset, corpora = replay.write(folder / REPLAY, settings.corpus_weights)
+            settings = settings.model_copy(update={"corpus_weights": corpora})
+    task: Any = family.build_task(settings, dataset)
+    if voice is not None:
+        task.learn_from_voice(exported_folder(voice.load_folder()), folder / VOICE_MELS)
+    if weights is not None:
+        start_from(task, weights)
+    built: TrainingTask = task
+    return built
 
 
 def _is_chief() -> bool:
@@ -191,7 +216,12 @@ def _is_chief() -> bool:
 
 
 def _join(
-    dataset: Dataset, store: Path | str, settings: TrainSettings, inputs: dict[str, str], origin: Origin | None
+    dataset: Dataset,
+    store: Path | str,
+    settings: TrainSettings,
+    inputs: dict[str, str],
+    origin: Origin | None,
+    voice: Parent | None,
 ) -> StepOutput:
     """Trains as a worker other than the chief, in the folder that the chief has locked."""
     with joined_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
@@ -199,7 +229,7 @@ def _join(
             from voxline.components.train.trainer import Trainer
 
             with tempfile.TemporaryDirectory() as scratch:  # the chief has a folder of its own
-                task = _build_task(dataset, settings, origin, Path(scratch))
+                task = _build_task(dataset, settings, origin, voice, Path(scratch))
                 Trainer(task, work.folder).fit()
             print_status("train: this worker is done; the chief exports the model")
     return work

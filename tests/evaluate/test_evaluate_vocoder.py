@@ -103,6 +103,23 @@ def test_a_vocoder_is_measured_gated_and_rolled_back(corpus: Path, make_vocoder:
     assert model_digest(versions.path(3)) == model_digest(good)
 
 
+def test_a_vocoder_is_measured_on_the_mels_of_a_voice(
+    corpus: Path, make_vocoder: MakeVocoder, make_tts_model: MakeTtsModel, tmp_path: Path
+) -> None:
+    """The voice is one whose mels are all 3 higher, in natural logarithms: 26 dB."""
+    registry, voice = Registry(tmp_path / "registry", "loud"), make_tts_model(smear=3.0)
+    chosen = MEASURED.model_copy(update={"voice": "loud"})
+    with pytest.raises(SettingsError, match=r"evaluate\.voice is 'loud', and .*loud holds no version"):
+        evaluate(make_vocoder(1), corpus, tmp_path / "registry", tmp_path / "store", chosen)
+    with registry.locked(), registry.publishing(voice, model_digest(voice), "push"):
+        pass
+    evaluation = evaluate(make_vocoder(1), corpus, tmp_path / "registry", tmp_path / "store", chosen)
+    metrics = json.loads(evaluation.path("metrics").read_text())
+    assert metrics["auxiliary_models"]["voice"]["digest"] == model_digest(voice)
+    assert metrics["metrics"]["mel_distance"]["value"] == pytest.approx(3 * 20 / np.log(10), abs=8)
+    assert "version 1 of the voice loud, teacher-forced" in evaluation.path("report").read_text()
+
+
 def test_mels_of_other_settings_are_refused_by_name(make_vocoder: MakeVocoder) -> None:
     vocoder = Vocoder(make_vocoder(1))
     vocoder.check_features(FEATURES.model_copy(update={"context": 3, "fft_size": FEATURES.n_fft}), "the voice")

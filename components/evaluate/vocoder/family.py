@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.evaluate.champion import ModelVersion
+from voxline.components.evaluate.champion import ModelVersion, find_in_service
 from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, compare_with, slice_by_band
 from voxline.components.evaluate.settings import VocoderEvaluateSettings
 from voxline.components.evaluate.tts.family import ROUND_TRIP_RECOGNIZER, evenly_spaced_ids
@@ -20,7 +20,9 @@ from voxline.components.evaluate.tts.round_trip import (
 from voxline.components.evaluate.tts.synthesize import NOT_MEASURED, read_utterance
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.vocoder import Vocoder
+from voxline.inference.saved_model import read_model_json, require_family
+from voxline.inference.synthesizer import Synthesizer
+from voxline.inference.vocoder import Vocoder, check_same_mels
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, Values
 from voxline.metrics.f0 import F0Pair, compare_f0
@@ -28,6 +30,7 @@ from voxline.metrics.mcd import log_magnitude
 from voxline.metrics.stft import stft_distance
 from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
 from voxline.progress import Progress, print_status
+from voxline.registry.registry import Registry
 from voxline.store.files import atomic_write
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ Vocode = Callable[[Sequence["Array"]], list["Array"]]
 """Mels [frames, mels] to waveforms [samples], in order."""
 CLIP_SECONDS = 2.0
 """Wanted length of the smoke test's clip."""
+VOICE = "voice"
 
 
 class VocoderEvaluateFamily:
@@ -53,7 +57,8 @@ class VocoderEvaluateFamily:
     def auxiliary_models(
         self, registry: Path | str, settings: VocoderEvaluateSettings
     ) -> dict[str, ModelVersion | None]:
-        return {ROUND_TRIP_RECOGNIZER: find_round_trip_recognizer(registry, settings.round_trip_recognizer)}
+        found = {ROUND_TRIP_RECOGNIZER: find_round_trip_recognizer(registry, settings.round_trip_recognizer)}
+        return {**found, **({VOICE: _find_voice(registry, settings.voice)} if settings.voice else {})}
 
     def measure(self, job: EvaluationJob) -> Measurements:
         settings, utterances = job.settings, job.utterances
@@ -63,9 +68,11 @@ class VocoderEvaluateFamily:
         recognizer = None if version is None else RoundTripRecognizer(version)
         if recognizer is None:
             print_status("evaluate: no evaluate.round_trip_recognizer is set, so intelligibility is not measured")
+        voice = job.auxiliary_models.get(VOICE)
         measure = functools.partial(
             measure_vocoder,
             utterances,
+            voice=None if voice is None else Synthesizer(voice.folder),
             judged_by=vocoder.features,
             recognizer=recognizer,
             f0_ids=evenly_spaced_ids(utterances, settings.f0_utterances),
@@ -112,14 +119,41 @@ class VocoderEvaluateFamily:
         settings = metrics["settings"]
         return (
             "The exported vocoder was loaded from the files that would ship. It and Griffin-Lim "
-            f"({settings['griffin_lim_iterations']} iterations) made waveforms of the same mels, those of the "
-            "recordings. The log-STFT distance is the mean of |20 log10| of the ratio of magnitudes over bins, frames "
-            "and three resolutions; the spectral convergence is the difference of magnitudes as a share of the "
+            f"({settings['griffin_lim_iterations']} iterations) made waveforms of the same mels, "
+            f"{_whose_mels(metrics['auxiliary_models'].get(VOICE))}. The log-STFT distance is the mean of |20 log10| "
+            "of the ratio of magnitudes over bins, frames and three resolutions; the spectral convergence is the "
+            "difference of magnitudes as a share of the "
             "recording's. The mel distance compares log-mels of magnitude in dB. F0 (pYIN, "
             f"{settings['f0_min']:g} to {settings['f0_max']:g} Hz) was measured on "
             f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
             "are voiced. Differences to Griffin-Lim are paired, utterance by utterance."
         )
+
+
+def _find_voice(registry: Path | str, name: str) -> ModelVersion:
+    """The voice in service under a name.
+
+    Raises:
+      SettingsError: none is in service under it, or a model of another family.
+    """
+    version = find_in_service(Registry(registry, name))
+    if version is None:
+        raise SettingsError(f"evaluate.voice is {name!r}, and {registry}/{name} holds no version; push a voice first")
+    try:
+        require_family(read_model_json(version.folder), "tts", version.folder)
+    except WorkError as error:
+        raise SettingsError(f"evaluate.voice is {name!r}, and {error}") from None
+    return version
+
+
+def _whose_mels(voice: dict[str, Any] | None) -> str:
+    """
+    >>> _whose_mels(None), _whose_mels({"name": "digits", "version": 2, "digest": "9f"})
+    ('those of the recordings', 'those of version 2 of the voice digits, teacher-forced')
+    """
+    if voice is None:
+        return "those of the recordings"
+    return f"those of version {voice['version']} of the voice {voice['name']}, teacher-forced"
 
 
 def measure_vocoder(
@@ -128,33 +162,42 @@ def measure_vocoder(
     features: FeatureSettings,
     *,
     judged_by: FeatureSettings,
+    voice: Synthesizer | None,
     recognizer: RoundTripRecognizer | None,
     f0_ids: set[str],
     settings: VocoderEvaluateSettings,
     unit: str,
 ) -> list[Values]:
-    """The metrics of each utterance, in order: of what is made of the mels of its recording.
+    """The metrics of each utterance, in order: of what is made of the mels of its recording, or of a voice's.
 
     Args:
       features: of the mels that `vocode` reads.
       judged_by: of the mels that are compared.
+      voice: whose teacher-forced mels are vocoded; None: the recordings'.
       f0_ids: ids of those whose F0 is measured.
       unit: for the progress line.
 
     Raises:
       WorkError: a recording cannot be read.
+      SettingsError: the voice makes mels of other settings, or cannot read a text.
     """
     import numpy as np
 
     from voxline.audio.features import compute_features
 
+    if voice is not None:
+        check_same_mels(features, voice.features, "evaluate", f"the voice {voice.folder}")
     found: list[Values] = []
     pairs: dict[int, F0Pair] = {}
     progress = Progress(unit, len(utterances))
     for start in range(0, len(utterances), settings.batch_size):
         batch = utterances[start : start + settings.batch_size]
         recorded = [read_utterance(utterance, features.sample_rate) for utterance in batch]
-        mels = [compute_features(samples, features)[:, features.mel_columns] for samples in recorded]
+        frames_of = [compute_features(samples, features) for samples in recorded]
+        if voice is None:
+            mels = [one[:, features.mel_columns] for one in frames_of]
+        else:
+            mels = [one.mels for one in voice.teacher_forced([utterance.text for utterance in batch], frames_of)]
         waveforms = vocode(mels)
         heard = recognizer.transcribe(waveforms, features.sample_rate) if recognizer else None
         for index, (utterance, samples, waveform) in enumerate(zip(batch, recorded, waveforms, strict=True)):

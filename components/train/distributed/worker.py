@@ -75,7 +75,7 @@ def worker_arguments(
         "family": settings.family,
         "dataset": dataset,
         "store": store,
-        **({"registry": registry} if settings.start.model else {}),
+        **({"registry": registry} if settings.start.model or getattr(settings, "voice", "") else {}),
         "retry-status": str(retry_status),
         "settings": settings.model_dump_json(),
     }

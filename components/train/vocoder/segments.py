@@ -1,5 +1,6 @@
 """Batches of random segments: mels from the dataset's shards, and the waveform beside them from the pool of WAVs."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,9 @@ class SegmentBatches(Batches):
       segment_frames: frames of a segment.
       options: those of `Batches`.
 
+    Attributes:
+      voice_mels: folder of mels in place of the recordings', one file for each row: `voice_mels.use_mels_of_voice`.
+
     Raises:
       SettingsError: the dataset has sped-up copies, whose waveforms are in no WAV.
       WorkError: recordings of the dataset are not in its store.
@@ -38,6 +42,7 @@ class SegmentBatches(Batches):
                 f"extract.speeds is {dataset.speeds}; a vocoder learns from recordings as they are: set it to [1.0]"
             )
         super().__init__(dataset, split, length_noise=1.0, **options)
+        self.voice_mels: Path | None = None
         self._frames[:] = segment_frames  # all of a length, so that chance alone orders them
         self.segment_frames, self._features = segment_frames, dataset.features
         self.shapes = [(segment_frames, 1)] if self.shapes else []
@@ -57,7 +62,7 @@ class SegmentBatches(Batches):
 
     def _segment(self, draw: int, epoch: int) -> Example:
         row, wanted, hop = draw % len(self._records), self.segment_frames, self._features.hop_length
-        mels = self._example(row).features[:, self._features.mel_columns]
+        mels = self._mels(row)
         random = np.random.default_rng([self.seed, epoch, draw])
         first = int(random.integers(max(len(mels) - wanted, 0) + 1))
         frames = min(wanted, len(mels))
@@ -68,6 +73,17 @@ class SegmentBatches(Batches):
         segment[: frames - 1, len(self._silence) :] = samples.reshape(frames - 1, hop)
         record = self._records[row]
         return Example(record.id, record.text, record.speaker, segment, np.zeros(0, np.int32))
+
+    def example(self, row: int) -> Example:
+        """An utterance as the dataset has it; `row` counts the utterances of the split that are trained on."""
+        return self._example(row)
+
+    def _mels(self, row: int) -> Array:
+        """Those of a whole utterance, float32 [frames, mels]."""
+        if self.voice_mels is None:
+            return self._example(row).features[:, self._features.mel_columns]
+        made: Array = np.load(self.voice_mels / f"{row}.npy")
+        return made
 
     def _read_samples(self, row: int, first: int, count: int) -> Array:
         """Samples of an utterance, float32 [count], from the one after `first` others on."""

@@ -194,6 +194,11 @@ class VocoderTrainSettings(TrainSettings):
     discriminators: DiscriminatorSettings = pydantic.Field(
         DiscriminatorSettings(), description="adversarial training; off by default"
     )
+    voice: str = pydantic.Field(
+        "",
+        description="voice whose teacher-forced mels take the place of the recordings' mels, to fine-tune a vocoder "
+        "(with start.model): NAME@production, NAME@VERSION, or the path or URI of an exported voice; empty: none",
+    )
     segment_frames: int = pydantic.Field(
         64, ge=16, le=4096, description="frames of each segment; a batch has one random segment of each utterance"
     )
@@ -211,6 +216,10 @@ class VocoderTrainSettings(TrainSettings):
     validation_samples: int = pydantic.Field(
         2, ge=0, le=20, description="segments of dev that each validation writes to the logs, as audio"
     )
+
+    def key_values(self) -> dict[str, object]:
+        """See `TrainSettings`. A voice is in the key by its digest."""
+        return {name: value for name, value in super().key_values().items() if name != "voice"}
 
     def adversarial_at(self, step: int) -> bool:
         """Whether the discriminators train and judge at a training step.

@@ -20,6 +20,7 @@ from voxline.components.train.tts.task import render_comparison
 from voxline.components.train.vocoder.segments import SegmentBatches, split_segments
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.components.train.vocoder.train_module import VocoderTrainModule, build_vocoder
+from voxline.components.train.vocoder.voice_mels import use_mels_of_voice
 
 Tensor = Any
 DISTANCES = ("log_stft", "mel_distance", "spectral_convergence")
@@ -30,6 +31,7 @@ class VocoderTask(TrainingTask):
 
     settings: VocoderTrainSettings
     module: VocoderTrainModule
+    train: SegmentBatches
     dev: SegmentBatches
 
     def build_batches(self) -> tuple[SegmentBatches, SegmentBatches]:
@@ -50,6 +52,15 @@ class VocoderTask(TrainingTask):
             **shared,
         )
         return train, SegmentBatches(self.dataset, "dev", settings.segment_frames, **shared)
+
+    def learn_from_voice(self, voice: Path, folder: Path) -> None:
+        """Trains and validates on the mels of a voice.
+
+        Args:
+          folder: for the mels, until training ends.
+        """
+        for split, batches in (("train", self.train), ("dev", self.dev)):
+            use_mels_of_voice(batches, voice, self.dataset.features, folder / split)
 
     def build_module(self) -> VocoderTrainModule:
         return VocoderTrainModule(self.settings, self.dataset, self.strategy)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from tests.train.tones import FEATURES, ToneUtterance, make_utterances, write_da
 from voxline.audio.features import compute_features
 from voxline.components.train.batches import ReplicaShare
 from voxline.components.train.step import run
+from voxline.components.train.vocoder import voice_mels
 from voxline.components.train.vocoder.segments import SegmentBatches, split_segments
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.components.train.vocoder.train_module import VocoderTrainModule, build_vocoder
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import REQUIRED_KEYS, model_digest
+from voxline.store.step_cache import StepWouldRunError, plan_steps
 
 FRAMES, MELS, HOP = 16, FEATURES.mels, FEATURES.hop_length
 SPOKEN = make_utterances(10, 3, seed=3)
@@ -165,3 +169,53 @@ def test_the_step_exports_what_it_trained(dataset: Dataset, tmp_path: Path) -> N
     assert made["samples"].numpy().tolist() == [8 * HOP, 4 * HOP]
     np.testing.assert_allclose(made["waveforms"][0], model(mels)[0], atol=1e-5)
     assert not made["waveforms"][1, 4 * HOP :].numpy().any()
+
+
+class Voice:
+    """Stands for an exported voice: its mels are the recordings', shifted."""
+
+    spoken = 0
+    features = FEATURES
+
+    def __init__(self, folder: Path) -> None:
+        self.text = types.SimpleNamespace(check_symbols=lambda text: None)
+
+    def teacher_forced(self, symbols: list[str], features: list[Any]) -> list[Any]:
+        Voice.spoken += len(symbols)
+        return [types.SimpleNamespace(mels=one[:, :MELS] + 1) for one in features]
+
+
+def test_a_vocoder_learns_from_the_mels_of_a_voice(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(voice_mels, "Synthesizer", Voice)
+    recorded, spoken = train_batches(dataset), train_batches(dataset)
+    for _ in range(2):  # the second one finds the mels of the first
+        voice_mels.use_mels_of_voice(spoken, tmp_path, FEATURES, tmp_path / "mels" / "train")
+    assert Voice.spoken == 10
+    for one, other in zip(recorded.epoch(2), spoken.epoch(2), strict=True):
+        for mine, its in zip(one.features, other.features, strict=True):
+            real = (mine[:, :MELS] != np.float32(np.log(FEATURES.log_floor))).any(1)
+            np.testing.assert_array_equal(mine[real, :MELS] + 1, its[real, :MELS])
+            np.testing.assert_array_equal(mine[:, MELS:], its[:, MELS:])
+    monkeypatch.setattr(Voice, "features", FEATURES.model_copy(update={"log_floor": 1e-3}))
+    with pytest.raises(SettingsError, match=r"train\.voice: .*the voice .* has: .*extract\.features\.log_floor"):
+        voice_mels.use_mels_of_voice(spoken, tmp_path, FEATURES, tmp_path / "others")
+
+
+def test_a_voice_is_in_the_key_by_its_digest(dataset: Dataset, tmp_path: Path) -> None:
+    keys = []
+    for name in ("one", "other"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "saved_model.pb").write_bytes(name.encode())
+        about = {key: {} for key in REQUIRED_KEYS} | {"name": "anna", "family": "tts", "dataset": {"key": "k"}}
+        (folder / "model.json").write_text(json.dumps(about))
+        with plan_steps(), pytest.raises(StepWouldRunError) as found:
+            run(dataset.folder, tmp_path / "store", settings(voice=str(folder)))
+        assert found.value.named_by["inputs"]["voice"] == model_digest(folder)
+        keys.append(found.value.key)
+    assert keys[0] != keys[1]
+    with plan_steps(), pytest.raises(StepWouldRunError) as without:
+        run(dataset.folder, tmp_path / "store", settings())
+    assert "voice" not in {*without.value.named_by["inputs"], *without.value.named_by["settings"]}
