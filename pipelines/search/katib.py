@@ -1,13 +1,15 @@
 """The same search on a cluster, by Katib: an Experiment of `kubeflow.org/v1beta1` with the config it needs.
 
 A trial is a Job of `voxline step train` on a dataset that extract has written. Katib's StdOut collector reads the last
-lines of the command. Data passes through the store, so a trial that was trained before, here or by another search,
-costs the start of a pod.
+lines of the command. Katib joins a command's arguments with spaces and gives them to a shell, so the command is one
+quoted line of a shell already. Data passes through the store, so a trial that was trained before, here or by another
+search, costs the start of a pod.
 """
 
 import json
 import math
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,8 @@ def _parameter(one: Range) -> dict[str, Any]:
     """A range as a parameter. Katib's numbers are texts; a choice is what `--set` takes."""
     if one.kind == "choice":
         choices = [value if isinstance(value, str) else json.dumps(value) for value in one.values]
+        if quoted := [value for value in choices if "'" in value]:
+            raise SettingsError(f"--compile katib: {one.key}: a shell reads {quoted[0]}; no ' is accepted")
         return {"name": one.key, "parameterType": "categorical", "feasibleSpace": {"list": choices}}
     low, high = (str(value) if one.is_integer else f"{value:.15g}" for value in one.values)
     distribution = "logUniform" if one.is_log else "uniform"
@@ -140,7 +144,10 @@ def _job(name: str, config: RunConfig, command: list[str]) -> dict[str, Any]:
     if own.shared_memory:
         volumes.append({"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": own.shared_memory}})
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})  # noqa: S108
-    environment: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in variables.items()]
+    # Katib refuses a Job with a field that Kubernetes' types would leave out: an empty text, an empty list.
+    environment: list[dict[str, Any]] = [
+        {"name": key, **({"value": value} if value else {})} for key, value in variables.items()
+    ]
     for number, secret in enumerate([*cluster.secrets, *own.secrets]):
         environment += [
             {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": key}}}
@@ -174,15 +181,21 @@ def _job(name: str, config: RunConfig, command: list[str]) -> dict[str, Any]:
         "name": "train",
         "image": image_reference("train", own, cluster),
         "imagePullPolicy": cluster.images.pull_policy,
-        "command": command,
-        "env": environment,
+        "command": ["sh", "-c", shlex.join(command)],
+        **({"env": environment} if environment else {}),
         "resources": {"requests": requests, "limits": limits},
         "volumeMounts": mounts,
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     pod = {
         "serviceAccountName": cluster.service_account,
         "restartPolicy": "Never",
-        "securityContext": {"runAsUser": cluster.user.uid, "runAsGroup": cluster.user.gid, "runAsNonRoot": True},
+        "securityContext": {
+            "runAsUser": cluster.user.uid,
+            "runAsGroup": cluster.user.gid,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "nodeSelector": selector,
         "tolerations": tolerations,
         "imagePullSecrets": [{"name": secret} for secret in cluster.images.pull_secrets],

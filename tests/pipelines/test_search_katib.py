@@ -94,6 +94,12 @@ def test_the_job_is_kubernetes_own(tmp_path: Path) -> None:
     assert api.sanitize_for_serialization(api.deserialize(Response(), "V1Job")) == job
     pod = job["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == "voxline-train"
+    # What `restricted` pod security asks for (k8s/namespace).
+    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["seccompProfile"]["type"]) == (
+        True, "RuntimeDefault"
+    )  # fmt: skip
+    own = pod["containers"][0]["securityContext"]
+    assert (own["allowPrivilegeEscalation"], own["capabilities"]) == (False, {"drop": ["ALL"]})
     assert pod["nodeSelector"] == {
         "cloud.google.com/gke-spot": "true", "cloud.google.com/gke-accelerator": "nvidia-l4"
     }  # fmt: skip
@@ -106,7 +112,8 @@ def test_the_command_of_a_trial_is_one_of_ours(tmp_path: Path) -> None:
     config_map, experiment = compile_katib(tmp_path)
     template = experiment["spec"]["trialTemplate"]
     (container,) = template["trialSpec"]["spec"]["template"]["spec"]["containers"]
-    line = shlex.join(container["command"])
+    shell, option, line = container["command"]
+    assert (shell, option) == ("sh", "-c"), "else Katib joins the arguments without quotes"
     first = {one["name"]: one["feasibleSpace"] for one in experiment["spec"]["parameters"]}
     for one in template["trialParameters"]:
         space = first[one["reference"]]
@@ -149,6 +156,7 @@ def test_the_collector_reads_the_metric_from_what_step_prints(tmp_path: Path, mo
         ([], "", RANGES, "--dataset is not given"),
         (["--set", "store=''"], DATASET, RANGES, "store is not set"),
         (["--set", "language.kind=ngram"], DATASET, {"language.alpha": {"linear": [0, 2]}}, "only train.* can vary"),
+        ([], DATASET, {"train.start.model": ["/m", "/it's"]}, "no ' is accepted"),
         (["-o", "out.json"], DATASET, RANGES, "a file whose name ends in .yaml"),
         (["--compile", "kfp"], DATASET, RANGES, "accepted: katib"),
     ],
