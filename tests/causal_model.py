@@ -21,7 +21,7 @@ class LSTMCell(SimpleNamespace):
     """Named as Keras' own, by which the exporter knows it."""
 
 
-def export_causal_model(folder: Path, seed: int = 0) -> Path:
+def export_causal_model(folder: Path, seed: int = 0, symbols: str = SYMBOLS) -> Path:
     """Writes a DeepSpeech of eight units, in which half of the frames of `babble` are blank."""
     draw = np.random.default_rng(seed)
     settings = DeepSpeechSettings(units=8, context=2, padding=2)
@@ -38,7 +38,7 @@ def export_causal_model(folder: Path, seed: int = 0) -> Path:
         before=[layer(2 * settings.context + 1, bins, units), layer(units, units), layer(units, units)],
         recurrent=SimpleNamespace(cell=cell),
         after=layer(units, units),
-        classifier=layer(units, len(SYMBOLS) + 1),
+        classifier=layer(units, len(symbols) + 1),
     )
     model.classifier.kernel.values *= 20
     statistics = [0.0] * bins, [10.0] * bins
@@ -50,7 +50,7 @@ def export_causal_model(folder: Path, seed: int = 0) -> Path:
     (folder / "model.onnx").write_bytes(export_onnx(model, features, *statistics))
     (folder / "stream.onnx").write_bytes(export_stream(model, features, *statistics))
     (folder / "saved_model.pb").write_bytes(b"")
-    (folder / "model.json").write_text(json.dumps({**_about("none"), "alphabet": SYMBOLS}))
+    (folder / "model.json").write_text(json.dumps({**_about("none"), "alphabet": symbols}))
     return folder
 
 

@@ -4,16 +4,23 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import openai
 import pytest
+import soundfile
 
-from tests.tone_asr_model import BLOCK, MakeAsrModel, render_words
+from tests.serving.test_server import Served
+from tests.tone_asr_model import BLOCK, RATE, MakeAsrModel, render_words
 from tests.tone_tts_model import FRAMES, MakeTtsModel
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import model_digest
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.text_encoder import MAX_SYMBOLS, TextEncoder
 from voxline.pipelines.cli.models import read_text_argument
+from voxline.registry.journal import PRODUCTION
+from voxline.registry.registry import Registry
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +115,38 @@ def test_a_registry_is_not_a_model_and_the_message_says_what_to_give(tmp_path: P
     (tmp_path / "registry" / "tts" / "1").mkdir(parents=True)
     with pytest.raises(WorkError, match=r"registry: no saved_model\.pb and no model\.json, .* give <registry>/<model>"):
         Synthesizer(tmp_path / "registry")
+
+
+def test_openais_own_client_gets_speech(make_tts_model: MakeTtsModel, tmp_path: Path) -> None:
+    model = make_tts_model()
+    registry = Registry(tmp_path / "registry", "voice")
+    with registry.locked(), registry.publishing(model, model_digest(model), "push", alias=PRODUCTION):
+        pass
+    served = Served(tmp_path / "registry", names=("voice",))
+    try:
+        client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+        answer = client.audio.speech.create(model="voice", voice="any", input="3-1", response_format="wav")
+        samples, rate = soundfile.read(io.BytesIO(answer.content), dtype="float32")
+        assert rate == RATE
+        np.testing.assert_allclose(samples, Synthesizer(model).synthesize("3-1").waveform, atol=1e-4)
+        assert answer.response.headers["x-voxline-digest"] == registry.event(1).digest
+        pcm = client.audio.speech.create(model="voice", voice="any", input="3-1", response_format="pcm").content
+        assert len(pcm) == 2 * len(samples)
+        compressed = client.audio.speech.create(model="voice", voice="any", input="3-1").content  # mp3, its default
+        assert len(soundfile.read(io.BytesIO(compressed))[0]) >= len(samples)
+        for change, told in (
+            ({"input": "3 x"}, "x"),
+            ({"input": ""}, "a text of 1 to 4,096 characters"),
+            ({"response_format": "aac"}, "'aac': mp3, opus, flac, wav, pcm is accepted"),
+            ({"speed": 2.0}, "a voice has one speed"),
+        ):
+            wanted: dict[str, Any] = {"model": "voice", "voice": "any", "input": "3", **change}
+            with pytest.raises(openai.BadRequestError, match=told):
+                client.audio.speech.create(**wanted)
+        with pytest.raises(openai.BadRequestError, match="voice is a voice; this route takes a recognizer"):
+            client.audio.transcriptions.create(model="voice", file=("a.wav", answer.content))
+        with pytest.raises(openai.APIStatusError) as large:
+            client.audio.speech.create(model="voice", voice="any", input="3" * 70_000)
+        assert large.value.status_code == 413
+    finally:
+        served.stop()

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.tone_asr_model import WORDS, MakeAsrModel, export_onnx_tones, write_corpus
+from tests.causal_model import export_causal_model
+from tests.tone_asr_model import ALPHABET, WORDS, MakeAsrModel, export_onnx_tones, write_corpus
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.components.evaluate.asr.family import AsrResult
 from voxline.components.evaluate.settings import AsrEvaluateSettings
@@ -206,6 +207,20 @@ def test_an_onnx_graph_that_hears_something_else_is_refused(
     assert accepted["pushed"]
     assert any(check["name"] == "ONNX" and check["passed"] for check in accepted["checks"])
     assert (tmp_path / "registry" / "asr" / "1" / "model.onnx").is_file()
+
+
+def test_a_model_that_streams_something_else_is_refused(
+    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    shutil.copytree(make_asr_model(), tmp_path / "model")
+    for name, folder in (
+        ("model.onnx", export_onnx_tones(tmp_path / "tones")),
+        ("stream.onnx", export_causal_model(tmp_path / "causal", symbols=ALPHABET)),
+    ):
+        shutil.copyfile(folder / name, tmp_path / "model" / name)
+    (reason,) = judge(tmp_path / "model")["reasons"]
+    assert "the streaming graph wrote another text than the SavedModel for 100 of 100 utterances" in reason
+    assert "set train.export.streaming to false" in reason
 
 
 def test_an_8_bit_graph_is_judged_by_its_own_error_rate(

@@ -242,13 +242,13 @@ def test_whatever_a_client_sends_the_answer_has_openais_form(served: Served, mon
     assert post(("model", b"asr"), ('file; filename="../\0/a.\0wav"', wav())).json() == {"text": "one six"}
     refused = post(("model", b"asr"), ("prompt", bytes(100_000)), ('file; filename="a"', wav()))
     assert (refused.status_code, refused.json()["error"]["message"]) == (400, "Part exceeded maximum size of 64KB.")
-    absent = httpx.post(f"{served.url}/v1/audio/speech")
+    absent = httpx.post(f"{served.url}/v1/embeddings")
     assert (absent.status_code, absent.json()["error"]["message"]) == (404, "Not Found")
 
     def fail(_: object) -> None:
         raise ValueError("/home/mara/secret")
 
-    monkeypatch.setattr(served.models[0].current.recognizer, "recognize_waveforms", fail)
+    monkeypatch.setattr(served.models[0].current.engine, "recognize_waveforms", fail)
     failed = served.send(wav())
     assert (failed.status_code, failed.json()["error"]["type"]) == (500, "server_error")
     assert "mara" not in failed.text
@@ -299,7 +299,7 @@ def test_what_is_too_large_too_long_or_too_slow_is_refused_at_once(tight: Served
 
 def test_a_busy_server_says_so_and_recovers(tight: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     (model,) = tight.models
-    recognizer, free = model.current.recognizer, threading.Event()
+    recognizer, free = model.current.engine, threading.Event()
     hear = recognizer.recognize_waveforms
 
     def wait(waveforms: list[np.ndarray]) -> object:

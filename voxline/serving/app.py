@@ -1,4 +1,6 @@
-"""The HTTP server of recognizers, with OpenAI's routes: `POST /v1/audio/transcriptions`, `GET /v1/models`.
+"""The HTTP server of recognizers and voices, with OpenAI's routes.
+
+  POST /v1/audio/transcriptions, POST /v1/audio/speech, GET /v1/models
 
   /v1/realtime   a WebSocket: `realtime` has its messages
   GET /          a page with a microphone
@@ -20,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import prometheus_client
 from starlette.applications import Starlette
@@ -33,16 +35,21 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voxline.audio.decoding import load_audio
 from voxline.errors import SettingsError, VoxlineError
-from voxline.inference.recognizer import Transcript
+from voxline.inference.recognizer import Recognizer, Transcript
+from voxline.inference.synthesizer import Synthesizer
 from voxline.progress import print_status
 from voxline.rejects import BadAudioError, Reason
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.realtime import UNEXPECTED, Session, same_origin
+from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
+from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
 from voxline.serving.subtitles import srt, verbose, vtt
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 FORM_FIELDS, FORM_OVERHEAD = 32, 65_536
 """Most fields of a form, and bytes of each; also of a request beside its recording."""
+Result = TypeVar("Result")
+Engine = TypeVar("Engine", Recognizer, Synthesizer)
 PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'"
 
 
@@ -73,14 +80,6 @@ class ServingLimits:
     idle_seconds: float = 30.0
 
 
-class RefusedError(Exception):
-    """A request that is answered with an error in OpenAI's form."""
-
-    def __init__(self, status: HTTPStatus, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.param = status, param
-
-
 class RecognizerServer:
     """The application of some models.
 
@@ -105,6 +104,9 @@ class RecognizerServer:
         self._audio = prometheus_client.Counter(
             "voxline_serve_audio_seconds", "Audio that was transcribed", registry=self.metrics
         )
+        self._spoken = prometheus_client.Counter(
+            "voxline_serve_speech_seconds", "Audio that was synthesized", registry=self.metrics
+        )
         self._sessions = prometheus_client.Gauge(
             "voxline_serve_streams", "Sessions on a WebSocket", registry=self.metrics
         )
@@ -121,6 +123,7 @@ class RecognizerServer:
         self.app = Starlette(
             routes=[
                 Route("/v1/audio/transcriptions", self._answered(self._transcribe), methods=["POST"]),
+                Route("/v1/audio/speech", self._answered(self._speak), methods=["POST"]),
                 WebSocketRoute("/v1/realtime", self._realtime),
                 Route("/v1/models", self._answered(self._list_models)),
                 Route("/v1/models/{name}", self._answered(self._show_model)),
@@ -129,7 +132,7 @@ class RecognizerServer:
                 Route("/", self._page),
                 Route("/page.js", self._script),
             ],
-            exception_handlers={HTTPException: _known, Exception: _unexpected},
+            exception_handlers={HTTPException: answer_known, Exception: answer_unexpected},
             lifespan=self._lifespan,
         )
 
@@ -151,14 +154,14 @@ class RecognizerServer:
             try:
                 response = await handle(request)
             except RefusedError as refused:
-                response = _error(refused.status, str(refused), refused.param)
+                response = error_response(refused.status, str(refused), refused.param)
             except HTTPException as error:  # Starlette's own, of a form that it cannot read
-                response = await _known(request, error)
+                response = await answer_known(request, error)
             except ClientDisconnect:
                 response = Response(status_code=499)  # nobody reads it; nginx's number, for the counter
             except Exception:
                 self._answers.labels("500").inc()
-                raise  # to _unexpected; uvicorn writes the traceback
+                raise  # to answer_unexpected; uvicorn writes the traceback
             self._answers.labels(str(response.status_code)).inc()
             self._seconds.observe(time.perf_counter() - start)
             return response
@@ -183,15 +186,32 @@ class RecognizerServer:
                 recording = form.get("file")
                 if not isinstance(recording, UploadFile):
                     raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
-                served = _served(model)
-                transcript = await self._run(lambda: self._hear(recording, served))
+                served, recognizer = _served(model, Recognizer)
+                transcript = await self._run(lambda: self._hear(recording, recognizer))
         finally:
             self._uploading -= 1
         self._audio.inc(transcript.seconds)
-        response = _format(transcript, shape)
-        response.headers["x-voxline-version"] = str(served.version)
-        response.headers["x-voxline-digest"] = served.digest
-        return response
+        return _signed(_format(transcript, shape), served)
+
+    async def _speak(self, request: Request) -> Response:
+        body = b""
+        try:
+            async with asyncio.timeout(self.limits.upload_seconds):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > FORM_OVERHEAD:
+                        told = f"a request of at most {FORM_OVERHEAD:,} bytes is accepted"
+                        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told)
+        except TimeoutError:
+            told = f"the request took longer than {self.limits.upload_seconds:g} s to arrive"
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, told) from None
+        wanted = SpeechRequest.read(body)
+        served, voice = _served(self._find(wanted.model), Synthesizer)
+        recording, seconds = await self._run(lambda: synthesize_speech(voice, wanted))
+        self._spoken.inc(seconds)
+        response = Response(recording, media_type=MEDIA_TYPES[wanted.shape])
+        response.headers["x-voxline-sample-rate"] = str(voice.sample_rate)
+        return _signed(response, served)
 
     async def _realtime(self, socket: WebSocket) -> None:
         """A session on a WebSocket, with the version that serves when it begins."""
@@ -199,7 +219,7 @@ class RecognizerServer:
             session = self._open_session(socket)
         except RefusedError as refused:
             self._answers.labels(str(int(refused.status))).inc()
-            await socket.send_denial_response(_error(refused.status, str(refused), refused.param))
+            await socket.send_denial_response(error_response(refused.status, str(refused), refused.param))
             return
         self._streams += 1
         try:
@@ -222,7 +242,7 @@ class RecognizerServer:
             raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
         query = socket.query_params
         model = self._find(query.get("model", ""))
-        served = _served(model)
+        served, recognizer = _served(model, Recognizer)
         numbers: dict[str, float] = {}
         for name in ("endpoint_ms", "chunk_ms"):
             if name in query:
@@ -231,9 +251,9 @@ class RecognizerServer:
                 except ValueError:
                     raise RefusedError(HTTPStatus.BAD_REQUEST, f"{query[name]!r}: no number", name) from None
         try:
-            stream = served.recognizer.stream(**numbers)
+            stream = recognizer.stream(**numbers)
         except SettingsError as error:
-            told = str(error).removeprefix(f"{served.recognizer.folder}: ")
+            told = str(error).removeprefix(f"{recognizer.folder}: ")
             raise RefusedError(HTTPStatus.BAD_REQUEST, told) from None
         about = {"model": model.reference, "version": served.version, "digest": served.digest}
         return Session(socket, stream, about, self.limits, self._stream_pool)
@@ -270,7 +290,7 @@ class RecognizerServer:
                 HTTPStatus.REQUEST_TIMEOUT, f"the request took longer than {self.limits.upload_seconds:g} s to arrive"
             ) from None
 
-    async def _run(self, work: Callable[[], Transcript]) -> Transcript:
+    async def _run(self, work: Callable[[], Result]) -> Result:
         """Runs work on the pool, if it need not wait behind too much other work."""
         if self._pending >= self.limits.concurrency + self.limits.queue:
             raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "the server is busy; try again in a second")
@@ -279,14 +299,14 @@ class RecognizerServer:
         done.add_done_callback(self._one_less)  # also if the client has gone: the work goes on, and counts until then
         return await asyncio.shield(done)
 
-    def _one_less(self, done: "asyncio.Future[Transcript]") -> None:
+    def _one_less(self, done: "asyncio.Future[Any]") -> None:
         self._pending -= 1
         if not done.cancelled():
             done.exception()  # seen, if nobody waits for it any more
 
-    def _hear(self, recording: UploadFile, served: LoadedVersion) -> Transcript:
+    def _hear(self, recording: UploadFile, recognizer: Recognizer) -> Transcript:
         """Decodes and transcribes a recording; runs in a thread of the pool."""
-        recognizer, most = served.recognizer, self.limits.max_seconds
+        most = self.limits.max_seconds
         with tempfile.NamedTemporaryFile(prefix="voxline-") as file:  # what it is, its bytes say, not its name
             recording.file.seek(0)
             while part := recording.file.read(2**20):
@@ -358,16 +378,27 @@ def _describe(model: FollowedModel) -> dict[str, Any]:
     }
 
 
-def _served(model: FollowedModel) -> LoadedVersion:
-    """The version that serves.
+def _served(model: FollowedModel, kind: type[Engine]) -> tuple[LoadedVersion, Engine]:
+    """The version that serves, and what runs it.
 
     Raises:
-      RefusedError: no version has had the alias yet.
+      RefusedError: no version has had the alias yet, or the model is of another kind.
     """
     if model.current is None:
         told = f"{model.reference}: {model.absent or model.fault}; the server picks it up when there is one"
         raise RefusedError(HTTPStatus.NOT_FOUND, told, "model")
-    return model.current
+    if not isinstance(model.current.engine, kind):
+        names = {Recognizer: "recognizer", Synthesizer: "voice"}
+        told = f"{model.reference} is a {names[type(model.current.engine)]}; this route takes a {names[kind]}"
+        raise RefusedError(HTTPStatus.BAD_REQUEST, told, "model")
+    return model.current, model.current.engine
+
+
+def _signed(response: Response, served: LoadedVersion) -> Response:
+    """With the version that made it."""
+    response.headers["x-voxline-version"] = str(served.version)
+    response.headers["x-voxline-digest"] = served.digest
+    return response
 
 
 def _format(transcript: Transcript, shape: str) -> Response:
@@ -377,26 +408,3 @@ def _format(transcript: Transcript, shape: str) -> Response:
         return JSONResponse(verbose(transcript))
     text = transcript.text + "\n" if shape == "text" else (srt if shape == "srt" else vtt)(transcript)
     return PlainTextResponse(text)
-
-
-async def _known(_: Request, error: Exception) -> Response:
-    """Starlette's own refusals, such as of a route or a method that is not here."""
-    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for these
-    response = _error(HTTPStatus(error.status_code), str(error.detail))
-    response.headers.update(error.headers or {})
-    return response
-
-
-async def _unexpected(_: Request, __: Exception) -> Response:
-    """Says nothing of what failed; the traceback goes to the server's log."""
-    return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed on this request; its log says why")
-
-
-def _error(status: HTTPStatus, message: str, param: str | None = None) -> Response:
-    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    code = "rate_limit_exceeded" if status == HTTPStatus.TOO_MANY_REQUESTS else None
-    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-    headers = {"retry-after": "1"} if status == HTTPStatus.TOO_MANY_REQUESTS else {}
-    if status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS):
-        headers["connection"] = "close"  # what the client still sends is not read
-    return JSONResponse(body, status_code=int(status), headers=headers)

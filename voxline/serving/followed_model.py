@@ -1,4 +1,4 @@
-"""A recognizer that follows an alias of the registry: what is promoted or rolled back takes the place of what serves.
+"""A model that follows an alias of the registry: what is promoted or rolled back takes the place of what serves.
 
 The new version is loaded and warmed beside the old one, and then swapped in; requests that have begun end with the
 version that they began with. A version whose bytes are not those that were judged is not loaded: the old one goes on.
@@ -11,6 +11,8 @@ from pathlib import Path
 
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.inference.recognizer import Recognizer
+from voxline.inference.saved_model import read_model_json
+from voxline.inference.synthesizer import Synthesizer
 from voxline.progress import print_status
 from voxline.registry.journal import ALIASES, PRODUCTION
 from voxline.registry.models import resolve_version
@@ -22,10 +24,11 @@ class LoadedVersion:
     """A version that serves.
 
     Attributes:
+      engine: runs it.
       loaded: seconds since 1970.
     """
 
-    recognizer: Recognizer
+    engine: Recognizer | Synthesizer
     version: int
     digest: str
     loaded: float
@@ -127,7 +130,9 @@ class FollowedModel:
 
     def _load(self, folder: Path, version: int, digest: str) -> LoadedVersion:
         try:
-            recognizer = Recognizer(folder, threads=self._threads)  # its first call warms it
+            voice = read_model_json(folder)["family"] == "tts"
+            # The first call, which each of them makes, warms it.
+            engine = Synthesizer(folder) if voice else Recognizer(folder, threads=self._threads)
         except WorkError as error:
             raise WorkError(f"{self.reference}, version {version}: {error}") from None
-        return LoadedVersion(recognizer, version, digest, time.time())
+        return LoadedVersion(engine, version, digest, time.time())

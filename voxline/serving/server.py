@@ -9,6 +9,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import read_model_json
 from voxline.progress import print_status
 from voxline.registry.models import model_names
@@ -77,9 +78,11 @@ def run_server(
     models = [FollowedModel(root, name) for name in names or recognizers(root)]
     for model in models:
         if served := model.current:
-            engine = served.recognizer.engine
-            hint = "" if engine == "onnx" else "; train.export.onnx starts faster and needs no TensorFlow"
-            print_status(f"serve: {model.reference}, version {served.version} ({engine}{hint})")
+            told = "a voice"
+            if isinstance(served.engine, Recognizer):
+                told = served.engine.engine
+                told += "" if told == "onnx" else "; train.export.onnx starts faster and needs no TensorFlow"
+            print_status(f"serve: {model.reference}, version {served.version} ({told})")
         else:
             print_status(f"serve: {model.reference}: {model.absent}; it is picked up when there is one")
         model.follow(follow_seconds)

@@ -1,0 +1,38 @@
+"""Errors in OpenAI's form, of every route."""
+
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+
+class RefusedError(Exception):
+    """A request that is answered with an error in OpenAI's form."""
+
+    def __init__(self, status: HTTPStatus, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.param = status, param
+
+
+async def answer_known(_: Request, error: Exception) -> Response:
+    """Starlette's own refusals, such as of a route or a method that is not here."""
+    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for these
+    response = error_response(HTTPStatus(error.status_code), str(error.detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def answer_unexpected(_: Request, __: Exception) -> Response:
+    """Says nothing of what failed; the traceback goes to the server's log."""
+    return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed on this request; its log says why")
+
+
+def error_response(status: HTTPStatus, message: str, param: str | None = None) -> Response:
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    code = "rate_limit_exceeded" if status == HTTPStatus.TOO_MANY_REQUESTS else None
+    body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    headers = {"retry-after": "1"} if status == HTTPStatus.TOO_MANY_REQUESTS else {}
+    if status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS):
+        headers["connection"] = "close"  # what the client still sends is not read
+    return JSONResponse(body, status_code=int(status), headers=headers)

@@ -1,0 +1,94 @@
+"""Text to speech with OpenAI's route: a JSON body in, a recording out.
+
+Route: https://platform.openai.com/docs/api-reference/audio/createSpeech
+"""
+
+import json
+import tempfile
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from voxline.errors import SettingsError, VoxlineError
+from voxline.inference.synthesizer import Synthesizer
+from voxline.serving.refusals import RefusedError
+
+MEDIA_TYPES = {
+    "mp3": "audio/mpeg", "opus": "audio/ogg", "flac": "audio/flac", "wav": "audio/wav",
+    "pcm": "application/octet-stream",
+}  # fmt: skip
+"""Of a response_format."""
+MAX_CHARACTERS = 4096
+"""Of a text, as OpenAI has it."""
+
+
+@dataclass(frozen=True)
+class SpeechRequest:
+    """What a client wants said.
+
+    Attributes:
+      shape: its response_format, one of MEDIA_TYPES.
+    """
+
+    model: str
+    text: str
+    shape: str
+
+    @classmethod
+    def read(cls, body: bytes) -> "SpeechRequest":
+        """Reads a request's body. `voice` and `instructions` are not used: a model has one voice.
+
+        Raises:
+          RefusedError: it is something else, or wants what is not here.
+        """
+        try:
+            values = json.loads(body)
+        except ValueError:
+            values = None
+        if not isinstance(values, dict):
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "a JSON object is accepted")
+        text, shape = values.get("input"), values.get("response_format", "mp3")
+        if not isinstance(text, str) or not 0 < len(text) <= MAX_CHARACTERS:
+            told = f"a text of 1 to {MAX_CHARACTERS:,} characters is accepted"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, told, "input")
+        if shape not in MEDIA_TYPES:
+            told = f"{shape!r}: {', '.join(MEDIA_TYPES)} is accepted"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, told, "response_format")
+        if values.get("speed", 1) != 1:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "a voice has one speed, 1", "speed")
+        if values.get("stream_format", "audio") != "audio":
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "audio is accepted", "stream_format")
+        return cls(str(values.get("model") or ""), text, shape)
+
+
+def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes, float]:
+    """The recording in its format, and its length in seconds; runs in a thread.
+
+    Raises:
+      RefusedError: the voice cannot read the text, or nothing can encode the format.
+    """
+    import numpy as np
+
+    from voxline.audio.ffmpeg import write_encoded
+    from voxline.audio.wav import to_int16, wav_header
+
+    try:
+        waveform = voice.synthesize(request.text).waveform
+    except SettingsError as error:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "input") from None
+    except VoxlineError as error:
+        raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
+    # Griffin-Lim may exceed full scale; such a waveform is scaled down rather than clipped.
+    samples = to_int16(waveform / float(np.abs(waveform).max(initial=1.0)))
+    seconds = len(samples) / voice.sample_rate
+    if request.shape in ("wav", "pcm"):
+        header = wav_header(len(samples), voice.sample_rate) if request.shape == "wav" else b""
+        return header + np.ascontiguousarray(samples, "<i2").tobytes(), seconds
+    with tempfile.TemporaryDirectory(prefix="voxline-") as folder:
+        file = Path(folder, f"speech.{request.shape}")
+        try:
+            write_encoded(file, samples, voice.sample_rate)
+        except VoxlineError as error:
+            told = str(error).replace(str(file), request.shape)
+            raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, told) from None
+        return file.read_bytes(), seconds
