@@ -27,7 +27,7 @@ METADATA = "voxline.stream"
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class WindowStage:
     """A part of the network that sees windows of its input: output `i` sees `taps` inputs from `i · stride - left`.
 
     There are ceil((inputs + extra) / stride) outputs in all; inputs before the first and beyond the last are zero.
@@ -86,14 +86,14 @@ class CallSchedule:
     latency_seconds: float
 
     @classmethod
-    def of(cls, stages: Sequence[Stage], step_frames: int, sample_rate: int) -> "CallSchedule":
+    def of(cls, stages: Sequence[WindowStage], step_frames: int, sample_rate: int) -> "CallSchedule":
         """The schedule of a network.
 
         Args:
           stages: the first one takes samples.
           step_frames: output frames of a call.
 
-        >>> stages = [Stage(400, 160, 200, 1), Stage(5, 3, 12, 20), Stage(5, 1, 2), Stage(5)]
+        >>> stages = [WindowStage(400, 160, 200, 1), WindowStage(5, 3, 12, 20), WindowStage(5, 1, 2), WindowStage(5)]
         >>> schedule = CallSchedule.of(stages, 4, 16_000)
         >>> round(1000 * schedule.lookahead_seconds, 1), round(1000 * schedule.latency_seconds, 1)
         (212.5, 302.5)
@@ -121,7 +121,7 @@ class CallSchedule:
         )  # fmt: skip
 
 
-def _inputs(stages: Sequence[Stage], outputs: int) -> list[int]:
+def _inputs(stages: Sequence[WindowStage], outputs: int) -> list[int]:
     """The inputs of each stage that make so many outputs of the last one ready."""
     found = []
     for stage in reversed(stages):
@@ -146,7 +146,7 @@ class StreamingGraph:
         self._session = load_session(self.file, threads)
         try:
             about = json.loads(self._session.get_modelmeta().custom_metadata_map[METADATA])
-            self.stages = [Stage(**values) for values in about["stages"]]
+            self.stages = [WindowStage(**values) for values in about["stages"]]
             self.states: dict[str, list[int]] = {name: list(shape) for name, shape in about["states"].items()}
         except (KeyError, ValueError, TypeError) as error:
             raise WorkError(f"{self.file}: not a streaming graph ({error!r}); train again") from None
@@ -187,6 +187,6 @@ class StreamingGraph:
         return values[0], dict(zip(self.states, states, strict=True))
 
 
-def describe_stream(stages: Sequence[Stage], states: dict[str, list[int]]) -> dict[str, Any]:
+def describe_stream(stages: Sequence[WindowStage], states: dict[str, list[int]]) -> dict[str, Any]:
     """The description of a streaming graph, as its metadata hold it."""
     return {METADATA: json.dumps({"stages": [dataclasses.asdict(stage) for stage in stages], "states": states})}

@@ -31,7 +31,7 @@ from voxline.components.train.asr.onnx_export import (
     to_numpy,
 )
 from voxline.errors import SettingsError
-from voxline.inference.streaming_graph import Stage, describe_stream
+from voxline.inference.streaming_graph import WindowStage, describe_stream
 
 
 def check_streaming(settings: CtcModelSettings, features: FeatureSettings) -> None:
@@ -73,12 +73,12 @@ def export_stream(model: Any, features: FeatureSettings, mean: Sequence[float], 
     graph = _StreamGraph()
     context = features.context if features.kind == "mfcc" else 0
     size = features.win_length, features.hop_length
-    waveforms = graph.window("samples", Stage(*size, left=features.padding, extra=1), [1, -1])
+    waveforms = graph.window("samples", WindowStage(*size, left=features.padding, extra=1), [1, -1])
     count = graph.count(waveforms, 1, *size)
     values = log_spectra(graph, waveforms, count, features)
     if context:
         width = features.bins // (2 * context + 1)
-        values = graph.window(values, Stage(2 * context + 1, left=context), [1, -1, width])
+        values = graph.window(values, WindowStage(2 * context + 1, left=context), [1, -1, width])
         count = graph("Sub", graph.size(values, 1), np.int64(2 * context))
         steps = graph("Range", np.int64(0), count, np.int64(1))
         shifts = range(2 * context + 1)
@@ -93,11 +93,11 @@ class _StreamGraph(Graph):
 
     def __init__(self) -> None:
         super().__init__()
-        self.stages: list[Stage] = []
+        self.stages: list[WindowStage] = []
         self.states: dict[Name, list[int]] = {}
         self._next: list[Name] = []
 
-    def window(self, value: Name, stage: Stage, shape: list[int]) -> Name:
+    def window(self, value: Name, stage: WindowStage, shape: list[int]) -> Name:
         """The input of a stage: what it kept, what is new, and the zeros at the end of an utterance.
 
         Args:
@@ -160,7 +160,7 @@ def _deep_speech_2(graph: _StreamGraph, model: Any, values: Name, bins: int) -> 
     for number, block in enumerate(model.convolutions):
         (taps, width), stride = block.settings.kernel, block.settings.stride
         padding = 0 if number else settings.padding
-        stage = Stage(taps, stride[0], padding + (taps - 1) // 2, 2 * padding)
+        stage = WindowStage(taps, stride[0], padding + (taps - 1) // 2, 2 * padding)
         values = graph.window(values, stage, [1, channels, -1, bins])
         kernel, shift = convolution_weights(block)
         pads = [0, (width - 1) // 2, 0, width // 2]
@@ -175,7 +175,7 @@ def _deep_speech_2(graph: _StreamGraph, model: Any, values: Name, bins: int) -> 
     if model.row_convolution is not None:
         kernel = to_numpy(model.row_convolution.kernel).transpose(1, 2, 0)  # [channels, 1, taps]
         values = graph("Transpose", values, perm=[1, 2, 0])
-        values = graph.window(values, Stage(settings.lookahead + 1), [1, kernel.shape[0], -1])
+        values = graph.window(values, WindowStage(settings.lookahead + 1), [1, kernel.shape[0], -1])
         values = graph("Transpose", graph("Conv", values, kernel, group=kernel.shape[0]), perm=[2, 0, 1])
     if model.output_norm is not None:
         values = affine(graph, model.output_norm, values)
@@ -187,7 +187,7 @@ def _deep_speech(graph: _StreamGraph, model: Any, values: Name, bins: int) -> Na
     window, *dense = model.before
     context, padding = settings.context, settings.padding
     values = graph("Transpose", values, perm=[0, 2, 1])
-    values = graph.window(values, Stage(2 * context + 1, 1, padding + context, 2 * padding), [1, bins, -1])
+    values = graph.window(values, WindowStage(2 * context + 1, 1, padding + context, 2 * padding), [1, bins, -1])
     values = graph("Conv", values, to_numpy(window.kernel).transpose(2, 1, 0), to_numpy(window.bias))
     values = graph.clip(graph("Transpose", values, perm=[2, 0, 1]), settings.relu_clip)
     for layer in dense:

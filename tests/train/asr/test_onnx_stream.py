@@ -28,7 +28,7 @@ from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.streaming import RecognitionStream
-from voxline.inference.streaming_graph import CallSchedule, Stage, StreamingGraph
+from voxline.inference.streaming_graph import CallSchedule, StreamingGraph, WindowStage
 
 SYMBOLS = test_onnx_export.ALPHABET.symbols
 RATE = 8_000
@@ -152,7 +152,7 @@ def test_the_latency_is_what_the_network_needs() -> None:
 @given(
     stages=st.lists(
         st.tuples(st.integers(1, 7), st.integers(1, 3), st.integers(0, 4)).map(
-            lambda one: Stage(max(one[0], one[1]), one[1], (max(one[0], one[1]) - 1) // 2 + one[2], 2 * one[2])
+            lambda one: WindowStage(max(one[0], one[1]), one[1], (max(one[0], one[1]) - 1) // 2 + one[2], 2 * one[2])
         ),
         min_size=1,
         max_size=4,
@@ -160,9 +160,9 @@ def test_the_latency_is_what_the_network_needs() -> None:
     step=st.integers(1, 5),
     samples=st.integers(0, 300),
 )
-def test_every_call_gives_frames_and_all_frames_come_once(stages: list[Stage], step: int, samples: int) -> None:
+def test_every_call_gives_frames_and_all_frames_come_once(stages: list[WindowStage], step: int, samples: int) -> None:
     """The schedule against a simulation that counts."""
-    stages = [Stage(4, 2, 2, 1), *stages]
+    stages = [WindowStage(4, 2, 2, 1), *stages]
     schedule = CallSchedule.of(stages, step, 100)
     fed, kept, made = 0, [stage.left for stage in stages], [0] * len(stages)
 
