@@ -53,13 +53,19 @@ def registry(tmp_path: Path, models: dict[str, Path]) -> Registry:
 class Served:
     """A running server."""
 
-    def __init__(self, root: Path, limits: ServingLimits | None = None, names: tuple[str, ...] = ("asr",)) -> None:
+    def __init__(
+        self,
+        root: Path,
+        limits: ServingLimits | None = None,
+        names: tuple[str, ...] = ("asr",),
+        http: type[HttpConnection] = HttpConnection,
+    ) -> None:
         self.models = [FollowedModel(root, name) for name in names]
         self.server = RecognizerServer(self.models, limits)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(self.server.app, http=HttpConnection, log_level="warning", **WEBSOCKETS)
+        config = uvicorn.Config(self.server.app, http=http, log_level="warning", **WEBSOCKETS)
         self._uvicorn = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._uvicorn.run, args=([self._socket],), daemon=True)
         self._thread.start()
@@ -255,9 +261,14 @@ def test_whatever_a_client_sends_the_answer_has_openais_form(served: Served, mon
     assert 'voxline_serve_requests_total{status="500"} 1.0' in httpx.get(f"{served.url}/metrics").text
 
 
-def test_a_connection_that_sends_no_request_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HttpConnection, "head_seconds", 0.2)
+class ImpatientConnection(HttpConnection):
+    head_seconds = 0.2
+
+
+def test_a_connection_that_sends_no_request_is_closed(registry: Registry, tmp_path: Path) -> None:
+    served = Served(tmp_path / "registry", http=ImpatientConnection)
     with contextlib.ExitStack() as stack:
+        stack.callback(served.stop)
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in range(3)]
         idle[1].sendall(b"GET / HTTP/1.1\r\nHost: ")
         idle[2].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
