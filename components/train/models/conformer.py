@@ -16,7 +16,13 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.components.train.asr.models import ConformerSettings
-from voxline.components.train.models.layers import SequenceBatchNorm, dropout, length_mask, mask_padding
+from voxline.components.train.models.layers import (
+    FeatureNormalizer,
+    SequenceBatchNorm,
+    dropout,
+    length_mask,
+    mask_padding,
+)
 
 Tensor = Any
 SLOWEST = 10_000.0
@@ -46,8 +52,7 @@ class Conformer(keras.Model):  # type: ignore[misc]
     ) -> None:
         super().__init__(dtype=precision, name="conformer")
         self.settings = settings
-        self._shift = np.asarray(mean, "float32")
-        self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
+        self.normalize = FeatureNormalizer(mean, deviation)
         halvings = settings.time_stride.bit_length() - 1
         seeds = iter(np.random.SeedSequence(seed).generate_state(halvings + 2 + 9 * settings.layers).tolist())
         self.subsampling = [
@@ -65,7 +70,10 @@ class Conformer(keras.Model):  # type: ignore[misc]
         self.blocks = [ConformerBlock(settings, seeds, dtype=precision) for _ in range(settings.layers)]
         # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
         self.classifier = _dense(classes, seeds, "float32")
-        self(np.zeros((1, 2 * settings.time_stride, len(self._shift)), "float32"), np.array([2 * settings.time_stride]))
+        self(
+            np.zeros((1, 2 * settings.time_stride, self.normalize.bins), "float32"),
+            np.array([2 * settings.time_stride]),
+        )
 
     @property
     def normalizations(self) -> list[SequenceBatchNorm]:
@@ -76,7 +84,7 @@ class Conformer(keras.Model):  # type: ignore[misc]
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
     ) -> tuple[Tensor, Tensor]:
         """Runs the network; see `CtcModel`."""
-        x = (ops.cast(features, "float32") - self._shift) * self._scale
+        x = self.normalize(features)
         x = ops.cast(mask_padding(x, frames), self.compute_dtype)
         padding = self.settings.padding
         x, frames = ops.pad(x, [(0, 0), (padding, padding), (0, 0)]), ops.cast(frames, "int32") + 2 * padding

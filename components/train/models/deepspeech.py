@@ -14,7 +14,7 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.components.train.asr.models import DeepSpeechSettings
-from voxline.components.train.models.layers import dropout, mask_padding
+from voxline.components.train.models.layers import FeatureNormalizer, dropout, mask_padding
 
 Tensor = Any
 
@@ -41,8 +41,7 @@ class DeepSpeech(keras.Model):  # type: ignore[misc]
     ) -> None:
         super().__init__(dtype=precision, name="deepspeech")
         self.settings = settings
-        self._shift = np.asarray(mean, "float32")
-        self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
+        self.normalize = FeatureNormalizer(mean, deviation)
         drawn = np.random.SeedSequence(seed).generate_state(7).tolist()
         glorot = [keras.initializers.GlorotUniform(each) for each in drawn]
         units = settings.units
@@ -66,7 +65,7 @@ class DeepSpeech(keras.Model):  # type: ignore[misc]
         self.after = layers.Dense(units, kernel_initializer=glorot[5], dtype=precision)
         # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
         self.classifier = layers.Dense(classes, kernel_initializer=glorot[6], dtype="float32")
-        self(np.zeros((1, 2, len(self._shift)), "float32"), np.array([2]))
+        self(np.zeros((1, 2, self.normalize.bins), "float32"), np.array([2]))
 
     @property
     def normalizations(self) -> list[Any]:
@@ -81,7 +80,7 @@ class DeepSpeech(keras.Model):  # type: ignore[misc]
         def drop(x: Tensor, layer: int) -> Tensor:
             return dropout(x, self.settings.dropout[layer], training, noise, layer)
 
-        x = (ops.cast(features, "float32") - self._shift) * self._scale
+        x = self.normalize(features)
         x = ops.cast(mask_padding(x, frames), self.compute_dtype)
         padding = self.settings.padding
         x, frames = ops.pad(x, [(0, 0), (padding, padding), (0, 0)]), ops.cast(frames, "int32") + 2 * padding

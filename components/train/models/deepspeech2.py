@@ -17,7 +17,7 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings
-from voxline.components.train.models.layers import SequenceBatchNorm, StepSeed
+from voxline.components.train.models.layers import FeatureNormalizer, SequenceBatchNorm, StepSeed
 
 Tensor = Any
 RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
@@ -55,8 +55,7 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
         super().__init__(dtype=precision, name="deep_speech_2")
         self.settings = settings
         self.bins = len(mean)
-        self._shift = np.asarray(mean, "float32")
-        self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
+        self.normalize = FeatureNormalizer(mean, deviation)
         seeds = iter(np.random.SeedSequence(seed).generate_state(8 + 4 * settings.layers).tolist())
         self.convolutions = [
             ConvolutionBlock(each, settings.relu_clip, seed=next(seeds), dtype=precision)
@@ -96,7 +95,7 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
         Returns:
           logits, float32 [batch, output frames, classes], the blank last; and int32 [batch], real output frames.
         """
-        x = (ops.cast(features, "float32") - self._shift) * self._scale
+        x = self.normalize(features)
         frames = ops.cast(frames, "int32")
         x = ops.cast(x * _mask(frames, x, 3), self.compute_dtype)
         padding = self.settings.padding

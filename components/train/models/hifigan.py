@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.components.train.models.layers import length_mask
+from voxline.components.train.models.layers import FeatureNormalizer, length_mask
 from voxline.components.train.models.vocos import mask
 from voxline.components.train.vocoder.settings import DiscriminatorSettings, HifiganSettings
 
@@ -59,8 +59,7 @@ class HifiganGenerator(keras.Model):  # type: ignore[misc]
         self.hop = int(np.prod(settings.upsample_rates))
         self.context_frames = _context_frames(settings)
         self.normalizations: list[Any] = []
-        self._shift = np.asarray(mean, "float32")
-        self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
+        self.normalize = FeatureNormalizer(mean, deviation)
         draws = _Draws(seed, 3, precision)
         channels = settings.channels
         self.first = draws.convolution(channels, 7)
@@ -79,7 +78,7 @@ class HifiganGenerator(keras.Model):  # type: ignore[misc]
                 ]
             )
         self.last = draws.convolution(1, 7)
-        self(np.zeros((1, 2, len(self._shift)), "float32"))
+        self(np.zeros((1, 2, self.normalize.bins), "float32"))
 
     def call(self, mels: Tensor, frames: Tensor = None) -> Tensor:
         """Returns waveforms, float32 [batch, (frames - 1) · hop] in [-1, 1]; sample 0 is the center of frame 0.
@@ -91,7 +90,7 @@ class HifiganGenerator(keras.Model):  # type: ignore[misc]
         """
         count = ops.shape(mels)[1]
         real = self._real(frames, count, 1)
-        x = mask((ops.cast(mels, "float32") - self._shift) * self._scale, real)
+        x = mask(self.normalize(mels), real)
         x, factor = mask(self.first(ops.cast(x, self.compute_dtype)), real), 1
         rates, kernels = self.settings.upsample_rates, self.settings.upsample_kernels
         for rate, kernel, upsample, blocks in zip(rates, kernels, self.upsampling, self.residuals, strict=True):

@@ -4,12 +4,31 @@ No layer changes its own state. The trainer changes all of it in one place, and 
 that moved its statistics in the forward pass would already hold the NaN.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import layers, ops
 
 Tensor = Any
+
+
+class FeatureNormalizer:
+    """Normalizes raw features by the mean and deviation of the training split, both per bin.
+
+    >>> FeatureNormalizer([1.0, 2.0], [0.5, 4.0])(np.array([[2.0, 2.0]])).numpy().tolist()
+    [[2.0, 0.0]]
+    """
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
+        self.bins = len(mean)
+        self._shift = np.asarray(mean, "float32")
+        self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Of [..., bins], in float32."""
+        return (ops.cast(features, "float32") - self._shift) * self._scale
 
 
 class SequenceBatchNorm(layers.Layer):  # type: ignore[misc]

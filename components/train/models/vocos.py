@@ -17,7 +17,7 @@ from keras import layers, ops
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import mel_filterbank
 from voxline.audio.griffin_lim import bin_weights
-from voxline.components.train.models.layers import length_mask
+from voxline.components.train.models.layers import FeatureNormalizer, length_mask
 from voxline.components.train.models.stft import inverse_stft
 from voxline.components.train.vocoder.settings import VocosSettings
 
@@ -70,8 +70,7 @@ class Vocos(keras.Model):  # type: ignore[misc]
         self.context_frames = settings.kernel // 2 * (1 + settings.layers) + -(-fft_size // (2 * hop))
         self.normalizations: list[Any] = []
         self._prior = prior
-        self._shift = np.asarray(mean, "float32")
-        self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
+        self.normalize = FeatureNormalizer(mean, deviation)
         seeds = iter(np.random.SeedSequence([seed, 2]).generate_state(2 + 3 * settings.layers).tolist())
         self.embedding = layers.Conv1D(
             settings.channels,
@@ -88,7 +87,7 @@ class Vocos(keras.Model):  # type: ignore[misc]
         self.head = layers.Dense(
             fft_size + 2, kernel_initializer=keras.initializers.GlorotUniform(next(seeds)), dtype="float32"
         )
-        self(np.zeros((1, 2, len(self._shift)), "float32"))
+        self(np.zeros((1, 2, self.normalize.bins), "float32"))
 
     def call(self, mels: Tensor, frames: Tensor = None) -> Tensor:
         """Returns waveforms, float32 [batch, (frames - 1) · hop]; sample 0 is the center of frame 0.
@@ -99,7 +98,7 @@ class Vocos(keras.Model):  # type: ignore[misc]
             (frames - 1) · hop samples is undefined.
         """
         real = None if frames is None else ops.expand_dims(length_mask(frames, ops.shape(mels)[1]), -1)
-        x = mask((ops.cast(mels, "float32") - self._shift) * self._scale, real)
+        x = mask(self.normalize(mels), real)
         x = mask(self.first_norm(self.embedding(ops.cast(x, self.compute_dtype))), real)
         for block in self.blocks:
             x = mask(block(x), real)
