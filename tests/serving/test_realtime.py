@@ -1,5 +1,6 @@
 """The WebSocket on a real port, with a real client."""
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -13,14 +14,13 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.causal_model import babble, export_causal_model
-from tests.serving.test_server import Served, push
+from tests.serving.test_server import ImpatientConnection, Served, push
 from tests.tone_asr_model import RATE, export_onnx_tones
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.inference.recognizer import Recognizer
 from voxline.registry.journal import CANDIDATE
 from voxline.registry.registry import Registry
 from voxline.serving.app import ServingLimits
-from voxline.serving.server import HttpConnection
 
 PCM = (babble(2 * RATE) * 32768).astype("<i2")
 LIMITS = ServingLimits(streams=2, stream_seconds=4.0, idle_seconds=0.8)
@@ -153,9 +153,12 @@ def test_a_session_has_limits(served: Served, sent: Any, told: str, code: int) -
     assert closed.value.rcvd.code == code
 
 
-def test_a_session_outlives_the_time_for_a_requests_head(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HttpConnection, "head_seconds", 0.1)
-    with open_session(served) as client:
+def test_a_session_outlives_the_time_for_a_requests_head(models: list[Path], tmp_path: Path) -> None:
+    push(tmp_path / "registry", models[0])
+    served = Served(tmp_path / "registry", LIMITS, http=ImpatientConnection)
+    with contextlib.ExitStack() as stack:
+        stack.callback(served.stop)
+        client = stack.enter_context(open_session(served))
         receive(client)
         for part in np.array_split(PCM, 3):
             time.sleep(0.1)
