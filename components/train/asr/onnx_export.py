@@ -164,7 +164,10 @@ class Graph:
 
 
 def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
-    """The features of a batch, as `frontend.graph_features` computes them: float32 [batch, frames, bins]."""
+    """The features of a batch, as `frontend.graph_features` computes them: float32 [batch, frames, bins].
+
+    Beyond a row's frames is anything.
+    """
     lengths = graph("Cast", "lengths", to=TensorProto.INT64)
     hop = np.int64(settings.hop_length)
     frames = graph("Add", graph("Div", lengths, hop), np.int64(1))
@@ -175,9 +178,9 @@ def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
     missing = graph("Sub", graph("Sub", needed, np.int64(settings.padding)), samples)
     behind = graph("Unsqueeze", graph("Max", missing, np.int64(0)), np.array([0]))
     padded = graph("Pad", waveforms, graph("Concat", np.array([0, settings.padding, 0]), behind, axis=0))
-    values = graph.mask(log_spectra(graph, padded, count, settings), frames, axis=1, rank=3)
+    values = log_spectra(graph, padded, count, settings)
     if settings.kind == "mfcc" and settings.context:
-        values = graph.mask(_stack(graph, values, count, settings.context), frames, axis=1, rank=3)
+        values = _stack(graph, graph.mask(values, frames, axis=1, rank=3), count, settings.context)
     return values, frames
 
 
@@ -284,8 +287,10 @@ def _pad(graph: Graph, values: Name, frames: Name, padding: int) -> tuple[Name, 
 def _deep_speech_2(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
     settings = model.settings
     values = graph("Unsqueeze", values, np.array([1]))  # [batch, channels, frames, bins]
-    for block in model.convolutions:
+    for number, block in enumerate(model.convolutions, start=1):
         values, frames = _convolution_block(graph, block, values, frames)
+        if number < len(model.convolutions):  # recurrent layers read no further than the lengths
+            values = graph.mask(values, frames, axis=2, rank=4)
     values = graph("Transpose", values, perm=[2, 0, 3, 1])  # [frames, batch, bins, channels]
     values = graph("Reshape", values, np.array([0, 0, to_numpy(_ways(model.recurrent[0])[0].cell.kernel).shape[0]]))
     lengths = graph("Cast", frames, to=TensorProto.INT32)
@@ -333,7 +338,7 @@ def _convolution_block(graph: Graph, block: Any, values: Name, frames: Name) -> 
     values = graph("Conv", values, kernel, shift, strides=list(stride), pads=pads)
     if stride[0] > 1:
         frames = graph("Div", graph("Add", frames, np.int64(stride[0] - 1)), np.int64(stride[0]))
-    return graph.mask(graph.clip(values, block.ceiling), frames, axis=2, rank=4), frames
+    return graph.clip(values, block.ceiling), frames
 
 
 def convolution_weights(block: Any) -> tuple[Array, Array]:
