@@ -14,6 +14,8 @@ from voxline.errors import SettingsError
 
 Object = dict[str, Any]
 WORKER_MODULE = "voxline.components.train.distributed.worker"
+LABELS = {"app.kubernetes.io/part-of": "voxline", "app.kubernetes.io/component": "train-worker"}
+"""Of everything that belongs to a job."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,7 @@ class TrainJob:
             "kind": "TrainJob",
             "metadata": metadata,
             "spec": {
+                "labels": LABELS,  # of the JobSet, to which Trainer passes on no others
                 "runtimeRef": {
                     "apiGroup": "trainer.kubeflow.org",
                     "kind": "TrainingRuntime",
@@ -147,6 +150,18 @@ def job_outcome(job: Object) -> JobOutcome | None:
         if condition["status"] == "True" and kind in (*_SUCCEEDED, "Failed"):
             return JobOutcome(kind in _SUCCEEDED, condition.get("reason", ""), condition.get("message", ""))
     return None
+
+
+def suspension(job: Object) -> str:
+    """What the operator says of a job that is suspended, by Kueue or by a person, and so has no pods; else "".
+
+    >>> suspension({"status": {"conditions": [{"type": "Suspended", "status": "True", "message": "It is suspended"}]}})
+    'It is suspended'
+    """
+    for condition in job.get("status", {}).get("conditions", []):
+        if condition["type"] == "Suspended" and condition["status"] == "True":
+            return str(condition.get("message") or condition.get("reason") or "suspended")
+    return ""
 
 
 def _arguments(spec: JobSpec, retry_status: int) -> list[str]:

@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from voxline.components.train.distributed.jobs import JOB_KINDS, JobOutcome, JobSpec, job_outcome
+from voxline.components.train.distributed.jobs import (
+    JOB_KINDS,
+    LABELS,
+    JobOutcome,
+    JobSpec,
+    job_outcome,
+    suspension,
+)
 from voxline.components.train.distributed.kubernetes import JobExists, KubernetesClient, Object, own_pod_name
 from voxline.components.train.distributed.pods import PodWatcher
 from voxline.components.train.settings import TrainSettings
@@ -123,11 +130,10 @@ class JobLauncher:
 
     def _body(self) -> Object:
         queue = self.spec.settings.workers.queue
-        labels = {"app.kubernetes.io/part-of": "voxline", "app.kubernetes.io/component": "train-worker"}
         metadata = {
             "name": self.spec.name,
             "namespace": self.cluster.namespace,
-            "labels": {**labels, **({QUEUE_LABEL: queue} if queue else {})},
+            "labels": {**LABELS, **({QUEUE_LABEL: queue} if queue else {})},
             "annotations": {"voxline/work": self.spec.key, "voxline/store": self.spec.store},
             "ownerReferences": [self._owner()],
         }
@@ -147,7 +153,7 @@ class JobLauncher:
 
     def _follow(self) -> JobOutcome | None:
         """Prints what the workers do until the job has ended; None if somebody else deleted the job."""
-        deadline = time.monotonic() + 60 * self.spec.settings.workers.start_minutes
+        deadline, suspended = time.monotonic() + 60 * self.spec.settings.workers.start_minutes, ""
         while True:
             job = self._find()
             if job is None or job["metadata"]["uid"] != self.uid:
@@ -157,13 +163,17 @@ class JobLauncher:
             self.pods.poll(self.spec.count)
             if outcome:
                 return outcome
+            if (why := suspension(job)) != suspended:
+                suspended = why
+                print_status(f"train: {self.spec.name} " + (f"is waiting: {why}" if why else "is admitted"))
             if self.pods.training:
                 deadline = time.monotonic() + 60 * self.spec.settings.workers.start_minutes
             elif time.monotonic() > deadline:
+                reasons = (f"; {suspended}" if suspended else "") + self.pods.waiting_reasons
                 raise TransientError(
                     f"train: {self.spec.name}: not all workers were running within "
                     f"{self.spec.settings.workers.start_minutes:g} minutes (train.workers.start_minutes)"
-                    f"{self.pods.waiting_reasons}; checkpoints are kept, start again"
+                    f"{reasons}; checkpoints are kept, start again"
                 )
             time.sleep(self.poll)
 

@@ -29,6 +29,19 @@ UNSCHEDULABLE = {
     "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
 }
 ENDED = ("Complete", "Succeeded", "Failed")
+TRAINER_SAYS = {
+    "trained": ("Complete", "True", "AllJobsCompleted", "jobset completed successfully"),
+    "bad data": ("Failed", "True", "FailJobSetFailurePolicyAction", "applying FailJobSet failure policy action"),
+    "lost worker": ("Failed", "True", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts"),
+    "queued": ("Suspended", "True", "Suspended", "TrainJob is suspended"),
+    "admitted": ("Suspended", "False", "Resumed", "TrainJob is resumed"),
+}
+"""A TrainJob's condition: type, status, reason, message. From pkg/constants of JobSet 0.10.1 and Trainer 2.1.0."""
+
+
+def trainer_says(what: str) -> list[Object]:
+    """The conditions that a TrainJob has when this has happened to it."""
+    return [dict(zip(("type", "status", "reason", "message"), TRAINER_SAYS[what], strict=True))]
 
 
 class Operator:
@@ -175,21 +188,21 @@ class Operator:
         statuses = [pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for pod in failed]
         if kind == TRAIN_JOBS:
             if all(phase == "Succeeded" for phase in phases):
-                self._condition(job, "Complete", "AllJobsCompleted")
+                self._say(job, trainer_says("trained"))
             elif any(status in (1, 2) for status in statuses):
                 self._stop_pods(pods)
-                self._condition(job, "Failed", "PodFailurePolicy")
+                self._say(job, trainer_says("bad data"))
             elif failed and self.generations[uid] > self.max_restarts:
-                self._condition(job, "Failed", "ReachedMaxRestarts")
+                self._say(job, trainer_says("lost worker"))
             elif failed:
                 time.sleep(0.5)  # the step that follows may read the ends
                 self._remove_pods(name)
             return
         chief = next(pod for pod in pods if self._index(pod) == 0)
         if chief["status"]["phase"] == "Succeeded":
-            self._condition(job, "Succeeded", "TFJobSucceeded")
+            self._say(job, [{"type": "Succeeded", "status": "True", "reason": "TFJobSucceeded"}])
         elif any(status < 128 for status in statuses):
-            self._condition(job, "Failed", "TFJobFailed")
+            self._say(job, [{"type": "Failed", "status": "True", "reason": "TFJobFailed"}])
         for pod in failed:
             if pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] >= 128:
                 self.state.remove(*PODS, pod["metadata"]["name"])
@@ -207,9 +220,9 @@ class Operator:
         pod["status"]["containerStatuses"][0]["state"] = {"terminated": ended}
         pod["status"]["phase"] = "Failed" if status else "Succeeded"
 
-    def _condition(self, job: Object, kind: str, reason: str) -> None:
+    def _say(self, job: Object, conditions: list[Object]) -> None:
         with self.state.lock:
-            job["status"] = {"conditions": [{"type": kind, "status": "True", "reason": reason, "message": ""}]}
+            job["status"] = {"conditions": conditions}
             self.state.changed(job)
 
     def _stop_pods(self, pods: list[Object]) -> None:

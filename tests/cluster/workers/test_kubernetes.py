@@ -6,6 +6,7 @@ import pytest
 
 from tests.cluster.workers.api_stand_in import now
 from tests.cluster.workers.conftest import POD, Namespace
+from tests.cluster.workers.operator_stand_in import trainer_says
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
 from voxline.components.train.distributed.kubernetes import ApiError, JobExists, KubernetesClient
@@ -148,10 +149,30 @@ def test_the_failure_of_a_worker_comes_before_lost_peers(cluster: KubernetesClie
 
 def test_a_result_that_this_pod_does_not_see_names_the_volume(cluster: KubernetesClient, namespace: Namespace) -> None:
     launcher = JobLauncher(cluster, _task(), lambda: False, poll=0.05)
-    threading.Timer(0.5, _complete, (namespace,)).start()
+    threading.Timer(0.5, _say, (namespace, "trained")).start()
     with pytest.raises(WorkError, match="mount the same volume at the same path"):
         launcher.run()
 
 
-def _complete(namespace: Namespace) -> None:
-    namespace.jobs()[0]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+def test_a_queued_job_says_so_until_it_is_admitted(
+    cluster: KubernetesClient, namespace: Namespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = JobLauncher(cluster, _task(queue="speech"), lambda: False, poll=0.05)
+    for number, what in enumerate(("queued", "admitted", "trained"), 1):
+        threading.Timer(0.5 * number, _say, (namespace, what)).start()
+    with pytest.raises(WorkError, match="mount the same volume"):
+        launcher.run()
+    lines = [line for line in capsys.readouterr().out.splitlines() if "voxline-train-" in line]
+    assert [line.partition("0f0f ")[2] for line in lines[1:]] == ["is waiting: TrainJob is suspended", "is admitted"]
+
+
+def test_the_job_set_gets_our_labels_and_not_the_queue(cluster: KubernetesClient) -> None:
+    body = JobLauncher(cluster, _task(queue="speech"), lambda: False)._body()
+    labels = {"app.kubernetes.io/part-of": "voxline", "app.kubernetes.io/component": "train-worker"}
+    assert body["spec"]["labels"] == labels, "Trainer gives them to the JobSet"
+    assert body["metadata"]["labels"] == {**labels, "kueue.x-k8s.io/queue-name": "speech"}
+
+
+def _say(namespace: Namespace, what: str) -> None:
+    (job,) = namespace.jobs()
+    job["status"] = {"conditions": trainer_says(what)}
