@@ -93,6 +93,20 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+def check_commands(page: str) -> None:
+    """Fails for an unknown command or option in the blocks of a page."""
+    command = typer.main.get_command(app)
+    typed = "".join(re.findall(r"^```sh\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)).replace("\\\n", " ")
+    assert typed
+    for line in typed.splitlines():
+        group, arguments = command, shlex.split(line, comments=True)
+        if arguments.pop(0) != "voxline":
+            continue
+        while arguments and arguments[0] in getattr(group, "commands", {}):
+            group = group.commands[arguments.pop(0)]  # type: ignore[attr-defined]
+        group.make_context(line, arguments)
+
+
 def test_the_settings_and_commands_of_warm_start_are_accepted(tmp_path: Path) -> None:
     from voxline.pipelines.config.load import load_config
 
@@ -100,10 +114,16 @@ def test_the_settings_and_commands_of_warm_start_are_accepted(tmp_path: Path) ->
     (settings,) = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     config = load_config({"corpus": {"uri": str(tmp_path)}, "name": "asr", **yaml.safe_load(settings)})
     assert config.train.start.model == "asr@production"  # type: ignore[attr-defined]
-    command = typer.main.get_command(app)
-    (typed,) = re.findall(r"^```sh\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    for line in typed.splitlines():
-        group, arguments = command, shlex.split(line)[1:]
-        while arguments and arguments[0] in getattr(group, "commands", {}):
-            group = group.commands[arguments.pop(0)]  # type: ignore[attr-defined]
-        group.make_context(line, arguments)
+    check_commands(text)
+
+
+def test_the_space_and_the_commands_of_searches_are_accepted() -> None:
+    from voxline.pipelines.config.load import load_config
+    from voxline.pipelines.search.space import KINDS, Space
+
+    text = (ROOT / "docs/search.md").read_text(encoding="utf-8")
+    (ranges,) = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    space = Space(yaml.safe_load(ranges))
+    space.check(load_config({"corpus": {"uri": "corpus"}, "name": "asr", "language": {"kind": "ngram"}}))
+    assert {one.kind for one in space.ranges} == set(KINDS)
+    check_commands(text)
