@@ -148,6 +148,9 @@ bench-decoding: $(READY) ## Measure the beam search next to pyctcdecode and flas
 bench-warm-start: $(READY) ## Measure what a warm start saves and keeps, on FSDD (FSDD=folder; 10 minutes)
 	@$(PY) -W ignore -m benchmarks.warm_start "$(FSDD)"
 
+bench-search: $(READY) ## Measure what a search finds from a bad learning rate, and what halving saves (hours; resumes)
+	@$(PY) -W ignore -m benchmarks.search
+
 leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, for each (FSDD=folder)
 	@for speaker in $(SPEAKERS); do \
 	  $(VOXLINE) run asr --config configs/asr/fsdd-unseen-speaker.yaml --run-dir "runs/fsdd-without-$$speaker" \
