@@ -27,7 +27,8 @@ from voxline.pipelines.config.cluster import (
     StepPlacement,
     Toleration,
 )
-from voxline.pipelines.config.run_config import RunConfig, corpus_locations
+from voxline.pipelines.config.locations import corpus_locations
+from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import RUNS_AFTER, load_pipeline, steps_until
 from voxline.pipelines.images import ROOT, content_tag
 from voxline.pipelines.kfp_graph import pipeline_arguments

@@ -19,7 +19,8 @@ from voxline.pipelines.cluster.image_registry import ImageReference, ImageUnknow
 from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.cluster.namespace_checks import check_namespace, check_retries, with_kubernetes
 from voxline.pipelines.cluster.schedules import Schedules, is_enabled
-from voxline.pipelines.config.run_config import MODEL_KEYS, RunConfig, is_http_corpus
+from voxline.pipelines.config.locations import MODEL_KEYS, is_http_corpus
+from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.doctor import Diagnostic, catch_errors
 from voxline.store.objects import open_store
 from voxline.store.uris import is_remote

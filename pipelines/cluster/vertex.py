@@ -76,7 +76,7 @@ def check_config(config: "RunConfig") -> list[str]:
       SettingsError: the config has what no pod of Vertex AI can have, or a location that it cannot see.
     """
     from voxline.pipelines.config.keys import get_key
-    from voxline.pipelines.config.run_config import path_keys
+    from voxline.pipelines.config.locations import path_keys
     from voxline.pipelines.graph import steps_until
 
     values, faults = config.plain(), []

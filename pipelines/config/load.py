@@ -19,6 +19,7 @@ import yaml
 
 from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, set_key
+from voxline.pipelines.config.locations import is_http_corpus, path_keys
 from voxline.pipelines.config.run_config import (
     AsrConfig,
     IntentsConfig,
@@ -26,8 +27,6 @@ from voxline.pipelines.config.run_config import (
     RunConfig,
     TtsConfig,
     VocoderConfig,
-    is_http_corpus,
-    path_keys,
 )
 from voxline.settings import dotted_key, format_validation_errors, merge
 from voxline.store.uris import is_remote

@@ -16,7 +16,7 @@ from voxline.components.evaluate.settings import (
     VocoderEvaluateSettings,
 )
 from voxline.components.extract.settings import ExtractSettings
-from voxline.components.ingest.settings import HTTP_SCHEMES, CorporaSettings
+from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.push.settings import (
@@ -37,65 +37,11 @@ from voxline.errors import SettingsError
 from voxline.notify.settings import MlflowUri, NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings
 from voxline.pipelines.config.keys import Values, get_key, set_key
-from voxline.registry.parents import is_model_name
+from voxline.pipelines.config.locations import is_http_corpus, path_keys
 from voxline.registry.registry import Registry
 from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
 from voxline.store.uris import is_remote
-
-START_KEY = "train.start.model"
-MODEL_KEYS = (START_KEY, "train.export.vocoder", "train.voice")
-"""Keys of models: a path, or a name in the registry."""
-PATH_KEYS = (
-    "corpus.uri", "corpus.corpora.*.uri", "store", "registry", "datasets", "language.text", *MODEL_KEYS
-)  # fmt: skip
-"""Keys that hold paths: relative to the YAML file that sets them, or to the current folder in `--set`. Those of
-`MODEL_KEYS` may hold the name of a model instead."""
-
-
-def path_keys(document: Values) -> list[str]:
-    """`PATH_KEYS` with the names of a document's corpora, without the key of a model that is named.
-
-    >>> path_keys({"corpus": {"corpora": {"ours": {"uri": "recordings"}}}})[1:3]
-    ['corpus.corpora.ours.uri', 'store']
-    """
-    keys = []
-    for key in PATH_KEYS:
-        section, star, rest = key.partition(".*")
-        names = get_key(document, section) if star else None
-        named = names if isinstance(names, dict) else ()  # any other value is refused later, with its key
-        keys += [f"{section}.{name}{rest}" for name in named] if star else [key]
-    return [key for key in keys if key not in MODEL_KEYS or not is_model_name(str(get_key(document, key) or ""))]
-
-
-def is_http_corpus(key: str, uri: str) -> bool:
-    """Whether a key's value is the http(s) address of a corpus; no other location may be one."""
-    return key.startswith("corpus.") and uri.startswith(HTTP_SCHEMES)
-
-
-def corpus_locations(values: Values) -> list[str]:
-    """Where the corpora of a config are, without the queries of addresses, which may be signatures.
-
-    >>> corpus_locations({"corpus": {"uri": "https://bucket.example/a.zip?signature=0f3c"}})
-    ['https://bucket.example/a.zip']
-    >>> corpus_locations({"corpus": {"uri": "", "corpora": {"ours": {"uri": "/a"}, "theirs": {"uri": "/b"}}}})
-    ['/a', '/b']
-    """
-    named = [one.get("uri", "") for one in (get_key(values, "corpus.corpora") or {}).values()]
-    found = [str(uri) for uri in (get_key(values, "corpus.uri"), *named) if uri]
-    return [uri.partition("?")[0] if uri.startswith(HTTP_SCHEMES) else uri for uri in found]
-
-
-def corpus_uris(values: Values) -> str:
-    """Where the corpora of a config are, in words.
-
-    >>> corpus_uris({"corpus": {"corpora": {"ours": {"uri": "/a"}, "theirs": {"uri": "/b"}}}})
-    'ours: /a, theirs: /b'
-    """
-    corpora = get_key(values, "corpus.corpora") or {}
-    named = ", ".join(f"{name}: {one.get('uri', '')}" for name, one in corpora.items())
-    return named or str(get_key(values, "corpus.uri") or "")
-
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]

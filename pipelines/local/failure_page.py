@@ -6,7 +6,7 @@ from pathlib import Path
 
 from voxline.data.manifest import iter_manifest, read_rejects
 from voxline.errors import VoxlineError
-from voxline.pipelines.config.run_config import corpus_uris
+from voxline.pipelines.config.locations import corpus_uris
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.rejects import RejectSummary, summarize_rejects
 from voxline.report import Block, Page, PlayerBudget, badge, data_table, paragraphs, small_print, verdict_banner

@@ -11,7 +11,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.notify.event import RunIdentity
 from voxline.notify.event import StepRecord as StepRecord
 from voxline.pipelines.config.load import read_yaml
-from voxline.pipelines.config.run_config import corpus_locations, corpus_uris
+from voxline.pipelines.config.locations import corpus_locations, corpus_uris
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import read_json, write_json
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from voxline.pipelines.config.run_config import corpus_uris
+from voxline.pipelines.config.locations import corpus_uris
 from voxline.pipelines.local.run_record import CONFIG_FILE, RUN_FILE, RunRecord
 from voxline.progress import print_status
 from voxline.provenance import git_revision
