@@ -143,10 +143,10 @@ def time_stages(
     engine: Annotated[str, typer.Option(help="For a recognizer: auto, onnx or tensorflow.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Time a model stage by stage: items a second, mean, deviation and percentiles.
+    """Time the stages of a voice, a recognizer or a vocoder.
 
-    Voices, recognizers and vocoders, in the arithmetic that they were exported in. taskset -c 0 in front of it times
-    one core.
+    Items a second, mean, deviation and percentiles, in the arithmetic that the model was exported in. taskset -c 0 in
+    front of it times one core.
 
     \b
     Examples:

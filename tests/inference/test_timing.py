@@ -9,12 +9,12 @@ import pytest
 from tests.tone_asr_model import MakeAsrModel
 from tests.tone_tts_model import MakeTtsModel
 from voxline.errors import SettingsError
-from voxline.inference.timing import Stage, TimingInput, format_timing, time_model
+from voxline.inference.timing import TimedStage, TimingInput, format_timing, time_model
 
 
 def test_a_stage_has_the_statistics_of_its_iterations() -> None:
     seconds = np.random.default_rng(0).exponential(0.1, 40)
-    found = Stage("vocoder", "samples", items=[100.0] * 40, seconds=seconds.tolist()).to_dict()
+    found = TimedStage("vocoder", "samples", items=[100.0] * 40, seconds=seconds.tolist()).to_dict()
     assert found["items_per_second"] == pytest.approx(4_000 / seconds.sum())
     assert (found["mean"], found["deviation"]) == pytest.approx((seconds.mean(), seconds.std(ddof=1)))
     assert found["p90"] == pytest.approx(np.sort(seconds)[35] * 0.9 + np.sort(seconds)[36] * 0.1)

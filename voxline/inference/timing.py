@@ -35,7 +35,7 @@ FIRST_CHUNK = 0.1
 
 
 @dataclasses.dataclass
-class Stage:
+class TimedStage:
     """A part of the work.
 
     Attributes:
@@ -54,7 +54,7 @@ class Stage:
     def to_dict(self) -> dict[str, Any]:
         """Mean, standard deviation and percentiles of the seconds; items a second.
 
-        >>> Stage("vocoder", "samples", items=[8.0, 8.0], seconds=[1.0, 3.0]).to_dict()["items_per_second"]
+        >>> TimedStage("vocoder", "samples", items=[8.0, 8.0], seconds=[1.0, 3.0]).to_dict()["items_per_second"]
         4.0
         """
         import numpy as np
@@ -83,7 +83,7 @@ class ModelTiming:
     model: dict[str, Any]
     batch: int
     iterations: int
-    stages: dict[str, Stage] = dataclasses.field(default_factory=dict)
+    stages: dict[str, TimedStage] = dataclasses.field(default_factory=dict)
 
     @contextlib.contextmanager
     def stage(self, name: str, unit: str, part_of: str = "") -> Iterator[list[float]]:
@@ -92,15 +92,15 @@ class ModelTiming:
         start = time.perf_counter()
         yield items
         seconds = time.perf_counter() - start
-        stage = self.stages.setdefault(name, Stage(name, unit, part_of))
+        stage = self.stages.setdefault(name, TimedStage(name, unit, part_of))
         stage.items.append(sum(items))
         stage.seconds.append(seconds)
 
-    def whole(self, seconds_of_audio: float) -> Stage:
+    def whole(self, seconds_of_audio: float) -> TimedStage:
         """All stages of an iteration together, with the seconds of audio that it makes or reads."""
         parts = [stage.seconds for stage in self.stages.values() if not stage.part_of]
         totals = [sum(of_one) for of_one in zip(*parts, strict=True)]
-        return Stage("all", "s of audio", "", [seconds_of_audio] * len(totals), totals)
+        return TimedStage("all", "s of audio", "", [seconds_of_audio] * len(totals), totals)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ def time_model(
       engine: that runs a recognizer's network.
 
     Returns:
-      model, batch, iterations, and the stages as `Stage.to_dict` has them, "all" last; seconds throughout.
+      model, batch, iterations, and the stages as `TimedStage.to_dict` has them, "all" last; seconds throughout.
 
     Raises:
       SettingsError: the input is not for a model of this family, or the model cannot read it.
@@ -171,9 +171,17 @@ def format_timing(measured: dict[str, Any]) -> list[str]:
     for stage in measured["stages"]:
         times = [stage["mean"], stage["deviation"], *(stage[f"p{each}"] for each in PERCENTILES)]
         name = f"{stage['stage']} (again)" if stage["part_of"] else stage["stage"]
-        items = [f"{stage['items']:,.4g} {stage['unit']}", f"{stage['items_per_second']:,.4g}"]
+        items = [f"{_count(stage['items'])} {stage['unit']}", _count(stage["items_per_second"])]
         rows.append([name, *items, *(_seconds(value) for value in times)])
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def _count(value: float) -> str:
+    """
+    >>> _count(2.5), _count(160_000.0)
+    ('2.5', '160,000')
+    """
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _seconds(value: float) -> str:
