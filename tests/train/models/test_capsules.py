@@ -1,5 +1,7 @@
 """IndyLSTM and dynamic routing against loops in NumPy, by their formulas; padding changes nothing."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -9,6 +11,15 @@ from voxline.components.train.models.capsules import Pooling, SequenceEncoder, T
 
 Array = npt.NDArray[np.float64]
 SMALL = {"embedding": 5, "units": (6, 4), "capsules": 3, "capsule_size": 2}
+
+
+def classifier(pooling: Pooling, **more: Any) -> TextClassifier:
+    """One with large random weights: from those that a training starts with, every text has nearly the same logits."""
+    model = TextClassifier(IntentsModelSettings.of({**SMALL, **more}), pooling, words=11, classes=4)
+    random = np.random.default_rng(5)
+    for variable in model.trainable_variables:
+        variable.assign(random.normal(size=variable.shape) * 0.5)
+    return model
 
 
 def sigmoid(x: Array) -> Array:
@@ -63,9 +74,7 @@ def test_routing_equals_the_papers_procedure_and_padding_has_no_vote(rounds: int
 @pytest.mark.parametrize("pooling", ["capsules", "mean"])
 def test_a_classifier_equals_a_loop_over_its_weights(pooling: Pooling) -> None:
     random = np.random.default_rng(2)
-    model = TextClassifier(IntentsModelSettings(**SMALL), pooling, words=11, classes=4)
-    for variable in model.trainable_variables:
-        variable.assign(random.normal(size=variable.shape) * 0.5)
+    model = classifier(pooling)
     words, counts = random.integers(1, 11, (3, 6)), [6, 2, 5]
     logits = model(words * (np.arange(6) < np.array(counts)[:, None]), np.array(counts)).numpy()
     encoder = model.encoders[0]
@@ -84,8 +93,7 @@ def test_a_classifier_equals_a_loop_over_its_weights(pooling: Pooling) -> None:
 
 @pytest.mark.parametrize("sentence_words", [0, 3])
 def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(sentence_words: int) -> None:
-    settings = IntentsModelSettings(**SMALL, sentence_words=sentence_words)
-    model = TextClassifier(settings, "capsules", words=11, classes=4)
+    model = classifier("capsules", sentence_words=sentence_words)
     random, counts = np.random.default_rng(3), np.array([8, 3, 1, 4])
     words = random.integers(1, 11, (4, 8))
     together = model(words, counts).numpy()  # what is beyond the counts is not zero here, and must not be heard
@@ -95,8 +103,7 @@ def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(sentence_words: int
 
 
 def test_a_long_text_is_read_as_a_sequence_of_sentences() -> None:
-    settings = IntentsModelSettings(**SMALL, sentence_words=3)
-    model = TextClassifier(settings, "capsules", words=11, classes=4)
+    model = classifier("capsules", sentence_words=3)
     words = np.array([[3, 4, 5, 6, 7, 8, 9, 10]])
     first, second = model.encoders
     slices = words[0, :3], words[0, 3:6], words[0, 6:]
