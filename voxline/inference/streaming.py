@@ -180,6 +180,7 @@ class RecognitionStream:
         self._rows: list[npt.NDArray[np.float32]] = []
         self._greedy: list[int] = []
         self._last = -1
+        self._best: str | None = None
         self._quiet, self._spoken = 0, False
         self._beam: BeamStream | None = self._search.stream() if self._search else None
 
@@ -188,6 +189,7 @@ class RecognitionStream:
         if not len(values):
             return
         self._rows.append(values)
+        self._best = None
         if self._beam:
             self._beam.extend(values)
         else:
@@ -200,10 +202,13 @@ class RecognitionStream:
 
         if self._peak < SILENCE_PEAK:
             return ""
-        if self._beam:
-            best = self._beam.best()
-            return best[0].text if best else ""
-        return " ".join("".join(self._symbols[label] for label in self._greedy).split())
+        if self._best is None:  # most packets bring no frame
+            if self._beam:
+                found = self._beam.best()
+                self._best = found[0].text if found else ""
+            else:
+                self._best = " ".join("".join(self._symbols[label] for label in self._greedy).split())
+        return self._best
 
     def _end_segment(self, *, whole: bool) -> "Transcript":
         import numpy as np

@@ -76,7 +76,7 @@ class ServingLimits:
     max_bytes: int = 25 * 2**20
     max_seconds: float = 600.0
     streams: int = 32
-    stream_seconds: float = 3600.0
+    stream_seconds: float = 600.0
     idle_seconds: float = 30.0
 
 
