@@ -109,9 +109,9 @@ def _add_search(pipeline: str, what: str) -> None:
                 jobs=jobs,
                 goal=goal,
             )
-            for line in chosen.unmounted_paths():
-                if not line.startswith("corpus."):  # a trial reads the dataset alone
-                    typer.echo(f"voxline: {line}", err=True)
+            for key, path in chosen.unmounted_paths().items():
+                if not key.startswith("corpus."):  # a trial reads the dataset alone
+                    typer.echo(f"voxline: {key} is {path!r}, which is on no volume of the cluster", err=True)
             typer.echo(str(target))
             return
         run_folder = (run_dir or Path("runs") / chosen.name).absolute()

@@ -211,7 +211,7 @@ def _context_frames(settings: HifiganSettings) -> int:
     """Frames on each side that a sample depends on: what each layer reads, from the last one to the first.
 
     >>> _context_frames(HifiganSettings())
-    17
+    15
     """
     reach = 3 + math.prod(settings.upsample_rates) // 2  # in samples; a frame's begin half a hop before its center
     blocks = list(zip(settings.residual_kernels, settings.residual_dilations, strict=True))
