@@ -111,9 +111,12 @@ def compile_experiment(
 def _parameter(one: Range) -> dict[str, Any]:
     """A range as a parameter. Katib's numbers are texts; a choice is what `--set` takes."""
     if one.kind == "choice":
-        choices = [value if isinstance(value, str) else json.dumps(value) for value in one.values]
-        if quoted := [value for value in choices if "'" in value]:
-            raise SettingsError(f"--compile katib: {one.key}: a shell reads {quoted[0]}; no ' is accepted")
+        choices = [_choice(value) for value in one.values]
+        if quoted := [value for value in choices if set("'\"\\\n") & set(value)]:
+            raise SettingsError(
+                f"--compile katib: {one.key}: Katib copies {quoted[0]!r} into JSON and into a shell; no quotes, "
+                "backslashes or line ends are accepted"
+            )
         return {"name": one.key, "parameterType": "categorical", "feasibleSpace": {"list": choices}}
     low, high = (str(value) if one.is_integer else f"{value:.15g}" for value in one.values)
     distribution = "logUniform" if one.is_log else "uniform"
@@ -122,6 +125,15 @@ def _parameter(one: Range) -> dict[str, Any]:
         "parameterType": "int" if one.is_integer else "double",
         "feasibleSpace": {"min": low, "max": high, "distribution": distribution},
     }
+
+
+def _choice(value: Any) -> str:
+    """A value as `--set` takes it. Lists and mappings are YAML, which needs no quotes where JSON has them."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | dict):
+        return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()
+    return json.dumps(value)
 
 
 def _job(name: str, config: RunConfig, command: list[str]) -> dict[str, Any]:

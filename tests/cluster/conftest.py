@@ -10,7 +10,7 @@ import pytest
 from tests.cluster.kfp_stand_in import StandIn, running
 
 # Nothing here is collected but by `make test-cluster`, which says so in its environment.
-collect_ignore_glob = [] if os.environ.get("VOXLINE_TEST_CLUSTER") else ["test_*.py", "kubeflow"]
+collect_ignore_glob = [] if os.environ.get("VOXLINE_TEST_CLUSTER") else ["test_*.py", "kubeflow", "operators"]
 
 CONFIG = """
 name: nightly

@@ -156,7 +156,7 @@ def test_the_collector_reads_the_metric_from_what_step_prints(tmp_path: Path, mo
         ([], "", RANGES, "--dataset is not given"),
         (["--set", "store=''"], DATASET, RANGES, "store is not set"),
         (["--set", "language.kind=ngram"], DATASET, {"language.alpha": {"linear": [0, 2]}}, "only train.* can vary"),
-        ([], DATASET, {"train.start.model": ["/m", "/it's"]}, "no ' is accepted"),
+        ([], DATASET, {"train.start.model": ["/m", "/it's"]}, "no quotes, backslashes or line ends"),
         (["-o", "out.json"], DATASET, RANGES, "a file whose name ends in .yaml"),
         (["--compile", "kfp"], DATASET, RANGES, "accepted: katib"),
     ],
