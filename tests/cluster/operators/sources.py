@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 TRAINER = "github.com/kubeflow/trainer/v2@v2.1.0"
 KATIB = "github.com/kubeflow/katib@v0.19.0"
 TESTS = {
+    TRAINER: ("trainer_test.go", "pkg/controller"),
     KATIB: ("katib_test.go", "pkg/webhook/v1beta1/experiment"),
 }
 """By module: the test, and the folder whose package it is in."""
@@ -60,7 +61,7 @@ def built(name: str) -> Path:
 def _copy(source: Path, folder: Path) -> None:
     """The Go part of a module; Go lets nobody add files to its cache.
 
-    Kubernetes' libraries are those of Trainer's go.mod, whose patches are newer.
+    All are built with the libraries of Trainer, whose versions are the newest: most of it is then compiled once.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.workers.api_stand_in import now
 from tests.cluster.workers.conftest import POD, Namespace
-from tests.cluster.workers.operator_stand_in import trainer_says
+from tests.cluster.workers.operator_stand_in import answered
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
 from voxline.components.train.distributed.kubernetes import ApiError, JobExists, KubernetesClient
@@ -175,4 +175,4 @@ def test_the_job_set_gets_our_labels_and_not_the_queue(cluster: KubernetesClient
 
 def _say(namespace: Namespace, what: str) -> None:
     (job,) = namespace.jobs()
-    job["status"] = {"conditions": trainer_says(what)}
+    job["status"] = {"conditions": answered(what, job["metadata"]["name"])}
