@@ -1,15 +1,16 @@
 """The commands of searches: run one, list them, show one, resume one."""
 
+import dataclasses
 import json
 import math
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.pipelines.cli.options import (
     AsJson,
     Assignments,
@@ -87,6 +88,10 @@ def _add_search(pipeline: str, what: str) -> None:
         from voxline.pipelines.search import search as searches
         from voxline.pipelines.search.space import Space
 
+        _refuse_unused(
+            "--compile", bool(compile_), {"--dataset": dataset, "--goal": goal, "--output": output},
+            {"--budget": budget, "--name": name, "--run-dir": run_dir},
+        )  # fmt: skip
         layers = read_layers(config, set_ or [])
         chosen = resolve_layers(layers, pipeline)
         if compile_:
@@ -146,19 +151,23 @@ for _pipeline, _what in SEARCHED.items():
 @search_commands.command("resume")
 def resume_search(
     folder: Folder,
-    trials: Trials = 0,
-    budget: Budget = "",
-    jobs: Jobs = 1,
-    seeds: Seeds = 3,
-    gate: Gate = True,
+    trials: Trials | None = None,
+    budget: Budget | None = None,
+    jobs: Jobs | None = None,
+    seeds: Seeds | None = None,
+    gate: Gate | None = None,
 ) -> None:
-    """Continue a search that was stopped, or extend one.
+    """Continue a search that was stopped, or extend one. What is not given is as before.
 
     Example: voxline search resume runs/demo/searches/space --trials 24
     """
-    from voxline.pipelines.search.search import Limits, Search
+    from voxline.pipelines.search.search import Search
 
-    _run(Search.open(folder), Limits(trials, _seconds(budget), jobs, seeds, gate))
+    search = Search.open(folder)
+    given: dict[str, Any] = {"jobs": jobs, "seeds": seeds, "gate": gate}
+    if trials is not None or budget is not None:  # one of them replaces both
+        given |= {"trials": trials or 0, "seconds": _seconds(budget or "")}
+    _run(search, dataclasses.replace(search.limits, **{key: one for key, one in given.items() if one is not None}))
 
 
 @search_commands.command("list")
@@ -174,8 +183,12 @@ def list_searches(
 
     lines, rows = [], []
     for one in find_searches(folder):
-        search = Search.open(one)
-        study = search.study()
+        try:
+            search = Search.open(one)
+            study = search.study()
+        except VoxlineError as error:  # one that is damaged must not hide the others
+            typer.echo(f"voxline: {error}", err=True)
+            continue
         best = next(iter(study.finished()), None)
         value = best.value if best else None
         rows.append({"folder": str(one), "method": search.method, "trials": len(study.trials), search.metric: value})
@@ -183,7 +196,7 @@ def list_searches(
         lines.append(f"{one}  {told}  {cost(study)}")
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
-    elif not lines:
+    elif not find_searches(folder):
         raise WorkError(f"{folder}: no search is here; `voxline search asr` makes one")
     for line in [] if as_json else lines:
         typer.echo(line)
@@ -195,8 +208,6 @@ def show_search(folder: Folder, as_json: AsJson = False) -> None:
 
     Example: voxline search show runs/demo/searches/space
     """
-    import dataclasses
-
     from voxline.pipelines.search.page import write_page
     from voxline.pipelines.search.search import BEST, PAGE, Search, cost
 
@@ -228,6 +239,13 @@ def _run(search: "Search", limits: "Limits") -> None:
     typer.echo(f"voxline search {search.config.pipeline}: {search.config.name}, in {search.folder}")
     with exit_on_signal("run the same command to resume"):
         search.run(limits, Console(sys.stdout))
+
+
+def _refuse_unused(option: str, given: bool, needing: dict[str, Any], without: dict[str, Any]) -> None:
+    """Refuses options that would have no effect: those that need another option, and those that go without it."""
+    for name, value in (without if given else needing).items():
+        if value:
+            raise SettingsError(f"{name}: it has {'no effect with' if given else 'an effect only with'} {option}")
 
 
 def _seconds(budget: str) -> float:

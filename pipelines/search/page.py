@@ -51,7 +51,7 @@ def write_page(search: "Search", study: Study) -> None:
         "trainings": len(made),
         "reused": sum(one.reused for one in made),
         "steps": sum(one.steps for one in made),
-        "CPU-minutes": f"{sum(one.cpu_seconds for one in made) / 60:.1f}",
+        "CPU-minutes": f"{sum(trial.cpu_seconds for trial in study.trials) / 60:.1f}",
     }
     page.add_opening(stat_cards(cards))
     if best is not None:
@@ -72,7 +72,7 @@ def _add_course(page: Page, search: "Search", study: Study) -> None:
     percent = search.format(0.5).endswith("%")
     numbers = [trial.number for trial in study.trials]
     curve = line_plot(numbers, {"best so far": best, "trial": values}, "trial", search.metric, percent=percent)
-    minutes = {f"trial {trial.number}": sum(one.cpu_seconds for one in trial.trainings) / 60 for trial in study.trials}
+    minutes = {f"trial {trial.number}": trial.cpu_seconds / 60 for trial in study.trials}
     page.add_section(
         "Course",
         side_by_side(
@@ -159,7 +159,7 @@ def _add_trials(page: Page, search: "Search", study: Study) -> None:
               for key in keys),
             search.format(trial.value),
             made[-1].epochs if made else 0,
-            f"{sum(one.cpu_seconds for one in made) / 60:.1f}",
+            f"{trial.cpu_seconds / 60:.1f}",
             trial.state + (f": {trial.reason.splitlines()[0]}" if trial.reason else ""),
         ]  # fmt: skip
 

@@ -46,6 +46,11 @@ STUDY, WINNER, BEST, PAGE = "study.json", "winner.json", "best.yaml", "search.ht
 FOLDER = "searches"
 """In a run's folder: its searches."""
 DEFAULT_TRIALS = 12
+CONTINUED = {
+    "train.schedule": "inverse_square_root", "train.evaluate_epochs": 1, "train.evaluate_steps": 0,
+    "train.start.epochs": 0,
+}  # fmt: skip
+"""What a longer training needs to continue a shorter one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +71,15 @@ class Limits:
     seeds: int = 3
     gate: bool = True
 
+    @classmethod
+    def of(cls, values: Values) -> "Limits":
+        """From the JSON of `plain`."""
+        return cls(**{**values, "seconds": values["seconds"] or math.inf})
+
+    def plain(self) -> Values:
+        """For JSON, which has no infinity."""
+        return {**dataclasses.asdict(self), "seconds": None if math.isinf(self.seconds) else self.seconds}
+
     def count(self) -> int:
         if self.trials:
             return self.trials
@@ -80,6 +94,7 @@ class Search:
       config: with all locations set.
       assigned: what `--set` gave, by dotted key; best.yaml repeats it.
       metric: of train, or of language where decoding varies; lower is better.
+      limits: those it was last run with.
     """
 
     folder: Path
@@ -89,6 +104,7 @@ class Search:
     method: str
     metric: str
     seed: int = 1
+    limits: Limits = Limits()
 
     @classmethod
     def create(
@@ -115,8 +131,7 @@ class Search:
         search = cls(folder, config, assigned, space, method, metric or DEFAULT_METRICS[config.pipeline], seed)
         if method == "halving":
             search._check_halving()
-        if (folder / STUDY).is_file():
-            search._check_same(cls.open(folder))
+        search._check_same()
         return search
 
     @classmethod
@@ -133,7 +148,9 @@ class Search:
             found = read_json(folder / STUDY)
             space = Space(found["space"], str(folder / STUDY))
             config = load_config(found["config"])
-            return cls(folder, config, found["assigned"], space, found["method"], found["metric"], found["seed"])
+            limits = Limits.of(found["limits"])
+            search = cls(folder, config, found["assigned"], space, found["method"], found["metric"], found["seed"])
+            return dataclasses.replace(search, limits=limits)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise WorkError(f"{folder / STUDY}: not a search ({error})") from None
 
@@ -157,8 +174,10 @@ class Search:
           TransientError: a storage failed; the same command continues.
         """
         with exclusive_lock(self.folder), hold_store(self.config.store):
+            self._check_same()  # another process may have begun one since
+            self._write_study("", limits)  # so that `search resume` finds it, also if it is stopped in `_prepare`
             dataset, manifest = self._prepare(console)
-            self._write_study(dataset)
+            self._write_study(dataset, limits)
             decodes = "language" in self.space.sections()
             folder = self.folder / "processes"
             processes = TrialProcesses(self.config, dataset, manifest, self.metric, decodes, folder, limits.jobs)
@@ -195,16 +214,13 @@ class Search:
     def _check_halving(self) -> None:
         """Refuses what makes a longer training differ from a shorter one from its first step on."""
         values = self.config.plain()
-        for key, accepted in (
-            ("train.schedule", "inverse_square_root"), ("train.evaluate_epochs", 1), ("train.evaluate_steps", 0)
-        ):  # fmt: skip
+        for key, accepted in CONTINUED.items():
             if (given := get_key(values, key)) != accepted:
                 raise SettingsError(
                     f"--method halving: {key} is {given!r}; a longer training continues a shorter one only with "
                     f"{accepted!r}: give --set {key}={accepted}"
                 )
-        varied = next((one.key for one in self.space.ranges if one.key in ("train.epochs", "train.schedule")), "")
-        if varied:
+        if varied := next((one.key for one in self.space.ranges if one.key in (*CONTINUED, "train.epochs")), ""):
             raise SettingsError(f"--method halving: {varied} cannot vary: the method chooses how long a trial trains")
 
     def _plain(self) -> Values:
@@ -218,8 +234,11 @@ class Search:
             "assigned": self.assigned,
         }
 
-    def _check_same(self, other: "Search") -> None:
-        mine, theirs = self._plain(), other._plain()
+    def _check_same(self) -> None:
+        """Refuses to go on with another search that is in the folder."""
+        if not (self.folder / STUDY).is_file():
+            return
+        mine, theirs = self._plain(), Search.open(self.folder)._plain()
         changed = changed_settings(theirs, mine)
         changed = [one for one in changed if one[0].partition(".")[0] != "assigned"]
         if changed:
@@ -228,16 +247,18 @@ class Search:
                 f"{self.folder}: another search is here, with {key} {was}, not {now}; give --name another one"
             )
 
-    def _write_study(self, dataset: str) -> None:
+    def _write_study(self, dataset: str, limits: Limits) -> None:
+        """Args: the location of the dataset; empty: it is not known yet."""
         file = self.folder / STUDY
-        key = dataset.rstrip("/").rpartition("/")[2]
-        before = read_json(file) if file.is_file() else {"dataset": key, "started": started_now()}
-        if before["dataset"] != key:
+        before = read_json(file) if file.is_file() else {"dataset": "", "started": started_now()}
+        key = dataset.rstrip("/").rpartition("/")[2] or before["dataset"]
+        if before["dataset"] and before["dataset"] != key:
             raise WorkError(
                 f"{self.folder}: the corpus has changed since this search began, and its trials cannot be compared; "
                 "give --name another one"
             )
-        write_json(file, {**self._plain(), "dataset": key, "started": before["started"]})
+        times = {"limits": limits.plain(), "started": before["started"]}
+        write_json(file, {**self._plain(), "dataset": key, **times})
 
     def _prepare(self, console: "Console") -> tuple[str, str]:
         """The dataset and the manifest: made once, or found."""
@@ -293,7 +314,9 @@ class Search:
         try:
             made = processes.train(f"seed-{seed}", overlay, epochs)
         except TrialFailedError as error:
-            return {"seed": seed, "value": None, "reason": str(error), "cpu_seconds": 0.0}
+            return {"seed": seed, "value": None, "reason": str(error), "cpu_seconds": error.cpu_seconds}
+        if not math.isfinite(made.value):
+            return {"seed": seed, "value": None, "reason": f"it is {made.value}", "cpu_seconds": made.cpu_seconds}
         return {"seed": seed, "value": made.value, "reason": "", "cpu_seconds": made.cpu_seconds}
 
     def _run_gate(self, best: Trial, console: "Console") -> Values:
@@ -320,7 +343,8 @@ class Search:
 def cost(study: Study) -> str:
     """What a study cost, in words."""
     made = [one for trial in study.trials for one in trial.trainings]
-    return f"{sum(one.cpu_seconds for one in made) / 60:.1f} CPU-min, {sum(one.steps for one in made):,} steps"
+    minutes = sum(trial.cpu_seconds for trial in study.trials) / 60
+    return f"{minutes:.1f} CPU-min, {sum(one.steps for one in made):,} steps"
 
 
 def find_searches(folder: Path) -> list[Path]:

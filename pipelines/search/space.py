@@ -10,6 +10,7 @@ train.model.units: [48, 96, 128]
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,10 @@ class Range:
 
     def encode(self, value: Any) -> Any:
         """A value as Optuna has it."""
-        return json.dumps(value, sort_keys=True, ensure_ascii=False) if self.kind == "choice" else value
+        if self.kind != "choice":
+            return value
+        own = self.values[self.values.index(value)]  # 0 for a config's 0.0
+        return json.dumps(own, sort_keys=True, ensure_ascii=False)
 
     def decode(self, value: Any) -> Any:
         """A value as a config has it; a real number with six digits, which a person can copy."""
@@ -79,9 +83,16 @@ class Range:
 
     def __contains__(self, value: object) -> bool:
         if self.kind == "choice":
-            return any(value == one and type(value) is type(one) for one in self.values)
+            return any(value == one and isinstance(value, bool) is isinstance(one, bool) for one in self.values)
         kinds = int if self.is_integer else int | float
         return isinstance(value, kinds) and not isinstance(value, bool) and self.values[0] <= value <= self.values[1]
+
+    @property
+    def size(self) -> float:
+        """How many values there are; of real numbers infinite."""
+        if self.kind == "choice":
+            return len(self.values)
+        return self.values[1] - self.values[0] + 1 if self.is_integer else math.inf
 
     def position(self, value: Any) -> float:
         """Where in the range a value is, from 0 to 1.
@@ -121,6 +132,10 @@ class Space:
             faults.append(
                 f"{source}: it is empty; give a setting and its range, train.learning_rate: {{log: [1e-4, 1e-2]}}"
             )
+        for one in self.ranges:
+            inner = next((other for other in self.ranges if other.key.startswith(f"{one.key}.")), None)
+            if inner:
+                faults.append(f"{source}: {one.key} and {inner.key}: one holds the other; leave out one of them")
         if faults:
             raise SettingsError("\n".join(faults))
         self.source = source
@@ -138,6 +153,11 @@ class Space:
 
     def distributions(self) -> "dict[str, BaseDistribution]":
         return {one.key: one.distribution() for one in self.ranges}
+
+    @property
+    def size(self) -> int:
+        """How many settings a trial may have; a very large number where one of them is a real number."""
+        return int(min(math.prod(one.size for one in self.ranges), sys.maxsize))
 
     def sections(self) -> set[str]:
         """The sections of the config that vary."""
@@ -231,7 +251,10 @@ def _range(key: str, given: Any) -> Range:
     if kind not in KINDS or not isinstance(values, list) or "." not in key:
         raise SettingsError(f"{key}: {given!r}; {accepted}")
     if kind == "choice":
-        texts = [json.dumps(value, sort_keys=True) for value in values]
+        try:
+            texts = [json.dumps(value, sort_keys=True) for value in values]
+        except TypeError:
+            raise SettingsError(f"{key}: {values!r}; put dates in quotation marks") from None
         if len(values) < 2 or len(set(texts)) < len(texts):
             raise SettingsError(f"{key}: {values!r}; two or more different values are accepted")
         return Range(key, kind, tuple(values))

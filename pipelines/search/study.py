@@ -34,6 +34,9 @@ LEVELS = 3
 """Lengths of training in a bracket of successive halving."""
 RANDOM_TRIALS = 5
 """Trials before TPE looks at results. Optuna's default is 10, for studies of a hundred."""
+DRAWS = 10
+"""Draws by TPE before a trial gets random settings, if all of them were tried before."""
+RANDOM_DRAWS = 100
 
 State = Literal["running", "done", "stopped", "failed"]
 
@@ -65,7 +68,8 @@ class Training:
     def steps(self) -> int:
         """Training steps that this training made, or had made when it was first done."""
         total = self.metrics.get("steps", 0.0)
-        return round(total * (1 - self.continued_epochs / max(self.metrics.get("epochs", self.epochs), 1)))
+        share = self.continued_epochs / max(self.metrics.get("epochs", self.epochs), 1)
+        return round(total * (1 - min(share, 1.0)))  # above 1 where the shorter training stopped early
 
     @property
     def rank(self) -> tuple[float, float]:
@@ -82,6 +86,7 @@ class Trial:
       state: "stopped": successive halving continued others.
       reason: why it failed.
       trainings: in the order in which they were made; of successive halving several.
+      lost_seconds, lost_cpu_seconds: what a training took that came to no result.
     """
 
     number: int
@@ -89,6 +94,8 @@ class Trial:
     state: State = "running"
     reason: str = ""
     trainings: list[Training] = dataclasses.field(default_factory=list)
+    lost_seconds: float = 0.0
+    lost_cpu_seconds: float = 0.0
 
     @classmethod
     def of(cls, values: Values) -> "Trial":
@@ -99,12 +106,28 @@ class Trial:
         """The metric after the longest training; None if there is none."""
         return self.trainings[-1].value if self.trainings else None
 
+    @property
+    def seconds(self) -> float:
+        return self.lost_seconds + sum(one.seconds for one in self.trainings)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.lost_cpu_seconds + sum(one.cpu_seconds for one in self.trainings)
+
     def training(self, epochs: int) -> Training | None:
         return next((one for one in self.trainings if one.epochs == epochs), None)
 
 
 class TrialFailedError(WorkError):
-    """A trial came to no result; the search goes on without it."""
+    """A trial came to no result; the search goes on without it.
+
+    Attributes:
+      seconds, cpu_seconds: what it took.
+    """
+
+    def __init__(self, message: str, seconds: float = 0.0, cpu_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.seconds, self.cpu_seconds = seconds, cpu_seconds
 
 
 Objective = Callable[[Trial, int], Training]
@@ -152,7 +175,7 @@ class Study:
     @property
     def seconds(self) -> float:
         """The wall time that trials took, as if `jobs` of them had always run at once."""
-        return sum(one.seconds for trial in self.trials for one in trial.trainings) / self.jobs
+        return sum(trial.seconds for trial in self.trials) / self.jobs
 
     def run(
         self,
@@ -161,7 +184,7 @@ class Study:
         budget_seconds: float = math.inf,
         on_change: Callable[[Trial], None] = lambda trial: None,
     ) -> None:
-        """Runs trials until there are `count` of them, or the budget is used up.
+        """Runs trials until there are `count` of them, the budget is used up, or all settings were tried.
 
         A trial that has begun is finished, also above the budget.
 
@@ -171,7 +194,7 @@ class Study:
         pool = ThreadPoolExecutor(self.jobs)
         run = self._run_bracket if self.method == "halving" else self._run_plain
         try:
-            run(_Work(self, objective, on_change, pool), count, budget_seconds)
+            run(_Work(self, objective, on_change, pool), min(count, self.space.size), budget_seconds)
         finally:  # an error does not wait for trials that run: the caller ends them
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -244,14 +267,20 @@ class Study:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        seed = int(hash_value([self.seed, number])[:8], 16)
-        if known < RANDOM_TRIALS or self.method == "random":
-            study = self.in_optuna([], optuna.samplers.RandomSampler(seed=seed))
-        else:
-            sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM_TRIALS)
-            study = self.in_optuna(self.trials[:known], sampler)
-        chosen = study.ask(self.space.distributions()).params
-        return {one.key: one.decode(chosen[one.key]) for one in self.space.ranges}
+        tried = [trial.settings for trial in self.trials[:number]]
+        settings: Values = {}
+        for draw in range(DRAWS + RANDOM_DRAWS):
+            seed = int(hash_value([self.seed, number, draw] if draw else [self.seed, number])[:8], 16)
+            if known < RANDOM_TRIALS or self.method == "random" or draw >= DRAWS:
+                study = self.in_optuna([], optuna.samplers.RandomSampler(seed=seed))
+            else:
+                sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM_TRIALS)
+                study = self.in_optuna(self.trials[:known], sampler)
+            chosen = study.ask(self.space.distributions()).params
+            settings = {one.key: one.decode(chosen[one.key]) for one in self.space.ranges}
+            if settings not in tried:
+                break
+        return settings
 
     def in_optuna(
         self, trials: Sequence[Trial], sampler: "optuna.samplers.BaseSampler | None" = None
@@ -323,11 +352,13 @@ class _Work:
             for epochs in lengths:
                 trial.trainings.append(self._objective(trial, epochs))
                 if not math.isfinite(trial.trainings[-1].value):
-                    value = trial.trainings.pop().value
-                    raise TrialFailedError(f"the metric is {value} after {plural(epochs, 'epoch')}")
+                    made = trial.trainings.pop()
+                    reason = f"the metric is {made.value} after {plural(epochs, 'epoch')}"
+                    raise TrialFailedError(reason, made.seconds, made.cpu_seconds)
             trial.state = "done" if last else "running"
         except TrialFailedError as error:
             trial.state, trial.reason = "failed", str(error)
+            trial.lost_seconds, trial.lost_cpu_seconds = error.seconds, error.cpu_seconds
         self.save(trial)
         if trial.state != "running":
             self._on_change(trial)

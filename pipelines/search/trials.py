@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from voxline.errors import TransientError, VoxlineError
+from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
@@ -33,6 +33,8 @@ from voxline.store.files import read_json, write_json
 DEFAULT_METRICS = {"asr": "dev_wer", "tts": "dev_score", "vocoder": "dev_log_stft"}
 """Pipeline → the metric of train that a search lowers."""
 STOPPED_BY_US = "the search was stopped"
+STOPPING_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""What a scheduler or a machine that shuts down sends to all processes: no fault of a trial."""
 
 
 @dataclasses.dataclass
@@ -65,7 +67,9 @@ class TrialProcesses:
 
         Raises:
           TrialFailedError: it failed, for a reason that is its own.
-          TransientError: a storage failed; the same trial may succeed.
+          TransientError: a storage failed, or the process was stopped; the same trial may succeed.
+          SettingsError: the steps have no such metric.
+          WorkError: the process could not say what became of it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         result_file = self.folder / f"{name}.result.json"
@@ -79,18 +83,18 @@ class TrialProcesses:
         seconds = time.monotonic() - begin
         if self._stopped:
             raise TransientError(STOPPED_BY_US)
+        cost = {"seconds": round(seconds, 2), "cpu_seconds": round(cpu_seconds, 2)}
         if not result_file.is_file():
-            raise TrialFailedError(_end_of_process(status, self.folder / f"{name}.log"))
+            raise _end_of_process(status, self.folder / f"{name}.log", cost)
         result = read_json(result_file)
         if result["error"] and result["transient"]:
             raise TransientError(result["error"])
         if result["error"]:
-            raise TrialFailedError(result["error"])
+            raise TrialFailedError(result["error"], **cost)
         metrics = result["metrics"]
         if self.metric not in metrics:
-            raise TrialFailedError(f"--metric {self.metric}: accepted: {', '.join(sorted(metrics))}")
+            raise SettingsError(f"--metric {self.metric}: accepted: {', '.join(sorted(metrics))}")
         value = metrics[self.metric]
-        cost = {"seconds": round(seconds, 2), "cpu_seconds": round(cpu_seconds, 2)}
         return Training(
             epochs=epochs,
             value=math.nan if value is None else float(value),
@@ -147,24 +151,31 @@ class TrialProcesses:
 def trial_overlay(config: RunConfig, settings: Values, epochs: int) -> Values:
     """The settings of one training of a trial.
 
-    The language model's weights are given as the only ones to try: language measures dev only where it tries some.
+    Where decoding varies, weights of the language model that are set are given as the only ones to try: language
+    measures dev only where it tries some.
     """
+    values = config.plain()
     overlay = {**settings, "train.epochs": epochs}
-    for weight in ("alpha", "beta"):
-        if f"language.{weight}" in settings:
-            overlay |= {f"language.{weight}": None, f"language.{weight}s": [settings[f"language.{weight}"]]}
-    if get_key(config.plain(), "train.blank_plateau.severity") == "error":  # a short training is not the last one
+    if any(key.startswith("language.") for key in settings):
+        for key in ("language.alpha", "language.beta"):
+            weight = settings.get(key, get_key(values, key))
+            if weight is not None:
+                overlay |= {key: None, f"{key}s": [weight]}
+    if get_key(values, "train.blank_plateau.severity") == "error":  # a short training is not the last one
         overlay["train.blank_plateau.severity"] = "warning"
     return overlay
 
 
-def _end_of_process(status: int, log: Path) -> str:
-    """Why a process ended that wrote no result."""
+def _end_of_process(status: int, log: Path, cost: dict[str, float]) -> WorkError:
+    """Why a process ended that wrote no result. A fault of the trial ends it by a signal; any other by a status."""
+    if -status in STOPPING_SIGNALS:
+        return TransientError(f"a trial was stopped by signal {-status}")
     if status == -signal.SIGKILL:
-        return f"killed by signal 9, as where memory runs out; lower train.batch_size or the model's size ({log})"
+        told = f"killed by signal 9, as where memory runs out; lower train.batch_size or the model's size ({log})"
+        return TrialFailedError(told, **cost)
     if status < 0:
-        return f"ended by signal {-status} ({log})"
-    return f"ended with status {status} ({log})"
+        return TrialFailedError(f"ended by signal {-status} ({log})", **cost)
+    return WorkError(f"a trial ended with status {status} and no result; its last lines are in {log}")
 
 
 def main(request_file: str) -> None:
@@ -190,7 +201,10 @@ def main(request_file: str) -> None:
                 result |= {"counts": work.counts, "reused": work.reused, "folder": work.uri}
             inputs = [work.uri, request["manifest"]]
     except VoxlineError as error:
-        result |= {"error": str(error), "transient": isinstance(error, TransientError)}
+        result |= {"error": str(error), "transient": isinstance(error, TransientError | PreconditionError)}
+    except OSError as error:  # a full disk, a folder that cannot be written: no fault of the trial
+        traceback.print_exc()
+        result |= {"error": f"{error.filename or request['config']['store']}: {error.strerror}", "transient": True}
     except Exception as error:  # TensorFlow raises many kinds; a trial that fails does not end the search
         traceback.print_exc()
         result["error"] = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"

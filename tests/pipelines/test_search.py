@@ -1,8 +1,11 @@
 """`voxline search`: its space, its trials, kills, halving, and its page, with objectives that cost nothing."""
 
 import dataclasses
+import datetime
+import errno
 import json
 import math
+import signal
 import subprocess
 import sys
 import threading
@@ -14,14 +17,14 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.waiting import PATIENCE_SECONDS
-from voxline.errors import SettingsError, TransientError, VoxlineError
+from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.run_record import RunRecord
 from voxline.pipelines.search import trials
-from voxline.pipelines.search.search import Search
+from voxline.pipelines.search.search import Limits, Search
 from voxline.pipelines.search.space import Space, with_settings
 from voxline.pipelines.search.study import Study, Training, Trial, TrialFailedError, halving_epochs
 from voxline.pipelines.search.trials import TrialProcesses, trial_overlay
@@ -240,6 +243,32 @@ def test_no_trial_begins_above_the_budget(tmp_path: Path) -> None:
     assert len(study.trials) == 3
 
 
+def test_trials_that_fail_use_up_the_budget_too(tmp_path: Path) -> None:
+    """Otherwise a search in which every trial fails would never end."""
+
+    def fail(trial: Trial, epochs: int) -> Training:
+        if trial.number % 2:
+            return Training(epochs, math.nan, {}, seconds=60.0, cpu_seconds=90.0)
+        raise TrialFailedError("the memory ran out", 60.0, 90.0)
+
+    study = make_study(tmp_path)
+    study.run(fail, 100, budget_seconds=150)
+    assert [trial.state for trial in study.trials] == ["failed"] * 3
+    assert sum(trial.cpu_seconds for trial in make_study(tmp_path).trials) == 270
+
+
+@pytest.mark.parametrize("method", ["tpe", "random", "halving"])
+def test_no_settings_are_tried_twice_and_a_small_space_ends(tmp_path: Path, method: str) -> None:
+    space = Space({"train.model.units": [48, 96, 128], "train.warm_up_steps": {"integer": [10, 12]}})
+    study = Study(tmp_path, space, method, 9, own={"train.model.units": 48, "train.warm_up_steps": 11})
+
+    def train(trial: Trial, epochs: int) -> Training:
+        return Training(epochs, error_rate({"train.learning_rate": 5e-3, **trial.settings}, epochs), {})
+
+    study.run(train, 20)
+    assert len({str(trial.settings) for trial in study.trials}) == len(study.trials) == space.size == 9
+
+
 def test_settings_that_do_not_matter_have_little_importance(tmp_path: Path) -> None:
     study = make_study(tmp_path, "random")
     study.run(Objective(), 40)
@@ -264,6 +293,11 @@ def test_settings_that_do_not_matter_have_little_importance(tmp_path: Path) -> N
         ({"extract.features.mels": [40, 80]}, "extract.features.mels: train.* and language.* can vary"),
         ({"train.seed": [1, 2]}, "train.seed cannot vary: a search runs the winner with other seeds"),
         ({"language.alpha": {"linear": [0, 2]}}, "set language.kind to ngram"),
+        (
+            {"train.model.units": [48, 96], "train": {"model": [{"kind": "conformer"}, {"kind": "deepspeech2"}]}},
+            "train.model and train.model.units: one holds the other",
+        ),
+        ({"train.name": [datetime.date(2026, 1, 2), "b"]}, "put dates in quotation marks"),
     ],
 )
 def test_a_space_that_cannot_be_searched_is_refused_by_its_key(ranges: dict[str, Any], expected: str) -> None:
@@ -292,6 +326,19 @@ def test_a_trial_changes_its_settings_and_what_follows_from_them() -> None:
     assert (get_key(changed, "language.alpha"), get_key(changed, "language.alphas")) == (None, [0.7])
     assert get_key(changed, "language.betas") == get_key(config.plain(), "language.betas")
     assert get_key(changed, "validate.frames_per_second") != get_key(config.plain(), "validate.frames_per_second")
+    fixed = load_config(with_settings(config, {"language.alpha": 0.5, "language.beta": 1.0}))
+    overlay = trial_overlay(fixed, {"language.width": 8}, 3)  # with both weights given, dev would not be measured
+    assert {key: one for key, one in overlay.items() if key.startswith("language.")} == {
+        "language.width": 8,
+        "language.alpha": None,
+        "language.alphas": [0.5],
+        "language.beta": None,
+        "language.betas": [1.0],
+    }
+    assert Space({"train.weight_decay": [0, 1e-3], "train.clip_norm": [5, 7]}).values_of(config) == {
+        "train.weight_decay": 1e-3,
+        "train.clip_norm": 5.0,
+    }
     space = Space({"train.model": [{"kind": "deepspeech2"}, {"kind": "conformer"}]})
     space.check(config)
     assert space["train.model"].decode(space["train.model"].encode({"kind": "conformer"})) == {"kind": "conformer"}
@@ -305,6 +352,44 @@ def test_a_training_that_cannot_start_is_a_trial_that_failed(tmp_path: Path) -> 
     study.run(processes, 1)
     assert study.trials[0].state == "failed"
     assert "nowhere" in study.trials[0].reason
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "kind"),
+    [
+        (-signal.SIGTERM, None, TransientError),
+        (-signal.SIGHUP, None, TransientError),
+        (1, None, WorkError),
+        (-signal.SIGKILL, None, TrialFailedError),
+        (-signal.SIGABRT, None, TrialFailedError),
+        (0, PreconditionError("another process wrote it"), TransientError),
+        (0, OSError(errno.ENOSPC, "No space left on device"), TransientError),
+        (0, WorkError("the loss is not finite"), TrialFailedError),
+        (0, MemoryError(), TrialFailedError),
+    ],
+)
+def test_what_is_no_fault_of_a_trial_does_not_count_against_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, error: Exception | None, kind: type[Exception]
+) -> None:
+    """A scheduler's signal to all processes, a full disk, a process that cannot start: the trial is run again."""
+
+    def call_step(step: str, config: RunConfig, inputs: list[str]) -> StepOutput:
+        assert error
+        raise error
+
+    def run(processes: TrialProcesses, name: str) -> tuple[int, float]:
+        if error:
+            trials.main(str(processes.folder / f"{name}.request.json"))
+        return status, 1.5
+
+    monkeypatch.setattr(trials, "call_step", call_step)
+    monkeypatch.setattr(trials, "end_with_parent", lambda: None)
+    monkeypatch.setattr(TrialProcesses, "_run", run)
+    config = load_config({"name": "tiny", "corpus": {"uri": "corpus"}})
+    with pytest.raises(kind) as raised:
+        TrialProcesses(config, "dataset", "manifest", "dev_wer", False, tmp_path)(Trial(0, {}), 3)
+    assert type(raised.value) is kind
+    assert not isinstance(raised.value, TrialFailedError) or raised.value.cpu_seconds == 1.5
 
 
 @pytest.mark.parametrize("decodes", [False, True])
@@ -336,9 +421,14 @@ def test_where_decoding_varies_its_metric_is_the_one_that_counts(
     ]
     processes.metric = "dev_wer_greedy"
     study = Study(tmp_path, Space({"language.alpha": {"linear": [0, 2]}}), "random", 3)
-    study.run(processes, 1)
-    reason = "the metric is nan after 3 epochs" if decodes else "--metric dev_wer_greedy: accepted: dev_wer, steps"
-    assert study.trials[0].reason == reason
+    if decodes:
+        study.run(processes, 1)
+        assert study.trials[0].reason == "the metric is nan after 3 epochs"
+        assert study.trials[0].lost_cpu_seconds == 1.5
+    else:  # a wrong name does not cost twelve trainings
+        with pytest.raises(SettingsError, match="--metric dev_wer_greedy: accepted: dev_wer, steps"):
+            study.run(processes, 12)
+        assert [trial.state for trial in study.trials] == ["running"]
 
 
 @pytest.fixture
@@ -423,6 +513,26 @@ def test_the_same_command_trains_nothing_and_asks_the_gate_once(house: FakeHouse
     assert calls < house.objective.calls <= calls + 1 + 3
 
 
+def test_a_search_is_resumed_with_what_it_was_begun_with(house: FakeHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number of trials, its seeds and whether there is a gate; also if it was stopped before its first trial."""
+    prepare = Search._prepare
+
+    def stopped(search: Search, console: object) -> tuple[str, str]:
+        raise TransientError("the bucket does not answer")
+
+    monkeypatch.setattr(Search, "_prepare", stopped)
+    assert house.run_asr("--trials", "14", "--no-gate", "--seeds", "2")[0] == 75
+    monkeypatch.setattr(Search, "_prepare", prepare)
+    status, printed = house.run("resume", str(house.search))
+    assert status == 0, printed
+    assert (house.objective.calls, house.gates) == (14 + 2, 0)
+    assert house.run("resume", str(house.search), "--budget", "1s")[0] == 0  # in place of a number of trials
+    assert Search.open(house.search).limits == Limits(0, 1.0, 1, 2, False)
+    assert house.objective.calls == 14 + 2
+    house.run("resume", str(house.search), "--gate", "--trials", "14")
+    assert (house.objective.calls, house.gates) == (14 + 2, 1)
+
+
 def test_list_and_show_tell_what_was_found(house: FakeHouse) -> None:
     house.run_asr("--trials", "4", "--seeds", "0")
     status, printed = house.run("list", str(house.folder / "runs"))
@@ -434,6 +544,10 @@ def test_list_and_show_tell_what_was_found(house: FakeHouse) -> None:
     shown = json.loads(house.run("show", str(house.search), "--json")[1])
     assert [trial["number"] for trial in shown["trials"]] == [0, 1, 2, 3]
     assert json.loads(house.run("list", str(house.folder / "runs"), "--json")[1])[0]["trials"] == 4
+    write_json(house.search.with_name("damaged") / "study.json", {"space": {}})
+    status, printed = house.run("list", str(house.folder / "runs"))
+    assert (status, printed.count("  dev_wer ")) == (0, 1)
+    assert "damaged/study.json: it is empty" in printed
 
 
 def test_what_would_mix_two_searches_is_refused(house: FakeHouse) -> None:
@@ -456,6 +570,8 @@ def test_options_that_cannot_be_are_refused_before_any_work(house: FakeHouse) ->
     assert "--budget '30'" in house.run_asr("--budget", "30")[1]
     assert "accepted: tpe, random, halving" in house.run_asr("--method", "grid")[1]
     assert "--name 'a/b'" in house.run_asr("--name", "a/b")[1]
+    assert "--goal: it has an effect only with --compile" in house.run_asr("--goal", "0.05")[1]
+    assert "--budget: it has no effect with --compile" in house.run_asr("--compile", "katib", "--budget", "1h")[1]
     assert house.objective.calls == 0
     status, printed = house.run_asr(
         "--method", "halving", "--set", "train.schedule=inverse_square_root", "--trials", "9"
