@@ -265,6 +265,11 @@ def _with_intents(
         wanted = intent_of(utterance.extra, classifier.field)
         error = SumAndWeight(int(bool(wanted) and one.name != wanted), int(bool(wanted)))
         judged.append(dataclasses.replace(result, intent=one.name, intent_error=error))
+    if not any(result.intent_error and result.intent_error.weight for result in judged):
+        raise WorkError(
+            f"no utterance has the manifest field {classifier.field!r}, so no intent can be judged; add it to the "
+            "corpus or leave evaluate.intents empty"
+        )
     return judged
 
 
