@@ -6,6 +6,7 @@ matters less; the network's size is the demo's (2 convolutions, 2 layers of 96 u
   python -m benchmarks.serving
 """
 
+import functools
 import json
 import os
 import resource
@@ -38,7 +39,8 @@ FEATURES = FeatureSettings(mels=40)
 FORWARD = DeepSpeech2Settings(directions="forward", lookahead=4)
 PACKET = RATE // 50
 """Samples that a client sends at a time: 20 ms."""
-UTTERANCES = 40
+UTTERANCES, RECORDINGS = 40, 240
+ENGINES: tuple[Literal["onnx", "tensorflow"], ...] = ("onnx", "tensorflow")
 PRECISIONS: tuple[Literal["float32", "int8"], ...] = ("float32", "int8")
 
 
@@ -49,6 +51,7 @@ def main() -> None:
         root = Path(folder)
         for rnn, bounds in (("gru", {"float32": 0.3}), ("lstm", {"float32": 0.3, "int8": 0.15})):
             rows += _compare(root / rnn, DeepSpeech2Settings(rnn=rnn), bounds)
+        rows.append(_compare_batches(root / "gru"))
         latency, streams = _stream(root / "stream")
         rows += [streams, _start(root / "stream")]
     print(latency, file=sys.stderr)
@@ -78,6 +81,27 @@ def _compare(folder: Path, settings: DeepSpeech2Settings, bounds: dict[str, floa
     return rows
 
 
+def _compare_batches(folder: Path) -> Row:
+    """Many recordings, by `Recognizer` with each engine, in the batches that it makes."""
+    _write_about(folder)
+    draw = np.random.default_rng(1)
+    waveforms = [_speech(seconds) for seconds in draw.uniform(0.5 * SECONDS, 1.5 * SECONDS, RECORDINGS)]
+    ours, peer = (
+        _cpu_seconds(functools.partial(Recognizer(folder, engine=engine, threads=1).decode_waveforms, waveforms), 5)
+        for engine in ENGINES
+    )
+    name = f"GRU, float32: {RECORDINGS} recordings of {0.5 * SECONDS:g} to {1.5 * SECONDS:g} s; peer: SavedModel"
+    return Row.of(name, f"{ours:.2f} s", f"{peer:.2f} s", ours / peer, "<=", 1.0)
+
+
+def _write_about(folder: Path) -> None:
+    about = {
+        "name": "asr", "family": "asr", "kind": "ctc", "alphabet": ALPHABET.symbols, "sample_rate": RATE,
+        "features": {}, "settings": {}, "dataset": {}, "provenance": {},
+    }  # fmt: skip
+    (folder / "model.json").write_text(json.dumps(about))
+
+
 def _stream(folder: Path) -> tuple[str, Row]:
     """Streams one after the other, in packets of 20 ms, as a server hears them."""
     model, mean, deviation = _network(FORWARD)
@@ -85,11 +109,7 @@ def _stream(folder: Path) -> tuple[str, Row]:
     (folder / "model.onnx").write_bytes(export_onnx(model, FEATURES, mean, deviation))
     (folder / "stream.onnx").write_bytes(export_stream(model, FEATURES, mean, deviation))
     (folder / "saved_model.pb").write_bytes(b"")
-    about = {
-        "name": "asr", "family": "asr", "kind": "ctc", "alphabet": ALPHABET.symbols, "sample_rate": RATE,
-        "features": {}, "settings": {}, "dataset": {}, "provenance": {},
-    }  # fmt: skip
-    (folder / "model.json").write_text(json.dumps(about))
+    _write_about(folder)
     recognizer = Recognizer(folder, threads=1)
     finishing, steps, spent = [], [], 0.0
     for seed in range(UTTERANCES):
@@ -146,10 +166,10 @@ def _speech(seconds: float, seed: int = 0) -> np.ndarray:
     return (0.3 * np.sin(np.cumsum(steps))).astype(np.float32)
 
 
-def _cpu_seconds(work: Callable[[], Any]) -> float:
+def _cpu_seconds(work: Callable[[], Any], rounds: int = ROUNDS) -> float:
     """The fastest of some rounds, after two that prepare."""
     times = []
-    for _ in range(2 + ROUNDS):
+    for _ in range(2 + rounds):
         start = time.process_time()
         work()
         times.append(time.process_time() - start)

@@ -41,6 +41,13 @@ def test_texts_words_and_probabilities_come_from_the_graph(tmp_path: Path) -> No
     assert [(word.word, round(word.start, 4)) for word in found[0].words] == [("six", 0.0), ("three", 0.1)]
 
 
+def test_batches_stay_in_the_cache(tmp_path: Path) -> None:
+    model = export_onnx_tones(tmp_path / "model")
+    assert (Recognizer(model).batch_seconds, Recognizer(model, batch_seconds=10.0).batch_seconds) == (24.0, 10.0)
+    texts = ["three one", *["two"] * 100]
+    assert Recognizer(model, batch_seconds=2.0).transcribe([render_words(one.split()) for one in texts], RATE) == texts
+
+
 def test_standard_input_is_transcribed_while_it_arrives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 Engine = Literal["auto", "onnx", "tensorflow"]
 SIGNATURES = {"transcribe": SignatureSpec(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
+ONNX_BATCH_SECONDS = 24.0
+"""The largest batch for ONNX Runtime: each op writes its whole output, which in larger batches leaves the cache."""
 MIN_SECONDS = 0.1
 """Of a recording that may hold a word; a shorter one is not transcribed."""
 SILENCE_PEAK = 1e-4
@@ -111,7 +113,7 @@ class Recognizer:
 
     Args:
       model: an exported model's folder, or a version's folder in a registry.
-      batch_seconds: most audio in one batch, padding included, in seconds.
+      batch_seconds: most audio in one batch, padding included, in seconds; with ONNX Runtime 24 at most.
       language_model: use the one beside the model, if there is one.
       hot_words: word → what it adds to the score of a text (natural logarithm; 8 is much). They need no language model.
       n_best: alternatives of each transcript.
@@ -120,6 +122,7 @@ class Recognizer:
 
     Attributes:
       engine: "onnx" or "tensorflow".
+      batch_seconds: most audio in one batch.
       about: the contents of `model.json`.
       language_model: what is known of the language model in use (`language_model.json`); None: none is in use.
       sample_rate: of the model's input, in Hz.
@@ -148,7 +151,6 @@ class Recognizer:
         self.about = read_model_json(self.folder)
         require_family(self.about, "asr", self.folder)
         self.sample_rate = int(self.about["sample_rate"])
-        self.batch_seconds = batch_seconds
         self._rate_assumed = False
         self.language_model: dict[str, Any] | None = None
         self._search: BeamSearch | None = None
@@ -157,6 +159,7 @@ class Recognizer:
         if hot_words or n_best > 1 or (language_model and (self.folder / LANGUAGE_MODEL).is_dir()):
             self._search = self._make_search(language_model, hot_words or {})
         self.engine = engine if engine != "auto" else "onnx" if (self.folder / ONNX_FILE).is_file() else "tensorflow"
+        self.batch_seconds = min(batch_seconds, ONNX_BATCH_SECONDS) if self.engine == "onnx" else batch_seconds
         if self.engine == "onnx":
             self._infer: Callable[..., dict[str, Any]] = OnnxModel(self.folder, self.about["alphabet"], threads)
         else:
