@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from threadpoolctl import threadpool_limits
 
@@ -18,59 +19,77 @@ from benchmarks.griffin_lim import TACOTRON_2
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.train.models.hifigan import HifiganGenerator
 from voxline.components.train.models.vocos import Vocos, magnitude_prior
-from voxline.components.train.vocoder.settings import HifiganSettings, VocosSettings
+from voxline.components.train.models.waveglow import WaveGlow
+from voxline.components.train.vocoder.settings import (
+    HifiganSettings,
+    VocoderModelSettings,
+    VocosSettings,
+    WaveGlowSettings,
+)
 
-SECONDS = 4.0
+SECONDS, SECONDS_OF_A_LARGE_FLOW = 4.0, 0.5
 ROUNDS = 3
 V3 = {
     "channels": 256, "upsample_rates": (8, 8, 4), "upsample_kernels": (16, 16, 8), "residual_kernels": (3, 5, 7),
     "residual_dilations": ((1, 2), (2, 6), (3, 12)), "residual_block": "single",
 }  # fmt: skip
-NETWORKS: dict[str, VocosSettings | HifiganSettings] = {
+NETWORKS: dict[str, VocoderModelSettings] = {
     "Vocos, 256 x 4 (the default)": VocosSettings(),
     "Vocos, 512 x 8 (the paper's)": VocosSettings(channels=512, hidden=1536, layers=8),
     "HiFi-GAN V1": HifiganSettings(),
     "HiFi-GAN V2": HifiganSettings(channels=128),
     "HiFi-GAN V3": HifiganSettings.of(V3),
+    "WaveGlow, 512 channels (the paper's)": WaveGlowSettings(channels=512),
+    "WaveGlow, 256 channels (the default)": WaveGlowSettings(),
+    "WaveGlow, 64 channels, 6 flows of 4 layers": WaveGlowSettings(channels=64, flows=6, layers=4),
 }
 
 
 def main() -> None:
     """Prints a row for Griffin-Lim and for each network, at 22.05 kHz and a hop of 256 samples."""
     features = TACOTRON_2
-    frames = features.count_frames(round(SECONDS * features.sample_rate))
-    mels = np.random.default_rng(0).normal(-5, 2, (frames, features.mels)).astype(np.float32)
+    mels = _random_mels(SECONDS)
     print("| vocoder | weights | x real time on one core |")
     print("| --- | --- | --- |")
     with threadpool_limits(1):
-        speed = _speed(lambda: features_to_waveform(mels, features))
-    print(f"| Griffin-Lim, 60 iterations | none | {speed:.1f} |", flush=True)
+        speed = SECONDS / _cpu_seconds(lambda: features_to_waveform(mels, features))
+    print(f"| Griffin-Lim, 60 iterations | none | {speed:.3g} |", flush=True)
     for name, settings in NETWORKS.items():
         model = _build(settings)
         vocode = tf.function(model, input_signature=[tf.TensorSpec([1, None, features.mels])], autograph=False)
-        given = tf.constant(mels[None])
-        print(f"| {name} | {model.count_params():,} | {_speed(lambda: vocode(given).numpy()):.1f} |", flush=True)  # noqa: B023
+        large = isinstance(settings, WaveGlowSettings) and settings.channels > 100
+        seconds = SECONDS_OF_A_LARGE_FLOW if large else SECONDS
+        given = tf.constant(_random_mels(seconds)[None])
+        speed = seconds / _cpu_seconds(lambda: vocode(given).numpy())  # noqa: B023
+        print(f"| {name} | {model.count_params():,} | {speed:.3g} |", flush=True)
 
 
-def _build(settings: VocosSettings | HifiganSettings) -> Any:
+def _random_mels(seconds: float) -> npt.NDArray[np.float32]:
+    frames = TACOTRON_2.count_frames(round(seconds * TACOTRON_2.sample_rate))
+    return np.random.default_rng(0).normal(-5, 2, (frames, TACOTRON_2.mels)).astype(np.float32)
+
+
+def _build(settings: VocoderModelSettings) -> Any:
     features = TACOTRON_2
     statistics_of_mels = {"mean": [-5.0] * features.mels, "deviation": [2.0] * features.mels}
     if isinstance(settings, VocosSettings):
         size = settings.inverse_fft_size(features)
         prior = magnitude_prior(features, size) if settings.prior else None
         return Vocos(settings, fft_size=size, hop=features.hop_length, prior=prior, **statistics_of_mels)
+    if isinstance(settings, WaveGlowSettings):
+        return WaveGlow(settings, hop=features.hop_length, **statistics_of_mels)
     return HifiganGenerator(settings, **statistics_of_mels)
 
 
-def _speed(make: Callable[[], Any]) -> float:
-    """Seconds of speech a CPU second; the median of some rounds, after one that prepares."""
+def _cpu_seconds(make: Callable[[], Any]) -> float:
+    """The median of some rounds, after one that prepares."""
     make()
     times = []
     for _ in range(ROUNDS):
         start = time.process_time()
         make()
         times.append(time.process_time() - start)
-    return SECONDS / statistics.median(times)
+    return statistics.median(times)
 
 
 if __name__ == "__main__":

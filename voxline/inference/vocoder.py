@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float32]
 
+NOT_STREAMING = ("waveglow",)
+"""Kinds of vocoders that make whole utterances only."""
 VOCODER_SIGNATURES = {"vocode": SignatureSpec(("mels", "frames"), ("waveforms", "samples"))}
 
 
@@ -93,8 +95,13 @@ class Vocoder:
           chunk_seconds: length of a chunk, to the nearest hop; the last one is shorter.
 
         Raises:
-          WorkError: the model does not say on how many frames a sample depends, or fails.
+          WorkError: the model cannot stream, does not say on how many frames a sample depends, or fails.
         """
+        if self.about["kind"] in NOT_STREAMING:
+            raise WorkError(
+                f"{self.folder}: the vocoder is a {self.about['kind']}, whose samples depend on more than a second of "
+                "speech around them and on the noise of their place, so its speech cannot be cut in chunks; use vocode"
+            )
         context = self.about.get("context_frames")
         if not isinstance(context, int):
             raise WorkError(

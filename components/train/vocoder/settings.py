@@ -132,7 +132,76 @@ class HifiganSettings(Settings):
             )
 
 
-VocoderModelSettings = Annotated[VocosSettings | HifiganSettings, pydantic.Field(discriminator="kind")]
+class WaveGlowSettings(Settings):
+    """WaveGlow (Prenger et al. 2018). The defaults are the authors' later sizes; the paper's has 512 channels."""
+
+    kind: Literal["waveglow"] = pydantic.Field("waveglow", description="the network")
+    flows: int = pydantic.Field(12, ge=1, le=64, description="flows")
+    group: int = pydantic.Field(8, ge=2, le=64, description="samples that a flow sees side by side; even")
+    early_every: int = pydantic.Field(4, ge=1, le=64, description="flows after which channels leave early")
+    early_size: int = pydantic.Field(2, ge=2, le=64, description="channels that leave early; even")
+    layers: int = pydantic.Field(
+        8, ge=1, le=12, description="convolutions of a flow; each has twice the dilation of the one before"
+    )
+    channels: Channels = pydantic.Field(256, description="channels of a flow's convolutions (CPUs: 64)")
+    kernel: Kernel = pydantic.Field(3, description="kernel size of the convolutions, in groups; odd")
+    sigma: float = pydantic.Field(1.0, gt=0, le=10, description="standard deviation of the noise in the loss")
+    sampling_sigma: float = pydantic.Field(
+        0.6, ge=0, le=10, description="standard deviation of the noise that waveforms are made of"
+    )
+    denoiser: float = pydantic.Field(
+        0.01, ge=0, le=10, description="share of the network's own tone that the export subtracts (0: none)"
+    )
+
+    @pydantic.field_validator("kernel")
+    @classmethod
+    def _odd(cls, kernel: int) -> int:
+        return _check_odd(kernel)
+
+    @pydantic.field_validator("group", "early_size")
+    @classmethod
+    def _even(cls, channels: int) -> int:
+        if channels % 2:
+            raise ValueError(
+                f"{channels} channels have no half, and a flow changes one half by the other; even numbers are accepted"
+            )
+        return channels
+
+    @pydantic.model_validator(mode="after")
+    def _check_channels(self) -> Self:
+        early = (self.flows - 1) // self.early_every
+        if early * self.early_size >= self.group:
+            raise ValueError(
+                f"early_size {self.early_size} after every {self.early_every} of {self.flows} flows leave no channels "
+                f"of a group of {self.group}; set early_size to less, or early_every to more"
+            )
+        return self
+
+    @property
+    def flow_channels(self) -> list[int]:
+        """Channels of each flow.
+
+        >>> WaveGlowSettings().flow_channels
+        [8, 8, 8, 8, 6, 6, 6, 6, 4, 4, 4, 4]
+        """
+        return [self.group - flow // self.early_every * self.early_size for flow in range(self.flows)]
+
+    def check_features(self, features: FeatureSettings) -> None:
+        """Refuses features with a hop that is no number of groups.
+
+        Raises:
+          SettingsError: names the settings.
+        """
+        if features.hop_length % self.group:
+            raise SettingsError(
+                f"train.model.group is {self.group} samples, and extract.features.hop_seconds is {features.hop_length} "
+                f"samples; set hop_seconds to a multiple of {self.group / features.sample_rate:.6g}"
+            )
+
+
+VocoderModelSettings = Annotated[
+    VocosSettings | HifiganSettings | WaveGlowSettings, pydantic.Field(discriminator="kind")
+]
 
 
 class VocoderLossSettings(Settings):
@@ -216,6 +285,21 @@ class VocoderTrainSettings(TrainSettings):
     validation_samples: int = pydantic.Field(
         2, ge=0, le=20, description="segments of dev that each validation writes to the logs, as audio"
     )
+
+    @pydantic.model_validator(mode="after")
+    def _check_likelihood(self) -> Self:
+        if self.model.kind == "waveglow":
+            if self.loss != VocoderLossSettings():
+                raise ValueError(
+                    "loss compares spectra of generated speech, and waveglow learns by the likelihood of recorded "
+                    "speech alone; leave loss out"
+                )
+            if self.discriminators.start_step >= 0:
+                raise ValueError(
+                    "discriminators judge generated speech, and waveglow learns by the likelihood of recorded speech "
+                    "alone; set discriminators.start_step to -1"
+                )
+        return self
 
     def key_values(self) -> dict[str, object]:
         """See `TrainSettings`. A voice is in the key by its digest."""

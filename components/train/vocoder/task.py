@@ -15,11 +15,12 @@ from voxline.audio.features import compute_features
 from voxline.components.train import devices
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.export import model_metadata, write_exported
+from voxline.components.train.models.waveglow import WaveGlow
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.components.train.tts.task import render_comparison
 from voxline.components.train.vocoder.segments import SegmentBatches, split_segments
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
-from voxline.components.train.vocoder.train_module import VocoderTrainModule, build_vocoder
+from voxline.components.train.vocoder.train_module import LIKELIHOOD, VocoderTrainModule, build_vocoder
 from voxline.components.train.vocoder.voice_mels import use_mels_of_voice
 
 Tensor = Any
@@ -27,7 +28,9 @@ DISTANCES = ("log_stft", "mel_distance", "spectral_convergence")
 
 
 class VocoderTask(TrainingTask):
-    """Scores a validation by the log-STFT distance plus the mel distance, in dB, of a segment of each dev utterance."""
+    """Scores a validation by the log-STFT distance plus the mel distance, in dB, of a segment of each dev utterance,
+    and a WaveGlow by its likelihood.
+    """
 
     settings: VocoderTrainSettings
     module: VocoderTrainModule
@@ -70,27 +73,34 @@ class VocoderTask(TrainingTask):
         return ""  # a vocoder reads no labels
 
     def validate(self, step: int) -> ValidationOutput:
-        sums, count, samples, shown = np.zeros(len(DISTANCES)), 0, Samples(), self.settings.validation_samples
+        names = (*DISTANCES, *([LIKELIHOOD] if self.settings.model.kind == "waveglow" else []))
+        sums, count, samples, shown = np.zeros(len(names)), 0, Samples(), self.settings.validation_samples
         for batch in self.dev.epoch(0):
             rows = self.module.run_eval(batch, max(step - 1, 0))
-            sums += np.sum([[float(out[name]) for name in DISTANCES] for _, out in rows], axis=0)
+            sums += np.sum([[float(out[name]) for name in names] for _, out in rows], axis=0)
             count += len(rows)
             if shown and not samples.audio:
                 samples = self._samples(batch, dict(rows))
         *totals, number = devices.sum_over_workers(self.strategy, [*sums.tolist(), count]).tolist()
-        metrics = {name: total / number for name, total in zip(DISTANCES, totals, strict=True)}
-        return ValidationOutput((metrics["log_stft"] + metrics["mel_distance"], metrics["log_stft"]), metrics, samples)
+        metrics = {name: total / number for name, total in zip(names, totals, strict=True)}
+        score = metrics.get(LIKELIHOOD, metrics["log_stft"] + metrics["mel_distance"])
+        return ValidationOutput((score, metrics["log_stft"]), metrics, samples)
 
     def describe(self, metrics: dict[str, float]) -> str:
-        return f"log-STFT distance {metrics['log_stft']:.2f} dB, mel distance {metrics['mel_distance']:.2f} dB"
+        likelihood = f"negative log-likelihood {metrics[LIKELIHOOD]:.3f}, " if LIKELIHOOD in metrics else ""
+        distances = f"log-STFT distance {metrics['log_stft']:.2f} dB, mel distance {metrics['mel_distance']:.2f} dB"
+        return likelihood + distances
 
     def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
         model = build_vocoder(self.settings, self.dataset, "float32")
         for index, variable in enumerate(model.weights):
             variable.assign(weights[f"model/{index}"])
+        if isinstance(model, WaveGlow):
+            model.turn_on_denoiser()
         graph = VocoderGraph(model, self.dataset.features.mels, self.dataset.features.hop_length)
         metadata = model_metadata(self.settings.model.kind, self.settings, self.dataset, training, model)
-        metadata["context_frames"] = model.context_frames
+        if model.context_frames is not None:
+            metadata["context_frames"] = model.context_frames
         write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, metadata)
 
     def _samples(self, batch: Any, outputs: dict[int, dict[str, Any]]) -> Samples:

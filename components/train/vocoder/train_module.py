@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from voxline.components.train.models.hifigan import Discriminators, HifiganGenerator
 from voxline.components.train.models.vocos import Vocos, magnitude_prior
+from voxline.components.train.models.waveglow import WaveGlow
 from voxline.components.train.optimizer import AdamW, TwoOptimizers
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.components.train.vocoder import losses
@@ -16,6 +17,8 @@ from voxline.data.dataset import Dataset
 
 DISCRIMINATOR = "discriminator"
 """The term that the discriminators minimize; all others are the generator's."""
+LIKELIHOOD = "negative_log_likelihood"
+"""The term of a WaveGlow, in nats a sample."""
 
 
 class VocoderNetwork(Protocol):
@@ -26,13 +29,13 @@ class VocoderNetwork(Protocol):
     Attributes:
       trainable_variables, weights: Keras variables, in an order that depends on the settings alone.
       normalizations: layers with moving statistics; see `CtcModel`.
-      context_frames: frames on each side that a sample depends on.
+      context_frames: frames on each side that a sample depends on; None: it does not stream.
     """
 
     trainable_variables: list[Any]
     weights: list[Any]
     normalizations: Sequence[Any]
-    context_frames: int
+    context_frames: int | None
 
     def __call__(self, mels: Tensor, frames: Tensor = None) -> Tensor:
         """Raw mels float32 [batch, frames, mels] to waveforms float32 [batch, (frames - 1) · hop].
@@ -60,6 +63,8 @@ def build_vocoder(settings: VocoderTrainSettings, dataset: Dataset, precision: s
         size = model.inverse_fft_size(features)
         prior = magnitude_prior(features, size) if model.prior else None
         return Vocos(model, fft_size=size, hop=features.hop_length, prior=prior, **shared)
+    if model.kind == "waveglow":
+        return WaveGlow(model, hop=features.hop_length, **shared)
     return HifiganGenerator(model, **shared)
 
 
@@ -92,7 +97,10 @@ class VocoderTrainModule(TrainModule):
     def compute_losses(
         self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
     ) -> dict[str, Tensor]:
-        """The terms of `losses`, times their weights in the settings."""
+        """The terms of `losses`, times their weights in the settings; of a WaveGlow its likelihood alone."""
+        if isinstance(self.model, WaveGlow):
+            mels, recorded = self._split(batch)
+            return {LIKELIHOOD: self.model.negative_log_likelihood(recorded, mels)}
         generated, recorded = self._generate(batch)
         weights, terms = self.settings.loss, {}
         if weights.mel:
@@ -117,10 +125,15 @@ class VocoderTrainModule(TrainModule):
         return found
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
-        """Distances of the segments in dB, and what was generated."""
-        generated, recorded = self._generate(batch)
+        """Distances of the segments in dB, and what was generated; of a WaveGlow also its likelihood."""
+        mels, recorded = self._split(batch)
+        generated = tf.ensure_shape(self.model(mels), recorded.shape)
         convergence, log_stft = losses.stft_distances(generated, recorded)
+        likelihood = {}
+        if isinstance(self.model, WaveGlow):
+            likelihood[LIKELIHOOD] = self.model.negative_log_likelihood(recorded, mels)
         return {
+            **likelihood,
             "mel_distance": losses.DECIBELS * losses.mel_distance(generated, recorded, self.features),
             "log_stft": losses.DECIBELS * log_stft,
             "spectral_convergence": convergence,
@@ -129,11 +142,15 @@ class VocoderTrainModule(TrainModule):
 
     def _generate(self, batch: BatchTensors) -> tuple[Tensor, Tensor]:
         """The generated and the recorded waveforms of a batch of segments, [batch, samples] each."""
+        mels, recorded = self._split(batch)
+        return tf.ensure_shape(self.model(mels), recorded.shape), recorded
+
+    def _split(self, batch: BatchTensors) -> tuple[Tensor, Tensor]:
+        """The mels [batch, frames, mels] and the recorded waveforms [batch, samples] of a batch of segments."""
         mels, samples = split_segments(batch.features, self.features.mels)
         mels = tf.ensure_shape(mels, [None, self.settings.segment_frames, self.features.mels])
         length = (self.settings.segment_frames - 1) * self.features.hop_length
-        recorded = tf.reshape(samples, [-1, length])
-        return tf.ensure_shape(self.model(mels), [None, length]), recorded
+        return mels, tf.reshape(samples, [-1, length])
 
     def _variables(self) -> dict[str, list[Any]]:
         return {**super()._variables(), "discriminators": self.discriminators.weights if self.discriminators else []}

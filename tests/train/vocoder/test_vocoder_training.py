@@ -22,6 +22,7 @@ from voxline.components.train.vocoder.train_module import VocoderTrainModule, bu
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import REQUIRED_KEYS, model_digest
+from voxline.inference.vocoder import Vocoder
 from voxline.store.step_cache import StepWouldRunError, plan_steps
 
 FRAMES, MELS, HOP = 16, FEATURES.mels, FEATURES.hop_length
@@ -31,10 +32,12 @@ HIFIGAN = {
     "kind": "hifigan", "channels": 8, "upsample_rates": [16, 8], "upsample_kernels": [32, 16],
     "residual_kernels": [3], "residual_dilations": [[1]], "residual_block": "single",
 }  # fmt: skip
+WAVEGLOW = {"kind": "waveglow", "flows": 2, "early_every": 1, "layers": 1, "channels": 4}
 
 
 def settings(**changes: Any) -> VocoderTrainSettings:
     judges = {"start_step": 1, "periods": [3], "scales": 0, "width": 0.01}
+    judges = {} if changes.get("model") == WAVEGLOW else judges
     defaults = {"model": NETWORK, "discriminators": judges, "segment_frames": FRAMES, "batch_size": 4, "epochs": 1}
     return VocoderTrainSettings.of({**defaults, "strategy": "one", "evaluate_steps": 0, "warm_up_steps": 0, **changes})
 
@@ -169,6 +172,23 @@ def test_the_step_exports_what_it_trained(dataset: Dataset, tmp_path: Path) -> N
     assert made["samples"].numpy().tolist() == [8 * HOP, 4 * HOP]
     np.testing.assert_allclose(made["waveforms"][0], model(mels)[0], atol=1e-5)
     assert not made["waveforms"][1, 4 * HOP :].numpy().any()
+
+
+def test_a_waveglow_learns_by_likelihood_alone_and_says_that_it_does_not_stream(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    output = run(dataset.folder, tmp_path, settings(model=WAVEGLOW, epochs=3, learning_rate=0.01, evaluate_epochs=1))
+    curves = json.loads((output.folder / "curves.json").read_text())
+    likelihoods = [validation["negative_log_likelihood"] for validation in curves["dev"]]
+    assert len(likelihoods) == 3
+    assert likelihoods == sorted(likelihoods, reverse=True)
+    vocoder = Vocoder(output.path("model"))
+    mels = compute_features(SPOKEN[0].waveform, FEATURES)
+    long, short = vocoder.vocode([mels[:9], mels[:5]])
+    assert (len(long), len(short)) == (8 * HOP, 4 * HOP)
+    np.testing.assert_allclose(short, vocoder.vocode([mels[:5]])[0], atol=1e-5)
+    with pytest.raises(WorkError, match=r"is a waveglow, .*cannot be cut in chunks; use vocode"):
+        next(vocoder.stream([mels]))
 
 
 class Voice:
