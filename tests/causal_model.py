@@ -1,6 +1,7 @@
 """An ASR model that can stream, with random weights: real graphs, built without TensorFlow."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ class LSTMCell(SimpleNamespace):
     """Named as Keras' own, by which the exporter knows it."""
 
 
-def export_causal_model(folder: Path, seed: int = 0, symbols: str = SYMBOLS) -> Path:
+def export_causal_model(folder: Path, seed: int = 0, symbols: Sequence[str] = SYMBOLS) -> Path:
     """Writes a DeepSpeech of eight units, in which half of the frames of `babble` are blank."""
     draw = np.random.default_rng(seed)
     settings = DeepSpeechSettings(units=8, context=2, padding=2)

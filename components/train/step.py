@@ -5,9 +5,11 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.families import FAMILIES
 from voxline.components.train.replay import Replay, plan_replay
 from voxline.components.train.settings import TrainSettings
@@ -22,6 +24,7 @@ from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row
 from voxline.store.finished import is_finished, step_key
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
 from voxline.store.uris import is_remote
+from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
     from voxline.components.train.task import TrainingTask
@@ -198,6 +201,8 @@ def _build_task(
             replay = dataclasses.replace(origin.replay, dataset=dataset)
             dataset, corpora = replay.write(folder / REPLAY, settings.corpus_weights)
             settings = settings.model_copy(update={"corpus_weights": corpora})
+    if isinstance(settings, AsrTrainSettings) and settings.subwords:
+        dataset = _with_subwords(dataset, settings.subwords, weights.about if weights else {})
     task: Any = family.build_task(settings, dataset)
     if voice is not None:
         task.learn_from_voice(exported_folder(voice.load_folder()), folder / VOICE_MELS)
@@ -205,6 +210,24 @@ def _build_task(
         start_from(task, weights)
     built: TrainingTask = task
     return built
+
+
+def _with_subwords(dataset: Dataset, size: int, parent: Mapping[str, Any]) -> Dataset:
+    """The dataset with subwords of its alphabet, learned from train; those of a parent with as many are kept.
+
+    Args:
+      parent: `model.json` of the model to start from.
+    """
+    from voxline.text.subwords import extend_subwords, learn_subwords
+
+    if parent.get("settings", {}).get("subwords") == size:
+        alphabet, how = extend_subwords(Alphabet(parent["alphabet"]), dataset.alphabet), "those of its parent"
+    else:
+        texts = (row.text for row in dataset.rows() if row.split == "train")
+        alphabet, how = learn_subwords(texts, dataset.alphabet, size), "learned from the transcripts of train"
+    several = len(alphabet.symbols) - len(alphabet.characters)
+    print_status(f"train: {len(alphabet.symbols):,} symbols, {several:,} of them subwords, {how}")
+    return dataclasses.replace(dataset, alphabet=alphabet)
 
 
 def _is_chief() -> bool:

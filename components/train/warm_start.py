@@ -277,5 +277,13 @@ def _shorten(texts: Sequence[str]) -> str:
 
 def _symbols_in_words(known: Symbols, symbols: Symbols, start: StartSettings) -> str:
     new, gone = ([one for one in a if one not in b] for a, b in ((symbols, known), (known, symbols)))
-    told = f"; new symbols ({start.new_symbols}): {''.join(new)!r}" if new else ""
-    return told + (f"; symbols that it no longer has: {''.join(gone)!r}" if gone else "")
+    told = f"; new symbols ({start.new_symbols}): {_list_symbols(new)}" if new else ""
+    return told + (f"; symbols that it no longer has: {_list_symbols(gone)}" if gone else "")
+
+
+def _list_symbols(symbols: Symbols) -> str:
+    """
+    >>> _list_symbols(["d", "é"]), _list_symbols(["d", "the", "ing", "er", "on"])
+    ("'dé'", "'d', 'the', 'ing', 'er' and 1 more")
+    """
+    return repr("".join(symbols)) if max(map(len, symbols)) == 1 else _shorten([repr(one) for one in symbols])

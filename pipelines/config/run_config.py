@@ -278,7 +278,9 @@ class AsrConfig(TrainingRunConfig):
 
     def derived_values(self) -> dict[str, tuple[Any, str]]:
         origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"
-        derived = {**super().derived_values(), "validate.frames_per_second": (self.frames_per_second(), origin)}
+        derived = super().derived_values()
+        if not self.train.subwords:  # fewer than characters, and not known before train learns them
+            derived["validate.frames_per_second"] = (self.frames_per_second(), origin)
         if self.language.kind != "none" and self.language.text:
             text = self.language.text_settings().plain() | {"frontend": self.convert.frontend.plain()}
             derived["train.language_text"] = (text, "language")

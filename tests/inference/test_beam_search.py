@@ -132,6 +132,34 @@ def test_an_open_vocabulary_pays_for_words_that_the_lexicon_lacks(seed: int, mod
     assert_same(search.decode(logits, 5), exhaustive(logits, alphabet, added))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_subwords_equal_the_sum_over_all_paths_of_a_spelling(seed: int, model: NgramModel) -> None:
+    """Of the spellings of a text the best one counts; a word of a lexicon has the one that `encode` gives."""
+    alphabet, logits = Alphabet((" ", "a", "b", "ba")), random_logits(5, 4, seed)
+    spelled = collections.defaultdict(list)
+    for path in itertools.product(range(5), repeat=len(logits)):
+        labels = [label for label, _ in itertools.groupby(path) if label != alphabet.blank]
+        words = alphabet.decode(labels).split()
+        parts = [list(group) for space, group in itertools.groupby(labels, key=lambda one: one == 0) if not space]
+        score = sum(logits[t, c] for t, c in enumerate(path))
+        spelled[tuple(words), tuple(map(tuple, parts))].append(score)
+    open_vocabulary, closed = {}, {}
+    for (words, parts), scores in spelled.items():
+        text, audio = " ".join(words), float(np.logaddexp.reduce(scores))
+        open_vocabulary[text] = max(open_vocabulary.get(text, (-math.inf, 0.0)), (audio + 0.5 * len(words), audio))
+        if set(words) <= {"a", "ba"} and [*map(list, parts)] == [*map(alphabet.encode, words)]:
+            gained = 0.8 * math.log(10) * model.log10_score(text) + 0.5 * len(words)
+            closed[text] = (audio + gained, audio)
+    for search, expected in (
+        (BeamSearch(alphabet, beta=0.5, **EXACT), open_vocabulary),
+        (BeamSearch(alphabet, ["a", "ba"], model, alpha=0.8, beta=0.5, **EXACT), closed),
+    ):
+        best = sorted(((*scores, text) for text, scores in expected.items()), reverse=True)
+        found = search.decode(logits, 6)
+        assert len(found) == 6
+        assert_same(found, best)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_beam_of_one_is_greedy(seed: int) -> None:
     alphabet, logits = Alphabet.from_name("english"), random_logits(80, 28, seed, scale=4.0)

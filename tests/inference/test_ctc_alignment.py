@@ -96,3 +96,14 @@ def test_what_cannot_be_aligned_gives_no_words(text: str) -> None:
 def test_a_text_that_the_model_rules_out_is_aligned_without_confidence(value: float) -> None:
     words = align_words_in_audio(np.full((6, 5), value, np.float32), "a b", Alphabet(" abc"), 0.02)
     assert [(word.word, word.confidence) for word in words] == [("a", 0.0), ("b", 0.0)]
+
+
+def test_words_of_subwords_have_the_times_of_their_symbols() -> None:
+    alphabet = Alphabet((" ", "a", "b", "c", "ab", "abc"))
+    best = [5, 6, 5, 0, 4, 3, 3, 6]  # abc, abc, space, ab, c; c after ab is spelled abc
+    values = np.log(np.eye(7)[best] + 1e-3)
+    words = align_words_in_audio(values, "abcabc b", alphabet, 0.5)
+    assert [one.word for one in words] == ["abcabc", "b"]
+    (first,) = align_words_in_audio(values[:3], "abcabc", alphabet, 0.5)
+    assert (first.start, first.end) == (0.0, 1.5)
+    assert first.confidence == pytest.approx(1.0, abs=0.01)

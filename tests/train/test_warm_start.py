@@ -21,12 +21,15 @@ from voxline.components.train.tts.task import TtsTask
 from voxline.components.train.warm_start import ParentWeights, read_parent, start_from, with_normalization_of
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, VoxlineError, WorkError
+from voxline.inference.beam_search import decode_best_path
+from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest, read_model_json
 from voxline.registry.parents import ancestors_of, find_parent
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
 from voxline.store.step_cache import StepWouldRunError, plan_steps
 from voxline.text.alphabet import Alphabet
+from voxline.text.subwords import learn_subwords
 
 SIZES = {"rnn": "simple", "directions": "forward", "units": 6}
 
@@ -107,6 +110,42 @@ def test_output_rows_are_carried_by_symbol_and_all_else_by_name(few: Dataset) ->
                     mean = sum(theirs[name][..., letter] for letter in range(4)) / 4
                     expected = {"mean": mean, "zero": 0 * mean, "random": fresh[name][..., index]}[how]
                 assert np.allclose(now, expected, atol=1e-7), (name, symbol)
+
+
+def test_subwords_are_trained_exported_and_kept_by_a_child(few: Dataset, parent_model: Path, tmp_path: Path) -> None:
+    """From characters to subwords, and from these on: a child's corpus, which spells otherwise, changes nothing."""
+    start = {"replay": 1.0, "epochs": 25, "rate_share": 1.0}
+    settings = settings_from(
+        str(parent_model), subwords=7, export={"onnx": "float32"}, start=start, evaluate_epochs=25, checkpoint_steps=100
+    )
+    first = run(few.folder, tmp_path / "store", settings).path("model")
+    about = read_model_json(first)
+    texts = [row.text for row in few.rows() if row.split == "train"]
+    subwords = Alphabet(about["alphabet"])
+    assert subwords == learn_subwords(texts, few.alphabet, 7)
+    assert subwords.characters == LETTERS
+    waveforms = [one.waveform for one in make_utterances(6, seed=3)]
+    engines = [Recognizer(first, engine=engine) for engine in ("tensorflow", "onnx")]
+    found, same = (engine.decode_waveforms(waveforms) for engine in engines)
+    assert [one.greedy for one in found] == [one.greedy for one in same]
+    assert any(one.greedy for one in found)
+    for one in found:
+        assert one.log_probabilities.shape[1] == 8
+        assert one.greedy == decode_best_path(one.log_probabilities, subwords).text
+
+    other = write_dataset(tmp_path / "other", [one for one in make_utterances(40, seed=8) if "ab" not in one.text])
+    child = run(other.folder, tmp_path / "store", settings_from(str(first), subwords=7, start={"replay": 1.0}))
+    assert read_model_json(child.path("model"))["alphabet"] == about["alphabet"]
+    assert learn_subwords([row.text for row in other.rows()], few.alphabet, 7) != subwords
+
+
+def test_weights_of_characters_become_those_of_the_same_characters_among_subwords(few: Dataset) -> None:
+    parent = AsrTask(settings_from("", seed=2), few)
+    subwords = dataclasses.replace(few, alphabet=Alphabet(("d", "c", "b", "a", "ab", "cd")))
+    child = AsrTask(settings_from("asr@1", subwords=6), subwords)
+    start_from(child, as_parent(parent))
+    theirs, carried = (named_weights(task)["classifier/bias"] for task in (parent, child))
+    assert np.allclose(carried, [*theirs[3::-1], theirs[:4].mean(), theirs[:4].mean(), theirs[4]])
 
 
 def test_the_text_table_of_a_voice_is_carried_by_symbol(few: Dataset) -> None:

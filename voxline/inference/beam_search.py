@@ -88,12 +88,12 @@ class BeamSearch:
         for word in self.hot_words:
             if not word or self.alphabet.unknown(word) or len(split_words(word)) != 1:
                 raise SettingsError(
-                    f"hot word {word!r}: one word of the model's alphabet is accepted, {self.alphabet.symbols!r}"
+                    f"hot word {word!r}: one word of the model's alphabet is accepted, {self.alphabet.characters!r}"
                 )
         if self.lexicon and not self._words:
             raise SettingsError(
                 f"no word of the lexicon (such as {self.lexicon[0]!r}) can be spelled in the model's alphabet, "
-                f"{self.alphabet.symbols!r}; give it words in the form that transcripts have"
+                f"{self.alphabet.characters!r}; give it words in the form that transcripts have"
             )
 
     def decode(self, log_probabilities: Array, n_best: int = 1) -> list[ScoredText]:
@@ -138,7 +138,7 @@ class BeamSearch:
     @functools.cached_property
     def _words(self) -> list[str]:
         """The lexicon with the hot words, as far as the alphabet spells them."""
-        symbols = set(self.alphabet.symbols) - {" "}
+        symbols = set(self.alphabet.characters) - {" "}
         words = dict.fromkeys([*self.lexicon, *self.hot_words])
         return [word for word in words if word and word not in SPECIAL_WORDS and symbols.issuperset(word)]
 
@@ -234,36 +234,33 @@ class BeamStream:
         from voxline.inference.beam_kernel import finish
 
         search = self._search
+        # Subwords spell a text in several ways, which are several prefixes; the best one counts.
+        wanted = n_best if n_best == 1 or isinstance(search.alphabet.symbols, str) else search.width
         labels, scores, whole = finish(
-            self._state, search._arrays, search._automaton, self._weights, self._is_open, n_best
+            self._state, search._arrays, search._automaton, self._weights, self._is_open, wanted
         )
-        return [
-            ScoredText(
-                " ".join(search.alphabet.decode(label for label in row if label >= 0).split()),
-                float(score),
-                float(audio_score),
-                bool(is_whole),
-            )
-            for row, (score, audio_score), is_whole in zip(labels, scores, whole, strict=True)
-        ]
+        found: dict[str, ScoredText] = {}
+        for row, (score, audio_score), is_whole in zip(labels, scores, whole, strict=True):
+            text = " ".join(search.alphabet.decode(label for label in row if label >= 0).split())
+            found.setdefault(text, ScoredText(text, float(score), float(audio_score), bool(is_whole)))
+        return list(found.values())[:n_best]
 
 
 class _Trie:
     """The spellings of words, as arrays; see `beam_kernel.LexiconArrays`."""
 
     def __init__(self, words: Sequence[str], alphabet: Alphabet) -> None:
-        number = {symbol: label for label, symbol in enumerate(alphabet.symbols)}
-        size = len(number)
+        size = len(alphabet.symbols)
         self.symbol_word = np.full(size, -1, np.int32)
         nodes: dict[int, int] = {}  # node · symbols + symbol → the node after it
         ends = []
         for index, word in enumerate(words):
             if is_ideograph(word):
-                self.symbol_word[number[word]] = index
+                self.symbol_word[alphabet.encode(word)[0]] = index
                 continue
             node = 0
-            for symbol in word:
-                key = node * size + number[symbol]
+            for label in alphabet.encode(word):
+                key = node * size + label
                 node = nodes.setdefault(key, len(nodes) + 1)
             ends.append((node, index))
         keys = np.array(sorted(nodes), np.int64)

@@ -59,7 +59,7 @@ def align_words_in_audio(
     spans = force_align(log_probabilities, labels)
     words, first = [], 0
     for word in text.split(" "):
-        last = first + len(word)
+        last = first + len(alphabet.encode(word))
         if word:
             best = [
                 float(log_probabilities[start:end, label].max())

@@ -3,6 +3,7 @@
 `components/train/asr/onnx_export.py` writes it. ONNX Runtime is imported when a graph is loaded.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ class OnnxModel:
       WorkError: the file is damaged, or takes or returns something else.
     """
 
-    def __init__(self, folder: Path, symbols: str, threads: int | None = None) -> None:
+    def __init__(self, folder: Path, symbols: Sequence[str], threads: int | None = None) -> None:
         self._file, self._symbols = folder / ONNX_FILE, symbols
         self._session = load_session(self._file, threads)
         taken = tuple(each.name for each in self._session.get_inputs())
@@ -86,7 +87,7 @@ def load_session(file: Path, threads: int | None) -> Any:
         raise WorkError(f"{file}: ONNX Runtime does not load it ({why}); train again") from None
 
 
-def greedy_text(log_probabilities: "npt.NDArray[np.float32]", symbols: str) -> str:
+def greedy_text(log_probabilities: "npt.NDArray[np.float32]", symbols: Sequence[str]) -> str:
     """Greedy decoding: the most probable symbol of each frame, repetitions once, without blanks.
 
     Args:

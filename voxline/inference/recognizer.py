@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from voxline.inference.beam_search import BeamSearch, ScoredText
     from voxline.inference.ctc_alignment import AlignedWord
+    from voxline.text.alphabet import Alphabet
 
     Waveform = npt.NDArray[np.float32]
     Audio = Path | str | npt.NDArray[Any]
@@ -339,10 +340,9 @@ class Recognizer:
         self, text: str, log_probabilities: Any, seconds: float, start: float = 0.0, frame: float | None = None
     ) -> Transcript:
         from voxline.inference.ctc_alignment import align_words_in_audio
-        from voxline.text.alphabet import Alphabet
 
         frame = seconds / max(len(log_probabilities), 1) if frame is None else frame
-        words = align_words_in_audio(log_probabilities, text, Alphabet(self.about["alphabet"]), frame)
+        words = align_words_in_audio(log_probabilities, text, self._alphabet, frame)
         if start:
             words = [
                 dataclasses.replace(one, start=max(0.0, start + one.start), end=max(0.0, start + one.end))
@@ -355,13 +355,17 @@ class Recognizer:
     def _make_search(self, language_model: bool, hot_words: Mapping[str, float]) -> "BeamSearch":
         from voxline.inference.beam_search import BeamSearch
         from voxline.inference.language_model import load_beam_search, read_language_model
-        from voxline.text.alphabet import Alphabet
 
-        alphabet = Alphabet(self.about["alphabet"])
-        if language_model and (search := load_beam_search(self.folder, alphabet, hot_words)):
+        if language_model and (search := load_beam_search(self.folder, self._alphabet, hot_words)):
             self.language_model = read_language_model(self.folder)
             return search
-        return BeamSearch(alphabet, beta=0.0, hot_words=hot_words)
+        return BeamSearch(self._alphabet, beta=0.0, hot_words=hot_words)
+
+    @functools.cached_property
+    def _alphabet(self) -> "Alphabet":
+        from voxline.text.alphabet import Alphabet
+
+        return Alphabet(self.about["alphabet"])
 
     def _decode(self, log_probabilities: Any) -> "list[ScoredText]":
         """The best texts of the beam search; [] without one."""

@@ -13,7 +13,7 @@ has a streaming graph if it was trained with `train.export.streaming`; it must b
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError
@@ -81,7 +81,7 @@ class RecognitionStream:
         self,
         graph: StreamingGraph,
         sample_rate: int,
-        symbols: str,
+        symbols: Sequence[str],
         search: "BeamSearch | None",
         transcribe: "Callable[..., Transcript]",
         endpoint_ms: float | None = None,
@@ -163,7 +163,7 @@ class RecognitionStream:
             self._hear(values)
             return []
         found, start = [], 0
-        blank, space = len(self._symbols), self._symbols.find(" ")
+        blank, space = len(self._symbols), self._symbols.index(" ") if " " in self._symbols else -1
         for index, best in enumerate(values.argmax(axis=1).tolist()):
             if best not in (blank, space):
                 self._quiet, self._spoken = 0, True

@@ -145,7 +145,7 @@ class Synthesizer:
         specs = (FULL_SIGNATURES if self._decoder is None else SPLIT_SIGNATURES) | TEACHER_FORCED_SIGNATURES
         self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
         self.seconds = self.audio_seconds = 0.0
-        self._synthesize([self.text.alphabet.symbols[-1:]])  # the first call builds the graph
+        self._synthesize([self.text.alphabet.characters[-1:]])  # the first call builds the graph
         self.seconds = self.audio_seconds = 0.0
 
     @overload

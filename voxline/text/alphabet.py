@@ -5,6 +5,7 @@ characters, and `Alphabet.unknown` names the rest.
 """
 
 import dataclasses
+import functools
 import itertools
 import re
 import unicodedata
@@ -29,6 +30,8 @@ _DASHES = re.compile(r"[-‐‑‒–—―/_]+")
 _IDEOGRAPHS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _IDEOGRAPH = re.compile(f"[{_IDEOGRAPHS}]")
 _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
+_RUN = re.compile(rf"[\s{_IDEOGRAPHS}]|[^\s{_IDEOGRAPHS}]+")
+_CACHED_RUNS = 1 << 16
 _PUNCTUATION = re.compile(r"[.,;:!?\"“”„«»()\[\]{}…。，、；：！？（）《》]+")
 
 
@@ -52,6 +55,15 @@ def split_words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
+def split_runs(text: str) -> list[str]:
+    """Splits a text into what subwords may be part of: spaces and Chinese characters stand alone.
+
+    >>> split_runs("the cat"), split_runs("很好 ok")
+    (['the', ' ', 'cat'], ['很', '好', ' ', 'ok'])
+    """
+    return _RUN.findall(text)
+
+
 def is_ideograph(symbol: str) -> bool:
     """Whether a symbol is a Chinese character, and so a word without spaces around it."""
     return bool(_IDEOGRAPH.fullmatch(symbol))
@@ -59,7 +71,11 @@ def is_ideograph(symbol: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Alphabet:
-    """The symbols of a model, one character each. The CTC blank follows the last.
+    """The symbols of a model. The CTC blank follows the last.
+
+    Attributes:
+      symbols: a string of characters; or a tuple of characters and subwords, which are joined in this order
+        (`voxline.text.subwords`).
 
     >>> english = Alphabet.from_name("english")
     >>> english.encode("a cab")
@@ -68,9 +84,15 @@ class Alphabet:
     'a c'
     >>> english.blank, english.unknown("naïve ½")
     (28, 'ï½')
+    >>> Alphabet([" ", "a", "b", "c", "ab"]).encode("cab a")
+    [3, 4, 0, 1]
     """
 
-    symbols: str
+    symbols: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.symbols, str):
+            object.__setattr__(self, "symbols", tuple(self.symbols))
 
     @classmethod
     def from_name(cls, name: str) -> "Alphabet":
@@ -93,9 +115,14 @@ class Alphabet:
         """The label of the CTC blank."""
         return len(self.symbols)
 
+    @functools.cached_property
+    def characters(self) -> str:
+        """The symbols that are one character; texts consist of them."""
+        return "".join(symbol for symbol in self.symbols if len(symbol) == 1)
+
     def unknown(self, text: str) -> str:
         """The characters of a text that are not in the alphabet, each once, in order of appearance."""
-        return "".join(dict.fromkeys(character for character in text if character not in self.symbols))
+        return "".join(dict.fromkeys(character for character in text if character not in self.characters))
 
     def describe_unknown(self, text: str) -> str:
         """Names the characters of a text that are not in the alphabet, in words; empty if there are none.
@@ -103,17 +130,55 @@ class Alphabet:
         >>> Alphabet.from_name("english").describe_unknown("naïve")
         "'ï' (U+00EF LATIN SMALL LETTER I WITH DIAERESIS) in 'naïve' is not in the alphabet"
         """
-        if not set(text).difference(self.symbols):
+        if not set(text).difference(self.characters):
             return ""
         unknown = self.unknown(text)
         verb = "is" if len(unknown) == 1 else "are"
         return f"{name_characters(unknown)} in {quote_text(text)} {verb} not in the alphabet"
 
     def encode(self, text: str) -> list[int]:
-        return [self.symbols.index(character) for character in text]
+        """The labels of a text.
+
+        Raises:
+          ValueError: a character is not in the alphabet.
+        """
+        if isinstance(self.symbols, str):
+            return [self.symbols.index(character) for character in text]
+        return [label for run in split_runs(text) for label in self._encode_run(run)]
 
     def decode(self, labels: Iterable[int]) -> str:
         return "".join(self.symbols[label] for label in labels)
+
+    @functools.cached_property
+    def _encode_run(self) -> "functools._lru_cache_wrapper[tuple[int, ...]]":
+        """Encodes one of `split_runs`; the words of a language come again and again."""
+        labels = {symbol: label for label, symbol in enumerate(self.symbols)}
+
+        @functools.lru_cache(_CACHED_RUNS)
+        def encode(run: str) -> tuple[int, ...]:
+            parts = list(run)
+            while found := [pair for pair in itertools.pairwise(parts) if "".join(pair) in labels]:
+                parts = join_pair(parts, min(found, key=lambda pair: labels["".join(pair)]))
+            if unknown := self.unknown(run):
+                raise ValueError(f"{unknown!r} is not in the alphabet")
+            return tuple(labels[part] for part in parts)
+
+        return encode
+
+
+def join_pair(parts: Sequence[str], pair: tuple[str, str]) -> list[str]:
+    """Joins each occurrence of a pair, from the left: a step of byte-pair encoding.
+
+    >>> join_pair(["a", "a", "a", "b"], ("a", "a"))
+    ['aa', 'a', 'b']
+    """
+    joined: list[str] = []
+    for part in parts:
+        if joined and (joined[-1], part) == pair:
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
 
 
 def min_ctc_frames(labels: Sequence[int]) -> int:

@@ -7,6 +7,7 @@ from voxline.components.push.gate import GateCheck
 from voxline.components.push.model_card import markdown_table
 from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
 from voxline.metrics.evaluation import CLIP_FILE, Evaluation
+from voxline.text.alphabet import Alphabet
 
 
 class AsrPushFamily:
@@ -36,9 +37,12 @@ class AsrPushFamily:
         return {"text": Recognizer(model, engine="tensorflow" if int8 else "auto").transcribe(clip)}
 
     def describe(self, about: dict[str, Any]) -> str:
+        alphabet = Alphabet(about["alphabet"])
+        several = len(alphabet.symbols) - len(alphabet.characters)
+        subwords = f", written by {several:,} subwords too" if several else ""
         return (
-            f"A speech recognition model ({about['kind'].upper()}). Its alphabet is `{about['alphabet']}`, its input "
-            f"audio at {about['sample_rate']:,} Hz."
+            f"A speech recognition model ({about['kind'].upper()}). Its alphabet is `{alphabet.characters}`{subwords}, "
+            f"its input audio at {about['sample_rate']:,} Hz."
         )
 
     def errors(self, metrics: dict[str, Any]) -> str:

@@ -125,6 +125,13 @@ class AsrTrainSettings(TrainSettings):
 
     name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: ModelSettings = pydantic.Field(DeepSpeech2Settings(), description="the network")
+    subwords: int = pydantic.Field(
+        0,
+        ge=0,
+        le=20_000,
+        description="symbols of the network's output, which are then subwords (BPE) learned from the transcripts of "
+        "train, the alphabet's characters included; 0: the characters alone",
+    )
     export: AsrExportSettings = pydantic.Field(AsrExportSettings(), description="the form of the exported model")
     augment: AugmentSettings = pydantic.Field(AugmentSettings(), description="augmentation of training examples")
     cr_ctc: CrCtcSettings = pydantic.Field(CrCtcSettings(), description="consistency of two views of an utterance")
@@ -143,6 +150,8 @@ class AsrTrainSettings(TrainSettings):
         """
         values = super().key_values()
         del values["blank_plateau"], values["language_text"]
+        if not self.subwords:
+            del values["subwords"]
         if not self.cr_ctc.weight:
             del values["cr_ctc"]
         if self.export == AsrExportSettings():

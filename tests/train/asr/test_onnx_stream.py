@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.causal_model import babble, export_causal_model
+from tests.tone_asr_model import RATE as CAUSAL_RATE
 from tests.tone_asr_model import _about
 from tests.train.asr import test_onnx_export
 from voxline.audio.feature_settings import FeatureSettings
@@ -125,6 +127,22 @@ def test_a_beam_search_and_the_words_are_those_of_the_whole_recording() -> None:
     assert (transcript.text, partial.seconds) == (whole.text, 2.0)
     assert [one.word for one in transcript.words] == [one.word for one in whole.words]
     np.testing.assert_allclose([one.start for one in transcript.words], [one.start for one in whole.words], atol=1e-6)
+
+
+def test_subwords_are_streamed_as_they_are_decoded(tmp_path: Path) -> None:
+    symbols = (" ", "ab", "a", "b", "ba", "aab", "bb")
+    recognizer = Recognizer(export_causal_model(tmp_path / "model", symbols=symbols))
+    waveform = babble(3 * CAUSAL_RATE, seed=4)
+    whole = recognizer.recognize(waveform, CAUSAL_RATE)
+    (values,) = recognizer.log_probabilities([waveform])
+    assert {1, 4, 5, 6} & set(values.argmax(axis=1).tolist())
+    stream = recognizer.stream()
+    for start in range(0, len(waveform), 700):
+        partial = stream.feed(waveform[start : start + 700])
+    assert whole.text.startswith(partial.text)
+    found = stream.finish()
+    assert found.text == whole.text
+    assert [one.word for one in found.words] == [one.word for one in whole.words]
 
 
 def test_silence_and_a_click_have_no_text() -> None:
