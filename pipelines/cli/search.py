@@ -43,8 +43,8 @@ Budget = Annotated[
     str, typer.Option(metavar="TIME", help="No trial begins once trials have taken so long: 90s, 30m, 2h.")
 ]
 Jobs = Annotated[int, typer.Option(min=1, max=64, help="Trials at a time.")]
-Seeds = Annotated[int, typer.Option(min=0, max=20, help="Seeds that the winner is trained with; 0: none, and no gate.")]
-Gate = Annotated[bool, typer.Option("--gate/--no-gate", help="Run the winner through the gate, once.")]
+Seeds = Annotated[int, typer.Option(min=0, max=20, help="Seeds of the winner's trainings; 0: none, and no gate.  [default: 3]")]
+Gate = Annotated[bool, typer.Option("--gate/--no-gate", help="Run the winner through the gate, once.  [default: gate]")]
 Folder = Annotated[Path, typer.Argument(parser=machine_path, metavar="FOLDER", help="Of the search.")]
 
 
@@ -66,9 +66,9 @@ def _add_search(pipeline: str, what: str) -> None:
         metric: Annotated[
             str, typer.Option(help="Of train on dev, lower is better.  [default: dev_wer, dev_score, dev_log_stft]")
         ] = "",
-        seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 1,
-        seeds: Seeds = 3,
-        gate: Gate = True,
+        seed: Annotated[int | None, typer.Option(min=0, help="Of the search.  [default: 1]")] = None,
+        seeds: Seeds | None = None,
+        gate: Gate | None = None,
         run_dir: RunDir = None,
         name: Annotated[
             str, typer.Option(help="Of the search; its folder is <run-dir>/searches/<name>.  [default: --space]")
@@ -90,7 +90,10 @@ def _add_search(pipeline: str, what: str) -> None:
 
         _refuse_unused(
             "--compile", bool(compile_), {"--dataset": dataset, "--goal": goal, "--output": output},
-            {"--budget": budget, "--name": name, "--run-dir": run_dir},
+            {
+                "--budget": budget, "--name": name, "--run-dir": run_dir,
+                "--seeds": seeds is not None, "--gate": gate, "--no-gate": gate is False,
+            },
         )  # fmt: skip
         layers = read_layers(config, set_ or [])
         chosen = resolve_layers(layers, pipeline)
@@ -113,6 +116,7 @@ def _add_search(pipeline: str, what: str) -> None:
                 trials=trials or searches.DEFAULT_TRIALS,
                 jobs=jobs,
                 goal=goal,
+                seed=seed,
             )
             for key, path in chosen.unmounted_paths().items():
                 if not key.startswith("corpus."):  # a trial reads the dataset alone
@@ -130,9 +134,10 @@ def _add_search(pipeline: str, what: str) -> None:
             Space.read(space),
             method=method,
             metric=metric,
-            seed=seed,
+            seed=1 if seed is None else seed,
         )
-        _run(found, searches.Limits(trials, _seconds(budget), jobs, seeds, gate))
+        of_winner = {key: one for key, one in (("seeds", seeds), ("gate", gate)) if one is not None}
+        _run(found, searches.Limits(trials, _seconds(budget), jobs, **of_winner))
 
     search.__doc__ = f"""Search for the settings of {what}.
 

@@ -41,12 +41,14 @@ def compile_experiment(
     trials: int = 12,
     jobs: int = 2,
     goal: float = 0.0,
+    seed: int | None = None,
 ) -> None:
     """Writes a ConfigMap and an Experiment, as `kubectl create -f` takes them.
 
     Args:
       dataset: where extract wrote it, for the pods.
       goal: value of the metric at which Katib stops.
+      seed: of the algorithm; None: Katib draws one.
 
     Raises:
       SettingsError: Katib cannot run the search, or the pods would lack something.
@@ -85,7 +87,7 @@ def compile_experiment(
         "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "voxline"}},
         "spec": {
             "objective": {"type": "minimize", "goal": goal, "objectiveMetricName": metric},
-            "algorithm": {"algorithmName": ALGORITHMS[method]},
+            "algorithm": {"algorithmName": ALGORITHMS[method], **_algorithm_settings(seed)},
             "parallelTrialCount": min(jobs, trials),
             "maxTrialCount": trials,
             "maxFailedTrialCount": max(trials // 3, 1),
@@ -106,6 +108,11 @@ def compile_experiment(
     }
     documents = [config_map, experiment]
     write_text(output, yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=110))
+
+
+def _algorithm_settings(seed: int | None) -> dict[str, Any]:
+    """Both algorithms are Hyperopt's, whose service takes the seed as a text."""
+    return {} if seed is None else {"algorithmSettings": [{"name": "random_state", "value": str(seed)}]}
 
 
 def _parameter(one: Range) -> dict[str, Any]:

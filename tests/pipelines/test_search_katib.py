@@ -70,6 +70,16 @@ def test_the_experiment_is_what_katibs_types_and_webhook_accept(tmp_path: Path) 
     ]
 
 
+def test_a_seed_is_the_one_of_katibs_algorithm(tmp_path: Path) -> None:
+    """pkg/suggestion/v1beta1/hyperopt/service.py: `random_state`, a text that reads as a number of 0 or more."""
+    _, experiment = compile_katib(tmp_path, "--seed", "0")
+    algorithm = experiment["spec"]["algorithm"]
+    assert algorithm == {"algorithmName": "tpe", "algorithmSettings": [{"name": "random_state", "value": "0"}]}
+    jsonschema.Draft4Validator(SCHEMA).validate(experiment["spec"])
+    _, unseeded = compile_katib(tmp_path)
+    assert unseeded["spec"]["algorithm"] == {"algorithmName": "tpe"}
+
+
 def test_ranges_keep_their_kind(tmp_path: Path) -> None:
     _, experiment = compile_katib(tmp_path)
     found = {one["name"]: (one["parameterType"], one["feasibleSpace"]) for one in experiment["spec"]["parameters"]}
@@ -159,6 +169,9 @@ def test_the_collector_reads_the_metric_from_what_step_prints(tmp_path: Path, mo
         ([], DATASET, {"train.start.model": ["/m", "/it's"]}, "no quotes, backslashes or line ends"),
         (["-o", "out.json"], DATASET, RANGES, "a file whose name ends in .yaml"),
         (["--compile", "kfp"], DATASET, RANGES, "accepted: katib"),
+        (["--seeds", "0"], DATASET, RANGES, "--seeds: it has no effect with --compile"),
+        (["--no-gate"], DATASET, RANGES, "--no-gate: it has no effect with --compile"),
+        (["--gate"], DATASET, RANGES, "--gate: it has no effect with --compile"),
     ],
 )
 def test_what_katib_cannot_do_is_refused(
