@@ -19,11 +19,11 @@ from kfp import dsl
 from voxline.notify.settings import NOTIFY_ENV
 from voxline.settings import Settings, exposed_keys
 
-_STEPS: dict[str, tuple[Callable[..., None], type[Settings], str]] = {}
+_STEPS: dict[str, tuple[Callable[..., str | None], type[Settings], str]] = {}
 """`module:function` → the function, its settings, and the config's section that they come from."""
 
 
-def step_component(image: str, *, section: str) -> Callable[[Callable[..., None]], Any]:
+def step_component(image: str, *, section: str) -> Callable[[Callable[..., str | None]], Any]:
     """Decorates a step's function: its parameter `settings` is replaced by one for each exposed key, and the rest.
 
     The module must start with `from __future__ import annotations`: annotations are copied as they are written.
@@ -33,7 +33,7 @@ def step_component(image: str, *, section: str) -> Callable[[Callable[..., None]
       section: the section of a config that holds the step's settings.
     """
 
-    def decorate(step: Callable[..., None]) -> Any:
+    def decorate(step: Callable[..., str | None]) -> Any:
         settings = typing.get_type_hints(step)["settings"]
         target = f"{step.__module__}:{step.__name__}"
         _STEPS[target] = (step, settings, section)
@@ -44,8 +44,12 @@ def step_component(image: str, *, section: str) -> Callable[[Callable[..., None]
     return decorate
 
 
-def execute(target: str, arguments: dict[str, Any]) -> None:
-    """Runs a step with the arguments of its KFP component; the generated function calls this in the pod."""
+def execute(target: str, arguments: dict[str, Any]) -> str | None:
+    """Runs a step with the arguments of its KFP component; the generated function calls this in the pod.
+
+    Returns:
+      The output parameter of a step that has one.
+    """
     from voxline.store.permanent_failures import fail_fast, restart_transient
 
     importlib.import_module(target.partition(":")[0])
@@ -53,7 +57,7 @@ def execute(target: str, arguments: dict[str, Any]) -> None:
     named = {key.parameter: arguments.pop(key.parameter) for key in exposed_keys(settings)}
     chosen = settings.of(arguments.pop("settings"), section, **named)
     with fail_fast(arguments["store"]), _notified(step.__name__, arguments):
-        restart_transient(lambda: step(**arguments, settings=chosen))
+        return restart_transient(lambda: step(**arguments, settings=chosen))
 
 
 def _notified(step: str, arguments: dict[str, Any]) -> AbstractContextManager[None]:
@@ -65,7 +69,9 @@ def _notified(step: str, arguments: dict[str, Any]) -> AbstractContextManager[No
     return notified_step(step, arguments["store"], arguments)
 
 
-def _generate(step: Callable[..., None], settings: type[Settings], section: str, target: str) -> Callable[..., None]:
+def _generate(
+    step: Callable[..., str | None], settings: type[Settings], section: str, target: str
+) -> Callable[..., str | None]:
     """The function that KFP sees, with its source where `inspect.getsource` finds it."""
     keys = exposed_keys(settings)
     required, optional = [], []
@@ -78,14 +84,15 @@ def _generate(step: Callable[..., None], settings: type[Settings], section: str,
         else:
             optional.append(f"{text} = {parameter.default!r}")
     optional += [f"{key.parameter}: {key.type.__name__} = {key.default!r}" for key in keys]
+    returned = inspect.signature(step).return_annotation
     lines = [
         f"def {step.__name__}(",
         *(f"    {text}," for text in [*required, *optional, "settings: str = '{}'"]),
-        ") -> None:",
+        f") -> {returned}:",
         "    arguments = dict(locals())",
         "    from voxline.components.step_component import execute",
         "",
-        f"    execute({target!r}, arguments)",
+        f"    {'return ' * (returned != 'None')}execute({target!r}, arguments)",
         "",
     ]
     source = "\n".join(lines)
@@ -93,7 +100,7 @@ def _generate(step: Callable[..., None], settings: type[Settings], section: str,
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"dsl": dsl, "__name__": step.__module__}
     exec(compile(source, file, "exec"), namespace)  # noqa: S102 - the text above
-    generated: Callable[..., None] = namespace[step.__name__]
+    generated: Callable[..., str | None] = namespace[step.__name__]
     rest = "other keys" if keys else "keys"
     described = [*((key.parameter, key.description) for key in keys)]
     described.append(("settings", f"the {rest} of the config's section `{section}`, as JSON"))

@@ -3,6 +3,7 @@
 from voxline.components.convert.component import convert
 from voxline.components.evaluate.asr.component import evaluate
 from voxline.components.extract.component import extract
+from voxline.components.forecast.component import forecast
 from voxline.components.ingest.component import ingest
 from voxline.components.language.component import language
 from voxline.components.push.asr.component import push
@@ -18,6 +19,7 @@ asr = build_pipeline(
     convert,
     validate,
     extract,
+    forecast,
     train,
     language,
     evaluate,

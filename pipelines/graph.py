@@ -32,10 +32,14 @@ GRAPHS: dict[str, Graph] = {
 """Pipeline → its steps."""
 
 OPTIONAL_STEPS: dict[str, tuple[str, dict[str, str]]] = {
+    "forecast": ("extract", {"dataset": "extract", "validation": "validate"}),
     "language": ("train", {"model": "train", "manifest": "convert"}),
 }
-"""Steps that a run has only if its config turns them on → the step that they follow and replace as the one that outputs
-the model, and their inputs."""
+"""Steps that a run has only if its config turns them on → the step that they follow, and their inputs. One that
+outputs a model takes the place of the step that it follows."""
+
+DECIDES = "Output"
+"""Output parameter of a step: "yes", or "no" if the steps after it are not to run. kfp.local finds no other name."""
 
 PIPELINES = tuple(GRAPHS)
 

@@ -5,6 +5,7 @@ The pipeline's parameters are those of its components, prefixed by the section o
 come from the components, defaults from the config.
 """
 
+import contextlib
 import copy
 import inspect
 import json
@@ -12,7 +13,7 @@ from typing import Any
 
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import RUNS_AFTER, SECTIONS
+from voxline.pipelines.graph import DECIDES, RUNS_AFTER, SECTIONS
 
 _TOP_LEVEL = {"store": "store", "registry": "registry", "datasets": "datasets", "model_name": "model"}
 """Parameter of a component → the top-level key of the config that it takes its value from."""
@@ -40,15 +41,18 @@ def build_pipeline(config: type[RunConfig], description: str, *components: Any) 
         given = dict(zip(parameters, values, strict=True))
         tasks: dict[str, Any] = {}
         artifacts: dict[str, Any] = {}
-        for component in components:
-            inputs = {
-                name: given[_parameter(config, component.name, name)] if spec.type in _TYPES else artifacts[name]
-                for name, spec in component.component_spec.inputs.items()
-            }
-            task = tasks[component.name] = component(**inputs)
-            if before := RUNS_AFTER.get(component.name):
-                task.after(tasks[before])
-            artifacts |= {_IN_PLACE_OF.get(name, name): output for name, output in task.outputs.items()}
+        with contextlib.ExitStack() as conditions:
+            for component in components:
+                inputs = {
+                    name: given[_parameter(config, component.name, name)] if spec.type in _TYPES else artifacts[name]
+                    for name, spec in component.component_spec.inputs.items()
+                }
+                task = tasks[component.name] = component(**inputs)
+                if before := RUNS_AFTER.get(component.name):
+                    task.after(tasks[before])
+                artifacts |= {_IN_PLACE_OF.get(name, name): output for name, output in task.outputs.items()}
+                if DECIDES in task.outputs:
+                    conditions.enter_context(dsl.If(task.outputs[DECIDES] == "yes", name="training"))
 
     graph.__name__ = config.pipeline_name()
     graph.__doc__ = "\n".join(

@@ -3,6 +3,7 @@
 from voxline.components.convert.component import convert
 from voxline.components.evaluate.tts.component import evaluate
 from voxline.components.extract.component import extract
+from voxline.components.forecast.component import forecast
 from voxline.components.ingest.component import ingest
 from voxline.components.push.tts.component import push
 from voxline.components.train.tts.component import train
@@ -17,6 +18,7 @@ tts = build_pipeline(
     convert,
     validate,
     extract,
+    forecast,
     train,
     evaluate,
     push,

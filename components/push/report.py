@@ -101,7 +101,7 @@ def _differences(verdict: "Verdict", models: Registry, config: dict[str, Any]) -
 def _history(verdict: "Verdict", measured: Evaluation, models: Registry, metric: Metric) -> Block:
     """This model and the versions before it, each with the interval of its own evaluation."""
     versions = [number for number in models.versions() if number != verdict.version][-MAX_VERSIONS:]
-    known = [one for number in versions if (one := _measured_version(models, number, metric)) is not None]
+    known = [one for number in versions if (one := measured_version(models, number, metric)) is not None]
     own = measured.metrics["metrics"][metric.name]
     name = f"version {verdict.version}, this model" if verdict.version else "this model"
     rows: list[list[Any]] = []
@@ -132,7 +132,7 @@ def _drawn(name: str, interval: dict[str, Any]) -> dict[str, tuple[float, float]
     return {} if low is None or high is None else {name: (low, high)}
 
 
-def _measured_version(models: Registry, number: int, metric: Metric) -> MeasuredVersion | None:
+def measured_version(models: Registry, number: int, metric: Metric) -> MeasuredVersion | None:
     """What the evaluation in a version's folder says; None if it has none."""
     try:
         data, event = models.read_file(number, f"{EVALUATION}/{METRICS_FILE}"), models.event(number)

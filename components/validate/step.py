@@ -102,6 +102,8 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
         "failed": len(failed),
         "warnings": len(warned),
     }
+    if (drift := next(result for result in results if result.check.name == "drift")).outcome in ("passed", "failed"):
+        work.counts["drifted"] = int(drift.finding.value or 0)
     work.metrics = {"hours": round(float(corpus.durations.sum(dtype=float)) / 3600, 4)}
     write_json(
         work.path("validation"),

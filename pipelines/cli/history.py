@@ -1,8 +1,7 @@
 """The commands of the history of runs: list it, draw it, export it, and forecast its figures."""
 
 import json
-import math
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +18,6 @@ Location = Annotated[
 ]
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Only runs of configs with this name.")]
 Model = Annotated[str, typer.Option("--model", metavar="NAME", help="Only runs for this model.")]
-CHECKED_VERDICTS = ("promoted", "candidate", "refused", "unchanged", "published")
-"""Of runs whose figures are comparable; a run that failed or was stopped did not do all of its work."""
 
 
 def add_history_commands(group: CommandGroup) -> None:
@@ -44,8 +41,10 @@ def show_history(
     Example: voxline runs history runs/demo/registry --page history.html
     """
     runs = _read(location, name, model)
+    from voxline.pipelines.cli.history_page import headline, history_page
+
     if page:
-        _page(runs, location).write(page)
+        history_page(runs, location).write(page)
         typer.echo(f"{page}: {len(runs)} runs")
         return
     if as_json:
@@ -55,7 +54,10 @@ def show_history(
         about = run["run"]
         what = f"version {run['version']}" if run["verdict"] in ("promoted", "candidate") else run["reason"]
         ended = about["ended"][:16].replace("T", " ")
-        typer.echo(f"{ended}  {about['name']:<20}  {run['verdict']:<11}  {_headline(run):<34}  {what}".rstrip())
+        what += (
+            f"  (stands out: {', '.join(one['figure'] for one in found)})" if (found := run.get("anomalies")) else ""
+        )
+        typer.echo(f"{ended}  {about['name']:<20}  {run['verdict']:<11}  {headline(run):<34}  {what}".rstrip())
 
 
 def export_history(
@@ -93,6 +95,9 @@ def forecast_figures(
     ] = None,
     period: Annotated[int, typer.Option(min=0, max=366, help="Runs in a season; 0: 7, if they show one.")] = 0,
     limit: Annotated[float, typer.Option(min=1.0, max=10.0, help="Deviations beyond which a run stands out.")] = 2.8,
+    hours: Annotated[
+        float, typer.Option(min=0, help="Audio that the next run trains on, in hours.  [default: as forecast]")
+    ] = 0.0,
     check: Annotated[bool, typer.Option("--check", help="Exit with status 1 if the last run stands out.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -100,10 +105,10 @@ def forecast_figures(
 
     Example: voxline runs forecast gs://speech/registry --name nightly --check
     """
-    from voxline.notify import history
+    from voxline.notify import foresight, history
 
     recorded = _read(location, name, model)
-    if not (runs := [run for run in recorded if run["verdict"] in CHECKED_VERDICTS]):
+    if not (runs := foresight.complete_runs(recorded)):
         raise WorkError(f"{location}: none of its {len(recorded)} runs did all of its work, so nothing is forecast")
     if len(names := sorted({run["run"]["name"] for run in runs})) > 1:
         raise SettingsError(f"{location} has runs of several configs: {', '.join(names)}; choose one with --name")
@@ -116,6 +121,8 @@ def forecast_figures(
         documents.append(document)
         if document["stands_out"]:
             alarms.append(one)
+    if not figure and runs[-1]["run"]["model"]:
+        documents += [_foretell_promotion(recorded, hours), _freshness(recorded, location)]
     if as_json:
         typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
     else:
@@ -133,16 +140,18 @@ def _read(location: str, name: str, model: str) -> "list[Run]":
 
 def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: float) -> dict[str, Any]:
     """The forecast of one figure, as JSON values."""
-    from voxline.metrics.forecast import forecast, observations_needed
+    from voxline.metrics.forecast import observations_needed
+    from voxline.notify.event import FigureAnomaly
+    from voxline.notify.foresight import describe_anomaly, forecast_figure, format_figure, title_of
     from voxline.notify.history import figure_of
 
     values = [figure_of(run, name) for run in runs]
-    measured, needed = sum(value is not None for value in values), observations_needed(periods)
+    measured = sum(value is not None for value in values)
     document: dict[str, Any] = {"figure": name, "runs": measured, "stands_out": False}
-    if measured < needed:
-        text = f"{_title(name):<28}  {measured} runs of the {needed} that a forecast needs"
+    found = forecast_figure(runs, name, periods, limit)
+    if found is None:
+        text = f"{title_of(name):<28}  {measured} runs of the {observations_needed(periods)} that a forecast needs"
         return document | {"text": text}
-    found = forecast([math.nan if value is None else value for value in values], periods=periods, limit=limit)
     moments = [run["run"]["ended"] for run in runs]
     document |= {
         "next": {"value": found.ahead[0], "deviation": found.ahead_deviation[0]},
@@ -160,94 +169,40 @@ def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: flo
         ],
         "stands_out": len(runs) - 1 in found.anomalies,
     }
-    band = f"{_format(name, found.ahead[0])} ± {_format(name, found.ahead_deviation[0])}"
-    text = f"{_title(name):<28}  next run {band}"
+    band = f"{format_figure(name, found.ahead[0])} ± {format_figure(name, found.ahead_deviation[0])}"
+    text = f"{title_of(name):<28}  next run {band}"
     for one in document["anomalies"]:
         kind = "a new level" if one["new_level"] else "stands out"
-        expected = f"{_format(name, one['expected'])} ± {_format(name, one['deviation'])}"
-        text += f"\n  {one['ended'][:16].replace('T', ' ')}  {_format(name, one['value'])}, expected {expected}: {kind}"
+        told = describe_anomaly(FigureAnomaly(name, one["value"], one["expected"], one["deviation"]))
+        text += f"\n  {one['ended'][:16].replace('T', ' ')}  {told.removeprefix(title_of(name)).lstrip()}: {kind}"
     return document | {"text": text}
 
 
-def _page(runs: "list[Run]", location: str) -> Any:
-    """The page of a history: for each config the curves of its figures, and a table of its runs."""
-    from voxline.notify import history
-    from voxline.report import Page, explorer_table, figure, line_plot, small_print
+def _foretell_promotion(runs: "list[Run]", hours: float) -> dict[str, Any]:
+    """Whether the next run promotes its model, as JSON values."""
+    from voxline.notify.foresight import describe_foretold, expected_hours, foretell_run
 
-    page = Page("History of runs", lead=f"{len(runs)} runs, from {location}.")
-    for name in dict.fromkeys(run["run"]["name"] for run in runs):
-        those = [run for run in runs if run["run"]["name"] == name]
-        judged = [run for run in those if run["verdict"] in CHECKED_VERDICTS]
-        blocks = []
-        for one in history.figure_names(judged) if len(judged) > 1 else []:
-            if not _is_shown(one):
-                continue
-            values = [history.figure_of(run, one) for run in judged]
-            series = {_title(one): [math.nan if value is None else value for value in values]}
-            if any(run["metrics"].get(one, {}).get("low") is not None for run in judged):
-                for end, title in (("low", "lower end of its interval"), ("high", "upper end")):
-                    ends = [run["metrics"].get(one, {}).get(end) for run in judged]
-                    series[title] = [math.nan if value is None else value for value in ends]
-            days = [(_moment(run) - _moment(judged[0])).total_seconds() / 86_400 for run in judged]
-            percent = _unit(one) == "%"
-            plot = line_plot(days, series, "days since the first run", _title(one), percent=percent)
-            caption = ""
-            if len([value for value in values if value is not None]) >= 8:
-                caption = str(_forecast(judged, one, (1, 7), 2.8)["text"].partition("\n")[0])
-            blocks.append(figure(plot, caption))
-        rows = [
-            (
-                run["run"]["ended"].replace("T", " ").rstrip("Z"),
-                run["verdict"],
-                _headline(run),
-                run["version"] or "",
-                run["dataset_version"] or "",
-                f"{run['run']['seconds']:.0f}",
-                run["reason"],
-            )
-            for run in reversed(those)
-        ]
-        columns = ("ended (UTC)", "verdict", "metric", "version", "dataset", "seconds", "reason")
-        page.add_section(name, *blocks, explorer_table(columns, rows, f"runs of {name}"))
-    page.add_section("Source", small_print(f"Each run is one JSON object in {location}."))
-    return page
+    known = hours or expected_hours(runs)
+    found = foretell_run(runs, known)
+    document: dict[str, Any] = {"figure": "promotion", "stands_out": False}
+    if found is None:
+        text = "too few runs were judged against a model in service"
+        return document | {"text": f"{'promotion':<28}  {text}"}
+    data = "" if known is None else f" with {known:,.4g} h to train on"
+    document |= {
+        "probability": found.probability, "hours": known, "runs": found.runs, "promoted": found.promoted,
+        "brier": found.brier, "share_brier": found.share_brier,
+    }  # fmt: skip
+    text = f"{'promotion':<28}  next run {found.probability:.0%}{data}\n  {describe_foretold(found)}"
+    return document | {"text": text}
 
 
-def _moment(run: "Run") -> datetime:
-    return datetime.fromisoformat(run["run"]["ended"])
+def _freshness(runs: "list[Run]", location: str) -> dict[str, Any]:
+    """Whether the model is current, as JSON values."""
+    from voxline.notify.freshness import freshness
+    from voxline.pipelines.cli.history_page import open_model
 
-
-def _headline(run: "Run") -> str:
-    """The headline metric with its interval; empty if nothing was evaluated."""
-    from voxline.metrics.catalog import CATALOG
-
-    for metric in CATALOG.values():
-        if metric.headline and (of := run["metrics"].get(metric.name)):
-            ends = "" if of["low"] is None else f" ({metric.format(of['low'])} to {metric.format(of['high'])})"
-            return f"{metric.label} {metric.format(of['value'])}{ends}"
-    return ""
-
-
-def _is_shown(name: str) -> bool:
-    """Whether the page draws the figure: the headline metrics and what is no metric."""
-    from voxline.metrics.catalog import CATALOG
-
-    return name not in CATALOG or CATALOG[name].headline
-
-
-def _title(name: str) -> str:
-    from voxline.metrics.catalog import CATALOG
-    from voxline.notify.history import FIGURES
-
-    return FIGURES[name][0] if name in FIGURES else CATALOG[name].title if name in CATALOG else name
-
-
-def _unit(name: str) -> str:
-    from voxline.metrics.catalog import CATALOG
-    from voxline.notify.history import FIGURES
-
-    return FIGURES[name][1] if name in FIGURES else CATALOG[name].unit if name in CATALOG else ""
-
-
-def _format(name: str, value: float) -> str:
-    return f"{value:.2%}" if _unit(name) == "%" else f"{value:,.4g} {_unit(name)}".rstrip()
+    registry = open_model(location, runs[-1]["run"]["model"])
+    found = freshness(runs, datetime.now(UTC), registry.journal() if registry else ())
+    document = {"figure": "freshness", "state": found.state, "reasons": list(found.reasons), "stands_out": False}
+    return document | {"text": "\n".join([f"{'freshness':<28}  {found.state}", *(f"  {one}" for one in found.reasons)])}

@@ -166,7 +166,8 @@ def step(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="STEP", help="ingest, convert, validate, extract, train, language, evaluate, push or publish."
+            metavar="STEP",
+            help="ingest, convert, validate, extract, forecast, train, language, evaluate, push or publish.",
         ),
     ],
     config: Config,

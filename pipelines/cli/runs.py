@@ -41,7 +41,8 @@ def list_runs(
     width = max(len(str(one.folder)) for one in found)
     for one in found:
         started = str(one.record["started"])[:16].replace("T", " ")
-        typer.echo(f"{one.folder!s:<{width}}  {started}  {one.headline:<24}  {one.verdict}")
+        told = f"  (stands out: {', '.join(one.anomalies)})" if one.anomalies else ""
+        typer.echo(f"{one.folder!s:<{width}}  {started}  {one.headline:<24}  {one.verdict}{told}")
 
 
 @run_commands.command("compare")
@@ -128,6 +129,11 @@ class _RunFolder:
         return data | ({"rejects of convert": converted["rejects"]} if "rejects" in converted else {})
 
     @property
+    def anomalies(self) -> list[str]:
+        """The figures that stood out from the runs before."""
+        return [one["figure"] for one in self.record.get("anomalies", [])]
+
+    @property
     def headline(self) -> str:
         from voxline.metrics.catalog import CATALOG
 
@@ -150,6 +156,7 @@ class _RunFolder:
             "folder": str(self.folder),
             **{key: self.record.get(key) for key in SUMMARY_KEYS},
             "verdict": self.verdict,
+            "anomalies": self.record.get("anomalies", []),
         }
 
 

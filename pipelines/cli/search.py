@@ -43,8 +43,9 @@ Budget = Annotated[
     str, typer.Option(metavar="TIME", help="No trial begins once trials have taken so long: 90s, 30m, 2h.")
 ]
 Jobs = Annotated[int, typer.Option(min=1, max=64, help="Trials at a time.")]
-Seeds = Annotated[int, typer.Option(min=0, max=20, help="Seeds of the winner's trainings; 0: none, and no gate.  [default: 3]")]
-Gate = Annotated[bool, typer.Option("--gate/--no-gate", help="Run the winner through the gate, once.  [default: gate]")]
+SEEDS_HELP = "Seeds that the winner is trained with; 0: none, and no gate."
+Seeds = Annotated[int, typer.Option(min=0, max=20, help=SEEDS_HELP)]
+Gate = Annotated[bool, typer.Option("--gate/--no-gate", help="Run the winner through the gate, once.")]
 Folder = Annotated[Path, typer.Argument(parser=machine_path, metavar="FOLDER", help="Of the search.")]
 
 
@@ -67,7 +68,7 @@ def _add_search(pipeline: str, what: str) -> None:
             str, typer.Option(help="Of train on dev, lower is better.  [default: dev_wer, dev_score, dev_log_stft]")
         ] = "",
         seed: Annotated[int | None, typer.Option(min=0, help="Of the search.  [default: 1]")] = None,
-        seeds: Seeds | None = None,
+        seeds: Annotated[int | None, typer.Option(min=0, max=20, help=f"{SEEDS_HELP}  [default: 3]")] = None,
         gate: Gate | None = None,
         run_dir: RunDir = None,
         name: Annotated[
@@ -136,8 +137,8 @@ def _add_search(pipeline: str, what: str) -> None:
             metric=metric,
             seed=1 if seed is None else seed,
         )
-        of_winner = {key: one for key, one in (("seeds", seeds), ("gate", gate)) if one is not None}
-        _run(found, searches.Limits(trials, _seconds(budget), jobs, **of_winner))
+        seconds, of_winner = _seconds(budget), 3 if seeds is None else seeds
+        _run(found, searches.Limits(trials, seconds, jobs, of_winner, gate is not False))
 
     search.__doc__ = f"""Search for the settings of {what}.
 

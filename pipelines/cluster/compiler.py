@@ -172,7 +172,10 @@ NODE_NAME_ANNOTATION = "workflows.argoproj.io/node-name"
 ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
 """components/train/devices.py reads it, and ends the step if TensorFlow does not see what it says."""
 
-STEP_IMAGES = {"ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "publish": "data"}
+STEP_IMAGES = {
+    "ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "forecast": "data",
+    "publish": "data",
+}  # fmt: skip
 """Step → its image. Other steps have `model`, or its variant for the step's accelerator."""
 
 

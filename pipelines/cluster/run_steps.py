@@ -79,6 +79,10 @@ def start_message(workflow: dict[str, Any]) -> str:
     return _text(last.get("message")) if last.get("phase") in ("Pending", "Failed", "Error") else ""
 
 
+_CONDITION = re.compile(r"condition-\d+(-driver)?")
+"""The part of a graph that runs only if the step forecast says so; its steps are nodes below it."""
+
+
 def _tasks(cluster: KfpServer, run_id: str) -> list[Any]:
     """By KFP 3's call; earlier servers refuse it."""
     try:
@@ -99,6 +103,7 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
     nodes: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for node in ((workflow.get("status") or {}).get("nodes") or {}).values():
         path = [_unnumbered(part) for part in str(node.get("name", "")).removeprefix(name).split(".")[1:]]
+        path = [part for part in path if not _CONDITION.fullmatch(part)]
         if len(path) in (2, 3) and path[0] == "root":
             step = path[1].removesuffix("-driver")
             kind = "driver" if step != path[1] else "executor" if len(path) == 3 else "whole"
@@ -175,7 +180,7 @@ def steps_of_details(details: Iterable[Any]) -> Iterator[StepStatus]:
         named.setdefault(_unnumbered(detail.display_name or ""), []).append(detail)
     steps = [name.removesuffix("-driver") for name in named if name.endswith("-driver")]
     for step in steps:
-        if step == "root":
+        if step == "root" or _CONDITION.fullmatch(step):
             continue
         nodes = sorted(named.get(step) or named[f"{step}-driver"], key=lambda detail: len(detail.display_name))
         driver = named[f"{step}-driver"][0]

@@ -299,6 +299,7 @@ STEP_DEFAULTS: dict[str, Values] = {
     "convert": {"cpu": "4", "memory": "8Gi"},
     "validate": {"cpu": "2", "memory": "8Gi"},
     "extract": {"cpu": "4", "memory": "8Gi"},
+    "forecast": {"memory": "2Gi"},
     "train": {"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
     "language": {"cpu": "2", "memory": "16Gi"},
     "evaluate": {"cpu": "4", "memory": "8Gi", "timeout_hours": 12.0},
@@ -323,6 +324,9 @@ class StepPlacements(Settings):
         default_factory=StepPlacement, description="the pod of extract, which uses every core"
     )
     publish: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of publish")
+    forecast: StepPlacement = pydantic.Field(
+        default_factory=StepPlacement, description="the pod of forecast, if the run has one"
+    )
     train: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of train")
     language: StepPlacement = pydantic.Field(
         default_factory=StepPlacement, description="the pod of language, if the run has one"

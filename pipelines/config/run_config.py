@@ -16,6 +16,7 @@ from voxline.components.evaluate.settings import (
     VocoderEvaluateSettings,
 )
 from voxline.components.extract.settings import ExtractSettings
+from voxline.components.forecast.settings import ForecastSettings
 from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.publish.settings import PublishSettings
@@ -229,11 +230,15 @@ class TrainingRunConfig(RunConfig):
         "train.name": "model",
         "evaluate.model_name": "model",
         "push.model_name": "model",
+        "forecast.history": "notify.history",
     }
 
     account: ClassVar[str] = "voxline-train"
 
     model: Name = pydantic.Field(..., description="name of the model in the registry")
+    forecast: ForecastSettings = pydantic.Field(
+        default_factory=ForecastSettings, description="whether a training is worth it"
+    )
     train: TrainSettings = pydantic.Field(..., description="the model and its training")
     evaluate: EvaluateSettings = pydantic.Field(..., description="what is measured")
     push: PushSettings = pydantic.Field(..., description="the gate")
@@ -243,6 +248,9 @@ class TrainingRunConfig(RunConfig):
         if self.corpus.corpora:
             derived["train.corpus_weights"] = (self.corpus.weights(), "the weights in corpus.corpora")
         return derived
+
+    def optional_steps(self) -> tuple[str, ...]:
+        return ("forecast",) if self.forecast.skip_below else ()
 
     def _check_in_service(self, setting: str, name: str, family: str) -> None:
         """Raises: SettingsError: a setting of evaluate names a model that is not in the registry."""
@@ -274,7 +282,7 @@ class AsrConfig(TrainingRunConfig):
         return self
 
     def optional_steps(self) -> tuple[str, ...]:
-        return () if self.language.kind == "none" else ("language",)
+        return (*super().optional_steps(), *(() if self.language.kind == "none" else ("language",)))
 
     def derived_values(self) -> dict[str, tuple[Any, str]]:
         origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"

@@ -23,6 +23,7 @@ from voxline.store.objects import open_store
 from voxline.store.step_cache import StepWouldRunError, plan_steps
 
 NEVER_REUSED = {
+    "forecast": "asks the history at that time whether a training is worth it",
     "push": "compares with the model in service at that time",
     "publish": "compares with the latest version at that time",
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.notify.event import RunIdentity
+from voxline.notify.event import FigureAnomaly, RunIdentity
 from voxline.notify.event import StepRecord as StepRecord
 from voxline.pipelines.config.load import read_yaml
 from voxline.pipelines.config.locations import corpus_locations, corpus_uris
@@ -30,6 +30,7 @@ class RunRecord:
       pushed: whether this run put a new version into service.
       reason: why the model was pushed or not, or why the run stopped.
       warnings: of validate: the check and what it found.
+      anomalies: of `notify.event.FigureAnomaly`: figures that stand out from the runs before.
       model: location of the version that this run put into service.
       dataset: location of the dataset version with the corpus' content.
       report: relative to the run's folder.
@@ -50,6 +51,7 @@ class RunRecord:
     pushed: bool = False
     reason: str = ""
     warnings: list[str] = dataclasses.field(default_factory=list)
+    anomalies: list[FigureAnomaly] = dataclasses.field(default_factory=list)
     model: str | None = None
     dataset: str | None = None
     failed_step: str | None = None
@@ -82,6 +84,7 @@ class RunRecord:
                 "pushed": self.pushed,
                 "reason": self.reason,
                 "warnings": self.warnings,
+                "anomalies": [dataclasses.asdict(one) for one in self.anomalies],
                 "model": self.model,
                 "dataset": self.dataset,
                 "failed_step": self.failed_step,

@@ -14,6 +14,7 @@ from voxline.components.publish.diff_report import counts_table, utterance_lists
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT
+from voxline.notify.foresight import format_figure, title_of
 from voxline.pipelines.local.failure_page import failure_page, find_fresh, steps_table
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.provenance import git_revision
@@ -36,7 +37,7 @@ from voxline.settings import changed_settings
 from voxline.store.files import read_json, write_text
 
 REPORT, VALIDATION_PAGE = "report.html", "validation.html"
-REPORT_STEPS = ("push", "evaluate", "validate")
+REPORT_STEPS = ("push", "evaluate", "forecast", "validate")
 """Steps that write a report. The run's report is that of the first one here that finished."""
 
 
@@ -91,6 +92,7 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
     )
     page.add_opening(
         _facts(record),
+        _anomalies(record),
         verdict_banner(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
         stat_cards({"audio": format_duration(sum(version.seconds.values())), **version.counts}),
     )
@@ -111,10 +113,11 @@ def _date(started: float) -> str:
 def _with_run(html: str, record: RunRecord, step: str) -> str:
     """A step's page with the run's name and facts."""
     model = record.config["model"] or "the model"
-    subject = "validation of the corpus" if step == "validate" else f"evaluation of {model}"
+    subjects = {"validate": "validation of the corpus", "forecast": f"no training of {model}"}
+    subject = subjects.get(step, f"evaluation of {model}")
     with contextlib.suppress(WorkError):  # validate's page has no slot
         html = fill_slot(html, RUN_SLOT, _facts(record))
-        html = fill_slot(html, RUN_DETAILS_SLOT, _warnings(record) + _differences(record))
+        html = fill_slot(html, RUN_DETAILS_SLOT, _anomalies(record) + _warnings(record) + _differences(record))
     return retitle(html, _title(record, subject))
 
 
@@ -142,6 +145,23 @@ def _differences(record: RunRecord) -> Block:
         return small_print(f"The same settings as in {last}.")
     table = data_table(["setting", "last run", "this run"], changed, label="Settings that differ from the last run")
     return details(f"{plural(len(changed), 'setting')} changed since {last}", table)
+
+
+def _anomalies(record: RunRecord) -> Block:
+    """The figures that stand out from the runs before."""
+    if not record.anomalies:
+        return Block("")
+    rows = [
+        (
+            title_of(one.figure),
+            format_figure(one.figure, one.value),
+            f"{format_figure(one.figure, one.expected)} ± {format_figure(one.figure, one.deviation)}",
+        )
+        for one in record.anomalies
+    ]
+    table = data_table(["figure", "this run", "expected"], rows, label="Figures that stand out")
+    heading = f"{plural(len(rows), 'figure')} outside what the runs before lead to expect"
+    return details(heading, table, opened=True)
 
 
 def _warnings(record: RunRecord) -> Block:

@@ -11,6 +11,7 @@ A run's folder holds:
 """
 
 import contextlib
+import dataclasses
 import functools
 import os
 import re
@@ -99,7 +100,7 @@ def run_pipeline(
             for step in record.steps:
                 step.status = record.status if step.status == "running" else step.status
             try:
-                finalize(record)
+                finalize(record, _history_of(config))
             finally:
                 record.write()
                 with contextlib.suppress(OSError):  # the terminal may be gone
@@ -117,18 +118,25 @@ def _announce(record: RunRecord, config: RunConfig) -> None:
 
     @functools.cache
     def event() -> RunEvent:
-        return RunEvent.of(record.identity, record.steps, record.status, record.reason, links)
+        made = RunEvent.of(record.identity, record.steps, record.status, record.reason, links)
+        return dataclasses.replace(made, anomalies=tuple(record.anomalies))
 
     root = config.history_root()
     if root and not config.notify.history:
         try:
-            record_run(event(), (open_store(root) / FOLDER).uri)
+            record_run(event(), _history_of(config))
         except (VoxlineError, OSError, ValueError, KeyError) as error:  # the run is done, whatever happens here
             print_status(f"the run is not in the history of {root}: {error}")
     if config.notify.addresses():
         from voxline.notify.deliver import announce_end  # it imports requests, which takes half a second
 
         announce_end(event, config.notify)
+
+
+def _history_of(config: RunConfig) -> str:
+    """Where the history of runs is; empty if there is none."""
+    root = config.history_root()
+    return config.notify.history or ((open_store(root) / FOLDER).uri if root else "")
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def last_output(run_dir: Path, step: str) -> str | None:
     return uri
 
 
-INPUT_ORDER = ("model", "manifest", "dataset", "evaluation")
+INPUT_ORDER = ("model", "manifest", "dataset", "evaluation", "validation")
 """Inputs in the order in which the steps' `run` functions take them."""
 
 
@@ -85,8 +85,8 @@ def call_step(name: str, config: RunConfig, inputs: Sequence[str]) -> StepOutput
     """
     registries: list[Any] = [config.registry] if name in ("evaluate", "push") else []
     datasets: list[Any] = [config.datasets] if isinstance(config, RefreshConfig) and name == "publish" else []
-    in_service = {"registry": config.registry} if name in ("train", "validate") else {}
-    in_service |= {"model_name": config.model} if name == "validate" else {}
+    in_service = {"registry": config.registry} if name in ("forecast", "train", "validate") else {}
+    in_service |= {"model_name": config.model} if name in ("forecast", "validate") else {}
     step = importlib.import_module(f"voxline.components.{name}.step")
     output: StepOutput = step.run(*inputs, *registries, config.store, *datasets, config.section(name), **in_service)
     return output

@@ -6,20 +6,29 @@ from typing import Any
 
 from voxline.errors import WorkError
 from voxline.metrics.catalog import headline_metrics
+from voxline.notify.event import RunEvent
+from voxline.notify.foresight import describe_anomaly, with_anomalies
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import name_logs, write_run_report
 from voxline.store.files import read_json
 from voxline.store.uris import is_remote
 
 
-def finalize(record: RunRecord) -> None:
-    """Fills in the results of the steps that finished."""
+def finalize(record: RunRecord, history: str = "") -> None:
+    """Fills in the results of the steps that finished.
+
+    Args:
+      history: location of the runs before; empty: nothing is compared with them.
+    """
     evaluated, pushed, validated = record.step("evaluate"), record.step("push"), record.step("validate")
     if validated and "validation" in validated.outputs:
         with contextlib.suppress(WorkError):  # a bucket that cannot be read now; the run has ended
             record.warnings = _warnings(read_json(validated.output("validation")))
     if evaluated:
         record.metrics = dict(evaluated.metrics)
+    asked = record.step("forecast")
+    if asked and asked.counts.get("skipped"):
+        record.reason = read_json(asked.output("forecast"))["heading"]
     if pushed and pushed.status == "succeeded":
         verdict = read_json(pushed.output("verdict"))
         record.pushed = bool(verdict["pushed"])
@@ -29,6 +38,10 @@ def finalize(record: RunRecord) -> None:
     if published and published.status == "succeeded":
         record.dataset = published.folder
         record.reason = _publish_reason(record, published)
+    if history and record.status == "succeeded":
+        with contextlib.suppress(WorkError, OSError, ValueError, KeyError):  # the run has ended
+            event = RunEvent.of(record.identity, record.steps, record.status, record.reason, {})
+            record.anomalies = list(with_anomalies(event, history).anomalies)
     write_run_report(record)
     name_logs(record)
 
@@ -52,6 +65,7 @@ def summary_lines(record: RunRecord) -> list[str]:
     lines = [""]
     lines += _metric_lines(record)
     lines += [f"{'warning':<17}{warning}" for warning in record.warnings]
+    lines += [f"{'stands out':<17}{describe_anomaly(anomaly)}" for anomaly in record.anomalies]
     lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
     if reused:
         lines.append(f"reused           {', '.join(reused)}: unchanged input")

@@ -321,7 +321,8 @@ class Search:
 
     def _run_gate(self, best: Trial, console: "Console") -> Values:
         """The run of the winner from its training, which is in the store, to push."""
-        config = load_config(with_settings(self.config, self._chosen(best)), pipeline=self.config.pipeline)
+        always = {**self._chosen(best), "forecast.skip_below": 0}
+        config = load_config(with_settings(self.config, always), pipeline=self.config.pipeline)
         record, failure = run_pipeline(config, self.folder / "winner", console)
         if failure:
             raise WorkError(f"{record.failed_step or 'the graph'} failed: {failure.message}")

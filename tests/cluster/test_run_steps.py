@@ -1,7 +1,9 @@
 """What the client reads from the recorded answers of KFP's own code: steps, messages, attempts, pods."""
 
 import copy
+import dataclasses
 import json
+import re
 import types
 from typing import Any
 
@@ -46,6 +48,24 @@ def test_attempts_are_told_apart(name: str) -> None:
     assert train.state == ("RUNNING" if name == "retried" else "FAILED")
     assert len(train.attempts) == 2
     assert [one.log_uri.rpartition("/")[2] for one in train.attempts] == ["executor-logs-0", "executor-logs-1"]
+
+
+def test_steps_below_a_condition_are_steps_like_others() -> None:
+    """Where the step forecast decides whether to train, KFP runs the rest as a graph of its own, `condition-1`."""
+    workflow = json.loads(recorded()["retried"]["v1beta1"]["pipeline_runtime"]["workflow_manifest"])
+
+    def timeless() -> dict[str, StepStatus]:
+        return {step.name: dataclasses.replace(step, seconds=None) for step in steps_of_workflow(workflow)}
+
+    plain = timeless()
+    nodes = workflow["status"]["nodes"]
+    for node in nodes.values():
+        node["name"] = re.sub(r"(\.root)(\(\d+\))?\.train", r"\1\2.condition-1\2.train", node["name"])
+    for number, kind in enumerate(("condition-1", "condition-1-driver")):
+        root = next(node for node in nodes.values() if re.fullmatch(r"[^.]+\.root(\(\d+\))?", node["name"]))
+        nodes[f"condition-{number}"] = {**root, "name": f"{root['name']}.{kind}"}
+    assert timeless() == plain
+    assert len(plain["train"].attempts) == 2
 
 
 def test_messages_say_why_a_step_failed_or_waits() -> None:

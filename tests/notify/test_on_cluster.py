@@ -28,7 +28,7 @@ def run_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server) ->
     settings = {"webhook": {"url": server.url}, "timeout_seconds": 5, "attempts": 1}
     settings["run_page"] = "https://kfp.example.com/#/runs/details/{id}"
     about = NotifiedRun(
-        "asr", "nightly", "asr", ["gs://speech/LibriSpeech"], ["ingest", "train", "evaluate", "push"],
+        "asr", "nightly", "asr", ["gs://speech/LibriSpeech"], ["ingest", "forecast", "train", "evaluate", "push"],
         NotifySettings.of(settings).plain(),
     )  # fmt: skip
     monkeypatch.setenv(NOTIFY_ENV, about.to_json())
@@ -60,6 +60,19 @@ def test_the_last_step_sends_what_all_steps_did(run_step: RunStep, make_steps: M
     assert body["rejects"] == {"ingest": {"silent": 3, "too_long": 1}}
     assert body["metrics"]["wer"]["high"] == 0.05
     assert body["links"]["page"].endswith(f"/details/{ID}")
+
+
+def test_a_run_that_trains_nothing_ends_with_the_forecast(
+    run_step: RunStep, make_steps: MakeSteps, server: Server, tmp_path: Path
+) -> None:
+    run_step(make_steps(PUSHED)[0])
+    (tmp_path / "forecast.json").write_text(json.dumps({"heading": "Nothing was trained: 2%"}))
+    outputs = {"forecast": str(tmp_path / "forecast.json")}
+    run_step(StepRecord("forecast", counts={"skipped": 0}, outputs=outputs))
+    assert server.requests == [], "the steps after it go on"
+    run_step(StepRecord("forecast", counts={"skipped": 1}, outputs=outputs))
+    body = json.loads(server.requests[0]["body"])
+    assert (body["verdict"], body["reason"], body["succeeded"]) == ("skipped", "Nothing was trained: 2%", False)
 
 
 def test_a_step_that_fails_sends_that_and_still_fails(run_step: RunStep, make_steps: MakeSteps, server: Server) -> None:

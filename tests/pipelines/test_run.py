@@ -17,6 +17,8 @@ from tests.pipelines.conftest import House, check_step_keys
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.data.manifest import read_manifest
 from voxline.inference.saved_model import model_digest, read_model_json
+from voxline.notify.event import MetricValue, RunEvent, RunIdentity, StepRecord
+from voxline.notify.history import read_runs, record_run
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import GRAPHS
@@ -53,9 +55,28 @@ def lines_until(process: "subprocess.Popen[str]", text: str) -> list[str]:
     raise AssertionError(f"{text!r} was never said:\n{''.join(seen)}")
 
 
+def year_of_refusals(folder: Path) -> Path:
+    """A history in which a model was promoted, and none of the 30 that followed, with the same hours."""
+    for night in range(31):
+        event = RunEvent(
+            RunIdentity("asr", "tiny", "asr", id=f"night-{night:02d}", started=1_790_000_000 + 86_400 * night),
+            "refused" if night else "promoted",
+            "",
+            1_790_000_600 + 86_400 * night,
+            steps=(StepRecord("extract", "succeeded", metrics={"train_hours": 0.01}),),
+            metrics={"wer": MetricValue(0.05 + 0.01 * (night % 3))},
+        )
+        record_run(event, folder)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str, Any]:
-    """Four runs of one config in one folder: killed while it trains, to the end, with a laxer gate, once more."""
+    """Five runs of one config in one folder.
+
+    Killed while it trains; to the end; with a laxer gate; once more, with a forecast that has no history yet; and after
+    a year of refusals.
+    """
     house = House(tmp_path_factory.mktemp("runs"), corpus)
     killed = house.start("run", "asr", "--config", "tiny.yaml")
     lines_until(killed, "extract done")
@@ -65,7 +86,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str, An
     wait_until(lambda: not processes_of(house), "the steps of a killed run to end")
     found: dict[str, Any] = {"house": house}
     # The smoke test loads the model in one more process: `test_tts_run` and the tests of push have it.
-    for name, settings in (("refused", []), ("pushed", ["--set", "push.limits.wer=10"]), ("again", [])):
+    asked = [f"--set=notify.history={year_of_refusals(house.folder / 'history')}", "--set=forecast.skip_below=0.2"]
+    for name, settings in (
+        ("refused", []),
+        ("pushed", ["--set", "push.limits.wer=10"]),
+        ("again", ["--set", "forecast.skip_below=0.2"]),
+        ("skipped", asked),
+    ):
         status, seen = house.run("--set", "push.smoke_test=false", *settings)
         found[name] = {"status": status, "seen": seen, "record": record(house)}
     return found
@@ -143,9 +170,29 @@ def test_the_artifact_of_train_is_the_model(
 def test_a_second_run_reuses_everything_and_pushes_nothing(runs: dict[str, Any]) -> None:
     again = runs["again"]
     assert again["status"] == 0, again["seen"]
-    assert [step["name"] for step in again["record"]["steps"] if not step["reused"]] == ["push"]
+    assert [step["name"] for step in again["record"]["steps"] if not step["reused"]] == ["forecast", "push"]
+    assert "No forecast, so it trains: fewer than 10 runs were judged" in "".join(again["seen"])
     assert again["record"]["pushed"] is False
     assert "already in service as version 1" in again["seen"][-1]
+
+
+def test_a_run_that_would_be_refused_trains_nothing_and_says_so(runs: dict[str, Any]) -> None:
+    """On the screen, in the log, on its page, in run.json and in the history; with status 0."""
+    skipped, house = runs["skipped"], runs["house"]
+    assert skipped["status"] == 0, skipped["seen"]
+    assert [step["name"] for step in skipped["record"]["steps"]] == [*list(GRAPHS["asr"])[:4], "forecast"]
+    assert skipped["record"]["pushed"] is False
+    reason = skipped["record"]["reason"]
+    assert re.match(r"Nothing was trained: a promotion has a probability of 1?\d%, less than 20% \(forecast", reason)
+    assert skipped["seen"][-1] == reason
+    assert "0 of 30 judged runs were promoted" in (house.run_dir / "run.log").read_text(encoding="utf-8")
+    page = (house.run_dir / "report.html").read_text(encoding="utf-8")
+    assert reason in page
+    assert 'href="validation.html"' in page
+    (last,) = read_runs(house.folder / "history")[-1:]
+    assert (last["verdict"], last["succeeded"], last["reason"]) == ("skipped", False, reason)
+    assert last["hours"]["train"] > 0
+    assert "skipped" in voxline("runs", "history", house.folder / "history").stdout
 
 
 def test_the_record_is_complete(runs: dict[str, Any]) -> None:

@@ -15,13 +15,16 @@ from voxline.provenance import git_revision, package_versions
 from voxline.registry.journal import PRODUCTION, format_utc
 from voxline.store.objects import open_store
 
-Verdict = Literal["promoted", "candidate", "refused", "unchanged", "published", "stopped", "failed", "interrupted"]
+Verdict = Literal[
+    "promoted", "candidate", "refused", "unchanged", "published", "skipped", "stopped", "failed", "interrupted"
+]
 VERDICTS: dict[Verdict, str] = {
     "promoted": "a new version went into service",
     "candidate": "a new version passed the gate and waits to be promoted",
     "refused": "the gate kept the version in service",
     "unchanged": "nothing had changed since the version in service, or since the dataset version",
     "published": "a new dataset version was published",
+    "skipped": "nothing was trained: by the forecast, a promotion was not likely enough",
     "stopped": "the run ended after the step that `--until` named",
     "failed": "a step failed",
     "interrupted": "a signal stopped the run",
@@ -117,6 +120,21 @@ class MetricValue:
 
 
 @dataclasses.dataclass(frozen=True)
+class FigureAnomaly:
+    """A figure of a run outside the band that the runs before it lead to expect.
+
+    Attributes:
+      figure: a metric, or one of `history.FIGURES`.
+      expected, deviation: the forecast, and its standard deviation.
+    """
+
+    figure: str
+    value: float
+    expected: float
+    deviation: float
+
+
+@dataclasses.dataclass(frozen=True)
 class RunEvent:
     """The outcome of a run.
 
@@ -131,6 +149,7 @@ class RunEvent:
       digest: of the model that was judged.
       dataset_version, dataset_uri: that were published, or found unchanged.
       revision: of the code.
+      anomalies: figures that stand out from the runs before; see `foresight.find_anomalies`.
     """
 
     run: RunIdentity
@@ -147,6 +166,7 @@ class RunEvent:
     dataset_uri: str = ""
     links: dict[str, str] = dataclasses.field(default_factory=dict)
     revision: str = ""
+    anomalies: tuple[FigureAnomaly, ...] = ()
 
     @classmethod
     def of(
@@ -161,6 +181,8 @@ class RunEvent:
         named = {step.name: step for step in steps}
         result: dict[str, Any] = {}
         verdict = _WITHOUT_RESULT[status]
+        if (asked := named.get("forecast")) and asked.counts.get("skipped") and status == "succeeded":
+            verdict, reason = "skipped", json.loads(asked.read_output("forecast"))["heading"]
         if (pushed := named.get("push")) and pushed.status == "succeeded":
             judged = json.loads(pushed.read_output("verdict"))
             result = {
@@ -188,6 +210,12 @@ class RunEvent:
     def succeeded(self) -> bool:
         """Whether the model or the dataset in use is current after the run."""
         return self.verdict in SUCCESSES
+
+    @property
+    def hours(self) -> dict[str, float]:
+        """Split → hours of audio in the dataset; empty if the run made none."""
+        metrics = next((step.metrics for step in self.steps if step.name == "extract"), {})
+        return {name.removesuffix("_hours"): hours for name, hours in metrics.items() if name.endswith("_hours")}
 
     @property
     def failed_step(self) -> str:
@@ -223,7 +251,9 @@ class RunEvent:
                 for step in self.steps
             ],
             "rejects": self.rejects,
+            "hours": self.hours,
             "metrics": {name: dataclasses.asdict(metric) for name, metric in self.metrics.items()},
+            "anomalies": [dataclasses.asdict(anomaly) for anomaly in self.anomalies],
             "version": self.version,
             "model_uri": self.model_uri,
             "digest": self.digest,

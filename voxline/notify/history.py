@@ -33,6 +33,8 @@ FIGURES = {
     "seconds": ("duration", "s"),
     "work_seconds": ("work that was not reused", "s"),
     "utterances": ("utterances of the corpus", ""),
+    "hours": ("audio to train on", "h"),
+    "drift": ("features that drifted", ""),
     "rejects": ("share of recordings left out", "%"),
 }
 """Figures of a run that are not metrics: what each is, and its unit."""
@@ -59,18 +61,20 @@ def send_history(event: RunEvent, settings: NotifySettings, _session: "requests.
     return record_run(event, settings.history)
 
 
-def read_runs(location: Path | str, *, name: str = "", model: str = "") -> list[Run]:
+def read_runs(location: Path | str, *, name: str = "", model: str = "", latest: int = 0) -> list[Run]:
     """The runs of a history, oldest first.
 
     Args:
       name: of the config; empty: any.
       model: of the registry; empty: any.
+      latest: reads so many at most, the last ones of all configs; 0: all.
 
     Raises:
       WorkError: no run is there.
     """
     store = open_store(location)
     names = sorted(info.name for info in store.list() if _NAME.fullmatch(info.name))
+    names = names[-latest:] if latest else names
     runs = []
     for data, at in zip(store.map(store.read, names), names, strict=True):
         try:
@@ -109,6 +113,10 @@ def figure_of(run: Run, name: str) -> float | None:
         return float(run["run"]["seconds"])
     if name == "work_seconds":
         return float(sum(step["seconds"] for step in run["steps"] if not step["reused"]))
+    if name == "hours":
+        return _number(run.get("hours", {}).get("train"))
+    if name == "drift":
+        return _number(counts.get("validate", {}).get("drifted"))
     if name == "utterances":
         return float(total) if total else None
     if name == "rejects":
@@ -116,6 +124,10 @@ def figure_of(run: Run, name: str) -> float | None:
         listed = total + rejects.get("ingest", 0)  # what a later step left out is among what ingest let through
         return sum(rejects.values()) / listed if listed and "ingest" in counts else None
     return None
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 def figure_names(runs: Iterable[Run]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 from voxline.errors import VoxlineError
 from voxline.notify.deliver import announce_end, announce_start
 from voxline.notify.event import RunEvent, RunIdentity, StepRecord
+from voxline.notify.foresight import with_anomalies
 from voxline.notify.settings import NOTIFY_ENV, NotifySettings
 from voxline.progress import print_status
 from voxline.store.layout import RUN_STEPS
@@ -79,7 +80,7 @@ def notified_step(step: str, store: str, arguments: dict[str, Any]) -> Iterator[
         if isinstance(metadata, dict) and metadata.get("step") == step and "outputs" in metadata:
             record.take_metadata(metadata)
     records.add(record, start)
-    if step == about.steps[-1]:
+    if step == about.steps[-1] or record.counts.get("skipped"):
         records.announce(settings, "succeeded", "", record, start)
 
 
@@ -117,7 +118,8 @@ class _Records:
             for name, link in (("report", "push"), ("validation", "validate")):
                 if link in steps and "report" in steps[link].outputs:
                     links[name] = steps[link].outputs["report"]
-            return RunEvent.of(self.identity(began), ordered, status, reason, links)
+            made = RunEvent.of(self.identity(began), ordered, status, reason, links)
+            return with_anomalies(made, settings.history) if settings.history else made
 
         announce_end(event, settings)
 

@@ -40,6 +40,7 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "voxline_metric": ("a metric of the evaluated model; shares are 0 to 1", ("metric",)),
     "voxline_metric_low": ("the lower end of the metric's confidence interval", ("metric",)),
     "voxline_metric_high": ("the upper end of the metric's confidence interval", ("metric",)),
+    "voxline_anomalies": ("figures of the last run outside the band that the runs before it lead to expect", ()),
     "voxline_model_version": ("the version in service after the run", ()),
     "voxline_dataset_version": ("the dataset version after the run", ()),
 }  # fmt: skip
@@ -89,6 +90,7 @@ def _values(event: RunEvent, settings: NotifySettings) -> Iterator[tuple[str, di
         for end, value in (("", metric.value), ("_low", metric.low), ("_high", metric.high)):
             if value is not None:
                 yield f"voxline_metric{end}", {"metric": name}, value
+    yield "voxline_anomalies", {}, len(event.anomalies)
     if event.version is not None and event.verdict != "candidate":
         yield "voxline_model_version", {}, event.version
     if event.dataset_version is not None:

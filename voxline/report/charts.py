@@ -124,8 +124,11 @@ def line_plot(
     for index, values in enumerate(heights.values()):
         points = list(zip(across.tolist(), values.tolist(), strict=True))
         drawing.line(points, index, 1.5)
-        if len(across) <= 20:
-            drawing.dots([point for point in points if all(map(math.isfinite, point))], index, 1.9)
+        known_ones = [all(map(math.isfinite, point)) for point in points]
+        around = [False, *known_ones, False]
+        few = len(across) <= 20
+        shown = [few or not (around[at] or around[at + 2]) for at in range(len(points))]  # one alone makes no line
+        drawing.dots([point for at, point in enumerate(points) if known_ones[at] and shown[at]], index, 1.9)
     if mark:
         drawing.vertical_line(*mark)
     return drawing.svg()

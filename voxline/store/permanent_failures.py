@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
 from voxline.store.objects import open_store
@@ -26,6 +27,7 @@ RESTARTS_ENV, RESTART_SECONDS_ENV = "VOXLINE_RESTARTS", "VOXLINE_RESTART_SECONDS
 """The cluster sets them to `retries` and `retry_seconds` of the step."""
 
 NOTES = "failures"
+Result = TypeVar("Result")
 
 _KINDS: dict[str, type[VoxlineError]] = {"settings": SettingsError, "work": WorkError}
 _NAME = re.compile(r"(?P<step>.+)\((?P<number>\d+)\)")
@@ -69,7 +71,7 @@ def fail_fast(store: Path | str) -> Iterator[None]:
         raise
 
 
-def restart_transient(work: Callable[[], None]) -> None:
+def restart_transient(work: Callable[[], Result]) -> Result:
     """Does the work, and again after each transient error, as often as the environment says.
 
     A stock KFP 2.17 retries a pod that was lost, but not one that failed, whatever its exit status. The work resumes
@@ -89,7 +91,7 @@ def restart_transient(work: Callable[[], None]) -> None:
     restarts, seconds = int(os.environ.get(RESTARTS_ENV, "0")), float(os.environ.get(RESTART_SECONDS_ENV, "30"))
     for number in range(restarts + 1):
         try:
-            work()
+            return work()
         except (TransientError, PreconditionError) as error:
             if number == restarts:
                 raise
@@ -97,8 +99,7 @@ def restart_transient(work: Callable[[], None]) -> None:
             print(f"{error}; starting the step again in {wait:.0f} s ({number + 1} of {restarts})", flush=True)
             time.sleep(wait)
             reset_snapshot()  # it reads everything again, so a purge that ended meanwhile does not concern it
-        else:
-            return
+    raise AssertionError("the last attempt returned or raised")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""forecast: whether a training is worth it, by the history of runs."""

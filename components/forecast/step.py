@@ -1,0 +1,139 @@
+"""forecast: whether a training on a dataset is worth it, foretold from the history of runs.
+
+A run whose model would probably be refused ends here, with status 0 and the verdict `skipped`. After so many of them a
+run trains all the same: the history would learn nothing else, and nobody would find out that a forecast is wrong.
+"""
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.components.forecast.settings import ForecastSettings
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.notify.history import FOLDER, read_runs
+from voxline.progress import print_status
+from voxline.store.files import write_json
+from voxline.store.hashing import hash_value
+from voxline.store.objects import open_store
+from voxline.store.step_cache import StepOutput, cached_step
+
+if TYPE_CHECKING:
+    from voxline.metrics.promotion import PromotionForecast
+    from voxline.report import Page
+
+EXPECTATION, REPORT, VALIDATION = "forecast.json", "report.html", "validation.json"
+
+
+def run(
+    dataset: Path | str,
+    validation: Path | str,
+    store: Path | str,
+    settings: ForecastSettings,
+    *,
+    registry: Path | str,
+    model_name: str,
+) -> StepOutput:
+    """Foretells whether a model of this dataset will be promoted.
+
+    The output is never reused: it depends on the history at the time.
+
+    Args:
+      dataset: extract's folder; its shards are not read.
+      validation: validate's folder.
+      registry: folder or bucket URI of the registry, in which the history of runs is.
+      model_name: in the registry.
+
+    Returns:
+      Outputs: `forecast` and `report`. The count `skipped` is 1 if nothing is to be trained.
+    """
+    from voxline.notify.foresight import describe_foretold, foretell_run, skipped_in_a_row
+
+    content = Dataset.read(dataset, shards=False)
+    hours = content.seconds.get("train", 0.0) / 3600
+    drift = _read_drift(validation)
+    location = settings.history or (open_store(registry) / FOLDER).uri
+    try:
+        runs = read_runs(location, model=model_name)
+    except WorkError:  # none was recorded yet
+        runs = []
+    found, skipped = foretell_run(runs, hours, drift), skipped_in_a_row(runs)
+    why = _reason_to_train(found, skipped, settings)
+    heading, text = _headline(found, why, settings), describe_foretold(found) if found else ""
+    print_status(f"forecast: {heading}" + (f" ({text})" if text else ""))
+    values: dict[str, Any] = {
+        "heading": heading,
+        "probability": found.probability if found else None,
+        "train": bool(why),
+        "skip_below": settings.skip_below,
+        "hours": round(hours, 4),
+        "drift": drift,
+        "skipped_before": skipped,
+        "judged": found.runs if found else None,
+        "promoted": found.promoted if found else None,
+        "brier": found.brier if found else None,
+        "share_brier": found.share_brier if found else None,
+    }
+    key = {"dataset": content.key, "forecast": hash_value(values)}
+    with cached_step(store, "forecast", settings, key, force=True) as output:
+        write_json(output.folder / EXPECTATION, values)
+        _page(values, heading, text).write(output.folder / REPORT)
+        output.outputs = {"forecast": EXPECTATION, "report": REPORT}
+        output.counts = {"skipped": int(not why), "judged": found.runs if found else 0}
+        output.metrics = {"promotion_probability": found.probability} if found else {}
+    return output
+
+
+def _reason_to_train(found: "PromotionForecast | None", skipped: int, settings: ForecastSettings) -> str:
+    """Why the run trains, in words; empty if it does not."""
+    from voxline.metrics.promotion import MINIMUM
+    from voxline.report.page import plural
+
+    if found is None:
+        return f"fewer than {MINIMUM} runs were judged against a model in service"
+    if found.probability >= settings.skip_below:
+        return f"at least {settings.skip_below:.0%}, as forecast.skip_below has it"
+    if skipped >= settings.max_skipped:
+        return f"{plural(skipped, 'run')} in a row were skipped, as many as forecast.max_skipped allows"
+    return ""
+
+
+def _headline(found: "PromotionForecast | None", why: str, settings: ForecastSettings) -> str:
+    if found is None:
+        return f"No forecast, so it trains: {why}"
+    expected = f"a promotion has a probability of {found.probability:.0%}"
+    if why:
+        return f"It trains: {expected}; {why}"
+    return f"Nothing was trained: {expected}, less than {settings.skip_below:.0%} (forecast.skip_below)"
+
+
+def _read_drift(validation: Path | str) -> int:
+    """The features that drifted; 0 if validate did not compare them."""
+    checks = json.loads(open_store(validation).read(VALIDATION))["checks"]
+    drift = next((check["value"] for check in checks if check["name"] == "drift"), None)
+    return int(drift) if drift is not None and math.isfinite(drift) else 0
+
+
+def _page(values: dict[str, Any], heading: str, text: str) -> "Page":
+    from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT
+    from voxline.report import Page, data_table, slot, small_print, verdict_banner
+
+    page = Page("Is this training worth it?", lead="By the history of the model's runs, before anything is trained.")
+    banner = verdict_banner(heading, f"{text}." if text else "", "plain" if values["train"] else "caution")
+    page.add_opening(slot(RUN_SLOT), banner, slot(RUN_DETAILS_SLOT))
+    rows = [
+        ("audio to train on", f"{values['hours']:,.4g} h"),
+        ("features that drifted", values["drift"]),
+        ("runs skipped before it, in a row", values["skipped_before"]),
+    ]
+    page.add_section("What is known of it", data_table(["", ""], rows, label="What is known of the run"))
+    page.add_section(
+        "How this was foretold",
+        small_print(
+            "From the runs before: how much the data have grown, how far the model in service was better than the "
+            "latest ones, how many were refused since it was promoted, and drift. The probability is calibrated: of "
+            "the runs that get 10%, one in ten is promoted. Brier score: the mean squared error of the probabilities."
+        ),
+    )
+    return page

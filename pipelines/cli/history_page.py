@@ -1,0 +1,231 @@
+"""The page of a history: the state and the versions of each model, and the figures and runs of each config."""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from voxline.components.push.report import MeasuredVersion, measured_version
+from voxline.errors import VoxlineError
+from voxline.metrics.catalog import CATALOG, Metric
+from voxline.notify.event import FigureAnomaly
+from voxline.notify.foresight import (
+    complete_runs,
+    describe_anomaly,
+    forecast_figure,
+    format_figure,
+    is_headline,
+    title_of,
+)
+from voxline.notify.freshness import Freshness, freshness
+from voxline.notify.history import Run, figure_names, figure_of
+from voxline.registry.anchor import current_anchor
+from voxline.registry.journal import CANDIDATE, PROMOTE, RegistryEvent
+from voxline.registry.models import model_names
+from voxline.registry.registry import Registry
+from voxline.report import (
+    Block,
+    Page,
+    bar_plot,
+    data_table,
+    details,
+    explorer_table,
+    figure,
+    item_list,
+    line_plot,
+    small_print,
+    stat_cards,
+    verdict_banner,
+)
+
+MAX_VERSIONS = 30
+"""Newest versions that are drawn."""
+
+
+def history_page(runs: Sequence[Run], location: str, now: datetime | None = None) -> Page:
+    """A page without requests, complete without scripts.
+
+    Args:
+      runs: oldest first.
+      location: of the registry, or of a history; without a registry the page has no versions.
+      now: with a time zone.
+    """
+    page = Page("History of models and runs", lead=f"{len(runs)} runs, from {location}.")
+    names = dict.fromkeys(run["run"]["model"] for run in runs if run["run"]["model"])
+    for name in names:
+        page.add_section(f"Model {name}", *_model(name, runs, location, now or datetime.now(UTC)))
+    for name in dict.fromkeys(run["run"]["name"] for run in runs):
+        of_config = [run for run in runs if run["run"]["name"] == name]
+        page.add_section(f"Runs of {name}", *_figures(of_config), _runs_table(of_config, name))
+    page.add_section("Source", small_print(f"Each run is one JSON object in {location}."))
+    return page
+
+
+def _model(name: str, runs: Sequence[Run], location: str, now: datetime) -> list[Block]:
+    """The state of a model, its versions, and the runs that made none, with the reasons."""
+    those = [run for run in runs if run["run"]["model"] == name and run["run"]["pipeline"] != "refresh"]
+    registry = open_model(location, name)
+    events = registry.journal() if registry else []
+    blocks = [_state(freshness(those, now, events))]
+    if registry:
+        in_service, anchor = registry.in_service(), current_anchor(registry)
+        cards = {
+            "in service": f"version {in_service}",
+            "anchor": f"version {anchor}",
+            "versions": len(registry.versions()),
+        }
+        hours = next((hours for run in reversed(those) if (hours := figure_of(run, "hours"))), None)
+        blocks.append(stat_cards({**cards, **({"audio to train on": format_figure("hours", hours)} if hours else {})}))
+        blocks += _versions(registry, those, anchor)
+    rows = sorted([*_event_rows(events), *_refused_rows(those)], reverse=True)
+    columns = ("when (UTC)", "what", "version", "why")
+    return [*blocks, data_table(columns, rows, label=f"What became of model {name}")]
+
+
+def open_model(location: str, model: str) -> Registry | None:
+    """The model's folder, if the location is a registry that has it."""
+    try:
+        return Registry(location, model) if model in model_names(location) else None
+    except (VoxlineError, OSError):
+        return None
+
+
+def _state(found: Freshness) -> Block:
+    heading = {"current": "It is current", "stale": "It is stale", "absent": "Nothing is in service"}[found.state]
+    why = [Block.escape(f"{reason[:1].upper()}{reason[1:]}.") for reason in found.reasons]
+    text = item_list(*why) if len(why) > 1 else "".join(why)
+    return verdict_banner(heading, text, "good" if found.state == "current" else "caution")
+
+
+def _versions(registry: Registry, runs: Sequence[Run], anchor: int | None) -> list[Block]:
+    """The headline metric of each version with its interval, and the hours that it was trained on."""
+    metric = next(
+        (one for one in CATALOG.values() if one.headline and any(one.name in run["metrics"] for run in runs)), None
+    )
+    if metric is None:
+        return []
+    numbers = registry.versions()[-MAX_VERSIONS:]
+    known = [one for number in numbers if (one := measured_version(registry, number, metric)) is not None]
+    if not known:
+        return []
+    hours = {run["version"]: figure_of(run, "hours") for run in runs if run["verdict"] in ("promoted", "candidate")}
+    in_service = registry.in_service()
+    drawn, ends, rows = dict[str, float](), dict[str, tuple[float, float]](), []
+    tests = list(dict.fromkeys(one.test_fingerprint for one in known))
+    for one in known:
+        marks = [word for word, number in (("in service", in_service), ("anchor", anchor)) if number == one.version]
+        label = ", ".join([f"version {one.version}", *marks])
+        if one.value is not None:
+            drawn[label] = one.value
+        if one.interval["low"] is not None and one.interval["high"] is not None:
+            ends[label] = one.interval["low"], one.interval["high"]
+        trained = hours.get(one.version)
+        test = f"test {tests.index(one.test_fingerprint) + 1}" if len(tests) > 1 else "the same"
+        rows.append(_version_row(one, metric, label, test, trained))
+    title = f"{metric.title} of the versions"
+    plot = bar_plot(drawn, metric.title, intervals=ends, percent=metric.unit == "%")
+    columns = ("version", "published (UTC)", "by", metric.title, "interval", "test data", "hours")
+    caption = f"{metric.title.capitalize()} by version with intervals, each as its own evaluation measured it."
+    return [figure(plot, caption, f"{title}, {registry.model}"), details(title, data_table(columns, rows, label=title))]
+
+
+def _version_row(
+    one: MeasuredVersion, metric: Metric, label: str, test: str, hours: float | None
+) -> tuple[str | float | None, ...]:
+    at = one.at.replace("T", " ").rstrip("Z")
+    return label, at, one.action, metric.format(one.value), metric.format_interval(one.interval), test, hours
+
+
+def _event_rows(events: Sequence[RegistryEvent]) -> list[tuple[str, str, str, str]]:
+    rows = []
+    for event in events:
+        what = {"push": "promoted", PROMOTE: "promoted by a person", "rollback": "rolled back"}.get(
+            event.action, event.action
+        )
+        if event.alias == CANDIDATE:
+            what = "candidate"
+        why = event.note
+        if event.action == "rollback":
+            why = f"version {event.replaces} was taken out, version {event.copy_of} is back. {event.note}".strip()
+        rows.append((event.at.replace("T", " ").rstrip("Z"), what, str(event.version), why))
+    return rows
+
+
+def _refused_rows(runs: Sequence[Run]) -> list[tuple[str, str, str, str]]:
+    """The runs that made no version."""
+    kept = ("promoted", "candidate", "unchanged", "stopped")
+    return [
+        (run["run"]["ended"].replace("T", " ").rstrip("Z"), run["verdict"], "", run["reason"])
+        for run in runs
+        if run["verdict"] not in kept
+    ]
+
+
+def _figures(runs: Sequence[Run]) -> list[Block]:
+    """A curve of each figure, with its interval, its forecast and what stands out."""
+    judged = complete_runs(runs)
+    if len(judged) < 2:
+        return []
+    start = _moment(judged[0])
+    days = [(_moment(run) - start).total_seconds() / 86_400 for run in judged]
+    blocks = []
+    for name in filter(is_headline, figure_names(judged)):
+        values = [figure_of(run, name) for run in judged]
+        series = {title_of(name): _gaps(values)}
+        for end, title in (("low", "lower end of its interval"), ("high", "upper end")):
+            ends = [run["metrics"].get(name, {}).get(end) for run in judged]
+            if any(one is not None for one in ends):
+                series[title] = _gaps(ends)
+        found, caption = forecast_figure(judged, name), ""
+        if found is not None:
+            caption = (
+                f"{title_of(name)}: next run {format_figure(name, found.ahead[0])} ± "
+                f"{format_figure(name, found.ahead_deviation[0])}"
+            )
+            marked = [math.nan] * len(judged)
+            for at in found.anomalies:
+                marked[at] = series[title_of(name)][at]
+            if found.anomalies:
+                series["stands out"] = marked
+                count = len(found.anomalies)
+                caption += f"; {count} run{'s' * (count > 1)} stood out"
+        percent = name in CATALOG and CATALOG[name].unit == "%"
+        plot = line_plot(days, series, "days since the first run", title_of(name), percent=percent)
+        blocks.append(
+            figure(plot, f"{caption}." if caption else "", f"{title_of(name)} of the runs of {runs[0]['run']['name']}")
+        )
+    return blocks
+
+
+def _gaps(values: Sequence[float | None]) -> list[float]:
+    return [math.nan if value is None else value for value in values]
+
+
+def _runs_table(runs: Sequence[Run], name: str) -> Block:
+    rows = [
+        (
+            run["run"]["ended"].replace("T", " ").rstrip("Z"),
+            run["verdict"],
+            headline(run),
+            run["version"] or "",
+            run["dataset_version"] or "",
+            f"{run['run']['seconds']:.0f}",
+            run["reason"],
+            "; ".join(describe_anomaly(FigureAnomaly(**one)) for one in run.get("anomalies", [])),
+        )
+        for run in reversed(runs)
+    ]
+    columns = ("ended (UTC)", "verdict", "metric", "version", "dataset", "seconds", "reason", "stands out")
+    return explorer_table(columns, rows, f"runs of {name}")
+
+
+def _moment(run: Run) -> datetime:
+    return datetime.fromisoformat(run["run"]["ended"])
+
+
+def headline(run: Run) -> str:
+    """The headline metric with its interval; empty if nothing was evaluated."""
+    for metric in CATALOG.values():
+        if metric.headline and (of := run["metrics"].get(metric.name)):
+            ends = "" if of["low"] is None else f" ({metric.format(of['low'])} to {metric.format(of['high'])})"
+            return f"{metric.label} {metric.format(of['value'])}{ends}"
+    return ""
