@@ -178,14 +178,17 @@ golden: $(READY) ## Rewrite the golden files of the compiled pipelines (then rev
 images: $(READY) ## Build the container images (IMAGES="data model validate", IMAGE_BASE=python:3.11-slim-trixie@sha256:...)
 	@$(PY) -m voxline.pipelines.images build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
 
-# Both are Go programs, and more faithful to a real storage than the servers that `make test` talks to.
-test-buckets: $(READY) ## Test buckets against fake-gcs-server and versitygw too, where Go can build them
+# The two servers are Go programs, and more faithful to a real storage than those that `make test` talks to.
+test-buckets: $(READY) ## Test buckets on S3 as on GCS, then on fake-gcs-server and versitygw, where Go can build them
+	@VOXLINE_TEST_EVERY_STORAGE=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile -k "s3" \
+	  tests/registry tests/publish tests/pipelines/test_run_on_a_bucket.py
 	@if command -v go >/dev/null; then \
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS) && \
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) && \
-	  VOXLINE_FAKE_GCS="$$PWD/$(VENV)/bin/fake-gcs-server" VOXLINE_VERSITYGW="$$PWD/$(VENV)/bin/versitygw" \
+	  VOXLINE_TEST_EVERY_STORAGE=1 VOXLINE_FAKE_GCS="$$PWD/$(VENV)/bin/fake-gcs-server" \
+	  VOXLINE_VERSITYGW="$$PWD/$(VENV)/bin/versitygw" \
 	    $(PY) -m pytest -q tests/store tests/ingest/test_buckets.py tests/registry/test_registry_in_a_bucket.py; \
-	else echo "test-buckets: skipped, there is no Go here to build fake-gcs-server and versitygw"; fi
+	else echo "test-buckets: not on fake-gcs-server and versitygw, there is no Go here to build them"; fi
 
 test-containers: $(READY) ## Build the images and run the asr graph in them (Docker engine, or root to start one)
 	@VOXLINE_TEST_CONTAINERS=1 $(PY) -m pytest -q -rs -s tests/containers --timeout 3600

@@ -13,6 +13,7 @@ from voxline.components.train.intents.settings import IntentsTrainSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
+from voxline.inference.saved_model import hidden_packages
 
 if TYPE_CHECKING:
     from voxline.components.train.task import TrainingTask
@@ -32,6 +33,9 @@ class Family:
     task: str
 
     def build_task(self, settings: TrainSettings, dataset: "Dataset") -> "TrainingTask":
+        # Keras looks for both, for wrappers and plots that training does not use: a third of the time to import it.
+        with hidden_packages("sklearn", "matplotlib"):
+            importlib.import_module("keras")
         module, name = self.task.split(":")
         task: TrainingTask = getattr(importlib.import_module(module), name)(settings, dataset)
         return task

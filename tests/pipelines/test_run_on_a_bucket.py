@@ -9,6 +9,7 @@ import pytest
 
 from tests.buckets.emulator import Storage
 from tests.buckets.s3_server import S3Storage
+from tests.buckets.storages import EVERY_STORAGE
 from tests.pipelines.conftest import CONFIG
 from tests.train.processes import read_log, start_process
 from voxline.errors import WorkError
@@ -50,7 +51,7 @@ def cluster(request: pytest.FixtureRequest, fresh_pod: Pod, tmp_path: Path, corp
     return Cluster(request.getfixturevalue(getattr(request, "param", "gcs")), fresh_pod, tmp_path, str(corpus))
 
 
-on_each_storage = pytest.mark.parametrize("cluster", ["gcs", "s3"], indirect=True)
+on_each_storage = pytest.mark.parametrize("cluster", EVERY_STORAGE, indirect=True)
 
 
 def files(folder: Path) -> list[Path]:

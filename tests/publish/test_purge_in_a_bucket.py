@@ -270,7 +270,6 @@ def test_a_missing_permission_is_named_and_the_purge_resumes_when_it_is_granted(
     is_clean(filled, expected, purged(filled).footprint.clips)
 
 
-@pytest.mark.parametrize("storage", ["gcs", "s3"] if os.environ.get(EVERY) else ["gcs"], indirect=True)
 def test_a_purge_killed_at_any_change_is_completed_by_the_next(
     filled: AnyStorage, made: Path, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

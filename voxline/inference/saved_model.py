@@ -265,7 +265,7 @@ def _first_line(error: BaseException) -> str:
 def import_tensorflow() -> Any:
     """Imports TensorFlow without Keras, which halves the time, unless Keras is imported already."""
     if "tensorflow" not in sys.modules:
-        with _without_keras(), silence_stderr():
+        with hidden_packages("keras"), silence_stderr():
             import tensorflow as tf
     import tensorflow as tf
 
@@ -273,16 +273,19 @@ def import_tensorflow() -> Any:
 
 
 @contextlib.contextmanager
-def _without_keras() -> Iterator[None]:
-    """Hides Keras during an import. TensorFlow does without it; a later import finds it again."""
-    if "keras" in sys.modules:
-        yield
-        return
-    sys.modules["keras"] = None  # type: ignore[assignment]  # makes importing it an ImportError
+def hidden_packages(*names: str) -> Iterator[None]:
+    """Hides packages that are not imported yet, while another one is imported that does without them.
+
+    A later import finds them again.
+    """
+    hidden = [name for name in names if name not in sys.modules]
+    for name in hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # makes importing it an ImportError
     try:
         yield
     finally:
-        del sys.modules["keras"]
+        for name in hidden:
+            del sys.modules[name]
 
 
 @contextlib.contextmanager
