@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from voxline.audio.wav import write_wav
     from voxline.data.manifest import read_manifest, read_rejects
     from voxline.errors import SettingsError, TransientError, VoxlineError, WorkError
+    from voxline.inference.alignment import align_recording
     from voxline.registry.registry import Registry
     from voxline.rejects import BadAudioError
 
@@ -41,6 +42,7 @@ __all__ = [
     "VoxlineError",
     "WorkError",
     "__version__",
+    "align_recording",
     "cer",
     "compute_features",
     "load_audio",
@@ -63,6 +65,7 @@ _MODULES = {
     "TransientError": "voxline.errors",
     "VoxlineError": "voxline.errors",
     "WorkError": "voxline.errors",
+    "align_recording": "voxline.inference.alignment",
     "compute_features": "voxline.audio.features",
     "load_audio": "voxline.audio.decoding",
     "read_manifest": "voxline.data.manifest",

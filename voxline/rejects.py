@@ -31,6 +31,8 @@ class Reason(enum.StrEnum):
     INVALIDATED = "invalidated"
     BAD_FEATURES = "bad_features"
     OUT_OF_MEMORY = "out_of_memory"
+    TEXT_NOT_FOUND = "text_not_found"
+    AUDIO_WITHOUT_TEXT = "audio_without_text"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ REMEDIES = {
     Reason.INVALIDATED: "nothing: listeners of a later release found that the clips do not say their sentences",
     Reason.DUPLICATE_ID: "give each utterance an id of its own",
     Reason.DUPLICATE_RECORDING: "nothing: the recording stays in the corpus whose name comes first",
+    Reason.TEXT_NOT_FOUND: "listen there: the text is not read out, or the model does not understand the speaker",
+    Reason.AUDIO_WITHOUT_TEXT: "add what is said to the text, or leave it out",
     Reason.BAD_FEATURES: "listen to one, and leave the recordings out of the corpus",
 }
 """What a person can do about each reason."""

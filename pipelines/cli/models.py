@@ -9,6 +9,7 @@ import typer
 
 from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
+from voxline.pipelines.cli.alignment import align
 from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
 RegistryDir = Annotated[
@@ -19,6 +20,7 @@ RegistryDir = Annotated[
 def add_model_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
     app.command()(transcribe)
+    app.command()(align)
     app.command()(synthesize)
     app.command("time")(time_stages)
     app.command()(serve)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from voxline.errors import SettingsError
-from voxline.inference import beam_kernel
 from voxline.inference.beam_search import BeamSearch, ScoredText, decode_best_path
+from voxline.inference.compiled import compiled
 from voxline.inference.ngram import NgramModel
 from voxline.text.alphabet import Alphabet, split_words
 
@@ -265,7 +265,7 @@ def test_where_the_disk_is_full_the_compiled_code_is_not_kept(monkeypatch: pytes
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(numba.core.caching.IndexDataCacheFile, "save", full)
-    assert beam_kernel._compiled(double)(4) == 8
+    assert compiled(double)(4) == 8
 
 
 def test_without_a_home_no_folder_is_made_where_the_process_runs(
@@ -275,5 +275,5 @@ def test_without_a_home_no_folder_is_made_where_the_process_runs(
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # of a user that the system does not know
     monkeypatch.setattr(numba.core.caching.InTreeCacheLocator, "from_function", lambda *_: None)
-    assert beam_kernel._compiled(double)(4) == 8
+    assert compiled(double)(4) == 8
     assert list(tmp_path.iterdir()) == []

@@ -8,9 +8,10 @@ import pytest
 import soundfile
 import soxr
 
-from tests.tone_asr_model import RATE, MakeAsrModel, render_words
+from tests.tone_asr_model import RATE, MakeAsrModel, export_onnx_tones, render_words
 from tests.tone_tts_model import MakeTtsModel
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.alignment import align_recording
 from voxline.inference.recognizer import Recognizer, read_waveform
 
 
@@ -107,3 +108,13 @@ def test_a_file_that_is_not_audio_is_named(tmp_path: Path) -> None:
 def test_a_tts_model_is_refused(make_tts_model: MakeTtsModel) -> None:
     with pytest.raises(WorkError, match=r"family 'tts' \(tacotron2\), 'asr' is accepted here; give a model that"):
         Recognizer(make_tts_model())
+
+
+def test_a_saved_model_aligns_as_its_graph_does(recognizer: Recognizer, tmp_path: Path) -> None:
+    lines = ["one two three four", "five eight", "seven six six one"]
+    pause = np.zeros(RATE // 2, np.float32)
+    soundfile.write(tmp_path / "a.wav", np.concatenate([pause, *(render_words(one.split()) for one in lines)]), RATE)
+    graph = Recognizer(export_onnx_tones(tmp_path / "model"))
+    ours, theirs = (align_recording(one, tmp_path / "a.wav", lines).utterances for one in (recognizer, graph))
+    assert (recognizer.engine, [one.text for one in ours]) == ("tensorflow", lines)
+    assert [(one.start, one.end) for one in ours] == [(one.start, one.end) for one in theirs]

@@ -5,16 +5,12 @@ all that end in its last symbol. Equal prefixes have the same hash, so that path
 one prefix. A prefix also has a place in a trie of words, and a state of the language model after its whole words.
 """
 
-import contextlib
-import os
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from voxline.inference.compiled import compiled
 from voxline.inference.ngram import NgramAutomaton
 
 Array = npt.NDArray[Any]
@@ -132,28 +128,7 @@ def make_room(state: BeamState, frames: int) -> BeamState:
     )
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compiles at the first call, and keeps the machine code beside this file or in the user's cache folder.
-
-    Where neither can be written, or the disk is full, as in some containers, each process compiles.
-    """
-    try:
-        if not os.environ.get("NUMBA_CACHE_DIR"):
-            Path.home()  # raises where there is none: numba would make a folder named ~ where the process runs
-        compiled: Any = numba.njit(cache=True)(function)
-    except RuntimeError:
-        return numba.njit(function)
-    save = compiled._cache.save_overload
-
-    def save_if_possible(signature: Any, code: Any) -> None:
-        with contextlib.suppress(OSError):
-            save(signature, code)
-
-    compiled._cache.save_overload = save_if_possible
-    return compiled
-
-
-@_compiled
+@compiled
 def _add_logs(a: float, b: float) -> Any:
     """log(exp(a) + exp(b))."""
     if a < b:
@@ -163,7 +138,7 @@ def _add_logs(a: float, b: float) -> Any:
     return a + np.log1p(np.exp(b - a))
 
 
-@_compiled
+@compiled
 def _extend_hash(before: Any, symbol: int) -> Any:
     """The hash of a prefix with one more symbol (the finalizer of splitmix64)."""
     x = before ^ (np.uint64(symbol + 1) * np.uint64(0x9E3779B97F4A7C15))
@@ -172,7 +147,7 @@ def _extend_hash(before: Any, symbol: int) -> Any:
     return x ^ (x >> np.uint64(31))
 
 
-@_compiled
+@compiled
 def _find(values: Array, first: int, last: int, wanted: int) -> Any:
     """The index of a value in an ascending part of an array; -1: it is not there."""
     end = last
@@ -185,7 +160,7 @@ def _find(values: Array, first: int, last: int, wanted: int) -> Any:
     return first if first < end and values[first] == wanted else -1
 
 
-@_compiled
+@compiled
 def advance(model: NgramAutomaton, state: int, word: int) -> Any:
     """The natural logarithm of a word's probability in a state, and the state after it."""
     score = 0.0
@@ -198,7 +173,7 @@ def advance(model: NgramAutomaton, state: int, word: int) -> Any:
     return score + model.arc_score[word], int(model.arc_target[word])
 
 
-@_compiled
+@compiled
 def _finish_word(
     node: int, state: int, lexicon: LexiconArrays, model: NgramAutomaton, weights: SearchWeights, is_open: bool
 ) -> Any:
@@ -213,7 +188,7 @@ def _finish_word(
     return True, added, state
 
 
-@_compiled
+@compiled
 def _nth_largest(values: Array, n: int) -> Any:
     """The n-th largest value (Hoare 1961, "Algorithm 65: find"): numba compiles `np.partition` for ten seconds."""
     values = values.copy()
@@ -235,7 +210,7 @@ def _nth_largest(values: Array, n: int) -> Any:
     return values[wanted]
 
 
-@_compiled
+@compiled
 def _symbol_threshold(row: Array, symbols: int, most: int, floor: float) -> Any:
     """The lowest log probability at which a symbol is tried in a frame."""
     if symbols <= most:
@@ -243,7 +218,7 @@ def _symbol_threshold(row: Array, symbols: int, most: int, floor: float) -> Any:
     return max(floor, _nth_largest(row[:symbols], most))
 
 
-@_compiled
+@compiled
 def _find_space(lexicon: LexiconArrays) -> Any:
     """The number of the symbol that ends a word; -1: there is none."""
     space = -1
@@ -253,7 +228,7 @@ def _find_space(lexicon: LexiconArrays) -> Any:
     return space
 
 
-@_compiled
+@compiled
 def extend(
     log_probabilities: Array,
     beam: BeamState,
@@ -471,7 +446,7 @@ def extend(
     counters[0], counters[1], counters[2] = old, kept, links
 
 
-@_compiled
+@compiled
 def finish(
     beam: BeamState,
     lexicon: LexiconArrays,

@@ -36,13 +36,14 @@ class AlignedWord:
 
 
 def align_words_in_audio(
-    log_probabilities: Array, text: str, alphabet: Alphabet, seconds_per_frame: float
+    log_probabilities: Array, text: str, alphabet: Alphabet, seconds_per_frame: float, first_frame: float = 0.0
 ) -> list[AlignedWord]:
     """Aligns a text with the output of a CTC model; [] if it has too few frames or characters it does not know.
 
     Args:
       log_probabilities: [frames, symbols + 1], the blank last.
       text: words between single spaces.
+      first_frame: seconds at which it begins, which is before the audio with frames of padding.
 
     >>> alphabet = Alphabet(" ab")
     >>> best = [1, 3, 1, 0, 2, 2]  # a a b, as CTC spells "aa b"
@@ -65,7 +66,9 @@ def align_words_in_audio(
                 float(log_probabilities[start:end, label].max())
                 for (start, end), label in zip(spans[first:last], labels[first:last], strict=True)
             ]
-            start, end = spans[first][0] * seconds_per_frame, spans[last - 1][1] * seconds_per_frame
+            start, end = (
+                max(0.0, first_frame + frame * seconds_per_frame) for frame in (spans[first][0], spans[last - 1][1])
+            )
             words.append(AlignedWord(word, start, end, min(1.0, math.exp(math.fsum(best) / len(best)))))
         first = last + 1
     return words

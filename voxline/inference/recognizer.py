@@ -271,6 +271,21 @@ class Recognizer:
                 found[index] = values[:frames]
         return found
 
+    def frame_times(self, seconds: float, frames: int) -> tuple[float, float]:
+        """When the frames of the network's output are.
+
+        Args:
+          seconds: of the recording.
+          frames: of its output.
+
+        Returns:
+          The seconds at which the first frame begins, below 0 where the network pads recordings; and those from one
+          frame to the next. Models of earlier releases do not state them: their frames are spread over the recording.
+        """
+        if stated := self.about.get("output_frames"):
+            return float(stated["start"]), float(stated["seconds"])
+        return 0.0, seconds / max(frames, 1)
+
     def stream(self, *, endpoint_ms: float | None = None, chunk_ms: float = DEFAULT_CHUNK_MS) -> RecognitionStream:
         """Recognizes audio while it arrives: `feed(samples)` gives partial texts, `finish()` the transcript.
 
@@ -341,8 +356,11 @@ class Recognizer:
     ) -> Transcript:
         from voxline.inference.ctc_alignment import align_words_in_audio
 
-        frame = seconds / max(len(log_probabilities), 1) if frame is None else frame
-        words = align_words_in_audio(log_probabilities, text, self._alphabet, frame)
+        first = 0.0
+        if frame is None:
+            first, frame = self.frame_times(seconds, len(log_probabilities))
+        words = align_words_in_audio(log_probabilities, text, self.alphabet, frame, first)
+        words = [dataclasses.replace(one, end=min(one.end, seconds)) for one in words]
         if start:
             words = [
                 dataclasses.replace(one, start=max(0.0, start + one.start), end=max(0.0, start + one.end))
@@ -356,13 +374,13 @@ class Recognizer:
         from voxline.inference.beam_search import BeamSearch
         from voxline.inference.language_model import load_beam_search, read_language_model
 
-        if language_model and (search := load_beam_search(self.folder, self._alphabet, hot_words)):
+        if language_model and (search := load_beam_search(self.folder, self.alphabet, hot_words)):
             self.language_model = read_language_model(self.folder)
             return search
-        return BeamSearch(self._alphabet, beta=0.0, hot_words=hot_words)
+        return BeamSearch(self.alphabet, beta=0.0, hot_words=hot_words)
 
     @functools.cached_property
-    def _alphabet(self) -> "Alphabet":
+    def alphabet(self) -> "Alphabet":
         from voxline.text.alphabet import Alphabet
 
         return Alphabet(self.about["alphabet"])

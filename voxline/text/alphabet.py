@@ -64,6 +64,15 @@ def split_runs(text: str) -> list[str]:
     return _RUN.findall(text)
 
 
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Where the words of a text are: their first characters, and those after their last.
+
+    >>> word_spans("好 OK"), word_spans("")
+    ([(0, 1), (2, 4)], [])
+    """
+    return [match.span() for match in _WORD.finditer(text)]
+
+
 def is_ideograph(symbol: str) -> bool:
     """Whether a symbol is a Chinese character, and so a word without spaces around it."""
     return bool(_IDEOGRAPH.fullmatch(symbol))

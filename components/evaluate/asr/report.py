@@ -133,10 +133,10 @@ class _Shown:
             Path(utterance.audio_filepath), self._recognizer.sample_rate, utterance.offset, utterance.duration
         )
         (values,) = self._recognizer.log_probabilities([waveform])
-        seconds = len(waveform) / self._recognizer.sample_rate / max(len(values), 1)
+        first, frame = self._recognizer.frame_times(len(waveform) / self._recognizer.sample_rate, len(values))
         rows = []
         for name in ("reference", "hypothesis"):
-            words = align_words_in_audio(values, self.text(index, name), self._alphabet, seconds)
+            words = align_words_in_audio(values, self.text(index, name), self._alphabet, frame, first)
             if words:
                 rows.append(WordRow(name, [SpokenWord(one.word, one.start, one.end, one.confidence) for one in words]))
         return spectrogram_view(

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr import frontend
-from voxline.components.train.asr.models import CtcModel, build_ctc_model
+from voxline.components.train.asr.models import CtcModel, CtcModelSettings, build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.ctc import best_path
@@ -84,4 +84,12 @@ def export_asr(
         from voxline.components.train.asr.onnx_stream import export_stream
 
         files[STREAM_FILE] = export_stream(model, dataset.features, dataset.mean, dataset.deviation)
-    write_exported(folder, module, signatures, model_metadata("ctc", settings, dataset, training, model), files)
+    about = model_metadata("ctc", settings, dataset, training, model)
+    about["output_frames"] = _output_frames(settings.model, dataset.features)
+    write_exported(folder, module, signatures, about, files)
+
+
+def _output_frames(settings: CtcModelSettings, features: FeatureSettings) -> dict[str, float]:
+    """When the network's output frames are: seconds from one to the next, and at which the first one begins."""
+    hop = features.hop_length / features.sample_rate
+    return {"seconds": settings.time_stride * hop, "start": -(settings.padding + settings.time_stride / 2) * hop}

@@ -1,0 +1,331 @@
+"""Alignment of a long recording with its text: where each line is spoken, what is not spoken, and what is not written.
+
+  recognizer = voxline.load_recognizer("runs/demo/registry/asr")
+  found = voxline.align_recording(recognizer, "lecture.flac", ["The first line.", "And the second."])
+  [(one.text, one.start, one.end) for one in found.utterances]
+
+1. The network hears the recording in windows that overlap; its output is kept in a file.
+2. What it hears, symbol by symbol, is compared with the whole text by edit distance. Long stretches that agree are
+   anchors, between which sections are short.
+3. In each section the Viterbi algorithm finds the best path through the text, in which audio without text and text
+   without audio have a price (`alignment_kernel`).
+4. The edges of utterances move to where the sound begins and ends.
+
+Memory is bounded: a section is limited, and of the recording only levels and what is heard are kept.
+"""
+
+import dataclasses
+import itertools
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.errors import SettingsError
+from voxline.inference.alignment_search import (
+    LEVEL_SECONDS,
+    HeardRecording,
+    Script,
+    WordPlaces,
+    find_words,
+    greedy_symbols,
+    hear,
+)
+from voxline.inference.ctc_alignment import AlignedWord
+from voxline.text.alphabet import Alphabet, normalize_transcript
+
+if TYPE_CHECKING:
+    from voxline.inference.recognizer import Recognizer
+
+Array = npt.NDArray[Any]
+PAUSE_SECONDS, EARLY_SECONDS = 0.15, 0.3
+"""Of low level, that are a pause; and how far it may reach into what the network hears as a word: it hears late."""
+BELOW_SPEECH_DB, ABOVE_NOISE_DB = 35.0, 10.0
+"""Sound is above both: this far below the loud parts of an utterance, and above the quiet parts around it."""
+NOISE_SECONDS = 3.0
+"""Around an utterance, from whose quiet parts its noise is known."""
+NO_WORD = "no word in it"
+HEARD_SYMBOLS = 4
+"""Symbols that the model must hear in audio without text, for it to be named."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AlignedUtterance:
+    """A line of the text, or a part of one, in the recording.
+
+    Attributes:
+      line: its number, from 1.
+      text: as it was given.
+      start, end: seconds, at the edges of the sound.
+      confidence: the geometric mean of the words' confidences; 0 to 1.
+      words: see `ctc_alignment.AlignedWord`; as the model spells them.
+    """
+
+    line: int
+    text: str
+    start: float
+    end: float
+    confidence: float
+    words: list[AlignedWord]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MissingText:
+    """A part of the text that was not found in the recording.
+
+    Attributes:
+      line: its number, from 1.
+      after: seconds; where it would be.
+      why: "not heard", or `NO_WORD`.
+    """
+
+    line: int
+    text: str
+    after: float
+    why: str = "not heard"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UnwrittenAudio:
+    """A part of the recording that the text lacks.
+
+    Attributes:
+      start, end: seconds.
+      heard: by greedy decoding.
+    """
+
+    start: float
+    end: float
+    heard: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RecordingAlignment:
+    """A recording and its text.
+
+    Attributes:
+      utterances, missing, unwritten: in order of the recording.
+      seconds: of the recording.
+    """
+
+    utterances: list[AlignedUtterance]
+    missing: list[MissingText]
+    unwritten: list[UnwrittenAudio]
+    seconds: float
+
+
+def align_recording(
+    recognizer: "Recognizer",
+    recording: Path | str,
+    lines: Sequence[str],
+    *,
+    max_seconds: float = 20.0,
+    normalize: Callable[[str], str] = normalize_transcript,
+) -> RecordingAlignment:
+    """Finds the lines of a text in a recording of any length.
+
+    Args:
+      recognizer: any recognizer; the better it hears, the more is found.
+      recording: a file of any format.
+      lines: in the order in which they are spoken. Each becomes an utterance; a longer one than `max_seconds` is cut at
+        its longest pauses, and one that is partly missing is what remains of it.
+      normalize: a word of the text as the model spells it. A character that it cannot spell may sound like anything.
+
+    Raises:
+      WorkError: the recording is absent, damaged or not audio.
+      SettingsError: `max_seconds` is not above 1, or `lines` have no word.
+    """
+    if not max_seconds > 1:
+        raise SettingsError(f"max_seconds is {max_seconds!r}; a number of seconds above 1 is accepted")
+    alphabet = recognizer.alphabet
+    script = Script.of(lines, alphabet, normalize)
+    if not script.words:
+        raise SettingsError("the text has no word; give the words that are spoken in the recording")
+    with tempfile.TemporaryFile(prefix="voxline-align-") as file:
+        heard = hear(recognizer, Path(recording), file)
+        places = find_words(script, heard, alphabet)
+    return _Cutter(script, heard, places, alphabet).cut(max_seconds)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Run:
+    """Words of one line that follow each other in the recording; the last one is excluded."""
+
+    first: int
+    last: int
+
+
+class _Cutter:
+    """Makes utterances of words."""
+
+    def __init__(self, script: Script, heard: HeardRecording, places: WordPlaces, alphabet: Alphabet) -> None:
+        self._script, self._heard, self._places, self._alphabet = script, heard, places, alphabet
+        self._symbols = greedy_symbols(heard.best, alphabet)
+        times = np.append(heard.times, heard.times[-1] + heard.frame_seconds) if len(heard.times) else np.zeros(1)
+        self._times = np.clip(times, 0.0, heard.seconds)
+
+    def cut(self, max_seconds: float) -> RecordingAlignment:
+        unwritten = list(self._unwritten())
+        runs = [part for run in self._runs([one.start for one in unwritten]) for part in self._short(run, max_seconds)]
+        spans = self._at_the_edges([self._span(run) for run in runs], unwritten)
+        utterances = [self._utterance(run, *span) for run, span in zip(runs, spans, strict=True)]
+        missing = list(self._missing())
+        return RecordingAlignment(utterances, missing, unwritten, self._heard.seconds)
+
+    def _found(self, word: int) -> bool:
+        return bool(self._places.first[word] >= 0)
+
+    def _span(self, run: _Run) -> tuple[float, float]:
+        """Seconds, by the network."""
+        places = self._places
+        return float(self._times[places.first[run.first]]), float(self._times[places.last[run.last - 1] + 1])
+
+    def _unwritten(self) -> Iterator[UnwrittenAudio]:
+        """Audio without text between two words that were found, if symbols are heard in it."""
+        frames = np.nonzero(self._places.unwritten)[0]
+        found = np.sort(self._places.first[self._places.first >= 0])
+        for _, group in itertools.groupby(frames.tolist(), key=lambda frame: int(np.searchsorted(found, frame))):
+            inside = list(group)
+            first, last = inside[0], inside[-1]
+            heard = (self._symbols.first >= first) & (self._symbols.first <= last)
+            if heard.sum() >= HEARD_SYMBOLS:
+                best = self._heard.best[first : last + 1]
+                labels = best[(np.diff(best, prepend=-1) != 0) & (best != self._alphabet.blank)]
+                text = " ".join(self._alphabet.decode(labels.tolist()).split())
+                starts, ends = self._symbols.first[heard][0], self._symbols.last[heard][-1]
+                yield UnwrittenAudio(float(self._times[starts]), float(self._times[ends + 1]), text)
+
+    def _runs(self, cuts: Sequence[float]) -> Iterator[_Run]:
+        """Words of a line that were found, without missing words or audio without text between them.
+
+        Args:
+          cuts: seconds, in audio without text.
+        """
+        words, places = self._script.words, self._places
+        first = None
+        for word in range(len(words) + 1):
+            goes_on = (
+                first is not None
+                and word < len(words)
+                and self._found(word)
+                and words[word].line == words[word - 1].line
+                and np.searchsorted(cuts, self._times[places.last[word - 1]])
+                == np.searchsorted(cuts, self._times[places.first[word]])
+            )
+            if not goes_on:
+                if first is not None:
+                    yield _Run(first, word)
+                first = word if word < len(words) and self._found(word) else None
+
+    def _short(self, run: _Run, max_seconds: float) -> Iterator[_Run]:
+        """Cuts at the longest pauses, until no part is longer."""
+        start, end = self._span(run)
+        if end - start <= max_seconds or run.last - run.first < 2:
+            yield run
+            return
+        places = self._places
+        pauses = places.first[run.first + 1 : run.last] - places.last[run.first : run.last - 1]
+        middle = np.abs(np.arange(len(pauses)) - (len(pauses) - 1) / 2)
+        at = run.first + 1 + int(np.lexsort((middle, -pauses))[0])
+        yield from self._short(_Run(run.first, at), max_seconds)
+        yield from self._short(_Run(at, run.last), max_seconds)
+
+    def _missing(self) -> Iterator[MissingText]:
+        """Words that were not found, by line; and lines without words."""
+        words = self._script.words
+        ends = np.maximum.accumulate(self._places.last) if len(words) else self._places.last
+        first_of = {word.line: index for index, word in reversed(list(enumerate(words)))}
+        following = 0
+        for line, text in enumerate(self._script.lines):
+            if line not in first_of:
+                if text.strip():
+                    yield MissingText(line + 1, text.strip(), self._after(ends, following), NO_WORD)
+                continue
+            following = first_of[line]
+            while following < len(words) and words[following].line == line:
+                begun = following
+                while following < len(words) and words[following].line == line and not self._found(following):
+                    following += 1
+                if following > begun:
+                    lost = self._text(_Run(begun, following))
+                    yield MissingText(line + 1, lost, self._after(ends, begun))
+                else:
+                    following += 1
+
+    def _after(self, ends: Array, word: int) -> float:
+        frame = int(ends[word - 1]) if word else -1
+        return float(self._times[frame + 1]) if frame >= 0 else 0.0
+
+    def _text(self, run: _Run) -> str:
+        words = self._script.words
+        return self._script.lines[words[run.first].line][words[run.first].start : words[run.last - 1].end].strip()
+
+    def _utterance(self, run: _Run, start: float, end: float) -> AlignedUtterance:
+        places, words = self._places, []
+        for number in range(run.first, run.last):
+            spelled = self._script.words[number].spelled
+            begins = start if number == run.first else float(self._times[places.first[number]])
+            ends = end if number == run.last - 1 else float(self._times[places.last[number] + 1])
+            confidence = float(places.confidence[number])
+            words.append(AlignedWord(spelled, min(max(begins, start), end), min(max(ends, start), end), confidence))
+        logs = [math.log(max(word.confidence, 1e-12)) for word in words]
+        confidence = math.exp(math.fsum(logs) / len(logs))
+        line = self._script.words[run.first].line + 1
+        return AlignedUtterance(line, self._text(run), start, end, confidence, words)
+
+    def _at_the_edges(
+        self, spans: Sequence[tuple[float, float]], unwritten: Sequence[UnwrittenAudio]
+    ) -> list[tuple[float, float]]:
+        """Moves the starts and ends of utterances to where the sound begins and ends.
+
+        Between two utterances, one ends where the first pause begins, and the other starts where the last one ends.
+        """
+        others = [(one.start, one.end) for one in unwritten]
+        before = sorted(end for _, end in [*spans, *others])
+        after = sorted(start for start, _ in [*spans, *others])
+        moved = []
+        for start, end in spans:
+            quiet = self._quiet(start, end)
+            low = max((one for one in before if one <= start), default=0.0)
+            high = min((one for one in after if one >= end), default=self._heard.seconds)
+            pauses = self._pauses(quiet, low, start)
+            begins = pauses[-1][1] if pauses else start
+            pauses = self._pauses(quiet, end, high)
+            ends = pauses[0][0] if pauses else end
+            moved.append((begins, max(ends, begins + LEVEL_SECONDS)))
+        return moved
+
+    def _quiet(self, start: float, end: float) -> float:
+        """The level below which is no speech, in dB."""
+        levels = self._heard.levels
+        around = levels[_step(start - NOISE_SECONDS) : _step(end + NOISE_SECONDS)]
+        inside = levels[_step(start) : _step(end) + 1]
+        if not len(inside) or not len(around):
+            return -math.inf
+        speech, noise = float(np.percentile(inside, 95)), float(np.percentile(around, 5))
+        return max(speech - BELOW_SPEECH_DB, min(noise + ABOVE_NOISE_DB, (speech + noise) / 2))
+
+    def _pauses(self, quiet: float, low: float, high: float) -> list[tuple[float, float]]:
+        """The pauses between two words, in seconds; without one, the longest quiet part, or the quietest point."""
+        first = _step(low - EARLY_SECONDS)
+        levels = self._heard.levels[first : _step(high + EARLY_SECONDS) + 1]
+        edges = np.diff(np.concatenate([[False], levels < quiet, [False]]).astype(np.int8))
+        runs = np.stack([np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]], axis=1) + first
+        inside = runs[(runs[:, 1] * LEVEL_SECONDS >= low) & (runs[:, 0] * LEVEL_SECONDS <= high)]
+        lengths = (inside[:, 1] - inside[:, 0]) * LEVEL_SECONDS
+        if len(inside):
+            chosen = inside[lengths >= PAUSE_SECONDS] if lengths.max() >= PAUSE_SECONDS else inside[[lengths.argmax()]]
+            return [(float(one) * LEVEL_SECONDS, float(other) * LEVEL_SECONDS) for one, other in chosen]
+        between = self._heard.levels[_step(low) : _step(high) + 1]
+        if not len(between):
+            return []
+        point = (_step(low) + int(between.argmin())) * LEVEL_SECONDS
+        return [(point, point)]
+
+
+def _step(seconds: float) -> int:
+    return max(0, round(seconds / LEVEL_SECONDS))

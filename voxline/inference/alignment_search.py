@@ -1,0 +1,359 @@
+"""The parts of `alignment`: a text as symbols, a recording as a model hears it, and the frames of each word.
+
+Memory is bounded by `MAX_CELLS`; of the recording, levels and what is heard greedily are kept, some megabytes an hour.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.audio.decoding import Segment, decode_segments, read_header, resample
+from voxline.errors import WorkError
+from voxline.inference.ctc_alignment import LEAST
+from voxline.rejects import BadAudioError
+from voxline.text.alphabet import Alphabet, is_ideograph, word_spans
+
+if TYPE_CHECKING:
+    from voxline.inference.recognizer import Recognizer
+
+Array = npt.NDArray[Any]
+WINDOW_SECONDS, CONTEXT_SECONDS = 20.0, 4.0
+"""Of audio that the network hears at a time, and more on either side, of which its output is not used."""
+WINDOWS_AT_ONCE = 4
+ANCHORS = (20, 10)
+"""Characters that must agree; the smaller number only where sections would be too large. An ideograph counts three."""
+ANCHOR_SPACING = 200
+"""Characters between two anchors in a stretch that agrees."""
+MAX_CELLS = 200_000_000
+"""Frames times states of a section, each a byte. Where the model hears that little of a text, it is not searched."""
+LEVEL_SECONDS = 0.005
+"""Between two levels."""
+AUDIO_COST, TEXT_COST, SYMBOL_COST, WORD_COST = 8.0, 8.0, 2.0, 2.0
+"""See `alignment_kernel.GapCosts`. A wrong text costs several nats a symbol, a right one less than one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScriptWord:
+    """A word of a text.
+
+    Attributes:
+      line: its index.
+      start, end: of its characters in the line, punctuation around it included.
+      spelled: as the model spells it.
+      labels: of its symbols; -1 for a character that the alphabet lacks.
+    """
+
+    line: int
+    start: int
+    end: int
+    spelled: str
+    labels: list[int]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Script:
+    """The words of lines; a line may have none."""
+
+    lines: Sequence[str]
+    words: list[ScriptWord]
+
+    @classmethod
+    def of(cls, lines: Sequence[str], alphabet: Alphabet, normalize: Callable[[str], str]) -> "Script":
+        """Splits lines into words; marks without a word belong to the word before, or to the first one."""
+        words: list[ScriptWord] = []
+        for number, line in enumerate(lines):
+            first = 0
+            for start, end in word_spans(line):
+                spelled = normalize(line[start:end])
+                begun = bool(words) and words[-1].line == number
+                if any(map(str.isalnum, spelled)):
+                    labels = _labels(spelled, alphabet)
+                    words.append(ScriptWord(number, start if begun else first, end, spelled, labels))
+                elif begun:
+                    words[-1] = dataclasses.replace(words[-1], end=end)
+        return cls(lines, words)
+
+
+def _labels(spelled: str, alphabet: Alphabet) -> list[int]:
+    if alphabet.unknown(spelled):
+        return [-1 if alphabet.unknown(symbol) else alphabet.encode(symbol)[0] for symbol in spelled]
+    return alphabet.encode(spelled)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeardRecording:
+    """A recording as a model hears it.
+
+    Attributes:
+      values: float32 [frames, symbols + 1], log probabilities; in a file.
+      times: float64 [frames], seconds at which each frame begins.
+      frame_seconds: from one frame to the next.
+      best: int32 [frames], the most probable label.
+      levels: float32, dB of full scale, one each `LEVEL_SECONDS`.
+      seconds: of the recording.
+    """
+
+    values: Array
+    times: Array
+    frame_seconds: float
+    best: Array
+    levels: Array
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WordPlaces:
+    """Where the words of a text are.
+
+    Attributes:
+      first, last: int64 [words], frames; -1: the word was not found.
+      confidence: float64 [words].
+      unwritten: bool [frames], audio that the text lacks.
+    """
+
+    first: Array
+    last: Array
+    confidence: Array
+    unwritten: Array
+
+
+def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRecording:
+    """Runs a recognizer over a recording in windows.
+
+    Args:
+      file: for the network's output.
+
+    Raises:
+      WorkError: the recording is absent, damaged or not audio.
+    """
+    rate, classes = recognizer.sample_rate, recognizer.alphabet.blank + 1
+    times: list[Array] = []
+    best: list[Array] = []
+    levels: list[Array] = []
+    frame_seconds = seconds = 0.0
+    waiting: list[tuple[float, float, float, Array]] = []
+
+    def run() -> None:
+        nonlocal frame_seconds
+        outputs = recognizer.log_probabilities([samples for *_, samples in waiting])
+        for (offset, start, end, samples), values in zip(waiting, outputs, strict=True):
+            first, frame_seconds = recognizer.frame_times(len(samples) / rate, len(values))
+            begins = offset + first + frame_seconds * np.arange(len(values))
+            center = begins + frame_seconds / 2
+            kept = (center >= start if start else center > -math.inf) & (center < end)
+            file.write(np.ascontiguousarray(values[kept], np.float32).tobytes())
+            times.append(begins[kept])
+            best.append(values[kept].argmax(axis=1).astype(np.int32))
+        waiting.clear()
+
+    try:
+        for offset, start, end, samples in _windows(recording, rate):
+            levels.append(_levels(samples[round((start - offset) * rate) : round((end - offset) * rate)], rate))
+            seconds = offset + len(samples) / rate
+            waiting.append((offset, start, end, samples))
+            if len(waiting) == WINDOWS_AT_ONCE:
+                run()
+        if waiting:
+            run()
+    except BadAudioError as bad:
+        raise WorkError(f"{recording}: cannot be aligned: {bad.detail} ({bad.reason})") from None
+    file.flush()
+    frames = sum(len(one) for one in times)
+    values = np.memmap(file, np.float32, "r", shape=(frames, classes)) if frames else np.zeros((0, classes), np.float32)
+    return HeardRecording(
+        values, np.concatenate(times), frame_seconds, np.concatenate(best), np.concatenate(levels), seconds
+    )
+
+
+def _windows(recording: Path, rate: int) -> Iterator[tuple[float, float, float, Array]]:
+    """Offset in seconds, start and end of what counts, and the samples, float32; in order."""
+    total = read_header(recording).seconds
+    starts = np.arange(0, max(total - WINDOW_SECONDS / 4, 1e-3), WINDOW_SECONDS).tolist()
+    segments = []
+    for start in starts:
+        offset, end = max(0.0, start - CONTEXT_SECONDS), start + WINDOW_SECONDS + CONTEXT_SECONDS
+        segments.append(Segment(offset, None if end >= total or start == starts[-1] else end - offset))
+    arrived: dict[int, Array] = {}
+    following = 0
+    for index, decoded in decode_segments(recording, segments, rate):
+        if isinstance(decoded, BadAudioError):
+            raise decoded
+        arrived[index] = resample(decoded.samples, rate, rate)
+        while following in arrived:
+            end = math.inf if following == len(starts) - 1 else starts[following + 1]
+            samples = arrived.pop(following)
+            offset = segments[following].offset
+            yield offset, starts[following], min(end, offset + len(samples) / rate + 1.0), samples
+            following += 1
+
+
+def _levels(samples: Array, rate: int) -> Array:
+    """The RMS level each `LEVEL_SECONDS`, in dB of full scale, -100 at least."""
+    edges = np.round(np.arange(math.ceil(len(samples) / (LEVEL_SECONDS * rate))) * LEVEL_SECONDS * rate).astype(int)
+    if not len(edges):
+        return np.zeros(0, np.float32)
+    sums = np.add.reduceat(samples.astype(np.float64) ** 2, edges)
+    return (10 * np.log10(sums / np.diff(edges, append=len(samples)) + 1e-10)).astype(np.float32)
+
+
+def find_words(script: Script, heard: HeardRecording, alphabet: Alphabet) -> WordPlaces:
+    """Finds the frames of each word."""
+    symbols = greedy_symbols(heard.best, alphabet)
+    count, frames = len(script.words), len(heard.best)
+    missing = np.full(count, -1, np.int64)
+    places = WordPlaces(missing, missing.copy(), np.zeros(count), np.zeros(frames, bool))
+    for section in _Anchors(script, symbols, alphabet).sections(frames):
+        if section.cells > MAX_CELLS:
+            places.unwritten[section.first_frame : section.last_frame] = True
+        elif section.first_word < section.last_word:
+            _search(script, heard, section, alphabet, symbols.begins, places)
+        elif section.first_frame < section.last_frame:
+            places.unwritten[section.first_frame : section.last_frame] = True
+    return places
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GreedySymbols:
+    """What a model hears by greedy decoding, without spaces.
+
+    Attributes:
+      labels, first, last: of each symbol; first and last are frames.
+      begins: bool [frames], whether a symbol begins there.
+    """
+
+    labels: Array
+    first: Array
+    last: Array
+    begins: Array
+
+
+def _space(alphabet: Alphabet) -> int:
+    """The label of the space; -1: there is none."""
+    return alphabet.encode(" ")[0] if " " in alphabet.symbols else -1
+
+
+def greedy_symbols(best: Array, alphabet: Alphabet) -> GreedySymbols:
+    """
+    Args:
+      best: int [frames], the most probable labels.
+    """
+    changes = np.diff(best, prepend=-1) != 0
+    begins = changes & (best != alphabet.blank) & (best != _space(alphabet))
+    (runs,) = np.nonzero(changes)
+    last = np.append(runs[1:] - 1, len(best) - 1)[: len(runs)]
+    spoken = begins[runs]
+    return GreedySymbols(best[runs][spoken], runs[spoken], last[spoken], begins)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Section:
+    """Words and frames between two anchors, the last ones excluded."""
+
+    first_word: int
+    last_word: int
+    first_frame: int
+    last_frame: int
+    cells: int
+
+
+class _Anchors:
+    """Where a text and what is heard agree."""
+
+    def __init__(self, script: Script, symbols: GreedySymbols, alphabet: Alphabet) -> None:
+        from rapidfuzz.distance import Levenshtein
+
+        self._symbols = symbols
+        spelled = [word.spelled.replace(" ", "") for word in script.words]
+        heard = [alphabet.symbols[label] for label in symbols.labels.tolist()]
+        self._symbol_of = np.repeat(np.arange(len(heard)), [len(symbol) for symbol in heard])
+        text = "".join(spelled)
+        self._first = np.cumsum([0, *map(len, spelled)])
+        self._states = np.cumsum([0, *(2 * len(word.labels) + 1 for word in script.words)])
+        self._blocks = [
+            (code.src_start, code.src_end, code.dest_start)
+            for code in Levenshtein.opcodes(text, "".join(heard))
+            if code.tag == "equal"
+        ]
+        self._weights = np.cumsum([0, *(3 if is_ideograph(character) else 1 for character in text)])
+
+    def sections(self, frames: int) -> Iterator[_Section]:
+        """The text and the recording, cut where long stretches agree, and at shorter ones where that is too coarse."""
+        coarse, fine = (self._anchors(needed) for needed in ANCHORS)
+        for section in self._between([(0, 0), *coarse, (len(self._first) - 1, frames)]):
+            if section.cells <= MAX_CELLS:
+                yield section
+                continue
+            inside = [
+                (word, frame)
+                for word, frame in fine
+                if section.first_word < word < section.last_word and section.first_frame < frame < section.last_frame
+            ]
+            ends = (section.first_word, section.first_frame), (section.last_word, section.last_frame)
+            yield from self._between([ends[0], *inside, ends[1]])
+
+    def _between(self, anchors: Sequence[tuple[int, int]]) -> Iterator[_Section]:
+        for (word, frame), (next_word, next_frame) in itertools.pairwise(anchors):
+            states = int(self._states[next_word] - self._states[word]) + 2
+            yield _Section(word, next_word, frame, next_frame, states * (next_frame - frame))
+
+    def _anchors(self, needed: int) -> list[tuple[int, int]]:
+        """Words, and the frames before which they begin."""
+        found = []
+        for start, end, at in self._blocks:
+            if self._weights[end] - self._weights[start] < needed:
+                continue
+            wanted = start + min(end - start, ANCHOR_SPACING) // 2
+            for word in range(*np.searchsorted(self._first, [start + 1, end]).tolist()):
+                first = int(self._first[word])
+                sides = self._weights[first] - self._weights[start], self._weights[end] - self._weights[first]
+                if first >= wanted and min(sides) >= needed // 4:
+                    before, after = self._symbol_of[at + first - start - 1], self._symbol_of[at + first - start]
+                    found.append((word, int(self._symbols.last[before] + 1 + self._symbols.first[after]) // 2))
+                    wanted = first + ANCHOR_SPACING
+        return found
+
+
+def _search(
+    script: Script, heard: HeardRecording, section: _Section, alphabet: Alphabet, begins: Array, places: WordPlaces
+) -> None:
+    """Finds the words of a section."""
+    from voxline.inference.alignment_kernel import (  # numba takes a second to import
+        GapCosts,
+        HeardFrames,
+        best_gapped_path,
+    )
+
+    frames = slice(section.first_frame, section.last_frame)
+    values = np.fmax(np.asarray(heard.values[frames]), np.float32(LEAST))
+    space, blank = _space(alphabet), alphabet.blank
+    pause = values[:, blank] if space < 0 else np.maximum(values[:, blank], values[:, space])
+    words = script.words[section.first_word : section.last_word]
+    labels = np.array([label for word in words for label in word.labels], np.int32)
+    first_label = np.cumsum([0, *(len(word.labels) for word in words)]).astype(np.int32)
+    joined = space < 0 or any(map(is_ideograph, alphabet.characters))
+    path, word_of, place_of = best_gapped_path(
+        HeardFrames(values, values.max(axis=1, initial=LEAST), np.ascontiguousarray(pause), begins[frames]),
+        labels, first_label, blank, joined, GapCosts(AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST),
+    )  # fmt: skip
+    places.unwritten[frames] = np.append(True, word_of[1:] != word_of[:-1])[path]
+    place = place_of[path]
+    (spoken,) = np.nonzero(place >= 0)
+    if not len(spoken):
+        return
+    highest = np.full(len(labels), -np.inf)
+    known = labels[place[spoken]] >= 0
+    chosen = values[spoken, np.where(known, labels[place[spoken]], 0)]
+    np.maximum.at(highest, place[spoken], np.where(known, chosen, 0.0))
+    of_word = word_of[path[spoken]]
+    for word in np.unique(of_word).tolist():
+        at = spoken[of_word == word]
+        number = section.first_word + word
+        places.first[number], places.last[number] = section.first_frame + at[0], section.first_frame + at[-1]
+        found = highest[first_label[word] : first_label[word + 1]]
+        places.confidence[number] = math.exp(min(0.0, float(found.mean())))

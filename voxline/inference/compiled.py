@@ -1,0 +1,30 @@
+"""Loops that numba compiles at their first call, with the machine code kept for the next process."""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compiles at the first call, and keeps the machine code beside the function's file or in the user's cache folder.
+
+    Where neither can be written, or the disk is full, as in some containers, each process compiles.
+    """
+    try:
+        if not os.environ.get("NUMBA_CACHE_DIR"):
+            Path.home()  # raises where there is none: numba would make a folder named ~ where the process runs
+        made: Any = numba.njit(cache=True)(function)
+    except RuntimeError:
+        return numba.njit(function)
+    save = made._cache.save_overload
+
+    def save_if_possible(signature: Any, code: Any) -> None:
+        with contextlib.suppress(OSError):
+            save(signature, code)
+
+    made._cache.save_overload = save_if_possible
+    return made
