@@ -1,6 +1,7 @@
 """The commands of the history of runs: list it, draw it, export it, and forecast its figures."""
 
 import json
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,10 @@ from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 if TYPE_CHECKING:
     from voxline.notify.history import Run
 
+USUAL = 0.75
+"""Share of the runs that must have a figure for the LSTM to read it."""
+METHODS = ("structural", "lstm", "best")
+"""Of forecasts."""
 Location = Annotated[
     str, typer.Argument(metavar="REGISTRY", help="Registry or datasets folder that the runs wrote to, or a history.")
 ]
@@ -98,6 +103,13 @@ def forecast_figures(
     hours: Annotated[
         float, typer.Option(min=0, help="Audio that the next run trains on, in hours.  [default: as forecast]")
     ] = 0.0,
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="structural; lstm, of all figures together; best: the one with the smaller error over the last runs.",
+        ),
+    ] = "structural",
     check: Annotated[bool, typer.Option("--check", help="Exit with status 1 if the last run stands out.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -106,6 +118,7 @@ def forecast_figures(
     Example: voxline runs forecast gs://speech/registry --name nightly --check
     """
     from voxline.notify import foresight, history
+    from voxline.notify.history import figure_of
 
     recorded = _read(location, name, model)
     if not (runs := foresight.complete_runs(recorded)):
@@ -115,15 +128,24 @@ def forecast_figures(
     known = history.figure_names(runs)
     if unknown := [one for one in figure or [] if one not in known]:
         raise SettingsError(f"--figure {', '.join(unknown)}: not a figure of these runs; accepted: {', '.join(known)}")
+    if method not in METHODS:
+        raise SettingsError(f"--method {method!r}: accepted: {', '.join(METHODS)}")
+    together = {} if method == "structural" else _forecast_together(runs, known)
+    if method == "lstm" and not together:
+        raise WorkError(f"{location}: {len(runs)} runs are too few for the LSTM; give --method structural")
     documents, alarms = [], []
     for one in figure or known:
         document = _forecast(runs, one, (1, 7) if period == 0 else (max(1, period),), limit)
+        if one in together:
+            document = _choose(document, together[one], [figure_of(run, one) for run in runs], method, limit)
         documents.append(document)
         if document["stands_out"]:
             alarms.append(one)
     if not figure and runs[-1]["run"]["model"]:
         documents += [_foretell_promotion(recorded, hours), _freshness(recorded, location)]
     if as_json:
+        for document in documents:
+            document.pop("expected", None)
         typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
     else:
         for document in documents:
@@ -141,8 +163,7 @@ def _read(location: str, name: str, model: str) -> "list[Run]":
 def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: float) -> dict[str, Any]:
     """The forecast of one figure, as JSON values."""
     from voxline.metrics.forecast import observations_needed
-    from voxline.notify.event import FigureAnomaly
-    from voxline.notify.foresight import describe_anomaly, forecast_figure, format_figure, title_of
+    from voxline.notify.foresight import forecast_figure, title_of
     from voxline.notify.history import figure_of
 
     values = [figure_of(run, name) for run in runs]
@@ -154,9 +175,11 @@ def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: flo
         return document | {"text": text}
     moments = [run["run"]["ended"] for run in runs]
     document |= {
+        "method": "structural",
         "next": {"value": found.ahead[0], "deviation": found.ahead_deviation[0]},
         "period": found.period,
         "trend": found.trend,
+        "expected": found.expected.tolist(),
         "anomalies": [
             {
                 "ended": moments[at],
@@ -169,13 +192,98 @@ def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: flo
         ],
         "stands_out": len(runs) - 1 in found.anomalies,
     }
-    band = f"{format_figure(name, found.ahead[0])} ± {format_figure(name, found.ahead_deviation[0])}"
+    return document | {"text": _describe(document)}
+
+
+def _describe(document: dict[str, Any]) -> str:
+    """A forecast in lines."""
+    from voxline.notify.event import FigureAnomaly
+    from voxline.notify.foresight import describe_anomaly, format_figure, title_of
+
+    name, following = document["figure"], document["next"]
+    band = f"{format_figure(name, following['value'])} ± {format_figure(name, following['deviation'])}"
     text = f"{title_of(name):<28}  next run {band}"
     for one in document["anomalies"]:
         kind = "a new level" if one["new_level"] else "stands out"
         told = describe_anomaly(FigureAnomaly(name, one["value"], one["expected"], one["deviation"]))
         text += f"\n  {one['ended'][:16].replace('T', ' ')}  {told.removeprefix(title_of(name)).lstrip()}: {kind}"
-    return document | {"text": text}
+    return text
+
+
+def _forecast_together(runs: "list[Run]", names: list[str]) -> "dict[str, dict[str, Any]]":
+    """The LSTM's forecast of each figure that most runs have; empty if there are too few runs."""
+    import numpy as np
+
+    from voxline.notify.history import figure_of
+
+    table = np.array([[figure_of(run, name) for name in names] for run in runs], np.float64)
+    usual = np.isfinite(table).mean(axis=0) >= USUAL
+    chosen = [name for name, most in zip(names, usual, strict=True) if most]
+    try:
+        from voxline.components.train.lstm_forecaster import forecast_together
+
+        found = forecast_together(table[:, usual])
+    except SettingsError:
+        return {}
+    ended = [run["run"]["ended"] for run in runs]
+    return {
+        name: {
+            "start": found.start,
+            "ended": ended,
+            "expected": found.expected[:, at].tolist(),
+            "deviation": found.deviation[:, at].tolist(),
+            "next": {"value": float(found.ahead[0, at]), "deviation": float(found.ahead_deviation[0, at])},
+        }
+        for at, name in enumerate(chosen)
+    }
+
+
+def _choose(
+    structural: dict[str, Any], lstm: dict[str, Any], values: list[float | None], method: str, limit: float
+) -> dict[str, Any]:
+    """The forecast of a figure by the method that is asked for, or by the one with the smaller error.
+
+    Both errors are means of what lay between a one-step forecast and the value, over the runs that the LSTM was not
+    trained on.
+    """
+    from voxline.notify.foresight import format_figure
+
+    held_out = [at for at in range(lstm["start"], len(values)) if values[at] is not None]
+    errors = {}
+    for name, expected in (("structural", structural.get("expected")), ("lstm", lstm["expected"])):
+        gaps = [abs(value - expected[at]) for at in held_out if expected and (value := values[at]) is not None]
+        if gaps and all(math.isfinite(gap) for gap in gaps):
+            errors[name] = sum(gaps) / len(gaps)
+    document = structural | {"errors": errors}
+    if method == "best" and errors.get("structural", math.inf) <= errors.get("lstm", math.inf):
+        chosen = document
+    else:
+        outside = [
+            at
+            for at in held_out
+            if (value := values[at]) is not None and abs(value - lstm["expected"][at]) > limit * lstm["deviation"][at]
+        ]
+        chosen = {key: value for key, value in document.items() if key not in ("period", "trend")} | {
+            "method": "lstm",
+            "next": lstm["next"],
+            "expected": lstm["expected"],
+            "anomalies": [
+                {
+                    "ended": lstm["ended"][at],
+                    "value": values[at],
+                    "expected": lstm["expected"][at],
+                    "deviation": lstm["deviation"][at],
+                    "new_level": False,
+                }
+                for at in outside
+            ],
+            "stands_out": len(values) - 1 in outside,
+        }
+        chosen["text"] = _describe(chosen)
+    told = ", ".join(f"{name} {format_figure(chosen['figure'], error)}" for name, error in errors.items())
+    head, _, rest = chosen["text"].partition("\n")
+    head += f" by {chosen['method']} (mean error over the last {len(held_out)} runs: {told})"
+    return chosen | {"text": head + ("\n" if rest else "") + rest}
 
 
 def _foretell_promotion(runs: "list[Run]", hours: float) -> dict[str, Any]:
