@@ -114,20 +114,15 @@ TTS_SIZES: dict[str, dict[str, Any]] = {
         "postnet_projection": 8,
         "postnet_gru": 0,  # a loop takes seconds to build: the encoder has one, and test_tacotron both
     },
+    "fastspeech": {"channels": 32, "hidden": 48, "encoder_layers": 1, "decoder_layers": 2, "kernel": 5},
 }
 
 
 def tiny_tts_settings(kind: str = "tacotron2", **changes: Any) -> TtsTrainSettings:
     """Settings of a TTS model of a few thousand weights."""
     attention = {"units": 16, "location_filters": 4, "location_kernel": 7}
-    model = {
-        "kind": kind,
-        "reduction": 3,
-        "embedding": 16,
-        "prenet": [16, 12],
-        "attention": attention,
-        **TTS_SIZES[kind],
-    }
+    decoder = {"reduction": 3, "embedding": 16, "prenet": [16, 12], "attention": attention}
+    model = {"kind": kind, **({} if kind == "fastspeech" else decoder), **TTS_SIZES[kind]}
     model |= changes.pop("model", {})
     defaults = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warm_up_steps": 5, "strategy": "one"}
     defaults |= {"evaluate_steps": 10, "validation_utterances": 4, "max_seconds": 2.0, "griffin_lim": {"iterations": 3}}

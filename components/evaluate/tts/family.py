@@ -95,11 +95,11 @@ class TtsEvaluateFamily:
     def describe_method(self, metrics: dict[str, Any]) -> str:
         settings = metrics["settings"]
         return (
-            "The exported model was loaded from the files that would ship. With teacher forcing it predicts each frame "
-            "from the recorded frames before it. Autoregressively it sees only its own output; dynamic time warping "
-            "(DTW) then pairs its frames with the recorded ones. Mel distances are mean absolute differences in the "
-            f"units of the features. Mel cepstral distortion compares c1 to c{settings['cepstra']} along the path of "
-            f"least distortion. F0 (pYIN, {settings['f0_min']:g} to {settings['f0_max']:g} Hz) was measured on "
+            f"The exported model was loaded from the files that would ship. {_forms_of(metrics['model']['about'])}; "
+            "dynamic time warping (DTW) then pairs its frames with the recorded ones. Mel distances are mean absolute "
+            "differences in the units of the features. Mel cepstral distortion compares c1 to "
+            f"c{settings['cepstra']} along the path of least distortion. F0 (pYIN, {settings['f0_min']:g} to "
+            f"{settings['f0_max']:g} Hz) was measured on "
             f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
             "are voiced; hoarse speech counts as unvoiced.\n\n"
             "Attention is near the diagonal within a fifth of the text on each side. A skip is a run of four symbols "
@@ -107,6 +107,23 @@ class TtsEvaluateFamily:
             "be unintelligible, which only the round trip measures. The real-time factor includes the waveform, by "
             f"{_waveforms_by(metrics['model']['about'])}."
         )
+
+
+def _forms_of(about: dict[str, Any]) -> str:
+    """How a voice speaks with teacher forcing, and without.
+
+    >>> _forms_of({"kind": "fastspeech"})[:59]
+    'With teacher forcing it has the durations and the energy of'
+    """
+    if about["kind"] == "fastspeech":
+        return (
+            "With teacher forcing it has the durations and the energy of the recording. In synthesis it predicts them, "
+            "and its attention is the durations"
+        )
+    return (
+        "With teacher forcing it predicts each frame from the recorded frames before it. Autoregressively it sees only "
+        "its own output"
+    )
 
 
 def _waveforms_by(about: dict[str, Any]) -> str:

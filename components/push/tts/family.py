@@ -72,7 +72,8 @@ class TtsPushFamily:
             *served,
             f"The metrics hold for texts like those of the test split: {metrics['utterances']:,} utterances, "
             f"{metrics['seconds'] / 60:.1f} minutes as recorded. Other words may come out worse.",
-            f"It is cut off after {about['max_steps']:,} decoder steps, which `hit_limit` reports: split longer texts.",
+            f"It is cut off after {about['max_steps']:,} {_steps_of(about)}, which `hit_limit` reports: split longer "
+            "texts.",
             "Its input is symbols. Text goes through a frontend first, as in `voxline synthesize`.",
             "It speaks with the voice of its recordings. Any use needs that person's consent.",
         ]
@@ -87,6 +88,14 @@ class TtsPushFamily:
             "```\n\n"
             f"{_split_signatures(about) if int8 else _full_signature(about)}"
         )
+
+
+def _steps_of(about: dict[str, Any]) -> str:
+    """
+    >>> _steps_of({"kind": "fastspeech"}), _steps_of({"kind": "tacotron2"})
+    ('frames', 'decoder steps')
+    """
+    return "frames" if about["kind"] == "fastspeech" else "decoder steps"
 
 
 def _full_signature(about: dict[str, Any]) -> str:

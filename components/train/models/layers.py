@@ -5,7 +5,7 @@ that moved its statistics in the forward pass would already hold the NaN.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -92,28 +92,6 @@ class StepSeed(keras.random.SeedGenerator):  # type: ignore[misc]
         return ops.cast(self._noise + ops.convert_to_tensor([0, self._stream], dtype="int32"), "uint32")
 
 
-class TtsOutput(NamedTuple):
-    """The output of a TTS model, in normalized space.
-
-    Attributes:
-      before: float32 [batch, frames', mels], from the decoder; frames' = steps · reduction. Zero beyond the end.
-      mels: after the post-net, or `before` if the network has none.
-      linear: float32 [batch, frames', linear bins] of Tacotron, else None.
-      stop: float32 [batch, frames'], logit of "this frame is the last".
-      alignment: float32 [batch, steps, symbols].
-      frames: int32 [batch], real frames.
-      hit_limit: bool [batch], cut off by `max_steps`.
-    """
-
-    before: Tensor
-    mels: Tensor
-    linear: Tensor | None
-    stop: Tensor
-    alignment: Tensor
-    frames: Tensor
-    hit_limit: Tensor
-
-
 def length_mask(counts: Tensor, longest: Tensor) -> Tensor:
     """bool [batch, longest], true within each row's count."""
     return ops.arange(longest) < ops.expand_dims(ops.cast(counts, "int32"), 1)
@@ -171,6 +149,34 @@ class ConvBatchNorm(layers.Layer):  # type: ignore[misc]
         else:
             x = self.activation(self.norm(x, counts, training=training))
         return mask_padding(x, counts)
+
+
+class ConvNeXtBlock(layers.Layer):  # type: ignore[misc]
+    """x + γ · W₂ gelu(W₁ norm(depthwise convolution of x)), with γ a number for each channel (Liu et al. 2022).
+
+    Args:
+      channels: of input and output; hidden: between the two dense layers.
+      kernel: of the convolution; odd.
+      scale: initial γ.
+      seeds: three, of the initial weights.
+    """
+
+    def __init__(
+        self, channels: int, hidden: int, kernel: int, *, scale: float, seeds: Sequence[int], **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        depthwise, widen, narrow = map(keras.initializers.GlorotUniform, seeds)
+        self.convolution = layers.DepthwiseConv1D(
+            kernel, padding="same", depthwise_initializer=depthwise, dtype=self.dtype_policy
+        )
+        self.norm = layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
+        self.widen = layers.Dense(hidden, "gelu", kernel_initializer=widen, dtype=self.dtype_policy)
+        self.narrow = layers.Dense(channels, kernel_initializer=narrow, dtype=self.dtype_policy)
+        self.scale = self.add_weight(shape=(channels,), initializer=keras.initializers.Constant(scale), name="scale")
+
+    def call(self, x: Tensor) -> Tensor:
+        """Takes and returns [batch, frames, channels]."""
+        return x + ops.cast(self.scale, x.dtype) * self.narrow(self.widen(self.norm(self.convolution(x))))
 
 
 def bidirectional(kind: type[Any], units: int, seeds: list[int], precision: Any, portable: bool) -> layers.Layer:

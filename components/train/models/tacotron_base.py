@@ -1,57 +1,21 @@
-"""What Tacotron and Tacotron 2 share: normalization, and the path through encoder, decoder and post-net."""
+"""What Tacotron and Tacotron 2 share: the path through encoder, decoder and post-net."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import keras
-import numpy as np
 from keras import ops
 
 from voxline.components.train.models.decoder import Decoder, DecoderOutput
 from voxline.components.train.models.decoding import Compiler, decode_autoregressive, decode_teacher_forced
-from voxline.components.train.models.layers import SequenceBatchNorm, TtsOutput, mask_padding
+from voxline.components.train.models.layers import mask_padding
+from voxline.components.train.models.tts_network import TtsNetwork, TtsOutput
 
 Tensor = Any
 
 
-class TacotronBase(keras.Model):  # type: ignore[misc]
-    """Symbols in, normalized mels out.
-
-    Args:
-      symbols: size of the alphabet; every id is a real symbol; `counts` marks padding.
-      bins, mels: size of a frame of features, and how many of its first bins are mels.
-      mean, deviation: per bin, of the training split.
-      seed: of the initial weights.
-      precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
-      portable: use no cuDNN kernels, so that an exported graph runs on any machine.
-    """
+class TacotronBase(TtsNetwork):
+    """Symbols in, normalized mels out, by a decoder that attends to the text and sees its last frame."""
 
     decoder: Decoder
-
-    def __init__(
-        self,
-        settings: Any,
-        *,
-        symbols: int,
-        bins: int,
-        mels: int,
-        mean: Sequence[float],
-        deviation: Sequence[float],
-        seed: int = 1,
-        precision: str = "float32",
-        portable: bool = False,
-    ) -> None:
-        super().__init__(dtype=precision, name=settings.kind)
-        self.settings, self.symbols, self.bins, self.mels = settings, symbols, bins, mels
-        self._mean = np.asarray(mean, "float32")
-        self._deviation = np.maximum(np.asarray(deviation, "float32"), 1e-5)
-        self._build_layers(np.random.SeedSequence([seed, 1]).generate_state(64).tolist(), precision, portable)
-        once = 2 * settings.reduction
-        self(np.zeros((1, 3), "int32"), np.array([3]), np.zeros((1, once, bins), "float32"), np.array([once]))
-
-    def _build_layers(self, seeds: list[int], precision: str, portable: bool) -> None:
-        """Creates the layers."""
-        raise NotImplementedError
 
     def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
         """Encoded text [batch, symbols, units], zero on padding."""
@@ -60,21 +24,6 @@ class TacotronBase(keras.Model):  # type: ignore[misc]
     def refine(self, before: Tensor, frames: Tensor, training: bool, noise: Tensor) -> tuple[Tensor, Tensor | None]:
         """Mels after the post-net, and the linear spectrum where there is one."""
         raise NotImplementedError
-
-    @property
-    def normalizations(self) -> list[SequenceBatchNorm]:
-        """The layers whose moving statistics the trainer updates after an accepted step."""
-        return [layer for layer in self._flatten_layers() if isinstance(layer, SequenceBatchNorm)]
-
-    def normalize(self, features: Tensor) -> Tensor:
-        """Raw features [..., bins], or mels alone, to zero mean and unit variance."""
-        width = features.shape[-1]
-        return (ops.cast(features, "float32") - self._mean[:width]) / self._deviation[:width]
-
-    def denormalize(self, normalized: Tensor) -> Tensor:
-        """The inverse of `normalize`."""
-        width = normalized.shape[-1]
-        return ops.cast(normalized, "float32") * self._deviation[:width] + self._mean[:width]
 
     def call(
         self,

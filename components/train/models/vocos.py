@@ -17,7 +17,7 @@ from keras import layers, ops
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import mel_filterbank
 from voxline.audio.griffin_lim import bin_weights
-from voxline.components.train.models.layers import FeatureNormalizer, length_mask
+from voxline.components.train.models.layers import ConvNeXtBlock, FeatureNormalizer, length_mask
 from voxline.components.train.models.stft import inverse_stft
 from voxline.components.train.vocoder.settings import VocosSettings
 
@@ -81,7 +81,15 @@ class Vocos(keras.Model):  # type: ignore[misc]
         )
         self.first_norm = layers.LayerNormalization(epsilon=EPSILON, dtype=precision)
         self.blocks = [
-            ConvNeXtBlock(settings, [next(seeds) for _ in range(3)], dtype=precision) for _ in range(settings.layers)
+            ConvNeXtBlock(
+                settings.channels,
+                settings.hidden,
+                settings.kernel,
+                scale=1 / settings.layers,
+                seeds=[next(seeds) for _ in range(3)],
+                dtype=precision,
+            )
+            for _ in range(settings.layers)
         ]
         self.last_norm = layers.LayerNormalization(epsilon=EPSILON, dtype=precision)
         self.head = layers.Dense(
@@ -110,27 +118,6 @@ class Vocos(keras.Model):  # type: ignore[misc]
         magnitude = mask(ops.exp(ops.minimum(logarithm, MAX_LOG_MAGNITUDE)), real)
         phase = spectrum[..., bins:]
         return inverse_stft(magnitude * ops.cos(phase), magnitude * ops.sin(phase), self.hop, real)
-
-
-class ConvNeXtBlock(layers.Layer):  # type: ignore[misc]
-    """x + γ · W₂ gelu(W₁ norm(depthwise convolution of x)), with γ a number for each channel, 1 / layers at first."""
-
-    def __init__(self, settings: VocosSettings, seeds: list[int], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        depthwise, widen, narrow = map(keras.initializers.GlorotUniform, seeds)
-        self.convolution = layers.DepthwiseConv1D(
-            settings.kernel, padding="same", depthwise_initializer=depthwise, dtype=self.dtype_policy
-        )
-        self.norm = layers.LayerNormalization(epsilon=EPSILON, dtype=self.dtype_policy)
-        self.widen = layers.Dense(settings.hidden, "gelu", kernel_initializer=widen, dtype=self.dtype_policy)
-        self.narrow = layers.Dense(settings.channels, kernel_initializer=narrow, dtype=self.dtype_policy)
-        self.scale = self.add_weight(
-            shape=(settings.channels,), initializer=keras.initializers.Constant(1 / settings.layers), name="scale"
-        )
-
-    def call(self, x: Tensor) -> Tensor:
-        """Takes and returns [batch, frames, channels]."""
-        return x + ops.cast(self.scale, x.dtype) * self.narrow(self.widen(self.norm(self.convolution(x))))
 
 
 def magnitude_prior(features: FeatureSettings, fft_size: int) -> Callable[[Tensor], Tensor]:

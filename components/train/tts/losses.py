@@ -31,6 +31,17 @@ def masked_distance(predicted: Tensor, target: Tensor, frames: Tensor, kind: str
     return ops.sum(ops.where(real > 0, error, 0.0), axis=1) / ops.sum(real, axis=1)
 
 
+def symbol_distance(predicted: Tensor, target: Tensor, counts: Tensor) -> Tensor:
+    """Mean squared error over real symbols, float32 [batch].
+
+    Args:
+      predicted, target: float32 [batch, symbols].
+    """
+    real = frame_mask(counts, ops.shape(target)[1])
+    error = ops.where(real > 0, ops.square(predicted - target), 0.0)
+    return ops.sum(error, axis=1) / ops.sum(real, axis=1)
+
+
 def linear_loss(predicted: Tensor, target: Tensor, frames: Tensor, low_bins: int) -> Tensor:
     """Tacotron's loss of the linear spectrum: half of it on all bins, half on the lowest ones (Wang et al. 2017)."""
     everywhere = masked_distance(predicted, target, frames)

@@ -1,4 +1,4 @@
-"""Sizes of Tacotron and Tacotron 2. The defaults are those of the papers; demos use far smaller ones.
+"""Sizes of Tacotron, Tacotron 2 and FastSpeech. The defaults are those of the papers; demos use far smaller ones.
 
 Where the sources differ: docs/decisions/0015-tacotron-where-the-sources-differ.md.
 """
@@ -107,4 +107,33 @@ class Tacotron2Settings(DecoderSettings):
     postnet_dropout: float = pydantic.Field(0.5, ge=0, lt=1, description="dropout rate after each convolution")
 
 
-TtsModelSettings = Annotated[TacotronSettings | Tacotron2Settings, pydantic.Field(discriminator="kind")]
+class FastSpeechSettings(Settings):
+    """All frames at once, of predicted durations (FastSpeech 2, Ren et al. 2021), with ConvNeXt blocks."""
+
+    kind: Literal["fastspeech"] = pydantic.Field("fastspeech", description="the network")
+    reduction: int = pydantic.Field(1, ge=1, le=1, description="frames per decoder step: 1, all are made at once")
+    channels: Size = pydantic.Field(256, description="channels of each block")
+    hidden: Size = pydantic.Field(1024, description="channels between a block's two dense layers")
+    encoder_layers: int = pydantic.Field(4, ge=1, le=16, description="ConvNeXt blocks over symbols")
+    decoder_layers: int = pydantic.Field(4, ge=1, le=16, description="ConvNeXt blocks over frames")
+    kernel: int = pydantic.Field(9, ge=1, le=101, description="kernel size of the blocks' convolutions; odd")
+    dropout: float = pydantic.Field(0.1, ge=0, lt=1, description="dropout rate after each block and predictor layer")
+    prior: float = pydantic.Field(
+        0.1,
+        ge=0,
+        le=10,
+        description="width of the diagonal along which training looks for durations, as a share of the text (0: none)",
+    )
+    energy: bool = pydantic.Field(True, description="predict each symbol's loudness as well")
+
+    @pydantic.field_validator("kernel")
+    @classmethod
+    def _odd(cls, taps: int) -> int:
+        if taps % 2 == 0:
+            raise ValueError(f"a kernel of {taps} has no center; odd numbers are accepted")
+        return taps
+
+
+TtsModelSettings = Annotated[
+    TacotronSettings | Tacotron2Settings | FastSpeechSettings, pydantic.Field(discriminator="kind")
+]

@@ -156,6 +156,23 @@ class TtsTrainSettings(TrainSettings):
             )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _check_durations(self) -> Self:
+        if self.model.kind != "fastspeech":
+            return self
+        idle = {
+            "guided_attention": self.guided_attention.weight > 0,
+            "teacher_forcing": self.teacher_forcing != TeacherForcingSettings(),
+            "reduction_schedule": bool(self.reduction_schedule),
+            "export.decoder int8": self.export.decoder != "float32",
+        }
+        if wanted := [name for name, given in idle.items() if given]:
+            raise ValueError(
+                f"{' and '.join(wanted)} are about a decoder that attends step by step, and fastspeech has none; "
+                "leave them out"
+            )
+        return self
+
     @property
     def shipped_vocoder(self) -> str:
         return self.export.vocoder

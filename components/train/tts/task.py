@@ -13,7 +13,7 @@ from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.train import devices
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.checkpoints import Arrays
-from voxline.components.train.models.layers import TtsOutput
+from voxline.components.train.models.tts_network import TtsOutput
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.components.train.tts.export import export_tts
 from voxline.components.train.tts.settings import TtsTrainSettings

@@ -1,4 +1,4 @@
-"""The losses of a TTS model: mels, linear spectrum, stop token, guided attention, auxiliary CTC."""
+"""The losses of a TTS model: mels, linear spectrum, stop token, guided attention, durations, auxiliary CTC."""
 
 import functools
 import math
@@ -10,16 +10,19 @@ import tensorflow as tf
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.batches import Batch
 from voxline.components.train.ctc import ctc_loss
-from voxline.components.train.models.layers import TtsOutput
+from voxline.components.train.models.fastspeech import FastSpeech
 from voxline.components.train.models.mel_ctc import MelCtc
+from voxline.components.train.models.monotonic_alignment import forward_sum_loss
 from voxline.components.train.models.tacotron import Tacotron
 from voxline.components.train.models.tacotron2 import Tacotron2
+from voxline.components.train.models.tts_network import TtsOutput
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.components.train.tts import losses
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 
+NETWORKS: dict[str, Any] = {"tacotron": Tacotron, "tacotron2": Tacotron2, "fastspeech": FastSpeech}
 INFERENCE_NOISE = (7, 0)
 """The seed of the pre-net's dropout at inference: the same text always sounds the same."""
 
@@ -61,9 +64,39 @@ class TtsTrainModule(TrainModule):
         self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
     ) -> dict[str, Tensor]:
         """The terms of the loss, see `losses`, times their weights in the settings."""
+        target = self._normalize(batch)
+        if isinstance(self.model, FastSpeech):
+            output, terms = self._compute_by_durations(batch, target, noise)
+        else:
+            output, terms = self._compute_by_attention(batch, target, noise, schedule, graph_key)
+        if self.auxiliary_models:
+            logits = self.auxiliary_models[0](output.mels[:, : tf.shape(target)[1]], batch.frames)
+            ctc = ctc_loss(logits, batch.frames, batch.labels, batch.counts, compiled=self.compiled)
+            terms["mel_ctc"] = self.settings.mel_ctc.weight * ctc / tf.cast(batch.counts, tf.float32)
+        return terms
+
+    def _compute_by_durations(
+        self, batch: BatchTensors, target: Tensor, noise: Tensor
+    ) -> tuple[TtsOutput, dict[str, Tensor]]:
+        """Mels of the recording's durations, and the loss but for the auxiliary CTC; equal weights, as in the paper."""
+        made = self.model.align(batch.labels, batch.counts, target, batch.frames, training=True, noise=noise)
+        wanted = tf.math.log(tf.maximum(made.durations, 1.0))
+        mels = target[..., : self.features.mels]
+        terms = {
+            "mel": losses.masked_distance(made.output.mels, mels, batch.frames, self.settings.loss.mel),
+            "alignment": forward_sum_loss(made.log_alignment, batch.frames, batch.counts),
+            "duration": losses.symbol_distance(made.log_durations, wanted, batch.counts),
+        }
+        if made.energy is not None:
+            terms["energy"] = losses.symbol_distance(made.predicted_energy, made.energy, batch.counts)
+        return made.output, terms
+
+    def _compute_by_attention(
+        self, batch: BatchTensors, target: Tensor, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
+    ) -> tuple[TtsOutput, dict[str, Tensor]]:
+        """Mels of recorded frames, and the loss but for the auxiliary CTC."""
         settings, mels, frames = self.settings, self.features.mels, batch.frames
         reduction, mixed = graph_key
-        target = self._normalize(batch)
         output = self.model(
             batch.labels,
             batch.counts,
@@ -85,11 +118,7 @@ class TtsTrainModule(TrainModule):
             steps, sigma = -(-frames // reduction), settings.guided_attention.sigma
             guided = losses.guided_attention_loss(output.alignment, steps, batch.counts, sigma)
             terms["guided_attention"] = schedule["guided_attention"] * guided
-        if self.auxiliary_models:
-            logits = self.auxiliary_models[0](output.mels[:, : tf.shape(target)[1]], frames)
-            ctc = ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)
-            terms["mel_ctc"] = settings.mel_ctc.weight * ctc / tf.cast(batch.counts, tf.float32)
-        return terms
+        return output, terms
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """The loss under teacher forcing: mean distance of mels, in standard deviations."""
@@ -156,8 +185,7 @@ def build_tts_model(settings: TtsTrainSettings, dataset: Dataset, *, portable: b
             f"train.model.kind is {kind!r}, which predicts {accepted}, and the dataset's features are {features.kind}; "
             f"set extract.features.kind to {accepted!r}"
         )
-    model = Tacotron if kind == "tacotron" else Tacotron2
-    return model(
+    return NETWORKS[kind](
         settings.model,
         symbols=len(dataset.alphabet.symbols),
         bins=features.bins,

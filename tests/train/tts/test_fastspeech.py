@@ -1,0 +1,152 @@
+"""FastSpeech: alignment against all paths one by one, durations learned without a teacher, no skip and no loop."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+
+from tests.train.tones import FEATURES, TTS_SIZES, tiny_tts_settings
+from voxline.components.train.batches import Batches
+from voxline.components.train.models.fastspeech import FastSpeech
+from voxline.components.train.models.monotonic_alignment import best_path_alignment, forward_sum_loss
+from voxline.components.train.tts.export import export_tts
+from voxline.components.train.tts.model_settings import FastSpeechSettings
+from voxline.components.train.tts.train_module import TtsTrainModule
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError
+from voxline.inference.synthesizer import Synthesizer
+from voxline.metrics.attention import compute_attention_metrics
+
+Array = npt.NDArray[Any]
+RANDOM = np.random.default_rng(5)
+
+
+def all_paths(log_probabilities: Array) -> dict[tuple[int, ...], float]:
+    """Each monotonic path [frames] from the first symbol to the last, and its log probability."""
+    frames, symbols = log_probabilities.shape
+    paths = {}
+    for moves in itertools.combinations(range(1, frames), symbols - 1):
+        path = tuple(np.searchsorted(moves, range(frames), side="right").tolist())
+        paths[path] = float(log_probabilities[range(frames), path].sum())
+    return paths
+
+
+def test_the_sum_over_paths_and_the_best_path_are_those_of_all_paths() -> None:
+    sizes = [(7, 4), (5, 5), (6, 1)]
+    values = RANDOM.normal(-2, 1.5, (3, 7, 5)).astype(np.float32)
+    frames, counts = (np.array(part, np.int32) for part in zip(*sizes, strict=True))
+    given = tf.constant(values)
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        losses = forward_sum_loss(given, frames, counts)
+    gradient, best = tape.gradient(losses, given).numpy(), best_path_alignment(given, frames, counts).numpy()
+    for row, (longest, symbols) in enumerate(sizes):
+        paths = all_paths(values[row, :longest, :symbols].astype(np.float64))
+        total = np.logaddexp.reduce(list(paths.values()))
+        assert float(losses[row]) == pytest.approx(-total / longest, rel=1e-4)
+        posterior, wanted = np.zeros((7, 5)), np.zeros((7, 5))
+        for path, weight in paths.items():
+            posterior[range(longest), path] += np.exp(weight - total)
+        wanted[range(longest), max(paths, key=paths.__getitem__)] = 1
+        np.testing.assert_allclose(gradient[row], -posterior / longest, atol=1e-4)
+        np.testing.assert_array_equal(best[row], wanted)
+
+
+@pytest.fixture(scope="module")
+def network() -> FastSpeech:
+    model = FastSpeech(
+        FastSpeechSettings.of(TTS_SIZES["fastspeech"]), symbols=6, bins=4, mels=4, mean=[0.1] * 4, deviation=[2.0] * 4
+    )
+    for weight in model.weights:
+        weight.assign(RANDOM.standard_normal(weight.shape) * (1.2 if weight.ndim == 1 else 0.5))
+    return model
+
+
+def test_no_text_is_skipped_or_repeated_whatever_the_weights(network: FastSpeech) -> None:
+    labels, counts = RANDOM.integers(0, 6, (5, 30)), np.array([30, 1, 7, 22, 13])
+    spoken = network.synthesize(labels, counts, max_steps=100_000)
+    assert not spoken.hit_limit.numpy().any()
+    for row, count in enumerate(counts):
+        frames = int(spoken.frames[row])
+        path = np.asarray(spoken.alignment[row, :frames])
+        order = path.argmax(axis=1)
+        assert (path.sum(axis=1) == 1).all()
+        assert (order[0], order[-1]) == (0, count - 1)
+        assert set(np.diff(order).tolist()) <= {0, 1}
+        assert not np.asarray(spoken.mels[row, frames:]).any()
+    most = int(np.median(spoken.frames))
+    cut = network.synthesize(labels, counts, max_steps=most)
+    np.testing.assert_array_equal(cut.hit_limit, np.asarray(spoken.frames) > most)
+    np.testing.assert_array_equal(cut.frames, np.minimum(spoken.frames, most))
+
+
+def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(network: FastSpeech) -> None:
+    labels, counts, frames = RANDOM.integers(0, 6, (2, 9)), np.array([9, 5]), np.array([31, 17])
+    features = RANDOM.standard_normal((2, 31, 4)).astype(np.float32)
+    together, alone = (
+        network.align(labels[rows, :symbols], counts[rows], features[rows, :longest], frames[rows])
+        for rows, symbols, longest in ((slice(2), 9, 31), (slice(1, 2), 5, 17))
+    )
+    np.testing.assert_array_equal(together.durations[1, :5], alone.durations[0])
+    assert together.durations.numpy().sum(axis=1).tolist() == [31, 17]
+    np.testing.assert_allclose(together.output.mels[1, :17], alone.output.mels[0], atol=1e-4)
+    np.testing.assert_allclose(together.log_durations[1, :5], alone.log_durations[0], atol=1e-5)
+    spoken, one = (network.synthesize(labels[rows, :n], counts[rows], max_steps=99) for rows, n in (
+        (slice(2), 9), (slice(1, 2), 5)))  # fmt: skip
+    length = int(one.frames[0])
+    assert int(spoken.frames[1]) == length
+    np.testing.assert_allclose(spoken.mels[1, :length], one.mels[0], atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def module(tones: Dataset) -> TtsTrainModule:
+    return TtsTrainModule(tiny_tts_settings("fastspeech"), tones, tf.distribute.get_strategy())
+
+
+def test_durations_are_learned_from_the_recordings_alone(module: TtsTrainModule, tones: Dataset) -> None:
+    """A letter of the tones is its tone and its breath: between 0.11 and 0.18 seconds."""
+    batches = Batches(tones, "train", batch_size=8, seed=1, shuffled=True)
+    steps = [module.train_step(batch, 0.01, step) for step, batch in enumerate(
+        batch for epoch in range(4) for batch in batches.epoch(epoch))]  # fmt: skip
+    assert all(step.accepted for step in steps)
+    assert set(steps[0].losses) == {"mel", "alignment", "duration", "energy"}
+    assert steps[-1].losses["mel"] < 0.6 * steps[0].losses["mel"]
+    assert steps[-1].losses["duration"] < 0.3 * steps[0].losses["duration"]
+    dev = next(Batches(tones, "dev", batch_size=8).epoch(0))
+    made = module.model.align(dev.labels, dev.counts, module.model.normalize(dev.features), dev.frames)
+    learned = np.concatenate([made.durations[row, :count] for row, count in enumerate(dev.counts)])
+    assert 0.1 <= np.median(learned) * FEATURES.hop_seconds <= 0.2
+    assert learned.max() * FEATURES.hop_seconds < 0.3
+    spoken = module.synthesize(dev, 100, 400)
+    assert np.abs(spoken.frames / dev.frames - 1).max() < 0.3
+
+
+def test_the_export_speaks_and_is_teacher_forced(module: TtsTrainModule, tones: Dataset, tmp_path: Path) -> None:
+    export_tts(tmp_path / "model", module.settings, tones, module.weights(), {"best_step": 1})
+    voice = Synthesizer(tmp_path / "model")
+    dev = next(Batches(tones, "dev", batch_size=4).epoch(0))
+    ours = module.synthesize(dev, 1, int(voice.about["max_steps"]))
+    mels = np.asarray(module.denormalize(ours)[0])
+    for row, (result, alone) in enumerate(zip(voice.synthesize_symbols(dev.texts), voice.mels(dev.texts), strict=True)):
+        np.testing.assert_allclose(result.mels, mels[row, : ours.frames[row]], atol=1e-3)
+        np.testing.assert_allclose(alone, result.mels, atol=1e-4)
+        assert len(result.waveform) == tones.features.count_samples(len(result.mels))
+        attention = compute_attention_metrics(result.alignment)
+        assert (attention.skips, attention.repeats, attention.coverage) == (0, 0, 1.0)
+    features = [each[:frames] for each, frames in zip(dev.features, dev.frames, strict=True)]
+    for result, wanted in zip(voice.teacher_forced(dev.texts, features), features, strict=True):
+        assert result.mels.shape == wanted.shape
+        assert result.mel_l1 == pytest.approx(np.abs(result.mels - wanted).mean(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "idle",
+    [{"guided_attention": {"weight": 0.3}}, {"teacher_forcing": {"to_share": 0.5}}, {"export": {"decoder": "int8"}}],
+)
+def test_settings_of_attention_are_refused_by_name(idle: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=rf"{next(iter(idle))}.* fastspeech has none; leave them out"):
+        tiny_tts_settings("fastspeech", **idle)
