@@ -7,6 +7,7 @@ the step with other input after that; and, on a copy of what the fault left, the
 """
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -36,6 +37,7 @@ KINDS = {
 def main(name: str, root: Path) -> dict[str, list[dict[str, Any]]]:
     step, corpus, prepared = {**STEPS, "beam": BEAM}[name], root / "corpus", root / "prepared"
     nobody_pulls_the_plug()
+    gc.freeze()  # or the first collection of each fork would copy all memory that holds an object
     process_pool.subprocess.Popen = _Forked  # type: ignore[misc]
     process_pool.JOBS_AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that
     make_corpus(corpus)
