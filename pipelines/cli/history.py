@@ -141,8 +141,9 @@ def forecast_figures(
         documents.append(document)
         if document["stands_out"]:
             alarms.append(one)
-    if not figure and runs[-1]["run"]["model"]:
-        documents += [_foretell_promotion(recorded, hours), _freshness(recorded, location)]
+    if not figure and (of_model := runs[-1]["run"]["model"]):
+        whole = _read(location, "", of_model)  # other configs may push it too
+        documents += [_foretell_promotion(whole, hours), _freshness(whole, location)]
     if as_json:
         for document in documents:
             document.pop("expected", None)

@@ -61,6 +61,11 @@ def compile_pipeline(
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
 
+    if "forecast" in config.optional_steps() and not config.notify.history:
+        raise SettingsError(
+            "forecast.skip_below is set, and notify.history is not, so the step would know of no run; give a "
+            "folder of a bucket, such as gs://speech/history"
+        )
     if platform == "vertex":
         vertex.check_config(config)
         pipeline = pipeline_on_vertex(config.pipeline, config.cluster, config.optional_steps())

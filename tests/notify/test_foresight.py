@@ -13,6 +13,7 @@ import pytest
 from tests.command import voxline
 from tests.notify.conftest import RUN
 from tests.registry.published import exported
+from voxline.errors import SettingsError
 from voxline.inference.saved_model import model_digest
 from voxline.notify.event import FigureAnomaly, MetricValue, RunEvent, StepRecord, Verdict
 from voxline.notify.foresight import expected_hours, find_anomalies, foretell_run, skipped_in_a_row, with_anomalies
@@ -21,6 +22,7 @@ from voxline.notify.history import FOLDER, Run, read_runs, record_run
 from voxline.notify.prometheus import samples
 from voxline.notify.settings import NotifySettings
 from voxline.pipelines.cli.history_page import history_page
+from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import load_pipeline
 from voxline.registry.registry import Registry
@@ -208,6 +210,12 @@ def test_the_steps_after_the_forecast_run_only_if_it_says_so() -> None:
         condition = tasks["condition-1"].trigger_policy.condition
         assert condition == "inputs.parameter_values['pipelinechannel--forecast-Output'] == 'yes'"
         assert set(spec.components["comp-condition-1"].dag.tasks) == {"train", "evaluate", "push"}
+
+
+def test_on_a_cluster_a_forecast_needs_a_history(tmp_path: Path) -> None:
+    config = load_config({"name": "nightly", "corpus": {"uri": "gs://speech/c"}, "forecast": {"skip_below": 0.1}})
+    with pytest.raises(SettingsError, match=r"notify\.history is not"):
+        compile_pipeline(config, tmp_path / "asr.yaml")
 
 
 def test_a_config_turns_the_forecast_on() -> None:
