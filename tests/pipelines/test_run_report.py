@@ -9,8 +9,11 @@ import pytest
 
 from voxline.data.manifest import write_rejects
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT
+from voxline.notify.event import MetricValue, RunEvent, RunIdentity
+from voxline.notify.history import FOLDER, record_run
 from voxline.pipelines.local.run_record import RunRecord, StepRecord, read_previous_run
 from voxline.pipelines.local.run_report import name_logs, write_run_report
+from voxline.pipelines.local.summary import finalize, summary_lines
 from voxline.rejects import Reason, Reject
 from voxline.report import Page, slot
 
@@ -54,6 +57,41 @@ def test_the_page_has_the_runs_name_its_warnings_and_the_settings_that_changed(r
     assert "2026-11-20 02:00:00 UTC" in text
     assert "cluster" not in text
     assert record.report == "report.html"
+
+
+def test_the_page_names_the_figures_that_stand_out_from_the_runs_before(record: RunRecord) -> None:
+    """The run is compared with its history at its end, and the report writer puts it on the evaluation's page."""
+    history = record.run_dir / "registry" / FOLDER
+    for night in range(12):
+        identity = RunIdentity("asr", "nightly", "asr", id=f"night-{night}", started=1_790_000_000 + 86_400 * night)
+        metrics = {"wer": MetricValue(0.05 + 0.001 * (night % 3))}
+        record_run(RunEvent(identity, "refused", "", identity.started + 60, metrics=metrics), history)
+    metrics_file = record.run_dir / "metrics.json"
+    measured = {"wer": {"value": 0.12, "interval": {"low": 0.11, "high": 0.13}}}
+    metrics_file.write_text(json.dumps({"metrics": measured}), encoding="utf-8")
+    (record.run_dir / "verdict.json").write_text(
+        json.dumps({"pushed": False, "version": None, "model": None, "digest": "ab", "heading": "Not pushed: worse"})
+    )
+    page = Page("Evaluation of asr")
+    page.add_opening(slot(RUN_SLOT), slot(RUN_DETAILS_SLOT))
+    page.write(record.run_dir / "evaluated.html")
+    outputs = {"report": str(record.run_dir / "evaluated.html"), "verdict": str(record.run_dir / "verdict.json")}
+    record.steps += [
+        StepRecord("evaluate", "succeeded", folder="x", outputs={"metrics": str(metrics_file)}),
+        StepRecord("push", "succeeded", folder="x", outputs=outputs),
+    ]
+    record.status = "succeeded"
+    finalize(record, str(history))
+    text = (record.run_dir / "report.html").read_text(encoding="utf-8")
+    assert "outside what the runs before lead to expect" in text
+    assert re.search(r"<td>word error rate</td><td[^>]*>12.00%</td><td[^>]*>5.\d\d% ± 0.\d\d%</td>", text)
+    assert any(line.startswith("stands out       word error rate 12.00%") for line in summary_lines(record))
+    record.config["registry"] = str(history.parent)
+    record.write()
+    (wer,) = [
+        one for one in json.loads((record.run_dir / "run.json").read_text())["anomalies"] if one["figure"] == "wer"
+    ]
+    assert wer["value"] == 0.12
 
 
 def test_a_run_that_fails_in_convert_leaves_a_page_with_the_rejects_by_reason(record: RunRecord) -> None:

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from voxline.errors import WorkError
+from voxline.notify.event import FigureAnomaly
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
@@ -39,6 +40,17 @@ def test_runs_are_listed_with_verdict_and_metric(tmp_path: Path) -> None:
     assert lines[1].endswith("failed in convert: convert: x")
     assert "broken/run.json: not the record of a run" in shown.output
     assert json.loads(voxline("runs", "list", tmp_path / "old", "--json").stdout)[0]["metrics"]["wer"] == 0.05
+
+
+def test_a_run_that_stands_out_is_marked(tmp_path: Path) -> None:
+    anomaly = FigureAnomaly("wer", 0.09, 0.05, 0.001)
+    leave_run(tmp_path, "usual", 3, 0.05, status="succeeded", reason="Pushed as version 1", started=0.0)
+    leave_run(tmp_path, "bad", 3, 0.09, status="succeeded", reason="Not pushed: worse", anomalies=[anomaly])
+    usual, bad = voxline("runs", "list", tmp_path).output.splitlines()
+    assert usual.endswith("Pushed as version 1")
+    assert bad.endswith("Not pushed: worse  (stands out: wer)")
+    (_, told) = json.loads(voxline("runs", "list", tmp_path, "--json").stdout)
+    assert told["anomalies"] == [{"figure": "wer", "value": 0.09, "expected": 0.05, "deviation": 0.001}]
 
 
 def test_a_run_to_its_last_step_keeps_its_verdict_and_odd_folders_hide_no_run(tmp_path: Path) -> None:
