@@ -38,7 +38,7 @@ from voxline.report import (
 )
 
 MAX_VERSIONS = 30
-"""Newest versions that are drawn."""
+"""Newest versions that are drawn, and newest events that are not folded."""
 
 
 def history_page(runs: Sequence[Run], location: str, now: datetime | None = None) -> Page:
@@ -76,9 +76,12 @@ def _model(name: str, runs: Sequence[Run], location: str, now: datetime) -> list
         hours = next((hours for run in reversed(those) if (hours := figure_of(run, "hours"))), None)
         blocks.append(stat_cards({**cards, **({"audio to train on": format_figure("hours", hours)} if hours else {})}))
         blocks += _versions(registry, those, anchor)
-    rows = sorted([*_event_rows(events), *_refused_rows(those)], reverse=True)
-    columns = ("when (UTC)", "what", "version", "why")
-    return [*blocks, data_table(columns, rows, label=f"What became of model {name}")]
+    rows = sorted([*_event_rows(events), *_run_rows(those, without_versions=bool(events))], reverse=True)
+    columns, label = ("when (UTC)", "what", "version", "why"), f"What became of model {name}"
+    blocks.append(data_table(columns, rows[:MAX_VERSIONS], label=label))
+    if older := rows[MAX_VERSIONS:]:
+        blocks.append(details(f"{len(older)} older", data_table(columns, older, label=f"{label}, older")))
+    return blocks
 
 
 def open_model(location: str, model: str) -> Registry | None:
@@ -150,13 +153,13 @@ def _event_rows(events: Sequence[RegistryEvent]) -> list[tuple[str, str, str, st
     return rows
 
 
-def _refused_rows(runs: Sequence[Run]) -> list[tuple[str, str, str, str]]:
-    """The runs that made no version."""
-    kept = ("promoted", "candidate", "unchanged", "stopped")
+def _run_rows(runs: Sequence[Run], *, without_versions: bool) -> list[tuple[str, str, str, str]]:
+    """The runs that made no version, and where no journal tells of them those that did."""
+    hidden = {"unchanged", "stopped", *(("promoted", "candidate") if without_versions else ())}
     return [
-        (run["run"]["ended"].replace("T", " ").rstrip("Z"), run["verdict"], "", run["reason"])
+        (run["run"]["ended"].replace("T", " ").rstrip("Z"), run["verdict"], str(run["version"] or ""), run["reason"])
         for run in runs
-        if run["verdict"] not in kept
+        if run["verdict"] not in hidden
     ]
 
 

@@ -25,6 +25,7 @@ from voxline.pipelines.cli.history_page import history_page
 from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import load_pipeline
+from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import Registry
 
 DAY = 86_400
@@ -136,7 +137,7 @@ def test_the_page_is_whole_without_scripts_and_requests(registry: Path, tmp_path
     for expected in (
         "It is stale",
         "There are 11 h of audio to train on, 10% more than it was trained on.",
-        "Since then 9 runs refused by the gate (Not pushed: WER is higher).",
+        "9 runs since then were refused by the gate (Not pushed: WER is higher).",
         "Version 4 is a copy of version 2: version 3 was rolled back (hears <nothing> & nobody).",
         "version 3 was taken out, version 2 is back",
         "version 4, in service",
@@ -152,7 +153,8 @@ def test_the_page_is_whole_without_scripts_and_requests(registry: Path, tmp_path
 def test_a_history_without_a_registry_has_the_state_of_the_model_too(tmp_path: Path) -> None:
     runs = runs_of(night(0, "promoted", version=1), *(night(number, "skipped") for number in (1, 2)))
     text = history_page(runs, str(tmp_path), datetime.fromtimestamp(RUN.started + 3 * DAY, UTC)).html()
-    assert "Since then 2 runs skipped as not worth a training." in text
+    assert "2 runs since then were skipped as not worth a training." in text
+    assert "Pushed as version 1" in text
 
 
 @pytest.mark.parametrize(
@@ -160,11 +162,11 @@ def test_a_history_without_a_registry_has_the_state_of_the_model_too(tmp_path: P
     [
         ([night(0, "promoted", version=1)], 1, "current"),
         ([night(0, "promoted", version=1), night(1, hours=10.05), night(2, "unchanged")], 3, "current"),
-        ([night(0, "promoted", version=1), night(1, "failed")], 2, "stale: since then 1 run failed"),
+        ([night(0, "promoted", version=1), night(1, "failed")], 2, "stale: 1 run since then failed"),
         ([night(0)], 1, "absent: no run has promoted a model"),
         ([night(0, "promoted", version=1), night(1, "unchanged", hours=8.0), night(2, hours=6.0)], 3,
-         "stale: there are 6 h of audio to train on, 25% less than it was trained on; since then 1 run refused by the "
-         "gate (Not pushed: WER is higher)"),
+         "stale: there are 6 h of audio to train on, 25% less than it was trained on; 1 run since then was refused "
+         "by the gate (Not pushed: WER is higher)"),
         ([night(number, "unchanged") for number in range(5)], 14,
          "stale: the last run that did its work ended 240.0 h ago, usually it is 24.0 h"),
     ],
@@ -172,6 +174,15 @@ def test_a_history_without_a_registry_has_the_state_of_the_model_too(tmp_path: P
 def test_freshness_is_a_state_of_the_model(events: list[RunEvent], days: int, expected: str) -> None:
     now = datetime.fromtimestamp(RUN.started + days * DAY + 600, UTC)
     assert freshness(runs_of(*events), now).text == expected
+
+
+def test_a_candidate_that_a_person_promoted_is_current() -> None:
+    runs = runs_of(night(0, "promoted", version=1), night(1, "candidate", version=2))
+    now = datetime.fromtimestamp(RUN.started + 2 * DAY, UTC)
+    pushed = [RegistryEvent(1, "push", "", "a"), RegistryEvent(2, "push", "", "b", alias="candidate")]
+    assert freshness(runs, now, pushed).text == "stale: 1 run since then made a candidate that waits to be promoted"
+    promoted = RegistryEvent(2, "promote", "", "b", replaces=1)
+    assert freshness(runs, now, [*pushed, promoted]).state == "current"
 
 
 def test_a_promotion_is_foretold_from_the_models_runs() -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from voxline.notify.foresight import COMPLETE_VERDICTS
 from voxline.notify.history import Run, figure_of
-from voxline.registry.journal import CANDIDATE, RegistryEvent
+from voxline.registry.journal import CANDIDATE, PROMOTE, RegistryEvent
 from voxline.report.page import format_duration, plural
 
 GROWN = 0.01
@@ -44,7 +44,13 @@ def freshness(runs: Sequence[Run], now: datetime, events: Sequence[RegistryEvent
       now: with a time zone.
       events: of its journal; empty: not known.
     """
-    renewed = [at for at, run in enumerate(runs) if run["verdict"] in ("promoted", "unchanged")]
+    by_person = {event.version for event in events if event.action == PROMOTE and event.alias != CANDIDATE}
+    renewed = [
+        at
+        for at, run in enumerate(runs)
+        if run["verdict"] in ("promoted", "unchanged")
+        or (run["verdict"] == "candidate" and run["version"] in by_person)
+    ]
     if not renewed and not events:
         return Freshness("absent", ("no run has promoted a model",))
     since = runs[renewed[-1] + 1 :] if renewed else runs
@@ -66,17 +72,18 @@ def _of_data(renewed: Run | None, since: Sequence[Run]) -> list[str]:
 def _of_runs(since: Sequence[Run]) -> list[str]:
     """The runs since then that did not renew it, by what became of them, with the last reason of each kind."""
     words = {
-        "refused": "{} refused by the gate",
-        "failed": "{} failed",
-        "skipped": "{} skipped as not worth a training",
-        "candidate": "{} made a candidate that waits to be promoted",
+        "refused": ("was refused by the gate", "were refused by the gate"),
+        "failed": ("failed", "failed"),
+        "skipped": ("was skipped as not worth a training", "were skipped as not worth a training"),
+        "candidate": ("made a candidate that waits to be promoted", "made candidates that wait to be promoted"),
     }
     found = []
-    for verdict, text in words.items():
+    for verdict, (one, several) in words.items():
         those = [run for run in since if run["verdict"] == verdict]
         if those:
             reason = str(those[-1]["reason"]).rstrip(".")
-            found.append(f"since then {text.format(plural(len(those), 'run'))}" + (f" ({reason})" if reason else ""))
+            told = f"{plural(len(those), 'run')} since then {one if len(those) == 1 else several}"
+            found.append(told + (f" ({reason})" if reason else ""))
     return found
 
 

@@ -115,7 +115,7 @@ class _Records:
             began = min([start, *(moment for moment, _ in found.values())])
             ordered = [steps[name] for name in self._about.steps if name in steps]
             links = {"page": settings.run_page.replace("{id}", self._run_id)}
-            for name, link in (("report", "push"), ("validation", "validate")):
+            for name, link in (("report", "forecast"), ("report", "push"), ("validation", "validate")):
                 if link in steps and "report" in steps[link].outputs:
                     links[name] = steps[link].outputs["report"]
             made = RunEvent.of(self.identity(began), ordered, status, reason, links)
