@@ -12,7 +12,7 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.components.train.intents.settings import IntentsModelSettings
-from voxline.components.train.models.layers import dropout, length_mask
+from voxline.components.train.models.layers import Composite, dropout, length_mask
 
 Tensor = Any
 Pooling = Literal["capsules", "mean"]
@@ -79,7 +79,7 @@ def route(votes: Tensor, mask: Tensor, rounds: int) -> Tensor:
     return capsules
 
 
-class SequenceEncoder(layers.Layer):  # type: ignore[misc]
+class SequenceEncoder(Composite, layers.Layer):  # type: ignore[misc]
     """A sequence of vectors becomes one vector: IndyLSTM layers, and capsules or a mean over the sequence.
 
     Args:
@@ -116,7 +116,7 @@ class SequenceEncoder(layers.Layer):  # type: ignore[misc]
         return ops.reshape(route(votes, mask, self.settings.rounds), (-1, capsules * size))
 
 
-class TextClassifier(keras.Model):  # type: ignore[misc]
+class TextClassifier(Composite, keras.Model):  # type: ignore[misc]
     """Words to the logits of classes.
 
     With `sentence_words` a text is read as sentences of so many words: an encoder makes a vector of each, and a second

@@ -5,12 +5,12 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from voxline.components.train.models.layers import ConvBatchNorm, bidirectional, mask_padding
+from voxline.components.train.models.layers import Composite, ConvBatchNorm, bidirectional, mask_padding
 
 Tensor = Any
 
 
-class CBHG(layers.Layer):  # type: ignore[misc]
+class CBHG(Composite, layers.Layer):  # type: ignore[misc]
     """From [batch, length, inputs] to [batch, length, 2 · gru], or to `channels` without a GRU.
 
     Args:

@@ -17,6 +17,7 @@ from keras import layers, ops
 
 from voxline.components.train.asr.models import ConformerSettings
 from voxline.components.train.models.layers import (
+    Composite,
     FeatureNormalizer,
     SequenceBatchNorm,
     dropout,
@@ -29,7 +30,7 @@ SLOWEST = 10_000.0
 """The base of the rotations: pair `i` of `n` turns by position / SLOWEST^(i / n) radians."""
 
 
-class Conformer(keras.Model):  # type: ignore[misc]
+class Conformer(Composite, keras.Model):  # type: ignore[misc]
     """From raw features to logits; a `CtcModel`, whose arguments it takes.
 
     >>> settings = ConformerSettings(units=8, heads=2, layers=1, padding=0)
@@ -102,7 +103,7 @@ class Conformer(keras.Model):  # type: ignore[misc]
         return self.classifier(x), frames
 
 
-class ConformerBlock(layers.Layer):  # type: ignore[misc]
+class ConformerBlock(Composite, layers.Layer):  # type: ignore[misc]
     """Half a feed-forward module, self-attention, a convolution module, half a feed-forward module, layer norm.
 
     Equation 1 of the paper: each module adds to its input, which it normalizes first.

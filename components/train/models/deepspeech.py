@@ -14,12 +14,12 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.components.train.asr.models import DeepSpeechSettings
-from voxline.components.train.models.layers import FeatureNormalizer, dropout, mask_padding
+from voxline.components.train.models.layers import Composite, FeatureNormalizer, dropout, mask_padding
 
 Tensor = Any
 
 
-class DeepSpeech(keras.Model):  # type: ignore[misc]
+class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
     """From raw features to logits; a `CtcModel`, whose arguments it takes.
 
     >>> model = DeepSpeech(DeepSpeechSettings(units=8, padding=1), mean=[0.0] * 26, deviation=[1.0] * 26, classes=29)

@@ -17,13 +17,13 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings
-from voxline.components.train.models.layers import FeatureNormalizer, SequenceBatchNorm, StepSeed
+from voxline.components.train.models.layers import Composite, FeatureNormalizer, SequenceBatchNorm, StepSeed
 
 Tensor = Any
 RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
 
 
-class DeepSpeech2(keras.Model):  # type: ignore[misc]
+class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
     """From raw features to logits; a `CtcModel`.
 
     Args:
@@ -127,7 +127,7 @@ class DeepSpeech2(keras.Model):  # type: ignore[misc]
         return keras.random.dropout(x, self.settings.dropout, seed=StepSeed(noise, stream))
 
 
-class ConvolutionBlock(layers.Layer):  # type: ignore[misc]
+class ConvolutionBlock(Composite, layers.Layer):  # type: ignore[misc]
     """Convolution, batch normalization over real frames, clipped ReLU.
 
     Takes and returns [batch, frames, bins, channels] with padded frames zero.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import layers, ops
 
-from voxline.components.train.models.layers import ConvNeXtBlock, dropout, length_mask, mask_padding
+from voxline.components.train.models.layers import Composite, ConvNeXtBlock, dropout, length_mask, mask_padding
 from voxline.components.train.models.monotonic_alignment import best_path_alignment
 from voxline.components.train.models.tts_network import TtsNetwork, TtsOutput
 from voxline.components.train.tts.model_settings import FastSpeechSettings
@@ -192,7 +192,7 @@ class FastSpeech(TtsNetwork):
         return TtsOutput(mels, mels, None, None, path, frames, hit_limit)
 
 
-class Aligner(layers.Layer):  # type: ignore[misc]
+class Aligner(Composite, layers.Layer):  # type: ignore[misc]
     """How well each symbol suits each frame: distances between convolutions over text and over mels (equation 1).
 
     Args:
@@ -247,7 +247,7 @@ def _places(longest: Tensor, counts: Tensor) -> Tensor:
     return (ops.arange(longest, dtype="float32") + 0.5) / ops.expand_dims(ops.cast(counts, "float32"), 1)
 
 
-class Predictor(layers.Layer):  # type: ignore[misc]
+class Predictor(Composite, layers.Layer):  # type: ignore[misc]
     """A number for each symbol: two convolutions, each with ReLU, normalization and dropout, and a dense layer.
 
     Args:

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.components.train.models.layers import FeatureNormalizer, length_mask
+from voxline.components.train.models.layers import Composite, FeatureNormalizer, length_mask
 from voxline.components.train.models.vocos import mask
 from voxline.components.train.vocoder.settings import DiscriminatorSettings, HifiganSettings
 
@@ -28,7 +28,7 @@ PERIOD_CONVOLUTIONS = ((32, 3), (128, 3), (512, 3), (1024, 3), (1024, 1))
 """Of a discriminator by period: channels, stride; each kernel has 5 taps along time."""
 
 
-class HifiganGenerator(keras.Model):  # type: ignore[misc]
+class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
     """From raw mels to waveforms; a `Vocoder`.
 
     Args:
@@ -110,7 +110,7 @@ class HifiganGenerator(keras.Model):  # type: ignore[misc]
         return ops.expand_dims(length_mask(ops.cast(frames, "int32") * factor, count * factor), -1)
 
 
-class ResidualBlock(layers.Layer):  # type: ignore[misc]
+class ResidualBlock(Composite, layers.Layer):  # type: ignore[misc]
     """Residual convolutions of one kernel size, each with its own dilation."""
 
     def __init__(self, channels: int, kernel: int, dilations: Sequence[int], double: bool, draws: "_Draws") -> None:
@@ -128,7 +128,7 @@ class ResidualBlock(layers.Layer):  # type: ignore[misc]
         return x
 
 
-class Discriminators(keras.Model):  # type: ignore[misc]
+class Discriminators(Composite, keras.Model):  # type: ignore[misc]
     """All discriminators: of each period and of each scale.
 
     Args:
@@ -157,7 +157,7 @@ class Discriminators(keras.Model):  # type: ignore[misc]
         return [judgment for judgment, _ in found], [activations for _, activations in found]
 
 
-class PeriodDiscriminator(layers.Layer):  # type: ignore[misc]
+class PeriodDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
     """Judges every n-th sample, n the period: convolutions over [batch, samples / period, period, channels]."""
 
     def __init__(self, period: int, width: float, draws: "_Draws") -> None:
@@ -182,7 +182,7 @@ class PeriodDiscriminator(layers.Layer):  # type: ignore[misc]
         return x, [*activations, x]
 
 
-class ScaleDiscriminator(layers.Layer):  # type: ignore[misc]
+class ScaleDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
     """Judges a waveform by strided, grouped convolutions (MelGAN's, Kumar et al. 2019)."""
 
     def __init__(self, width: float, draws: "_Draws") -> None:

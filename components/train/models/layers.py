@@ -31,6 +31,15 @@ class FeatureNormalizer:
         return (ops.cast(features, "float32") - self._shift) * self._scale
 
 
+class Composite:
+    """A layer or network whose weights are those of its layers, which Keras builds when they are first called.
+
+    Keras builds others by tracing the call once, only to find their weights: half of the time to make a network.
+    """
+
+    built = property(lambda self: True, lambda self, value: None)
+
+
 class SequenceBatchNorm(layers.Layer):  # type: ignore[misc]
     """Batch normalization with statistics over real frames only (Ioffe and Szegedy 2015).
 
@@ -110,7 +119,7 @@ def dropout(x: Tensor, rate: float, training: bool, noise: Tensor, stream: int) 
     return keras.random.dropout(x, rate, seed=StepSeed(noise, stream))
 
 
-class ConvBatchNorm(layers.Layer):  # type: ignore[misc]
+class ConvBatchNorm(Composite, layers.Layer):  # type: ignore[misc]
     """Convolution over time, masked batch normalization, activation; padded frames come out as zero.
 
     Padding "same" with a stride of 1 depends on the kernel only, not on the batch's length.
@@ -151,7 +160,7 @@ class ConvBatchNorm(layers.Layer):  # type: ignore[misc]
         return mask_padding(x, counts)
 
 
-class ConvNeXtBlock(layers.Layer):  # type: ignore[misc]
+class ConvNeXtBlock(Composite, layers.Layer):  # type: ignore[misc]
     """x + γ · W₂ gelu(W₁ norm(depthwise convolution of x)), with γ a number for each channel (Liu et al. 2022).
 
     Args:

@@ -9,11 +9,13 @@ import keras
 import numpy as np
 from keras import layers, ops
 
+from voxline.components.train.models.layers import Composite
+
 Tensor = Any
 TAPS = 5
 
 
-class MelCtc(keras.Model):  # type: ignore[misc]
+class MelCtc(Composite, keras.Model):  # type: ignore[misc]
     """From normalized mels to logits: two convolutions, a bidirectional GRU, a classifier.
 
     Args:

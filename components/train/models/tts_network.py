@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from voxline.components.train.models.layers import SequenceBatchNorm
+from voxline.components.train.models.layers import Composite, SequenceBatchNorm
 
 Tensor = Any
 
@@ -34,7 +34,7 @@ class TtsOutput(NamedTuple):
     hit_limit: Tensor
 
 
-class TtsNetwork(keras.Model):  # type: ignore[misc]
+class TtsNetwork(Composite, keras.Model):  # type: ignore[misc]
     """Symbols in, normalized mels out.
 
     Args:

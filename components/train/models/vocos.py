@@ -17,7 +17,7 @@ from keras import layers, ops
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import mel_filterbank
 from voxline.audio.griffin_lim import bin_weights
-from voxline.components.train.models.layers import ConvNeXtBlock, FeatureNormalizer, length_mask
+from voxline.components.train.models.layers import Composite, ConvNeXtBlock, FeatureNormalizer, length_mask
 from voxline.components.train.models.stft import inverse_stft
 from voxline.components.train.vocoder.settings import VocosSettings
 
@@ -31,7 +31,7 @@ PRIOR_UPDATES = 4
 EPSILON = 1e-6
 
 
-class Vocos(keras.Model):  # type: ignore[misc]
+class Vocos(Composite, keras.Model):  # type: ignore[misc]
     """From raw mels to waveforms; a `Vocoder`.
 
     Args:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import layers, ops
 
-from voxline.components.train.models.layers import FeatureNormalizer, length_mask
+from voxline.components.train.models.layers import Composite, FeatureNormalizer, length_mask
 from voxline.components.train.models.stft import cut_windows, overlap_add, periodic_hann
 from voxline.components.train.models.vocos import mask
 from voxline.components.train.vocoder.settings import WaveGlowSettings
@@ -38,7 +38,7 @@ DENOISER_FFT = 1024
 MIN_MAGNITUDE = 1e-8
 
 
-class WaveGlow(keras.Model):  # type: ignore[misc]
+class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
     """From raw mels to waveforms, and from waveforms to noise; a `Vocoder`.
 
     Args:
@@ -242,7 +242,7 @@ class Flow(layers.Layer):  # type: ignore[misc]
         return ops.matmul(x, ops.inv(ops.convert_to_tensor(self.mixing)))
 
 
-class WaveNet(layers.Layer):  # type: ignore[misc]
+class WaveNet(Composite, layers.Layer):  # type: ignore[misc]
     """Gated, dilated convolutions over groups (van den Oord et al. 2016), none of them causal.
 
     Args:
