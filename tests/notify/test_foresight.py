@@ -4,6 +4,8 @@ import dataclasses
 import html.parser
 import json
 import math
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -81,7 +83,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_run_that_stands_out_is_marked_in_history_and_gauges(registry: Path) -> None:
+def test_a_run_that_stands_out_is_marked_in_history_export_and_gauges(registry: Path, tmp_path: Path) -> None:
     *before, last = read_runs(registry / FOLDER)
     assert {one["figure"] for one in last["anomalies"]} == {"wer", "hours"}
     (wer,) = [one for one in last["anomalies"] if one["figure"] == "wer"]
@@ -91,6 +93,10 @@ def test_a_run_that_stands_out_is_marked_in_history_and_gauges(registry: Path) -
     lines = voxline("runs", "history", registry).stdout.splitlines()
     assert lines[-1].endswith("(stands out: wer, hours)")
     assert "stands out" not in "".join(lines[:-1])
+    assert voxline("runs", "export", registry, tmp_path / "runs.sqlite").returncode == 0
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite")) as database:
+        rows = database.execute("SELECT figure, value, hours FROM anomalies JOIN runs ON run = id").fetchall()
+    assert sorted(rows) == [("hours", 11.0, 11.0), ("wer", 0.11, 11.0)]
     event = dataclasses.replace(night(19), anomalies=(FigureAnomaly("wer", 0.11, 0.05, 0.001),))
     assert [one.value for one in samples(event, NotifySettings()) if one.gauge == "voxline_anomalies"] == [1.0]
 

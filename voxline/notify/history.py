@@ -138,18 +138,19 @@ def figure_names(runs: Iterable[Run]) -> list[str]:
 
 
 def write_sqlite(runs: Sequence[Run], path: Path) -> None:
-    """Writes runs to a new SQLite database with the tables `runs`, `metrics` and `steps`; replaces the file."""
+    """Writes runs to a new SQLite database, tables `runs`, `metrics`, `steps`, `anomalies`; replaces the file."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(_SCHEMA)
         for run in runs:
             about = run["run"]
             database.execute(
-                "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     about["id"], about["pipeline"], about["name"], about["model"], about["started"], about["ended"],
                     about["seconds"], figure_of(run, "work_seconds"), run["verdict"], run["reason"],
                     run["failed_step"], run["version"], run["digest"], run["dataset_version"],
                     figure_of(run, "utterances"), figure_of(run, "rejects"),
+                    figure_of(run, "hours"),
                 ),
             )  # fmt: skip
             database.executemany(
@@ -160,6 +161,13 @@ def write_sqlite(runs: Sequence[Run], path: Path) -> None:
                 "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?)",
                 [(about["id"], step["name"], step["status"], step["seconds"], step["reused"]) for step in run["steps"]],
             )
+            database.executemany(
+                "INSERT OR REPLACE INTO anomalies VALUES (?, ?, ?, ?, ?)",
+                [
+                    (about["id"], one["figure"], one["value"], one["expected"], one["deviation"])
+                    for one in run.get("anomalies", [])
+                ],
+            )
         database.commit()
         with atomic_write(path) as file:
             file.write(database.serialize())
@@ -169,10 +177,12 @@ _SCHEMA = """
 CREATE TABLE runs (
   id TEXT PRIMARY KEY, pipeline TEXT, name TEXT, model TEXT, started TEXT, ended TEXT, seconds REAL,
   work_seconds REAL, verdict TEXT, reason TEXT, failed_step TEXT, version INTEGER, digest TEXT,
-  dataset_version INTEGER, utterances INTEGER, rejects REAL
+  dataset_version INTEGER, utterances INTEGER, rejects REAL, hours REAL
 );
 CREATE TABLE metrics (run TEXT REFERENCES runs (id), name TEXT, value REAL, low REAL, high REAL,
   PRIMARY KEY (run, name));
 CREATE TABLE steps (run TEXT REFERENCES runs (id), name TEXT, status TEXT, seconds REAL, reused INTEGER,
   PRIMARY KEY (run, name));
+CREATE TABLE anomalies (run TEXT REFERENCES runs (id), figure TEXT, value REAL, expected REAL, deviation REAL,
+  PRIMARY KEY (run, figure));
 """
