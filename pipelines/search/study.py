@@ -266,7 +266,6 @@ class Study:
             return self.own
         import optuna
 
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
         tried = [trial.settings for trial in self.trials[:number]]
         settings: Values = {}
         for draw in range(DRAWS + RANDOM_DRAWS):
@@ -289,6 +288,7 @@ class Study:
         import optuna
         from optuna.trial import TrialState
 
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(sampler=sampler)
         distributions = self.space.distributions()
         for trial in trials:

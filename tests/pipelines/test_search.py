@@ -110,6 +110,17 @@ def test_a_search_that_is_killed_anywhere_ends_in_the_same_study(
     assert objective.epochs == sum(max(one["epochs"] for one in trial["trainings"]) for trial in killed.values())
 
 
+def test_optuna_logs_nothing_to_the_terminal(tmp_path: Path) -> None:
+    """A finished search that is resumed asks it for the settings' importance alone."""
+    import optuna
+
+    study = make_study(tmp_path)
+    study.run(Objective(), 6)
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    assert study.importances()
+    assert optuna.logging.get_verbosity() == optuna.logging.WARNING
+
+
 def test_the_same_seed_proposes_the_same_trials_and_another_one_others(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         make_study(tmp_path / name, seed=seed).run(Objective(), 9)
