@@ -29,6 +29,7 @@ from voxline.report.page import plural
 from voxline.store.files import write_json
 
 CURVES_FILE = "curves.json"
+HISTOGRAM_BUCKETS = 30
 
 
 class TrainingLogger:
@@ -90,16 +91,29 @@ class TrainingLogger:
         """Mean, standard deviation and histogram of each array, of its finite values."""
         with self._writer.as_default(step=step):
             for name, array in arrays.items():
-                values = array[np.isfinite(array)]
+                values = array[np.isfinite(array)].astype(np.float64)
                 if values.size:
                     tf.summary.scalar(f"{name}/mean", values.mean())
                     tf.summary.scalar(f"{name}/deviation", values.std())
-                    tf.summary.histogram(name, values)
+                    counts, edges = np.histogram(values, HISTOGRAM_BUCKETS)
+                    table = np.stack([edges[:-1], edges[1:], counts], axis=1)
+                    tf.summary.write(name, table, metadata=_histogram_metadata())
         self._writer.flush()
 
     def write_curves(self, train: list[dict[str, float]], results: list[ValidationResult]) -> None:
         dev = [{"epoch": each.epoch, "step": each.step, **each.metrics} for each in results if each.score is not None]
         write_json(self.folder / CURVES_FILE, {"train": train, "dev": dev})
+
+
+def _histogram_metadata() -> Any:
+    """What TensorBoard knows a histogram by: [buckets, 3], left and right edge and count.
+
+    `tf.summary.histogram` computes them op by op, at a tenth of a short training's cost.
+    """
+    metadata = tf.compat.v1.SummaryMetadata()
+    metadata.plugin_data.plugin_name = "histograms"
+    metadata.data_class = 2  # DATA_CLASS_TENSOR
+    return metadata
 
 
 def _as_number(text: str) -> float | str:

@@ -1,7 +1,6 @@
 """ASR training: augmented examples, the CTC loss, and the word error rate on dev."""
 
 import dataclasses
-import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from scipy.special import softmax
 
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.train import devices
@@ -23,7 +23,7 @@ from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.ctc import best_path, consistency_loss, ctc_loss
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
-from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule, batch_signature
+from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.data.dataset import Dataset
 from voxline.data.language_text import check_language_text
 from voxline.errors import WorkError
@@ -84,28 +84,19 @@ class AsrTrainModule(TrainModule):
         return {"ctc": (first + second) / 2, "consistency": self.consistency * apart}
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
-        """Greedy path int32 [rows, frames] and loss float32 [rows]."""
+        """Greedy path int32 [rows, frames], loss float32 [rows], logits [rows, frames, symbols + 1], frames [rows]."""
         logits, frames = self.model(batch.features, batch.frames)
         loss = ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)
-        return {"path": best_path(logits, frames), "loss": loss}
+        return {"path": best_path(logits, frames), "loss": loss, "logits": logits, "frames": frames}
 
     def posteriors(self, batch: Batch) -> list[npt.NDArray[np.float32]]:
-        """The probabilities of each row, float32 [output frames, symbols + 1]; [] on several devices."""
+        """The probabilities of each row, float32 [output frames, symbols + 1]; [] on several devices.
+
+        By the graph of validation: one of its own takes as long to build as this one.
+        """
         if self.strategy.num_replicas_in_sync > 1 or devices.is_tpu(self.strategy):
             return []
-        tensors = self._to_tensors(batch)[0]
-        probabilities, frames = self._posteriors(tensors.features, tensors.frames)
-        return [rows[:count] for rows, count in zip(probabilities.numpy(), frames.numpy(), strict=True)]
-
-    @functools.cached_property
-    def _posteriors(self) -> Any:
-        """A graph: op by op, the recurrent loops cost more than a validation of a small dev split."""
-
-        def compute(features: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
-            logits, frames = self.model(features, frames)
-            return tf.nn.softmax(logits), frames
-
-        return tf.function(compute, input_signature=batch_signature(None)[:2], autograph=False)
+        return [softmax(out["logits"][: out["frames"]], axis=-1) for _, out in self.run_eval(batch)]
 
     def transcribe(self, batch: Batch) -> list[Hypothesis]:
         """The rows of the batch that this worker's devices evaluated."""
