@@ -4,7 +4,7 @@
   found = voxline.align_recording(recognizer, "lecture.flac", ["The first line.", "And the second."])
   [(one.text, one.start, one.end) for one in found.utterances]
 
-1. The network hears the recording in windows that overlap; its output is kept in a file.
+1. The network hears the recording in stretches between pauses; its output is kept in a file.
 2. What it hears, symbol by symbol, is compared with the whole text by edit distance. Long stretches that agree are
    anchors, between which sections are short.
 3. In each section the Viterbi algorithm finds the best path through the text, in which audio without text and text
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer
 
 Array = npt.NDArray[Any]
-PAUSE_SECONDS, EARLY_SECONDS = 0.15, 0.3
-"""Of low level, that are a pause; and how far it may reach into what the network hears as a word: it hears late."""
-BELOW_SPEECH_DB, ABOVE_NOISE_DB = 35.0, 10.0
+PAUSE_SECONDS = 0.15
+"""Of low level between two words, that are a pause; less is a closure, such as that before the last t of "eight"."""
+BELOW_SPEECH_DB, ABOVE_NOISE_DB = 35.0, 6.0
 """Sound is above both: this far below the loud parts of an utterance, and above the quiet parts around it."""
 NOISE_SECONDS = 3.0
 """Around an utterance, from whose quiet parts its noise is known."""
@@ -292,9 +292,9 @@ class _Cutter:
             quiet = self._quiet(start, end)
             low = max((one for one in before if one <= start), default=0.0)
             high = min((one for one in after if one >= end), default=self._heard.seconds)
-            pauses = self._pauses(quiet, low, start)
+            pauses = self._pauses(quiet, (low, end), (low, start))
             begins = pauses[-1][1] if pauses else start
-            pauses = self._pauses(quiet, end, high)
+            pauses = self._pauses(quiet, (begins, high), (end, high))
             ends = pauses[0][0] if pauses else end
             moved.append((begins, max(ends, begins + LEVEL_SECONDS)))
         return moved
@@ -309,21 +309,24 @@ class _Cutter:
         speech, noise = float(np.percentile(inside, 95)), float(np.percentile(around, 5))
         return max(speech - BELOW_SPEECH_DB, min(noise + ABOVE_NOISE_DB, (speech + noise) / 2))
 
-    def _pauses(self, quiet: float, low: float, high: float) -> list[tuple[float, float]]:
-        """The pauses between two words, in seconds; without one, the longest quiet part, or the quietest point."""
-        first = _step(low - EARLY_SECONDS)
-        levels = self._heard.levels[first : _step(high + EARLY_SECONDS) + 1]
+    def _pauses(self, quiet: float, region: tuple[float, float], gap: tuple[float, float]) -> list[tuple[float, float]]:
+        """The pauses of a region that reach into a gap between words, in seconds.
+
+        If there is none, the longest quiet part, or the quietest point of the gap.
+        """
+        first = max(0, _step(region[0]) - 1)
+        levels = self._heard.levels[first : _step(region[1]) + 1]
         edges = np.diff(np.concatenate([[False], levels < quiet, [False]]).astype(np.int8))
         runs = np.stack([np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]], axis=1) + first
-        inside = runs[(runs[:, 1] * LEVEL_SECONDS >= low) & (runs[:, 0] * LEVEL_SECONDS <= high)]
+        inside = runs[(runs[:, 1] >= _step(gap[0])) & (runs[:, 0] <= _step(gap[1]))]
         lengths = (inside[:, 1] - inside[:, 0]) * LEVEL_SECONDS
         if len(inside):
             chosen = inside[lengths >= PAUSE_SECONDS] if lengths.max() >= PAUSE_SECONDS else inside[[lengths.argmax()]]
             return [(float(one) * LEVEL_SECONDS, float(other) * LEVEL_SECONDS) for one, other in chosen]
-        between = self._heard.levels[_step(low) : _step(high) + 1]
+        between = self._heard.levels[_step(gap[0]) : _step(gap[1]) + 1]
         if not len(between):
             return []
-        point = (_step(low) + int(between.argmin())) * LEVEL_SECONDS
+        point = (_step(gap[0]) + int(between.argmin())) * LEVEL_SECONDS
         return [(point, point)]
 
 

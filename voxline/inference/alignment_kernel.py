@@ -30,12 +30,14 @@ class GapCosts(NamedTuple):
       symbol: for each symbol that the model hears in it.
       open_text: once, for words that the audio lacks.
       word: for each of them.
+      line: where they begin within a line, and where they end within one.
     """
 
     open_audio: float
     symbol: float
     open_text: float
     word: float
+    line: float
 
 
 class HeardFrames(NamedTuple):
@@ -56,13 +58,14 @@ class HeardFrames(NamedTuple):
 
 @compiled
 def best_gapped_path(
-    heard: HeardFrames, labels: Array, first_label: Array, blank: int, joined: bool, costs: GapCosts
+    heard: HeardFrames, labels: Array, first_label: Array, within: Array, blank: int, joined: bool, costs: GapCosts
 ) -> Any:
     """The state of each frame on the best path.
 
     Args:
       labels: int32, of all words.
       first_label: int32 [words + 1], where each word's begin.
+      within: bool [words + 1], whether the word before is of the same line.
       joined: words may follow each other without a frame between.
 
     Returns:
@@ -96,6 +99,7 @@ def best_gapped_path(
         pause = 0.0 if last else float(heard.pause[frame])
         for word in range(words + 1):
             at = base[word]
+            inside = costs.line if within[word] else 0.0
             # The best way to be between the words, so far.
             arrived, came = NONE, at + 1
             if frame == 0:
@@ -108,10 +112,10 @@ def best_gapped_path(
                     arrived, came = before[at - 1], at - 1
             if last:
                 if word < words:
-                    if arrived - costs.open_text > skipped:
-                        skipped, source = arrived - costs.open_text, came
+                    if arrived - costs.open_text - inside > skipped:
+                        skipped, source = arrived - costs.open_text - inside, came
                     skipped -= costs.word
-                elif skipped > arrived:
+                elif skipped - inside > arrived:
                     came = source
                 path[frames - 1] = came
                 continue
@@ -124,8 +128,8 @@ def best_gapped_path(
                 best, move = before[at - 1] - costs.open_audio, 1
             if frame == 0 and word == 0:
                 best = -costs.open_audio
-            if skipped - costs.open_audio > best:
-                best, move = skipped - costs.open_audio, SKIP
+            if skipped - inside - costs.open_audio > best:
+                best, move = skipped - inside - costs.open_audio, SKIP
             score[at], moves[frame, at] = best + gap, move
             # The boundary.
             best, move = before[at + 1], STAY
@@ -135,14 +139,14 @@ def best_gapped_path(
                 best, move = before[at - 1], 2
             if frame == 0 and word == 0:
                 best = 0.0
-            if skipped > best:
-                best, move = skipped, SKIP
+            if skipped - inside > best:
+                best, move = skipped - inside, SKIP
             score[at + 1], moves[frame, at + 1] = best + pause, move
             jumps[frame, word] = source
             if word == words:
                 continue
-            if arrived - costs.open_text > skipped:
-                skipped, source = arrived - costs.open_text, came
+            if arrived - costs.open_text - inside > skipped:
+                skipped, source = arrived - costs.open_text - inside, came
             skipped -= costs.word
             # The symbols of the word, with blanks between.
             first, end = first_label[word], first_label[word + 1]

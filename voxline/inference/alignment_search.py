@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer
 
 Array = npt.NDArray[Any]
-WINDOW_SECONDS, CONTEXT_SECONDS = 20.0, 4.0
-"""Of audio that the network hears at a time, and more on either side, of which its output is not used."""
-WINDOWS_AT_ONCE = 4
+STRETCH_SECONDS, PAUSE_SECONDS, CONTEXT_SECONDS = (1.0, 20.0), 0.25, 1.0
+"""Least and most audio that the network hears at a time, cut at pauses as long as the second; and what it hears besides
+where there is no pause."""
+QUIET_SECONDS, ABOVE_NOISE_DB = 30.0, 10.0
+"""Of audio, in which a pause is no louder than this above the quietest parts."""
+BATCH_SECONDS, _BLOCK = 120.0, 60.0
+"""Of audio that is in memory at a time: for the network, and for its levels."""
 ANCHORS = (20, 10)
 """Characters that must agree; the smaller number only where sections would be too large. An ideograph counts three."""
 ANCHOR_SPACING = 200
@@ -34,7 +38,7 @@ MAX_CELLS = 200_000_000
 """Frames times states of a section, each a byte. Where the model hears that little of a text, it is not searched."""
 LEVEL_SECONDS = 0.005
 """Between two levels."""
-AUDIO_COST, TEXT_COST, SYMBOL_COST, WORD_COST = 8.0, 8.0, 2.0, 2.0
+AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST, LINE_COST = 12.0, 2.0, 16.0, 1.0, 6.0
 """See `alignment_kernel.GapCosts`. A wrong text costs several nats a symbol, a right one less than one."""
 
 
@@ -124,7 +128,7 @@ class WordPlaces:
 
 
 def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRecording:
-    """Runs a recognizer over a recording in windows.
+    """Runs a recognizer over a recording, which is cut at pauses: networks hear utterances best.
 
     Args:
       file: for the network's output.
@@ -135,50 +139,100 @@ def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRec
     rate, classes = recognizer.sample_rate, recognizer.alphabet.blank + 1
     times: list[Array] = []
     best: list[Array] = []
-    levels: list[Array] = []
-    frame_seconds = seconds = 0.0
-    waiting: list[tuple[float, float, float, Array]] = []
+    frame_seconds, batch = 0.0, list[tuple[_Stretch, Array]]()
 
     def run() -> None:
         nonlocal frame_seconds
-        outputs = recognizer.log_probabilities([samples for *_, samples in waiting])
-        for (offset, start, end, samples), values in zip(waiting, outputs, strict=True):
+        for (stretch, samples), values in zip(
+            batch, recognizer.log_probabilities([samples for _, samples in batch]), strict=True
+        ):
             first, frame_seconds = recognizer.frame_times(len(samples) / rate, len(values))
-            begins = offset + first + frame_seconds * np.arange(len(values))
+            begins = stretch.offset + first + frame_seconds * np.arange(len(values))
             center = begins + frame_seconds / 2
-            kept = (center >= start if start else center > -math.inf) & (center < end)
+            # Frames of padding count: networks learn to write the first and last symbols of close cuts there.
+            kept = (center >= stretch.first) & (center < stretch.last)
             file.write(np.ascontiguousarray(values[kept], np.float32).tobytes())
-            times.append(begins[kept])
+            times.append(np.clip(begins[kept], stretch.start, stretch.end))
             best.append(values[kept].argmax(axis=1).astype(np.int32))
-        waiting.clear()
+        batch.clear()
 
     try:
-        for offset, start, end, samples in _windows(recording, rate):
-            levels.append(_levels(samples[round((start - offset) * rate) : round((end - offset) * rate)], rate))
-            seconds = offset + len(samples) / rate
-            waiting.append((offset, start, end, samples))
-            if len(waiting) == WINDOWS_AT_ONCE:
+        blocks = [Segment(start, _BLOCK) for start in _blocks(recording)]
+        measured = [(_levels(samples, rate), len(samples)) for samples in _in_order(recording, blocks, rate)]
+        levels, seconds = np.concatenate([one for one, _ in measured]), sum(count for _, count in measured) / rate
+        stretches = list(_stretches(levels, seconds))
+        for stretch, samples in zip(stretches, _in_order(recording, stretches, rate), strict=True):
+            batch.append((stretch, samples))
+            if sum(len(one) for _, one in batch) > BATCH_SECONDS * rate:
                 run()
-        if waiting:
-            run()
+        run()
     except BadAudioError as bad:
         raise WorkError(f"{recording}: cannot be aligned: {bad.detail} ({bad.reason})") from None
     file.flush()
-    frames = sum(len(one) for one in times)
+    frames = sum(map(len, times))
     values = np.memmap(file, np.float32, "r", shape=(frames, classes)) if frames else np.zeros((0, classes), np.float32)
-    return HeardRecording(
-        values, np.concatenate(times), frame_seconds, np.concatenate(best), np.concatenate(levels), seconds
-    )
+    return HeardRecording(values, np.concatenate(times), frame_seconds, np.concatenate(best), levels, seconds)
 
 
-def _windows(recording: Path, rate: int) -> Iterator[tuple[float, float, float, Array]]:
-    """Offset in seconds, start and end of what counts, and the samples, float32; in order."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A part of a recording that the network hears at a time, in seconds.
+
+    Attributes:
+      offset, duration: with the context.
+      start, end: of what counts.
+      first, last: of the frames that count: those of padding too, where it was cut in a pause.
+    """
+
+    offset: float
+    duration: float
+    start: float
+    end: float
+    first: float
+    last: float
+
+
+def _stretches(levels: Array, seconds: float) -> Iterator[_Stretch]:
+    """Cuts a recording at pauses; where there is none for long, at its quietest point, with context."""
+    start, context = 0.0, 0.0
+    pauses = list(_pauses(levels))
+    while start < seconds:
+        while pauses and pauses[0] < start + STRETCH_SECONDS[0]:
+            pauses.pop(0)
+        end, behind = seconds, 0.0
+        if pauses and pauses[0] <= start + STRETCH_SECONDS[1]:
+            end = pauses[0]
+        elif seconds > start + STRETCH_SECONDS[1]:
+            first, last = (round((start + one) / LEVEL_SECONDS) for one in (STRETCH_SECONDS[1] / 2, STRETCH_SECONDS[1]))
+            end, behind = (first + int(levels[first:last].argmin())) * LEVEL_SECONDS, CONTEXT_SECONDS
+        offset, to = max(0.0, start - context), min(end + behind, seconds)
+        edges = start if context else -math.inf, end if behind else math.inf
+        yield _Stretch(offset, to - offset, start, end, *edges)
+        start, context = end, behind
+
+
+def _pauses(levels: Array) -> Iterator[float]:
+    """The middle of each pause, in seconds; what is quiet depends on the minute around."""
+    step, least = round(QUIET_SECONDS / LEVEL_SECONDS), round(PAUSE_SECONDS / LEVEL_SECONDS)
+    quiet = np.zeros(len(levels) + 2, bool)
+    for first in range(0, len(levels), step):
+        noise, speech = np.percentile(levels[max(0, first - step // 2) : first + step + step // 2], [5, 95])
+        part = slice(first, min(first + step, len(levels)))
+        quiet[1:-1][part] = levels[part] < min(noise + ABOVE_NOISE_DB, (noise + speech) / 2)
+    edges = np.diff(quiet.astype(np.int8))
+    for begins, ends in zip(np.nonzero(edges == 1)[0].tolist(), np.nonzero(edges == -1)[0].tolist(), strict=True):
+        if ends - begins >= least:
+            yield (begins + ends) / 2 * LEVEL_SECONDS
+
+
+def _blocks(recording: Path) -> list[float]:
     total = read_header(recording).seconds
-    starts = np.arange(0, max(total - WINDOW_SECONDS / 4, 1e-3), WINDOW_SECONDS).tolist()
-    segments = []
-    for start in starts:
-        offset, end = max(0.0, start - CONTEXT_SECONDS), start + WINDOW_SECONDS + CONTEXT_SECONDS
-        segments.append(Segment(offset, None if end >= total or start == starts[-1] else end - offset))
+    return np.arange(0, max(total - _BLOCK / 4, 1e-3), _BLOCK).tolist()
+
+
+def _in_order(recording: Path, parts: "Sequence[_Stretch | Segment]", rate: int) -> Iterator[Array]:
+    """The samples of parts of a recording, float32; the last part reads to the end."""
+    segments = [Segment(one.offset, None if one is parts[-1] else one.duration) for one in parts]
     arrived: dict[int, Array] = {}
     following = 0
     for index, decoded in decode_segments(recording, segments, rate):
@@ -186,10 +240,7 @@ def _windows(recording: Path, rate: int) -> Iterator[tuple[float, float, float, 
             raise decoded
         arrived[index] = resample(decoded.samples, rate, rate)
         while following in arrived:
-            end = math.inf if following == len(starts) - 1 else starts[following + 1]
-            samples = arrived.pop(following)
-            offset = segments[following].offset
-            yield offset, starts[following], min(end, offset + len(samples) / rate + 1.0), samples
+            yield arrived.pop(following)
             following += 1
 
 
@@ -336,10 +387,11 @@ def _search(
     words = script.words[section.first_word : section.last_word]
     labels = np.array([label for word in words for label in word.labels], np.int32)
     first_label = np.cumsum([0, *(len(word.labels) for word in words)]).astype(np.int32)
+    within = np.array([False, *(one.line == other.line for one, other in itertools.pairwise(words)), False])
     joined = space < 0 or any(map(is_ideograph, alphabet.characters))
     path, word_of, place_of = best_gapped_path(
         HeardFrames(values, values.max(axis=1, initial=LEAST), np.ascontiguousarray(pause), begins[frames]),
-        labels, first_label, blank, joined, GapCosts(AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST),
+        labels, first_label, within, blank, joined, GapCosts(AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST, LINE_COST),
     )  # fmt: skip
     places.unwritten[frames] = np.append(True, word_of[1:] != word_of[:-1])[path]
     place = place_of[path]
