@@ -128,6 +128,10 @@ class CorpusSettings(Settings):
     text_key: str = pydantic.Field(
         "", description="key of the text, where a corpus has several (thchs30: hanzi, pinyin); empty: its usual one"
     )
+    corrections: str = pydantic.Field(
+        "",
+        description="file of corrected transcripts, which `voxline transcripts correct` writes; it may be a bucket URI",
+    )
     splits: SplitNames = pydantic.Field(SplitNames(), description="which of the corpus' own splits make up ours")
     split: SplitSettings = pydantic.Field(SplitSettings(), description="what decides the splits: the corpus, or shares")
     max_reject_share: float = pydantic.Field(
@@ -173,7 +177,7 @@ class CorpusSettings(Settings):
         The corpus' content replaces its address: the same corpus under another path is the same work. Settings that
         came later count only where they are set, so that what older releases made is still found.
         """
-        values = self.plain() | {"uri": "", "sha256": ""}
+        values = self.plain() | {"uri": "", "sha256": "", "corrections": ""}
         defaults: dict[str, Any] = CorpusSettings().plain()
         for key in _NOT_IN_OLD_KEYS:
             if values[key] == defaults[key]:
@@ -183,7 +187,7 @@ class CorpusSettings(Settings):
         return KeySettings.of(values)
 
 
-_NOT_IN_OLD_KEYS = ("sha256", "audio_roots", "columns", "raw")
+_NOT_IN_OLD_KEYS = ("sha256", "audio_roots", "columns", "raw", "corrections")
 _NOT_IN_KEYS = ("weight", "corpora")
 """The weight is a matter of training; several corpora are several pieces of work."""
 _NOT_INHERITED = ("uri", "sha256", "corpora")

@@ -5,6 +5,7 @@ the corpus says, an utterance without transcript, a malformed line, a repeated i
 convert's to find out.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from voxline.components.ingest.open_corpus import name_corpus, open_corpus
 from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
 from voxline.components.ingest.splits import LEFT_OUT, SplitAssignment, assign_splits
 from voxline.components.ingest.staging import ProbedUtterance, StagingTable, resolve_entries
+from voxline.data.corrections import Correction, read_corrections
 from voxline.data.json_codec import parse_json
 from voxline.data.manifest import (
     MANIFEST_FILE,
@@ -36,6 +38,8 @@ from voxline.progress import Progress, print_status
 from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
 from voxline.settings import Settings
 from voxline.store.finished import step_key
+from voxline.store.hashing import hash_value
+from voxline.store.localize import localize
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step
 
@@ -102,17 +106,21 @@ def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> Ste
         if corpus.may_lead_outside:  # files that no listing has seen
             table = _stage(corpus, read_entries, settings)
             key_parts |= corpus.added_key_parts()
+        corrections = localize(settings.corrections) if settings.corrections else None
+        corrected = Corrector.read(corrections)
+        inputs = {"corpus": key_parts, **({"name": name} if name else {}), **corrected.key_parts()}
         with cached_step(
             store,
             _STEP,
             settings.key_settings(),
-            {"corpus": key_parts, "name": name} if name else {"corpus": key_parts},
+            inputs,
             revision=REVISION,
             check=functools.partial(_check_not_moved, corpus),
         ) as output:
             if not output.reused:
                 table = table or _stage(corpus, read_entries, settings)
-                _ingest(corpus, table, settings, name, output, ProbeCache(open_store(store).local_path(), corpus))
+                cache = ProbeCache(open_store(store).local_path(), corpus)
+                _ingest(corpus, table, settings, name, output, cache, corrected)
                 open_store(store).upload_new(utterance.audio_filepath for utterance in iter_manifest(output.folder))
     return output
 
@@ -135,7 +143,13 @@ def _stage(corpus: Corpus, read_entries: FormatReader, settings: CorpusSettings)
 
 
 def _ingest(
-    corpus: Corpus, table: StagingTable, settings: CorpusSettings, name: str, output: StepOutput, cache: ProbeCache
+    corpus: Corpus,
+    table: StagingTable,
+    settings: CorpusSettings,
+    name: str,
+    output: StepOutput,
+    cache: ProbeCache,
+    corrected: "Corrector",
 ) -> None:
     """
     Args:
@@ -149,7 +163,8 @@ def _ingest(
     _probe_recordings(corpus, table, cache)
     raw = settings.raw.plain() if settings.raw.sample_rate else None
     counts = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
-    utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw)
+    corrected = dataclasses.replace(corrected, prefix=f"{name}-" if name else "")
+    utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw, corrected)
     rejects: Iterable[Reject] = table.rejects()
     if name:
         utterances, rejects = prefix_utterances(name, utterances), prefix_rejects(name, rejects)
@@ -161,7 +176,64 @@ def _ingest(
     output.counts.update(counts)
     if left_out:
         output.counts[LEFT_OUT] = left_out
+    corrected.report(output)
     print_status(_describe_counts(output, name))
+
+
+@dataclasses.dataclass
+class Corrector:
+    """Applies a person's corrections to utterances.
+
+    Attributes:
+      file: that they come from; None: there are none.
+      prefix: of the ids, where there are several corpora.
+      applied: how many were.
+      outdated: ids whose text in the corpus is not the one that the person saw.
+    """
+
+    file: Path | None = None
+    corrections: dict[str, Correction] = dataclasses.field(default_factory=dict)
+    prefix: str = ""
+    applied: int = 0
+    outdated: list[str] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path | None) -> "Corrector":
+        """
+        Raises:
+          WorkError: the file is absent or damaged.
+        """
+        return cls(file, read_corrections(file)) if file else cls()
+
+    def key_parts(self) -> dict[str, str]:
+        """What the step's key has of them."""
+        if not self.corrections:
+            return {}
+        return {"corrections": hash_value([one.as_line() for _, one in sorted(self.corrections.items())])}
+
+    def apply(self, utterance: Utterance) -> Utterance | Reject:
+        """The utterance with its right text; a reject where it is left out."""
+        correction = self.corrections.get(self.prefix + utterance.id)
+        if correction is None or correction.text == utterance.text:
+            return utterance
+        if correction.was != utterance.text:
+            self.outdated.append(utterance.id)
+            return utterance
+        self.applied += 1
+        if correction.text is None:
+            return Reject(utterance.id, Reason.INVALIDATED, f"left out by {self.file}; its text was {correction.was!r}")
+        return utterance.replace(text=correction.text)
+
+    def report(self, output: StepOutput) -> None:
+        """Prints and counts what was applied."""
+        if self.applied:
+            output.counts["corrected"] = self.applied
+        if self.outdated:
+            shown = ", ".join(self.outdated[:3]) + (" …" if len(self.outdated) > 3 else "")
+            print_status(
+                f"ingest: {len(self.outdated):,} corrections in {self.file} are of texts that have changed since, and "
+                f"were not applied: {shown}"
+            )
 
 
 def _describe_counts(output: StepOutput, name: str = "") -> str:
@@ -192,6 +264,7 @@ def _utterances(
     splits: SplitAssignment,
     counts: dict[str, int],
     raw: dict[str, Any] | None,
+    corrected: "Corrector",
 ) -> Iterator[Utterance]:
     """The utterances of the manifest by id; the others are rejected. Counts the utterances of each split.
 
@@ -202,6 +275,8 @@ def _utterances(
     for probed in table.utterances():
         split = splits.split_of(probed)
         utterance = _to_utterance(root, probed, split)
+        if not isinstance(utterance, Reject):
+            utterance = corrected.apply(utterance)
         if isinstance(utterance, Reject):
             table.add_reject(utterance)
         else:

@@ -31,6 +31,7 @@ from voxline.pipelines.cli.runs import run_commands
 from voxline.pipelines.cli.search import search_commands
 from voxline.pipelines.cli.store import store_commands
 from voxline.pipelines.cli.text import text_commands
+from voxline.pipelines.cli.transcripts import transcript_commands
 from voxline.pipelines.graph import check_pipeline
 from voxline.store.files import USER_FIXABLE_ERRNOS
 
@@ -289,6 +290,7 @@ app.add_typer(run_commands, name="runs")
 app.add_typer(search_commands, name="search")
 app.add_typer(store_commands, name="store")
 app.add_typer(text_commands, name="text")
+app.add_typer(transcript_commands, name="transcripts")
 model_commands.add_model_commands(app)
 cluster_commands.add_cluster_commands(app)
 datasets.add_dataset_commands(app)

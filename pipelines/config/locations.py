@@ -8,7 +8,8 @@ START_KEY = "train.start.model"
 MODEL_KEYS = (START_KEY, "train.export.vocoder", "train.voice")
 """Keys of models: a path, or a name in the registry."""
 PATH_KEYS = (
-    "corpus.uri", "corpus.corpora.*.uri", "store", "registry", "datasets", "language.text", *MODEL_KEYS
+    "corpus.uri", "corpus.corpora.*.uri", "corpus.corrections", "corpus.corpora.*.corrections", "store", "registry",
+    "datasets", "language.text", *MODEL_KEYS,
 )  # fmt: skip
 """Keys that hold paths: relative to the YAML file that sets them, or to the current folder in `--set`. Those of
 `MODEL_KEYS` may hold the name of a model instead."""
@@ -18,7 +19,7 @@ def path_keys(document: Values) -> list[str]:
     """`PATH_KEYS` with the names of a document's corpora, without the key of a model that is named.
 
     >>> path_keys({"corpus": {"corpora": {"ours": {"uri": "recordings"}}}})[1:3]
-    ['corpus.corpora.ours.uri', 'store']
+    ['corpus.corpora.ours.uri', 'corpus.corrections']
     """
     keys = []
     for key in PATH_KEYS:

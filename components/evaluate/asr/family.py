@@ -59,6 +59,7 @@ class AsrResult:
 
     Attributes:
       loss: the CTC loss of the reference, in nats; None: `no_loss` says why the model cannot output it.
+      greedy_loss: the CTC loss of the greedy transcript.
       intent, intent_error: of the hypothesis, and whether the manifest has another one; without a classifier none.
     """
 
@@ -69,6 +70,7 @@ class AsrResult:
     greedy: str
     loss: float | None
     no_loss: str
+    greedy_loss: float | None = None
     intent: str = ""
     intent_error: SumAndWeight | None = None
 
@@ -128,6 +130,7 @@ class AsrEvaluateFamily:
                 "words": dataclasses.asdict(result.words),
                 "characters": dataclasses.asdict(result.characters),
                 "loss": result.loss,
+                "greedy_loss": result.greedy_loss,
                 **({"no_loss": result.no_loss} if result.no_loss else {}),
                 **({"intent": result.intent} if classifier else {}),
                 **({ONNX_WER: list(by_onnx[index].words.as_metric)} if by_onnx else {}),
@@ -224,14 +227,15 @@ def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: s
     """Transcribes every utterance, holding one batch of audio at a time."""
     from voxline.inference.ctc_alignment import text_loss
 
-    decoded: list[tuple[str, str, float | None, str]] = [("", "", None, "")] * len(utterances)
+    decoded: list[tuple[str, str, float | None, str, float | None]] = [("", "", None, "", None)] * len(utterances)
     progress, alphabet = Progress(unit, len(utterances)), Alphabet(recognizer.about["alphabet"])
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
         for index, one in zip(batch, recognizer.decode_waveforms(waveforms), strict=True):
             loss = text_loss(one.log_probabilities, utterances[index].text, alphabet)
-            decoded[index] = (one.text, one.greedy, *loss)
+            free, _ = text_loss(one.log_probabilities, one.greedy, alphabet)
+            decoded[index] = (one.text, one.greedy, *loss, free)
         progress.advance(len(batch))
     references = [utterance.text for utterance in utterances]
     hypotheses = [text for text, *_ in decoded]
@@ -240,7 +244,8 @@ def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: s
     words, characters = count_word_edits(references, hypotheses), count_character_edits(references, hypotheses)
     rows = zip(decoded, words, characters, syllables, strict=True)
     return [
-        AsrResult(text, one, other, third, greedy, loss, why) for (text, greedy, loss, why), one, other, third in rows
+        AsrResult(text, one, other, third, greedy, loss, why, free)
+        for (text, greedy, loss, why, free), one, other, third in rows
     ]
 
 
