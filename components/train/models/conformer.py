@@ -71,7 +71,6 @@ class Conformer(Composite, keras.Model):  # type: ignore[misc]
         self.blocks = [ConformerBlock(settings, seeds, dtype=precision) for _ in range(settings.layers)]
         # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
         self.classifier = _dense(classes, seeds, "float32")
-        self.built = True  # by the call below; Keras would trace it for the shapes alone first, at twice the cost
         self(
             np.zeros((1, 2 * settings.time_stride, self.normalize.bins), "float32"),
             np.array([2 * settings.time_stride]),

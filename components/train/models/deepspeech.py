@@ -65,7 +65,6 @@ class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
         self.after = layers.Dense(units, kernel_initializer=glorot[5], dtype=precision)
         # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
         self.classifier = layers.Dense(classes, kernel_initializer=glorot[6], dtype="float32")
-        self.built = True  # by the call below; Keras would trace it for the shapes alone first, at twice the cost
         self(np.zeros((1, 2, self.normalize.bins), "float32"), np.array([2]))
 
     @property

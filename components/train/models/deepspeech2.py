@@ -79,7 +79,6 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
         self.classifier = layers.Dense(
             classes, kernel_initializer=keras.initializers.GlorotUniform(next(seeds)), dtype="float32"
         )
-        self.built = True  # by the call below; Keras would trace it for the shapes alone first, at twice the cost
         self(np.zeros((1, 2 * settings.time_stride, self.bins), "float32"), np.array([2 * settings.time_stride]))
 
     def call(
