@@ -97,6 +97,9 @@ bench: $(READY) $(PEERS_READY) ## Measure the README's figures, each next to a p
 bench-vocoders: $(READY) ## Measure the networks of vocoders: weights, and speed on one core (3 minutes)
 	@$(PY) -m benchmarks vocoders
 
+bench-voices: $(READY) ## Measure the networks of voices: weights, and mel frames a second on one core (1 minute)
+	@$(PY) -m benchmarks voices
+
 bench-serving: $(READY) ## Measure what serving costs: ONNX next to the SavedModel, 8 bits, streams a core, a start (1 minute)
 	@$(PY) -W ignore -m benchmarks serving
 
