@@ -106,7 +106,7 @@ def _fit(model: keras.Model, series: Floats) -> Floats:
     design = np.concatenate([flat, np.ones((len(flat), 1))], axis=1)
     weights = np.linalg.solve(design.T @ design + _RIDGE * np.eye(design.shape[1]), design.T @ targets[:-chosen])
     model.get_layer("linear").set_weights([weights[:-1], weights[-1]])
-    model.compile(keras.optimizers.Adam(0.01), _loss)
+    model.compile(keras.optimizers.Adam(0.01), _loss, jit_compile=False)  # compiling takes longer than it saves
     stop = keras.callbacks.EarlyStopping(patience=_PATIENCE, restore_best_weights=True)
     model.fit(
         inputs[:-chosen], targets[:-chosen], validation_data=(inputs[-chosen:], targets[-chosen:]),
