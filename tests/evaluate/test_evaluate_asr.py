@@ -1,6 +1,7 @@
 """Evaluate measures the exported ASR model, with intervals, and compares it with the model in service."""
 
 import json
+import math
 import random
 import shutil
 import subprocess
@@ -85,6 +86,7 @@ def test_the_worst_by_loss_are_listed_with_what_cannot_be_output_first(
     assert all(one["wer"] > 0 for one in worst if "seven" in one["reference"])
     measured = evaluation.metrics["metrics"]["ctc_loss"]
     losses = [one.details["loss"] for one in evaluation.results]
+    assert all(one.details["greedy_loss"] <= (one.details["loss"] or math.inf) + 1e-6 for one in evaluation.results)
     assert losses.count(None) == 1
     assert measured["measured"] == len(losses) - 1
     assert measured["value"] == pytest.approx(np.mean([loss for loss in losses if loss is not None]))

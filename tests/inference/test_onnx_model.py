@@ -1,6 +1,7 @@
 """A model with an ONNX graph is transcribed without TensorFlow."""
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,15 @@ def test_texts_words_and_probabilities_come_from_the_graph(tmp_path: Path) -> No
     found = recognizer.recognize([render_words(["six", "three"]), render_words(["two"])], sample_rate=RATE)
     assert [one.text for one in found] == ["six three", "six"]
     assert [(word.word, round(word.start, 4)) for word in found[0].words] == [("six", 0.0), ("three", 0.1)]
+
+
+def test_words_have_the_times_of_the_frames_that_the_model_states(tmp_path: Path) -> None:
+    model = export_onnx_tones(tmp_path / "model")
+    about = json.loads((model / "model.json").read_text())
+    (model / "model.json").write_text(json.dumps({**about, "output_frames": {"seconds": 0.0125, "start": -0.1}}))
+    words = Recognizer(model).recognize(render_words(["six", "three", "one"]), sample_rate=RATE).words
+    assert [(word.word, round(word.start, 4)) for word in words] == [("six", 0.0), ("three", 0.0), ("one", 0.1)]
+    assert [word.end for word in words] == [pytest.approx(end) for end in (0.0, 0.075, 0.1375)]
 
 
 def test_batches_stay_in_the_cache(tmp_path: Path) -> None:

@@ -52,8 +52,14 @@ def test_each_network_is_trained_exported_and_recognizes(
     output = run(tones.folder, tmp_path, tiny_asr_settings(model={"kind": kind}, epochs=epochs))
     assert output.metrics["dev_wer"] < 0.2
     unseen = make_utterances(0, 12, seed=5)
-    texts = Recognizer(output.path("model")).transcribe([each.waveform for each in unseen], 8_000)
+    recognizer = Recognizer(output.path("model"))
+    texts = recognizer.transcribe([each.waveform for each in unseen], 8_000)
     assert sum(text == each.text for text, each in zip(texts, unseen, strict=True)) >= 8
+    for each, values in zip(unseen, recognizer.log_probabilities([each.waveform for each in unseen]), strict=True):
+        seconds = len(each.waveform) / 8_000
+        first, step = recognizer.frame_times(seconds, len(values))
+        assert first < 0, "frames of padding come before the recording"
+        assert first + step * len(values) - seconds == pytest.approx(-first, abs=1.5 * step)  # and as many after it
 
 
 def test_without_a_kind_the_model_is_deep_speech_2(settings_class: type[AsrTrainSettings]) -> None:
