@@ -8,6 +8,7 @@ how much more probable the network finds what it heard: the CTC loss of the tran
 import dataclasses
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ DEV_SHARE = 0.05
 """Of the utterances that a fold's model trains on: they choose its weights."""
 DOUBT_KEY, HEARD_KEY = "doubt", "heard"
 TASKS_FILE, LABELS_FILE = "label-studio.json", "label-studio.xml"
+FEW = 5
+"""Utterances of a speaker in the head that may be chance."""
 _OFF = {"severity": "off"}
 
 
@@ -40,11 +43,13 @@ class DoubtRanking:
       manifest: of the utterances, the most doubtful first, with the keys `doubt` and `heard`.
       ranked: how many.
       unranked: how many no model could judge: their recordings were rejected.
+      crowded: speakers with more than twice their share in the head: (speaker, share of the head, share of all).
     """
 
     manifest: Path
     ranked: int
     unranked: int
+    crowded: list[tuple[str, float, float]]
 
 
 def rank_transcripts(
@@ -96,7 +101,14 @@ def write_ranking(
     write_json(folder / TASKS_FILE, label_studio_tasks(texts))
     write_text(folder / LABELS_FILE, LABEL_CONFIG)
     write_manifest(folder / "doubt.jsonl", lines)
-    return DoubtRanking(folder / "doubt.jsonl", len(lines), len(every) - len(lines))
+    return DoubtRanking(folder / "doubt.jsonl", len(lines), len(every) - len(lines), _crowded(shown, lines))
+
+
+def _crowded(head: Sequence[Utterance], ranked: Sequence[Utterance]) -> list[tuple[str, float, float]]:
+    """Speakers that the models may understand less, rather than that were transcribed worse; most in the head first."""
+    often, overall = (Counter(one.speaker for one in part if one.speaker) for part in (head, ranked))
+    shares = [(speaker, count / len(head), overall[speaker] / len(ranked)) for speaker, count in often.most_common()]
+    return [one for one in shares if one[1] > 2 * one[2] and often[one[0]] >= FEW]
 
 
 def _keys(one: Utterance) -> tuple[str, float]:

@@ -38,6 +38,12 @@ def rank(
     ranking = rank_transcripts(config, set_ or [], output, Console(sys.stdout), folds=folds, most=most)
     told = f"; {ranking.unranked:,} have no rank, as they were rejected" if ranking.unranked else ""
     typer.echo(f"{ranking.manifest}: {ranking.ranked:,} transcripts{told}")
+    for speaker, share, usual in ranking.crowded:
+        typer.echo(
+            f"voxline: speaker {speaker} has {share:.0%} of the most doubtful transcripts and {usual:.0%} of all: the "
+            "models may not understand this speaker; listen before you leave anything out",
+            err=True,
+        )
 
 
 @transcript_commands.command("correct")

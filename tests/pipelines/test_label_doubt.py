@@ -56,6 +56,17 @@ def test_a_text_that_the_model_cannot_output_is_the_most_doubtful(tmp_path: Path
     ]  # fmt: skip
 
 
+def test_a_speaker_with_many_doubtful_transcripts_is_named(tmp_path: Path) -> None:
+    """A model that does not understand a speaker doubts what is right."""
+    utterances = [Utterance(f"u{n}", "/data/a.wav", 1.0, "six", "ann" if n < 20 else "bob") for n in range(200)]
+    found = {
+        one.id: (9.0 if one.id in {f"u{n}" for n in range(7)} else float(one.speaker == "bob"), "")
+        for one in utterances
+    }
+    assert write_ranking(utterances, found, tmp_path, most=0.07).crowded == [("ann", 0.5, 0.1)]
+    assert write_ranking(utterances, dict.fromkeys(found, (1.0, "")), tmp_path, most=1.0).crowded == []
+
+
 def test_each_utterance_is_judged_once_and_keeps_its_fold() -> None:
     ids = [f"utterance-{number}" for number in range(2000)]
     splits = [[_split(id, fold, 4) for id in ids] for fold in range(4)]
