@@ -171,6 +171,8 @@ class TtsTrainSettings(TrainSettings):
                 f"{' and '.join(wanted)} are about a decoder that attends step by step, and fastspeech has none; "
                 "leave them out"
             )
+        if self.xla:
+            raise ValueError("XLA cannot compile the sum over alignments that fastspeech learns by; set xla to false")
         return self
 
     @property

@@ -150,3 +150,5 @@ def test_the_export_speaks_and_is_teacher_forced(module: TtsTrainModule, tones: 
 def test_settings_of_attention_are_refused_by_name(idle: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=rf"{next(iter(idle))}.* fastspeech has none; leave them out"):
         tiny_tts_settings("fastspeech", **idle)
+    with pytest.raises(SettingsError, match=r"XLA cannot compile .* fastspeech .*; set xla to false"):
+        tiny_tts_settings("fastspeech", xla=True)
