@@ -5,7 +5,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from voxline.errors import SettingsError
@@ -24,8 +24,12 @@ SENTENCES = [
 ]
 
 
-def published(words: list[str], joins: int) -> list[str]:
-    """The program of the paper's figure 1, with the ties of ours: words as symbols between spaces, pairs by regex."""
+def published(words: list[str], joins: int) -> tuple[list[str], list[str]]:
+    """The program of the paper's figure 1, with the ties of ours: words as symbols between spaces, pairs by regex.
+
+    Returns:
+      What it learns, and the words as it spells them in the end.
+    """
     vocabulary = collections.Counter(" ".join(word) for word in words)
     learned: list[str] = []
     while len(learned) < joins:
@@ -34,22 +38,27 @@ def published(words: list[str], joins: int) -> list[str]:
             symbols = word.split()
             for index in range(len(symbols) - 1):
                 pairs[symbols[index], symbols[index + 1]] += count
-        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        best = min(pairs, key=lambda pair: (-pairs[pair], pair), default=("", ""))
         if pairs[best] < 2:
             break
         pattern = re.compile(r"(?<!\S)" + re.escape(" ".join(best)) + r"(?!\S)")
         vocabulary = collections.Counter({pattern.sub("".join(best), word): n for word, n in vocabulary.items()})
         if "".join(best) not in learned:
             learned.append("".join(best))
-    return learned
+    return learned, list(vocabulary)
 
 
-@pytest.mark.parametrize("joins", [1, 7, 25, 500])
-def test_the_subwords_are_those_of_the_published_program(joins: int) -> None:
-    words = [word for text in SENTENCES for word in text.split()]
-    found = learn_subwords(SENTENCES, ENGLISH, len(ENGLISH.symbols) + joins).symbols
-    assert "".join(found[: len(ENGLISH.symbols)]) == ENGLISH.symbols
-    assert list(found[len(ENGLISH.symbols) :]) == published(words, joins)
+@given(st.lists(st.text("abc", min_size=1, max_size=9), min_size=1, max_size=9), st.integers(1, 20))
+@example(" ".join(SENTENCES).split(), 25)
+@example(" ".join(SENTENCES).split(), 500)
+def test_subwords_and_spellings_are_those_of_the_published_program(words: list[str], joins: int) -> None:
+    found = learn_subwords([" ".join(words)], ENGLISH, len(ENGLISH.symbols) + joins)
+    learned, spelled = published(words, joins)
+    assert "".join(found.symbols[: len(ENGLISH.symbols)]) == ENGLISH.symbols
+    assert list(found.symbols[len(ENGLISH.symbols) :]) == learned
+    for spelling in spelled:
+        labels = found.encode(spelling.replace(" ", ""))
+        assert [found.symbols[label] for label in labels] == spelling.split()
 
 
 @given(st.lists(st.text(MIXED.characters), max_size=6), st.integers(1, 30), st.text(MIXED.characters))
