@@ -4,8 +4,11 @@ A run whose model would probably be refused ends here, with status 0 and the ver
 run trains all the same: the history would learn nothing else, and nobody would find out that a forecast is wrong.
 """
 
+import itertools
 import json
 import math
+import statistics
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +17,8 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.notify.history import FOLDER, read_runs
 from voxline.progress import print_status
+from voxline.registry.journal import CANDIDATE
+from voxline.registry.registry import Registry
 from voxline.store.files import write_json
 from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
@@ -21,6 +26,7 @@ from voxline.store.step_cache import StepOutput, cached_step
 
 if TYPE_CHECKING:
     from voxline.metrics.promotion import PromotionForecast
+    from voxline.notify.history import Run
     from voxline.report import Page
 
 EXPECTATION, REPORT, VALIDATION = "forecast.json", "report.html", "validation.json"
@@ -60,6 +66,9 @@ def run(
         runs = []
     found, skipped = foretell_run(runs, hours, drift), skipped_in_a_row(runs)
     why = _reason_to_train(found, skipped, settings)
+    why = why or _reason_of_registry(Registry(registry, model_name))
+    if not why and _is_overdue(runs, settings.max_skipped, datetime.now(UTC)):
+        why = "the history has nothing of the time in which forecast.max_skipped runs would have been skipped"
     heading, text = _headline(found, why, settings), describe_foretold(found) if found else ""
     print_status(f"forecast: {heading}" + (f" ({text})" if text else ""))
     values: dict[str, Any] = {
@@ -97,6 +106,24 @@ def _reason_to_train(found: "PromotionForecast | None", skipped: int, settings: 
     if skipped >= settings.max_skipped:
         return f"{plural(skipped, 'run')} in a row were skipped, as many as forecast.max_skipped allows"
     return ""
+
+
+def _reason_of_registry(registry: Registry) -> str:
+    """Why the run trains whatever the history foretells, which knows of runs alone; empty if it need not."""
+    if registry.in_service() is None:
+        return "no model is in service"
+    last = next((event for event in reversed(registry.journal()) if event.alias != CANDIDATE), None)
+    return f"version {last.replaces} was rolled back" if last and last.action == "rollback" else ""
+
+
+def _is_overdue(runs: "list[Run]", most: int, now: datetime) -> bool:
+    """Whether more runs than may be skipped have left no trace in the history, by the usual time between two.
+
+    Skipped runs are counted there. One that cannot be written would otherwise skip every run to come.
+    """
+    ended = [datetime.fromisoformat(run["run"]["ended"]) for run in runs]
+    gaps = [(after - before).total_seconds() for before, after in itertools.pairwise(ended)]
+    return bool(gaps) and (now - ended[-1]).total_seconds() > (most + 0.5) * statistics.median(gaps)
 
 
 def _headline(found: "PromotionForecast | None", why: str, settings: ForecastSettings) -> str:

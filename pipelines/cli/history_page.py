@@ -69,8 +69,8 @@ def _model(name: str, runs: Sequence[Run], location: str, now: datetime) -> list
     if registry:
         in_service, anchor = registry.in_service(), current_anchor(registry)
         cards = {
-            "in service": f"version {in_service}",
-            "anchor": f"version {anchor}",
+            "in service": f"version {in_service}" if in_service else "none",
+            "anchor": f"version {anchor}" if anchor else "none",
             "versions": len(registry.versions()),
         }
         hours = next((hours for run in reversed(those) if (hours := figure_of(run, "hours"))), None)
