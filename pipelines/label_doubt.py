@@ -13,11 +13,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run as ingest
 from voxline.data.corrections import LABEL_CONFIG, DoubtfulText, label_studio_tasks
 from voxline.data.manifest import MANIFEST_FILE, Utterance, iter_manifest, write_manifest
 from voxline.errors import SettingsError, TransientError, VoxlineError, WorkError
 from voxline.metrics.evaluation import Evaluation
+from voxline.notify.settings import NotifySettings
 from voxline.pipelines.cli.console import Console
 from voxline.pipelines.config.load import Source, load_config
 from voxline.pipelines.config.run_config import RunConfig
@@ -33,6 +35,8 @@ TASKS_FILE, LABELS_FILE = "label-studio.json", "label-studio.xml"
 FEW = 5
 """Utterances of a speaker in the head that may be chance."""
 _OFF = {"severity": "off"}
+_KEPT = ("corpora", "weight", "raw")
+"""Keys of a corpus that a fold of it takes over."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,18 +148,8 @@ def _judge(
     manifest.parent.mkdir(parents=True, exist_ok=True)
     write_manifest(manifest, utterances)
     roots = sorted({os.path.commonpath([os.path.dirname(one.audio_filepath) for one in utterances])})
-    overrides: dict[str, Any] = {
-        "name": f"{chosen.name}-fold-{fold[0] + 1}",
-        "store": chosen.store,
-        "registry": str(folder.absolute() / "registry"),
-        "corpus": {"uri": str(manifest.absolute()), "format": "manifest", "audio_roots": roots, "corrections": ""},
-        "validate": {"speaker_overlap": _OFF, "sentence_overlap": _OFF},
-        "language": {"kind": "none"},
-    }
-    layers = [*config, overrides]
-    run = load_config(
-        layers, [one for one in assignments if not one.startswith(("corpus.", "language."))], pipeline="asr"
-    )
+    name = f"{chosen.name}-fold-{fold[0] + 1}"
+    run = _fold_config(config, assignments, chosen, folder, manifest, roots, name)
     record, failure = run_pipeline(run, folder, console, until="evaluate")
     if failure:
         kinds: tuple[type[VoxlineError], ...] = (SettingsError, TransientError)
@@ -163,6 +157,35 @@ def _judge(
         raise kind(f"{folder}: {record.failed_step or 'the graph'} failed: {failure.message}")
     (step,) = (one for one in record.steps if one.name == "evaluate")
     return doubts(Evaluation.read(localize(step.folder)))
+
+
+def _fold_config(
+    config: Sequence[Source],
+    assignments: Sequence[str],
+    chosen: RunConfig,
+    folder: Path,
+    manifest: Path,
+    roots: Sequence[str],
+    name: str,
+) -> RunConfig:
+    """The config of a fold: its corpus is the manifest, whose splits count; no other model and no receiver knows of it.
+
+    A warm start would begin with weights that have learned the fold's test split.
+    """
+    corpus = {key: value for key, value in CorpusSettings().plain().items() if key not in _KEPT}
+    overrides: dict[str, Any] = {
+        "name": name,
+        "store": chosen.store,
+        "registry": str(folder.absolute() / "registry"),
+        "corpus": corpus | {"uri": str(manifest.absolute()), "format": "manifest", "audio_roots": list(roots)},
+        "validate": {"speaker_overlap": _OFF, "sentence_overlap": _OFF},
+        "language": {"kind": "none"},
+        "train": {"start": {"model": ""}},
+        "forecast": {"skip_below": 0.0},
+        "notify": NotifySettings().plain(),
+    }
+    ours = ("corpus.", "language.", "train.start.", "forecast.", "notify.")
+    return load_config([*config, overrides], [one for one in assignments if not one.startswith(ours)], pipeline="asr")
 
 
 def _split(id: str, fold: int, folds: int) -> str:

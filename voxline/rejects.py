@@ -84,7 +84,7 @@ REMEDIES = {
     Reason.OUTSIDE_ALPHABET: "write these characters as words, add them to convert.alphabet, or, for "
     "numbers and signs, set convert.frontend.kind to english_transcript or mandarin_transcript",
     Reason.BAD_ENTRY: "correct the lines, or check corpus.format",
-    Reason.INVALIDATED: "nothing: listeners of a later release found that the clips do not say their sentences",
+    Reason.INVALIDATED: "nothing: by a later release, or by corpus.corrections, the clips do not say their texts",
     Reason.DUPLICATE_ID: "give each utterance an id of its own",
     Reason.DUPLICATE_RECORDING: "nothing: the recording stays in the corpus whose name comes first",
     Reason.TEXT_NOT_FOUND: "listen there: the text is not read out, or the model does not understand the speaker",

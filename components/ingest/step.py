@@ -171,7 +171,8 @@ def _ingest(
     counts["utterances"] = write_manifest(output.folder / MANIFEST_FILE, utterances)
     counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
     total = counts["utterances"] + counts["rejects"]
-    check_reject_share(counts["rejects"], total, settings.max_reject_share, "ingest", output.folder / REJECTS_FILE)
+    told = counts["rejects"] - corrected.left_out if counts["utterances"] else total
+    check_reject_share(told, total, settings.max_reject_share, "ingest", output.folder / REJECTS_FILE)
     output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE)
     output.counts.update(counts)
     if left_out:
@@ -188,6 +189,8 @@ class Corrector:
       file: that they come from; None: there are none.
       prefix: of the ids, where there are several corpora.
       applied: how many were.
+      left_out: how many of these leave an utterance out, as a person wants it: they are no faults of the corpus.
+      met: ids of them that the corpus has.
       outdated: ids whose text in the corpus is not the one that the person saw.
     """
 
@@ -195,6 +198,8 @@ class Corrector:
     corrections: dict[str, Correction] = dataclasses.field(default_factory=dict)
     prefix: str = ""
     applied: int = 0
+    left_out: int = 0
+    met: set[str] = dataclasses.field(default_factory=set)
     outdated: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
@@ -214,26 +219,36 @@ class Corrector:
     def apply(self, utterance: Utterance) -> Utterance | Reject:
         """The utterance with its right text; a reject where it is left out."""
         correction = self.corrections.get(self.prefix + utterance.id)
-        if correction is None or correction.text == utterance.text:
+        if correction is None:
+            return utterance
+        self.met.add(correction.id)
+        if correction.text == utterance.text:
             return utterance
         if correction.was != utterance.text:
             self.outdated.append(utterance.id)
             return utterance
         self.applied += 1
         if correction.text is None:
+            self.left_out += 1
             return Reject(utterance.id, Reason.INVALIDATED, f"left out by {self.file}; its text was {correction.was!r}")
         return utterance.replace(text=correction.text)
 
     def report(self, output: StepOutput) -> None:
-        """Prints and counts what was applied."""
+        """Prints and counts what was applied, and prints what was not."""
+        from voxline.report.page import plural
+
         if self.applied:
             output.counts["corrected"] = self.applied
         if self.outdated:
             shown = ", ".join(self.outdated[:3]) + (" …" if len(self.outdated) > 3 else "")
             print_status(
-                f"ingest: {len(self.outdated):,} corrections in {self.file} are of texts that have changed since, and "
-                f"were not applied: {shown}"
+                f"ingest: {plural(len(self.outdated), 'correction')} in {self.file} of texts that have changed since, "
+                f"not applied: {shown}"
             )
+        lost = sorted(id for id in self.corrections if id.startswith(self.prefix) and id not in self.met)
+        if lost:
+            shown = ", ".join(lost[:3]) + (" …" if len(lost) > 3 else "")
+            print_status(f"ingest: {plural(len(lost), 'correction')} in {self.file} of no utterance here: {shown}")
 
 
 def _describe_counts(output: StepOutput, name: str = "") -> str:

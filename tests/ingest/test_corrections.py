@@ -44,13 +44,18 @@ def test_corrections_survive_a_refresh(
         file,
         [Correction("b", "turn of", "turn off"), Correction("c", "nonsense", None), Correction("d", "was so", "is so")],
     )
-    settings = {"format": "manifest", "corrections": str(file), "uri": str(listed(a="one", b="turn of", c="nonsense"))}
+    settings = {
+        "format": "manifest", "corrections": str(file), "uri": str(listed(a="one", b="turn of", c="nonsense")),
+        "max_reject_share": 0.0,  # what a person leaves out is no fault of the corpus
+    }  # fmt: skip
     before = Ingested(tmp_path / "store", **{**settings, "corrections": ""})
     first = Ingested(tmp_path / "store", **settings)
     assert {one.id: one.text for one in first.utterances.values()} == {"a": "one", "b": "turn off"}
     assert first.rejects == {"c": "invalidated"}
     assert "corrections.jsonl; its text was 'nonsense'" in first.details["c"]
     assert first.work.counts["corrected"] == 2
+    assert "1 correction in" in (printed := capsys.readouterr().out)
+    assert "corrections.jsonl of no utterance here: d" in printed
     assert before.work.key != first.work.key
     assert Ingested(tmp_path / "store", **settings).work.reused
 
@@ -59,7 +64,8 @@ def test_corrections_survive_a_refresh(
     assert {one.id: one.text for one in second.utterances.values()} == {
         "a": "one", "b": "turn off", "d": "is new", "e": "two",
     }  # fmt: skip
-    assert "1 corrections in" in capsys.readouterr().out
+    assert "corrections.jsonl of texts that have changed since, not applied: d" in (printed := capsys.readouterr().out)
+    assert "of no utterance" not in printed
     moved = file.rename(tmp_path / "moved.jsonl")
     assert Ingested(tmp_path / "store", **{**settings, "corrections": str(moved)}).work.reused
 
@@ -74,6 +80,14 @@ def test_corrections_name_utterances_of_several_corpora(listed: Callable[..., Pa
     one = {"uri": str(listed(a="won", b="two"))}
     work = run(tmp_path / "store", CorporaSettings.of({**chosen, "corpora": {"ours": one}}, "corpus"))
     assert [one.text for one in read_manifest(work.path("manifest"))] == ["one", "two"]
+
+
+def test_a_corpus_that_is_left_out_whole_is_refused(listed: Callable[..., Path], tmp_path: Path) -> None:
+    write_corrections(tmp_path / "corrections", [Correction("a", "one", None)])
+    with pytest.raises(WorkError, match="1 of 1 utterances were rejected, so none is left"):
+        Ingested(
+            tmp_path / "store", format="manifest", corrections=str(tmp_path / "corrections"), uri=str(listed(a="one"))
+        )
 
 
 @pytest.mark.parametrize(

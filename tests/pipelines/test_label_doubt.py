@@ -2,18 +2,23 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from tests.tone_asr_model import WORDS, export_onnx_tones, render_words
-from voxline.data.manifest import Utterance, read_manifest
+from voxline.components.ingest.step import run as ingest
+from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError
 from voxline.inference.ctc_alignment import text_loss
 from voxline.inference.recognizer import Recognizer
 from voxline.metrics.evaluation import Evaluation, UtteranceResult
 from voxline.pipelines.cli.main import main
-from voxline.pipelines.label_doubt import _split, doubts, write_ranking
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.run_config import AsrConfig
+from voxline.pipelines.label_doubt import _fold_config, _split, doubts, write_ranking
 
 
 def test_planted_errors_come_first(tmp_path: Path) -> None:
@@ -74,6 +79,39 @@ def test_each_utterance_is_judged_once_and_keeps_its_fold() -> None:
     for found in splits:
         assert 400 < found.count("test") < 600
         assert 40 < found.count("dev") < 120
+
+
+def test_a_fold_is_as_it_was_dealt_and_known_to_nobody(tmp_path: Path) -> None:
+    """Whatever the config says of splits, warm start, forecast and receivers."""
+    given: dict[str, Any] = {
+        "name": "ours", "store": str(tmp_path / "store"),
+        "corpus": {
+            "uri": str(tmp_path / "corpus"), "format": "csv", "columns": {"text": "words"}, "text_key": "words",
+            "split": {"by": "utterance", "dev": 0.3, "test": 0.3}, "splits": {"train": ["a"], "dev": ["b"]},
+            "corrections": str(tmp_path / "corrections"),
+        },
+        "train": {"start": {"model": "asr@production"}, "epochs": 3},
+        "forecast": {"skip_below": 0.5},
+        "notify": {"history": str(tmp_path / "history")},
+    }  # fmt: skip
+    manifest = tmp_path / "fold" / "corpus" / "manifest.jsonl"
+    dealt = {id: _split(id, 1, 3) for id in (f"u{number}" for number in range(40))}
+    roots = [str(tmp_path / "wavs")]
+    (tmp_path / "wavs").mkdir()
+    manifest.parent.mkdir(parents=True)
+    utterances = []
+    for id, split in dealt.items():
+        soundfile.write(tmp_path / "wavs" / f"{id}.wav", np.zeros(800), 16_000)
+        utterances.append(Utterance(id, str(tmp_path / "wavs" / f"{id}.wav"), 0.05, "six", split=split))
+    write_manifest(manifest, utterances)
+    assignments = ["corpus.split.dev=0.4", "train.start.model=asr@1", "train.batch_size=4"]
+    chosen = load_config([given], assignments, pipeline="asr")
+    run = _fold_config([given], assignments, chosen, tmp_path / "fold", manifest, roots, "ours-fold-2")
+    found = {one.id: one.split for one in read_manifest(ingest(run.store, run.corpus).path("manifest"))}
+    assert found == dealt
+    assert isinstance(run, AsrConfig)
+    assert (run.train.start.model, run.train.epochs, run.train.batch_size) == ("", 3, 4)
+    assert (run.forecast.skip_below, run.notify.history) == (0.0, "")
 
 
 def test_several_corpora_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
