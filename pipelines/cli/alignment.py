@@ -49,6 +49,7 @@ def align(
     lines = _read_lines(text)
     if not recording.is_file():
         raise SettingsError(f"{recording}: no such file; give a recording")
+    _check_output(output / MANIFEST_FILE, recording)
     normalize = _normalizer(language)
     found = align_recording(
         Recognizer(find_model(model)), recording, lines, max_seconds=max_seconds, normalize=normalize
@@ -64,6 +65,18 @@ def align(
         f"{output / MANIFEST_FILE}: {len(utterances):,} utterances, {placed:,.1f} of {found.seconds:,.1f} s; text not "
         f"found: {len(found.missing):,}; audio without text: {len(found.unwritten):,}"
     )
+
+
+def _check_output(manifest: Path, recording: Path) -> None:
+    """Refuses a folder whose manifest has utterances of another recording, which would be lost."""
+    from voxline.data.manifest import iter_manifest
+
+    if not manifest.exists():
+        return
+    own = str(recording.absolute())
+    other = next((one.audio_filepath for one in iter_manifest(manifest) if one.audio_filepath != own), None)
+    if other is not None:
+        raise SettingsError(f"--output {manifest.parent}: {manifest.name} is of {other}; give each recording a folder")
 
 
 def _read_lines(text: Path) -> list[str]:

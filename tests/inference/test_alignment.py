@@ -182,6 +182,28 @@ def test_the_command_writes_a_manifest_that_can_be_read(
     assert json.loads((tmp_path / "out" / "manifest.jsonl").read_text("utf-8").splitlines()[0])["confidence"] > 0.8
 
 
+def test_a_soft_word_without_a_pause_is_no_pause(recognizer: Recognizer, tmp_path: Path) -> None:
+    for words in (["six", "seven"], ["seven", "six"], ["two", "eight", "one"]):
+        soundfile.write(tmp_path / "a.wav", render_words(words), RATE)
+        (one,) = align_recording(recognizer, tmp_path / "a.wav", [" ".join(words)]).utterances
+        assert one.start < 0.05, words
+        assert one.end > 0.1 * (len(words) - 1), words
+
+
+def test_a_folder_of_another_recording_is_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").write_text("six seven", "utf-8")
+    for name in ("a.wav", "b.wav"):
+        soundfile.write(tmp_path / name, render_words(["six", "seven"]), RATE)
+    for name, status in (("a.wav", 0), ("a.wav", 0), ("b.wav", SettingsError("").exit_status)):
+        with pytest.raises(SystemExit) as ended:
+            main(["align", *map(str, (tmp_path / name, tmp_path / "text", "-o", tmp_path / "o", "--model", model))])
+        assert ended.value.code == status
+    assert "a.wav; give each recording a folder" in capsys.readouterr().err
+    assert [one.id for one in voxline.read_manifest(tmp_path / "o")] == ["a-00001"]
+
+
 def test_what_cannot_be_aligned_is_refused_in_words(recognizer: Recognizer, tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"no audio")
     with pytest.raises(WorkError, match=r"a\.wav: cannot be aligned: "):

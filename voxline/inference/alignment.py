@@ -171,7 +171,8 @@ class _Cutter:
     def cut(self, max_seconds: float) -> RecordingAlignment:
         unwritten = list(self._unwritten())
         runs = [part for run in self._runs([one.start for one in unwritten]) for part in self._short(run, max_seconds)]
-        spans = self._at_the_edges([self._span(run) for run in runs], unwritten)
+        inner = [self._inner(run) for run in runs]
+        spans = self._at_the_edges([self._span(run) for run in runs], inner, unwritten)
         utterances = [self._utterance(run, *span) for run, span in zip(runs, spans, strict=True)]
         missing = list(self._missing())
         return RecordingAlignment(utterances, missing, unwritten, self._heard.seconds)
@@ -183,6 +184,12 @@ class _Cutter:
         """Seconds, by the network."""
         places = self._places
         return float(self._times[places.first[run.first]]), float(self._times[places.last[run.last - 1] + 1])
+
+    def _inner(self, run: _Run) -> tuple[float, float]:
+        """The middles of the first and the last word, in seconds, by the network."""
+        middles = [self._span(_Run(word, word + 1)) for word in (run.first, run.last - 1)]
+        first, last = (math.fsum(one) / 2 for one in middles)
+        return first, last
 
     def _unwritten(self) -> Iterator[UnwrittenAudio]:
         """Audio without text between two words that were found, if symbols are heard in it."""
@@ -278,24 +285,28 @@ class _Cutter:
         return AlignedUtterance(line, self._text(run), start, end, confidence, words)
 
     def _at_the_edges(
-        self, spans: Sequence[tuple[float, float]], unwritten: Sequence[UnwrittenAudio]
+        self,
+        spans: Sequence[tuple[float, float]],
+        inner: Sequence[tuple[float, float]],
+        unwritten: Sequence[UnwrittenAudio],
     ) -> list[tuple[float, float]]:
         """Moves the starts and ends of utterances to where the sound begins and ends.
 
-        Between two utterances, one ends where the first pause begins, and the other starts where the last one ends.
+        Between two utterances, one ends where the first pause begins, and the other starts where the last one ends. An
+        edge does not move past the middle of its word: without a pause, a soft word is as quiet as the quiet parts.
         """
         others = [(one.start, one.end) for one in unwritten]
         before = sorted(end for _, end in [*spans, *others])
         after = sorted(start for start, _ in [*spans, *others])
         moved = []
-        for start, end in spans:
+        for (start, end), (latest, earliest) in zip(spans, inner, strict=True):
             quiet = self._quiet(start, end)
             low = max((one for one in before if one <= start), default=0.0)
             high = min((one for one in after if one >= end), default=self._heard.seconds)
             pauses = self._pauses(quiet, (low, end), (low, start))
-            begins = pauses[-1][1] if pauses else start
+            begins = pauses[-1][1] if pauses and pauses[-1][1] < latest else start
             pauses = self._pauses(quiet, (begins, high), (end, high))
-            ends = pauses[0][0] if pauses else end
+            ends = pauses[0][0] if pauses and pauses[0][0] > earliest else end
             moved.append((begins, max(ends, begins + LEVEL_SECONDS)))
         return moved
 
