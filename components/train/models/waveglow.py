@@ -45,7 +45,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
       settings: sizes.
       hop: samples of a frame; a multiple of `settings.group`.
       mean, deviation: per mel band, of the training split; the graph normalizes mels by them.
-      seed: of the initial weights: rotations, zeros after each WaveNet, and PyTorch's defaults elsewhere.
+      seed: of the initial weights: rotations, zeros after each WaveNet and as biases, PyTorch's defaults elsewhere.
       precision: a Keras dtype policy, "float32" or "mixed_bfloat16"; the flows stay float32.
 
     Attributes:
@@ -68,7 +68,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
         seed: int = 1,
         precision: str = "float32",
     ) -> None:
-        super().__init__(dtype=precision, name="waveglow")
+        super().__init__(dtype=precision, autocast=False, name="waveglow")
         self.settings, self.hop = settings, hop
         self.context_frames: int | None = None
         self.normalizations: list[Any] = []
@@ -213,7 +213,10 @@ class Flow(layers.Layer):  # type: ignore[misc]
         super().__init__(**kwargs)
         self.channels = channels
         rotation = functools.partial(_rotation, seed=seeds[0])
-        self.mixing = self.add_weight(shape=(channels, channels), initializer=rotation, name="mixing", dtype="float32")
+        # Inverses and determinants are float32 in every precision.
+        self.mixing = self.add_weight(
+            shape=(channels, channels), initializer=rotation, name="mixing", dtype="float32", autocast=False
+        )
         self.wavenet = WaveNet(settings, channels // 2, seeds[1:], dtype=self.dtype_policy)
         self.built = True  # it has two directions, and no call
 

@@ -104,6 +104,38 @@ def test_the_determinant_is_that_of_the_jacobian(network: WaveGlow) -> None:
     assert float(network.to_noise(waveforms, mels)[1][0]) == pytest.approx(wanted, abs=0.02)
 
 
+def test_the_loss_is_that_of_the_paper_and_speech_is_made_of_noise_of_its_sigma(network: WaveGlow) -> None:
+    """Equation 12 of the paper, for each sample; and noise with the deviation `sampling_sigma`."""
+    mels, waveforms = mels_and_waveforms()
+    noise, determinant = (np.asarray(each, np.float64) for each in network.to_noise(waveforms, mels))
+    for sigma in (1.0, 0.5):
+        network.settings = SMALL.model_copy(update={"sigma": sigma})
+        wanted = ((noise**2).sum(axis=(1, 2)) / (2 * sigma**2) - determinant) / waveforms.shape[1]
+        np.testing.assert_allclose(network.negative_log_likelihood(waveforms, mels), wanted, rtol=1e-4)
+    mels, _ = mels_and_waveforms(1, 400)
+    network.settings, network._bias = SMALL, None
+    drawn = np.asarray(network.to_noise(network(mels), mels)[0])
+    assert drawn.std() == pytest.approx(SMALL.sampling_sigma, rel=0.05)
+
+
+def test_in_bfloat16_the_flows_stay_float32() -> None:
+    """They invert as exactly as in float32, and speech and loss differ by what the WaveNets round."""
+    mels, waveforms = mels_and_waveforms()
+    made, losses = [], []
+    for precision in ("float32", "mixed_bfloat16"):
+        network = WaveGlow(SMALL, hop=HOP, **STATISTICS, precision=precision)
+        random = np.random.default_rng(1)
+        for flow in network.flows:
+            flow.wavenet.last.kernel.assign(0.2 * random.standard_normal(flow.wavenet.last.kernel.shape))
+        noise, _ = network.to_noise(waveforms, mels)
+        np.testing.assert_allclose(network.from_noise(noise, mels), waveforms, atol=1e-4)
+        made.append(network(mels).numpy())
+        losses.append(network.negative_log_likelihood(waveforms, mels).numpy())
+    assert made[1].dtype == np.float32
+    np.testing.assert_allclose(made[1], made[0], atol=0.02)
+    np.testing.assert_allclose(losses[1], losses[0], atol=0.01)
+
+
 def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(network: WaveGlow) -> None:
     network.turn_on_denoiser()
     mels, _ = mels_and_waveforms()
