@@ -1,5 +1,6 @@
 """A recognizer transcribes paths and arrays, and says what it accepts."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,18 @@ def test_a_file_that_is_not_audio_is_named(tmp_path: Path) -> None:
 def test_a_tts_model_is_refused(make_tts_model: MakeTtsModel) -> None:
     with pytest.raises(WorkError, match=r"family 'tts' \(tacotron2\), 'asr' is accepted here; give a model that"):
         Recognizer(make_tts_model())
+
+
+def test_a_word_that_is_found_in_the_padding_ends_no_earlier_than_it_begins(tmp_path: Path) -> None:
+    folder = export_onnx_tones(tmp_path / "model")
+    about = json.loads((folder / "model.json").read_bytes())
+    about["output_frames"] = {"start": 0.16, "seconds": 0.0125}  # the second word: 0.26 to 0.2975 seconds
+    (folder / "model.json").write_text(json.dumps(about), encoding="utf-8")
+    words = Recognizer(folder).recognize(render_words(["one", "two"]), RATE).words
+    assert [(one.word, round(one.start, 4), round(one.end, 4)) for one in words] == [
+        ("one", 0.16, 0.1975),
+        ("two", 0.2, 0.2),
+    ]
 
 
 def test_a_saved_model_aligns_as_its_graph_does(recognizer: Recognizer, tmp_path: Path) -> None:

@@ -360,7 +360,8 @@ class Recognizer:
         if frame is None:
             first, frame = self.frame_times(seconds, len(log_probabilities))
         words = align_words_in_audio(log_probabilities, text, self.alphabet, frame, first)
-        words = [dataclasses.replace(one, end=min(one.end, seconds)) for one in words]
+        # The last frames are of padding, after the recording.
+        words = [dataclasses.replace(one, start=min(one.start, seconds), end=min(one.end, seconds)) for one in words]
         if start:
             words = [
                 dataclasses.replace(one, start=max(0.0, start + one.start), end=max(0.0, start + one.end))

@@ -164,6 +164,7 @@ class TtsTrainSettings(TrainSettings):
             "guided_attention": self.guided_attention.weight > 0,
             "teacher_forcing": self.teacher_forcing != TeacherForcingSettings(),
             "reduction_schedule": bool(self.reduction_schedule),
+            "loss.stop": self.loss.stop != LossSettings().stop,
             "export.decoder int8": self.export.decoder != "float32",
         }
         if wanted := [name for name, given in idle.items() if given]:

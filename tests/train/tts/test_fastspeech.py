@@ -145,7 +145,12 @@ def test_the_export_speaks_and_is_teacher_forced(module: TtsTrainModule, tones: 
 
 @pytest.mark.parametrize(
     "idle",
-    [{"guided_attention": {"weight": 0.3}}, {"teacher_forcing": {"to_share": 0.5}}, {"export": {"decoder": "int8"}}],
+    [
+        {"guided_attention": {"weight": 0.3}},
+        {"teacher_forcing": {"to_share": 0.5}},
+        {"loss": {"stop": 2.0}},
+        {"export": {"decoder": "int8"}},
+    ],
 )
 def test_settings_of_attention_are_refused_by_name(idle: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=rf"{next(iter(idle))}.* fastspeech has none; leave them out"):
