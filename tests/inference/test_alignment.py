@@ -183,11 +183,11 @@ def test_the_command_writes_a_manifest_that_can_be_read(
 
 
 def test_a_soft_word_without_a_pause_is_no_pause(recognizer: Recognizer, tmp_path: Path) -> None:
-    for words in (["six", "seven"], ["seven", "six"], ["two", "eight", "one"]):
+    for words in (["six", "seven"], ["two", "eight", "three"]):
         soundfile.write(tmp_path / "a.wav", render_words(words), RATE)
         (one,) = align_recording(recognizer, tmp_path / "a.wav", [" ".join(words)]).utterances
         assert one.start < 0.05, words
-        assert one.end > 0.1 * (len(words) - 1), words
+        assert one.end > one.words[-1].start > 0.05, words
 
 
 def test_a_folder_of_another_recording_is_refused(

@@ -186,9 +186,8 @@ class _Cutter:
         return float(self._times[places.first[run.first]]), float(self._times[places.last[run.last - 1] + 1])
 
     def _inner(self, run: _Run) -> tuple[float, float]:
-        """The middles of the first and the last word, in seconds, by the network."""
-        middles = [self._span(_Run(word, word + 1)) for word in (run.first, run.last - 1)]
-        first, last = (math.fsum(one) / 2 for one in middles)
+        """Seconds, by the network, at which the first word ends and the last one begins."""
+        (_, first), (last, _) = (self._span(_Run(word, word + 1)) for word in (run.first, run.last - 1))
         return first, last
 
     def _unwritten(self) -> Iterator[UnwrittenAudio]:
@@ -293,7 +292,7 @@ class _Cutter:
         """Moves the starts and ends of utterances to where the sound begins and ends.
 
         Between two utterances, one ends where the first pause begins, and the other starts where the last one ends. An
-        edge does not move past the middle of its word: without a pause, a soft word is as quiet as the quiet parts.
+        edge does not move past its word: without a pause, a soft word is as quiet as the quiet parts.
         """
         others = [(one.start, one.end) for one in unwritten]
         before = sorted(end for _, end in [*spans, *others])
