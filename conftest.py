@@ -13,7 +13,12 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"
 
 # In memory where there is plenty: the tests write 60,000 files, and wait 7 ms for each that a disk must have for sure.
 MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes folders that nobody else can open
-if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 1 << 30:
+if (
+    MEMORY.is_dir()
+    and os.access(MEMORY, os.W_OK)
+    and shutil.disk_usage(MEMORY).free > 1 << 30
+    and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC  # tests start programs that they write
+):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 import hypothesis  # noqa: E402
