@@ -7,6 +7,7 @@ run trains all the same: the history would learn nothing else, and nobody would 
 import itertools
 import json
 import math
+import os
 import statistics
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ from voxline.registry.registry import Registry
 from voxline.store.files import write_json
 from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
-from voxline.store.step_cache import StepOutput, cached_step
+from voxline.store.step_cache import FORCE_ENV, StepOutput, cached_step
 
 if TYPE_CHECKING:
     from voxline.metrics.promotion import PromotionForecast
@@ -66,6 +67,8 @@ def run(
         runs = []
     found, skipped = foretell_run(runs, hours, drift), skipped_in_a_row(runs)
     why = _reason_to_train(found, skipped, settings)
+    if not why and "train" in os.environ.get(FORCE_ENV, "").split(","):
+        why = "--force train"
     why = why or _reason_of_registry(Registry(registry, model_name))
     if not why and _is_overdue(runs, settings.max_skipped, datetime.now(UTC)):
         why = "the history has nothing of the time in which forecast.max_skipped runs would have been skipped"

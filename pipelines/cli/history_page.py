@@ -200,7 +200,7 @@ def _figures(runs: Sequence[Run]) -> list[Block]:
 
 
 def _gaps(values: Sequence[float | None]) -> list[float]:
-    return [math.nan if value is None else value for value in values]
+    return [math.nan if value is None or not math.isfinite(value) else value for value in values]
 
 
 def _runs_table(runs: Sequence[Run], name: str) -> Block:

@@ -67,6 +67,14 @@ def test_a_training_that_would_be_refused_is_skipped(house: Path) -> None:
     assert heading.startswith("Nothing was trained: a promotion has a probability of ")
 
 
+def test_a_training_that_a_person_forces_is_not_skipped(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(house, *REFUSALS)
+    monkeypatch.setenv("VOXLINE_FORCE_STEPS", "extract,train")
+    skipped, heading = ask(house)
+    assert not skipped
+    assert heading.endswith("; --force train")
+
+
 def test_a_metric_that_is_not_a_number_does_not_skip_every_run_to_come(house: Path) -> None:
     record(house, *REFUSALS[:15], math.nan, math.inf, *REFUSALS[15:])
     skipped, heading = ask(house)

@@ -18,9 +18,16 @@ from tests.registry.published import exported
 from voxline.errors import SettingsError
 from voxline.inference.saved_model import model_digest
 from voxline.notify.event import FigureAnomaly, MetricValue, RunEvent, StepRecord, Verdict
-from voxline.notify.foresight import expected_hours, find_anomalies, foretell_run, skipped_in_a_row, with_anomalies
+from voxline.notify.foresight import (
+    expected_hours,
+    find_anomalies,
+    forecast_figure,
+    foretell_run,
+    skipped_in_a_row,
+    with_anomalies,
+)
 from voxline.notify.freshness import freshness
-from voxline.notify.history import FOLDER, Run, read_runs, record_run
+from voxline.notify.history import FOLDER, Run, figure_of, read_runs, record_run
 from voxline.notify.prometheus import samples
 from voxline.notify.settings import NotifySettings
 from voxline.pipelines.cli.history_page import history_page
@@ -189,6 +196,16 @@ def test_a_candidate_that_a_person_promoted_is_current() -> None:
     assert freshness(runs, now, pushed).text == "stale: 1 run since then made a candidate that waits to be promoted"
     promoted = RegistryEvent(2, "promote", "", "b", replaces=1)
     assert freshness(runs, now, [*pushed, promoted]).state == "current"
+
+
+def test_a_metric_that_is_not_finite_was_not_measured(tmp_path: Path) -> None:
+    wers = [0.05, math.inf, math.nan, *(wer_of(number) for number in range(7))]
+    runs = runs_of(*(night(number, wer=wer) for number, wer in enumerate(wers)))
+    assert [figure_of(run, "wer") for run in runs[:3]] == [0.05, None, None]
+    assert forecast_figure(runs, "wer") is not None
+    assert forecast_figure(runs[:9], "wer") is None, "7 of 9 nights have one"
+    assert find_anomalies(runs[:-1], runs[-1]) == ()
+    assert "word error rate" in history_page(runs, str(tmp_path), datetime.fromtimestamp(RUN.started, UTC)).html()
 
 
 def test_a_promotion_is_foretold_from_the_models_runs() -> None:

@@ -101,7 +101,7 @@ def judged_run(run: Run) -> JudgedRun:
     """What of a run its promotion is foretold from."""
     headline = (metric for metric in CATALOG.values() if metric.headline and metric.better == "lower")
     values = (figure_of(run, metric.name) for metric in headline)
-    value = next((one for one in values if one is not None and math.isfinite(one)), None)
+    value = next((one for one in values if one is not None), None)
     drift = figure_of(run, "drift") or 0.0
     return JudgedRun(run["verdict"] in _ACCEPTED, figure_of(run, "hours"), value, drift)
 

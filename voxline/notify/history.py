@@ -6,6 +6,7 @@ which a database in a bucket would: docs/decisions/0067-history-is-one-object-a-
 
 import contextlib
 import json
+import math
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -99,13 +100,13 @@ def history_of(location: Path | str) -> str:
 
 
 def figure_of(run: Run, name: str) -> float | None:
-    """A figure of a run; None if it was not measured.
+    """A figure of a run; None if it was not measured, or is not finite.
 
     >>> figure_of({"metrics": {"wer": {"value": 0.02}}, "steps": []}, "wer")
     0.02
     """
     if name in run["metrics"]:
-        return float(run["metrics"][name]["value"])
+        return _number(run["metrics"][name]["value"])
     steps = {step["name"]: step for step in run["steps"]}
     counts = {step: found["counts"] for step, found in steps.items()}
     total = sum(counts.get("ingest", {}).get(split, 0) for split in ("train", "dev", "test"))
@@ -127,7 +128,7 @@ def figure_of(run: Run, name: str) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def figure_names(runs: Iterable[Run]) -> list[str]:
