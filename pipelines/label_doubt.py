@@ -184,8 +184,12 @@ def _fold_config(
         "forecast": {"skip_below": 0.0},
         "notify": NotifySettings().plain(),
     }
-    ours = ("corpus.", "language.", "train.start.", "forecast.", "notify.")
-    return load_config([*config, overrides], [one for one in assignments if not one.startswith(ours)], pipeline="asr")
+    keys = [one.partition("=")[0].split(".") for one in assignments]
+    ours = {*overrides} - {"train", "validate"}
+    kept = [
+        one for one, key in zip(assignments, keys, strict=True) if key[0] not in ours and key[:2] != ["train", "start"]
+    ]
+    return load_config([*config, overrides], kept, pipeline="asr")
 
 
 def _split(id: str, fold: int, folds: int) -> str:

@@ -73,8 +73,8 @@ def _check_output(manifest: Path, recording: Path) -> None:
 
     if not manifest.exists():
         return
-    own = str(recording.absolute())
-    other = next((one.audio_filepath for one in iter_manifest(manifest) if one.audio_filepath != own), None)
+    named, own = {one.audio_filepath for one in iter_manifest(manifest)}, recording.resolve()
+    other = next((one for one in sorted(named) if Path(one).resolve() != own), None)
     if other is not None:
         raise SettingsError(f"--output {manifest.parent}: {manifest.name} is of {other}; give each recording a folder")
 

@@ -104,7 +104,9 @@ def test_a_fold_is_as_it_was_dealt_and_known_to_nobody(tmp_path: Path) -> None:
         soundfile.write(tmp_path / "wavs" / f"{id}.wav", np.zeros(800), 16_000)
         utterances.append(Utterance(id, str(tmp_path / "wavs" / f"{id}.wav"), 0.05, "six", split=split))
     write_manifest(manifest, utterances)
-    assignments = ["corpus.split.dev=0.4", "train.start.model=asr@1", "train.batch_size=4"]
+    assignments = [
+        "corpus.split.dev=0.4", "train.start.model=asr@1", "train.batch_size=4", f"registry={tmp_path}/ours", "name=x",
+    ]  # fmt: skip
     chosen = load_config([given], assignments, pipeline="asr")
     run = _fold_config([given], assignments, chosen, tmp_path / "fold", manifest, roots, "ours-fold-2")
     found = {one.id: one.split for one in read_manifest(ingest(run.store, run.corpus).path("manifest"))}
@@ -112,6 +114,7 @@ def test_a_fold_is_as_it_was_dealt_and_known_to_nobody(tmp_path: Path) -> None:
     assert isinstance(run, AsrConfig)
     assert (run.train.start.model, run.train.epochs, run.train.batch_size) == ("", 3, 4)
     assert (run.forecast.skip_below, run.notify.history) == (0.0, "")
+    assert (run.name, run.registry) == ("ours-fold-2", str(tmp_path / "fold" / "registry"))
 
 
 def test_several_corpora_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
