@@ -43,6 +43,8 @@ from voxline.registry.registry import Registry
 from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
 from voxline.store.uris import is_remote
+from voxline.text.alphabet import Alphabet
+from voxline.text.subwords import check_size
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
@@ -279,6 +281,8 @@ class AsrConfig(TrainingRunConfig):
     @pydantic.model_validator(mode="after")
     def _check_features(self) -> Self:
         self.train.model.check_features(self.extract.features)
+        if self.train.subwords and not self.train.start.model:  # a child keeps the subwords of its parent
+            check_size(self.train.subwords, Alphabet.from_name(self.convert.alphabet))
         return self
 
     def optional_steps(self) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ def test_every_default_works(tmp_path: Path) -> None:
         ("extract: {speeds: [true]}", r"run\.yaml: 'extract\.speeds\.0' is 'true'; .*number"),
         ("train: 3", r"run\.yaml: 'train' is 3; "),
         ("pipeline: ttx", r"run\.yaml: 'pipeline' is 'ttx'; accepted: 'asr', 'tts'"),
+        ("convert: {alphabet: ' abc'}\ntrain: {subwords: 4}", r"train\.subwords is 4, .* has 4 characters"),
         ("convert: {alphabet: aab}", r"run\.yaml: 'convert\.alphabet' is 'aab'; .*repeated"),
     ],
 )

@@ -36,11 +36,7 @@ def learn_subwords(texts: Iterable[str], alphabet: Alphabet, size: int) -> Alpha
     >>> learn_subwords(["the thin thing", "the thing"], Alphabet(" eghint"), 10).symbols
     (' ', 'e', 'g', 'h', 'i', 'n', 't', 'th', 'in', 'thin')
     """
-    if size <= len(alphabet.symbols):
-        raise SettingsError(
-            f"train.subwords is {size}, and the alphabet has {len(alphabet.symbols)} characters, which are symbols "
-            "too; give more, or 0 for the characters alone"
-        )
+    check_size(size, alphabet)
     counts = collections.Counter(run for text in texts for run in split_runs(text) if len(run) > 1)
     words, times = [list(run) for run in counts], list(counts.values())
     pairs: collections.Counter[Pair] = collections.Counter()
@@ -72,6 +68,19 @@ def learn_subwords(texts: Iterable[str], alphabet: Alphabet, size: int) -> Alpha
         for pair in changed:
             heapq.heappush(waiting, (-pairs[pair], pair))
     return Alphabet(tuple(symbols))
+
+
+def check_size(size: int, alphabet: Alphabet) -> None:
+    """Refuses a number of symbols that leaves none for subwords.
+
+    Raises:
+      SettingsError: names the setting.
+    """
+    if size <= len(alphabet.symbols):
+        raise SettingsError(
+            f"train.subwords is {size}, and the alphabet has {len(alphabet.symbols)} characters, which are symbols "
+            "too; give more, or 0 for the characters alone"
+        )
 
 
 def extend_subwords(learned: Alphabet, alphabet: Alphabet) -> Alphabet:

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
+from scipy.special import erf
 
+from tests.train.models.test_against_numpy import convolve, dense, exact, layer_norm, relu
 from tests.train.tones import FEATURES, TTS_SIZES, tiny_tts_settings
 from voxline.components.train.batches import Batches
 from voxline.components.train.models.fastspeech import FastSpeech
@@ -64,6 +66,69 @@ def network() -> FastSpeech:
     for weight in model.weights:
         weight.assign(RANDOM.standard_normal(weight.shape) * (1.2 if weight.ndim == 1 else 0.5))
     return model
+
+
+def convnext(x: Array, block: Any) -> Array:
+    """Liu et al. 2022, with the exact GELU."""
+    kernel, left = exact(block.convolution.kernel)[..., 0], (block.convolution.kernel_size[0] - 1) // 2
+    padded = np.pad(x, ((left, left), (0, 0)))
+    y = sum(kernel[tap] * padded[tap : tap + len(x)] for tap in range(len(kernel))) + exact(block.convolution.bias)
+    y = dense(layer_norm(y, block.norm), block.widen)
+    return x + exact(block.scale) * dense(y * 0.5 * (1 + erf(y / np.sqrt(2))), block.narrow)
+
+
+def convolutions(x: Array, stack: Any) -> Array:
+    """With ReLU between them."""
+    for index, layer in enumerate(stack):
+        x = convolve(relu(x) if index else x, exact(layer.kernel)) + exact(layer.bias)
+    return x
+
+
+def predictor(x: Array, layer: Any) -> Array:
+    for convolution, norm in zip(layer.convolutions, layer.norms, strict=True):
+        x = layer_norm(relu(convolutions(x, [convolution])), norm)
+    return dense(x, layer.last)[:, 0]
+
+
+def test_the_network_equals_numpy_with_the_same_weights(network: FastSpeech) -> None:
+    """Badlani et al. 2021, equation 1, with a Gaussian around the diagonal; Ren et al. 2021, section 2, with energy."""
+    labels, count, frames = np.array([3, 0, 5, 5, 1]), 5, 13
+    features = np.random.default_rng(8).standard_normal((frames, 4)).astype(np.float32)
+    made = network.align(labels[None], np.array([count]), features[None], np.array([frames]))
+    embedded, aligner = exact(network.embedding.embeddings)[labels], network.aligner
+    keys, queries = convolutions(embedded, aligner.text), convolutions(features.astype(np.float64), aligner.speech)
+    scores = -0.0005 * np.square(queries[:, None] - keys).sum(-1)
+    scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
+    read, gone = ((np.arange(size) + 0.5) / size for size in (count, frames))
+    scores -= np.square(gone[:, None] - read) / (2 * network.settings.prior**2)
+    np.testing.assert_allclose(made.log_alignment[0], scores, rtol=1e-4, atol=1e-3)
+    paths = all_paths(scores)
+    path = np.array(max(paths, key=paths.__getitem__))
+    durations = np.bincount(path, minlength=count)
+    np.testing.assert_array_equal(made.durations[0], durations)
+    energy = np.array([features[path == symbol].mean() for symbol in range(count)])
+    np.testing.assert_allclose(made.energy[0], energy, atol=1e-5)
+    encoded = embedded
+    for block in network.encoder:
+        encoded = convnext(encoded, block)
+    np.testing.assert_allclose(made.log_durations[0], predictor(encoded, network.duration), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(made.predicted_energy[0], predictor(encoded, network.energy), rtol=1e-3, atol=1e-3)
+    x = (encoded + dense(energy[:, None], network.louder))[path]
+    whole, before = durations[path], np.arange(frames) - np.searchsorted(path, path)
+    place = [(before + 0.5) / whole, np.log1p(before), np.log1p(whole - before - 1)]
+    x = x + dense(np.stack(place, axis=-1), network.place)
+    for block in network.decoder:
+        x = convnext(x, block)
+    wanted = dense(layer_norm(x, network.last_norm), network.spectrum)
+    np.testing.assert_allclose(made.output.mels[0], wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_durations_of_synthesis_are_the_exponents_of_what_is_predicted(network: FastSpeech) -> None:
+    labels = np.array([[3, 0, 5, 5, 1]])
+    encoded = network._encode(network.embedding(labels), np.array([5]), None)
+    wanted = np.maximum(np.round(np.exp(exact(network.duration(encoded, np.array([5])))[0])), 1)
+    made = network.synthesize(labels, np.array([5]), max_steps=100_000)
+    np.testing.assert_array_equal(made.alignment[0].numpy().sum(axis=0), wanted)
 
 
 def test_no_text_is_skipped_or_repeated_whatever_the_weights(network: FastSpeech) -> None:
