@@ -165,4 +165,4 @@ class _Forked:
 if __name__ == "__main__":
     sys.stdout, printed = sys.stderr, sys.stdout
     result = main(sys.argv[1], Path(sys.argv[2]))
-    print(json.dumps(result, indent=1), file=printed)
+    print(json.dumps(result, indent=1), file=printed, flush=True)

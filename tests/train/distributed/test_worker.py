@@ -139,6 +139,7 @@ def test_workers_are_not_part_of_the_key() -> None:
         "start",
         "average",
         "cr_ctc",
+        "subwords",
     }
     assert AsrTrainSettings(seed=2).key_settings().plain() != alone.key_settings().plain()
 
