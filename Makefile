@@ -181,10 +181,12 @@ golden: $(READY) ## Rewrite the golden files of the compiled pipelines (then rev
 images: $(READY) ## Build the container images (IMAGES="data model validate", IMAGE_BASE=python:3.11-slim-trixie@sha256:...)
 	@$(PY) -m voxline.pipelines.images build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
 
-# The two servers are Go programs, and more faithful to a real storage than those that `make test` talks to.
-test-buckets: $(READY) ## Test buckets on S3 as on GCS, then on fake-gcs-server and versitygw, where Go can build them
+test-storages: $(READY) ## Test registries, versions and purges on S3, which `make test` tests on GCS
 	@VOXLINE_TEST_EVERY_STORAGE=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile -k "s3" \
 	  tests/registry tests/publish tests/pipelines/test_run_on_a_bucket.py
+
+# The two servers are Go programs, and more faithful to a real storage than those that `make test` talks to.
+test-buckets: test-storages ## Test buckets as test-storages, then on fake-gcs-server and versitygw, where Go can build them
 	@if command -v go >/dev/null; then \
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS) && \
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) && \

@@ -11,7 +11,7 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
     os.environ.setdefault(name, "1")
 
-# In memory where there is plenty: the tests write 60,000 files, and wait 7 ms for each that a disk must have for sure.
+# In memory where there is plenty: the tests write very many files, and a disk makes them wait for each fsync.
 MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes folders that nobody else can open
 if (
     MEMORY.is_dir()

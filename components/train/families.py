@@ -33,7 +33,7 @@ class Family:
     task: str
 
     def build_task(self, settings: TrainSettings, dataset: "Dataset") -> "TrainingTask":
-        # Keras looks for both, for wrappers and plots that training does not use: a third of the time to import it.
+        # Keras looks for both, for wrappers and plots that training does not use: a fifth of the time to import it.
         with hidden_packages("sklearn", "matplotlib"):
             importlib.import_module("keras")
         module, name = self.task.split(":")

@@ -32,7 +32,7 @@ class FeatureNormalizer:
 
 
 class Composite:
-    """A layer or network whose weights are those of its layers, which Keras builds when they are first called.
+    """A layer or network that makes its own weights when it is made; its layers make theirs when first called.
 
     Keras builds others by tracing the call once, only to find their weights: half of the time to make a network.
     """
