@@ -134,10 +134,14 @@ def forecast_figures(
     if method == "lstm" and not together:
         raise WorkError(f"{location}: {len(runs)} runs are too few for the LSTM; give --method structural")
     documents, alarms = [], []
+    periods = (1, 7) if period == 0 else (max(1, period),)
     for one in figure or known:
-        document = _forecast(runs, one, (1, 7) if period == 0 else (max(1, period),), limit)
+        document = _forecast(runs, one, periods, limit)
         if one in together:
-            document = _choose(document, together[one], [figure_of(run, one) for run in runs], method, limit)
+            tested = foresight.forecast_figure(runs, one, periods, limit, fitted=together[one]["start"])
+            expected = tested.expected.tolist() if tested else []
+            values = [figure_of(run, one) for run in runs]
+            document = _choose(document, expected, together[one], values, method, limit)
         documents.append(document)
         if document["stands_out"]:
             alarms.append(one)
@@ -240,18 +244,27 @@ def _forecast_together(runs: "list[Run]", names: list[str]) -> "dict[str, dict[s
 
 
 def _choose(
-    structural: dict[str, Any], lstm: dict[str, Any], values: list[float | None], method: str, limit: float
+    structural: dict[str, Any],
+    tested: list[float],
+    lstm: dict[str, Any],
+    values: list[float | None],
+    method: str,
+    limit: float,
 ) -> dict[str, Any]:
     """The forecast of a figure by the method that is asked for, or by the one with the smaller error.
 
-    Both errors are means of what lay between a one-step forecast and the value, over the runs that the LSTM was not
-    trained on.
+    Both errors are means of what lay between a one-step forecast and the value, over the runs that neither model was
+    fitted to.
+
+    Args:
+      structural: the forecast of the model that is fitted to all runs.
+      tested: what the one that is not expected of each run; empty: there were too few to fit it to.
     """
     from voxline.notify.foresight import format_figure
 
     held_out = [at for at in range(lstm["start"], len(values)) if values[at] is not None]
     errors = {}
-    for name, expected in (("structural", structural.get("expected")), ("lstm", lstm["expected"])):
+    for name, expected in (("structural", tested), ("lstm", lstm["expected"])):
         gaps = [abs(value - expected[at]) for at in held_out if expected and (value := values[at]) is not None]
         if gaps and all(math.isfinite(gap) for gap in gaps):
             errors[name] = sum(gaps) / len(gaps)

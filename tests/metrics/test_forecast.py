@@ -32,7 +32,7 @@ def planted(seed: int, faults: int = 20) -> tuple[Floats, Floats, set[int]]:
 def test_the_forecast_is_the_mean_of_the_joint_normal_distribution(period: int, trend: bool) -> None:
     """Kalman's recursion against conditioning: the mean and variance of y[t] given all y before it, by its formula."""
     series = np.random.default_rng(0).normal(0, 1, 14)
-    found = module._Filter(period, trend, series, limit=1e9)
+    found = module._Filter(period, trend, series, 1e9, len(series))
     innovations, variances, *_ = found._pass(series, None, np.inf)
     size, candidate = found._size, 3 % len(found._noise)
     powers = [np.linalg.matrix_power(found._transition, k) for k in range(len(series))]
@@ -48,6 +48,23 @@ def test_the_forecast_is_the_mean_of_the_joint_normal_distribution(period: int, 
         assert series[t] - innovations[t, candidate] == pytest.approx(weights @ series[:t], abs=2e-3)
         variance = covariance[t, t] - weights @ covariance[:t, t]
         assert variances[t, candidate] == pytest.approx(variance, rel=5e-3)
+
+
+@pytest.mark.parametrize("period", [(1,), (1, 7)])
+def test_a_back_test_knows_nothing_of_the_runs_it_is_tested_on(period: tuple[int, ...]) -> None:
+    """Fitted to 60 observations, the forecast of each later one depends on those before it alone."""
+    series, _ = weekly(3, 90)
+    noisy = series.copy()
+    noisy[75:] += np.random.default_rng(1).normal(0, 6, 15)
+    tested, other = (forecast(one, periods=period, fitted=60) for one in (series, noisy))
+    np.testing.assert_array_equal(tested.expected[:76], other.expected[:76])
+    np.testing.assert_array_equal(tested.deviation[:76], other.deviation[:76])
+    assert not np.array_equal(tested.expected[76:], other.expected[76:]), "it follows what it has seen"
+    whole, changed = (forecast(one, periods=period) for one in (series, noisy))
+    assert not np.array_equal(whole.deviation[60:76], changed.deviation[60:76]), "one fitted to all runs has seen them"
+    np.testing.assert_allclose(tested.expected[:60], forecast(series[:60], periods=period).expected, equal_nan=True)
+    with pytest.raises(SettingsError, match="5 observations"):
+        forecast(series, fitted=5)
 
 
 def test_planted_faults_are_found() -> None:

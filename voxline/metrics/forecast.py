@@ -24,6 +24,7 @@ import numpy.typing as npt
 from voxline.errors import SettingsError
 
 Floats = npt.NDArray[np.float64]
+_Passed = tuple[Floats, Floats, Floats, Floats, npt.NDArray[np.int8]]
 
 MINIMUM = 8
 """Observations without which nothing is forecast."""
@@ -66,7 +67,12 @@ class Forecast:
 
 
 def forecast(
-    values: Sequence[float], *, periods: Sequence[int] = (1, 7), horizon: int = 7, limit: float = LIMIT
+    values: Sequence[float],
+    *,
+    periods: Sequence[int] = (1, 7),
+    horizon: int = 7,
+    limit: float = LIMIT,
+    fitted: int | None = None,
 ) -> Forecast:
     """Forecasts a series of equal steps.
 
@@ -75,21 +81,24 @@ def forecast(
       periods: lengths of a season that are tried; 1 is none. A season needs two periods of observations.
       horizon: steps after the last observation.
       limit: standard deviations from the forecast beyond which an observation is an anomaly.
+      fitted: how many of the first observations the form of the model, its ratios and s are chosen by; None: all. The
+        forecasts of the others are then those of a model that has not seen them, as a back-test wants.
 
     Raises:
-      SettingsError: there are fewer than `observations_needed`, or one is infinite.
+      SettingsError: there are fewer than `observations_needed` to fit it to, or one is infinite.
     """
     series = np.asarray(values, np.float64)
-    count, needed = int(np.isfinite(series).sum()), observations_needed(periods)
+    known = series[:fitted]
+    count, needed = int(np.isfinite(known).sum()), observations_needed(periods)
     if count < needed:
         raise SettingsError(f"{count} observations; a forecast needs {needed}")
     if np.isinf(series).any():
         raise SettingsError("an observation is infinite")
-    center, scale = float(np.nanmedian(series)), float(np.nanstd(series))
+    center, scale = float(np.nanmedian(known)), float(np.nanstd(known))
     scale = scale if scale > 1e-12 * max(1.0, abs(center)) else 1.0
     scaled = (series - center) / scale
     fits = [
-        _Filter(period, trend, scaled, limit)
+        _Filter(period, trend, scaled, limit, len(known))
         for period in sorted(set(periods))
         for trend in (False, True)
         if count >= observations_needed([period])
@@ -111,9 +120,12 @@ class _Filter:
     """Kalman filters of one form of the model, with all candidates of its ratios, over a series.
 
     Shapes: c candidates, k states, n observations.
+
+    Args:
+      fitted: the first observations, by which a candidate is chosen.
     """
 
-    def __init__(self, period: int, trend: bool, series: Floats, limit: float) -> None:
+    def __init__(self, period: int, trend: bool, series: Floats, limit: float, fitted: int) -> None:
         self.period, self.trend = period, trend
         slopes = [q for q in _SLOPE if (q is not None) == trend]
         ratios = list(itertools.product(_LEVEL, slopes, _SEASON if period > 1 else (0.0,)))
@@ -136,16 +148,23 @@ class _Filter:
                 self._noise[number, 1, 1] = slope
             if period > 1:
                 self._noise[number, season, season] = seasonal
-        self._run(series, limit)
+        sigma = self._fit(series[:fitted], limit)
+        if fitted < len(series):  # the same pass, further
+            self._keep(series, self._pass(series, sigma, limit))
 
-    def _run(self, series: Floats, limit: float) -> None:
-        """Filters the series twice: the first time to learn s of each candidate, the second to leave out anomalies."""
+    def _fit(self, series: Floats, limit: float) -> Floats:
+        """Filters the series twice: the first time to learn s of each candidate, the second to leave out anomalies.
+
+        Returns:
+          float64 [c], s of each candidate as the last pass had it.
+        """
         innovations, ratios, _, _, _ = self._pass(series, None, np.inf)
         usable = np.isfinite(innovations)
         sigma = 1.4826 * np.nanmedian(np.abs(innovations) / np.sqrt(ratios), axis=0)  # of a normal's median deviation
         sigma = np.maximum(sigma, _LEAST)
         for _ in range(2):
-            innovations, ratios, state, covariance, flags = self._pass(series, sigma, limit)
+            used = sigma
+            innovations, ratios, state, covariance, flags = self._pass(series, used, limit)
             standardized = np.where(usable, np.clip(np.abs(innovations) / np.sqrt(ratios), 0.0, limit * sigma), np.nan)
             sigma = np.maximum(np.sqrt(np.nanmean(np.where(flags != 0, np.nan, standardized) ** 2, axis=0)), _LEAST)
         count = usable.sum(axis=0)
@@ -157,14 +176,19 @@ class _Filter:
         self._best = best = int(np.argmin(criteria))
         self.criterion = float(criteria[best])
         self._sigma = float(sigma[best])
+        self._keep(series, (innovations, ratios, state, covariance, flags))
+        return used
+
+    def _keep(self, series: Floats, made: _Passed) -> None:
+        """Keeps of a pass what the best candidate came to."""
+        innovations, ratios, state, covariance, flags = made
+        best = self._best
         self._innovations, self._ratios = innovations[:, best], ratios[:, best]
         self._state, self._covariance = state[best], covariance[best]
         self._flags = flags[:, best]
         self._series = series
 
-    def _pass(
-        self, series: Floats, sigma: Floats | None, limit: float
-    ) -> tuple[Floats, Floats, Floats, Floats, npt.NDArray[np.int8]]:
+    def _pass(self, series: Floats, sigma: Floats | None, limit: float) -> _Passed:
         """One pass over the series.
 
         Args:

@@ -57,13 +57,22 @@ def describe_anomaly(anomaly: FigureAnomaly) -> str:
 
 
 def forecast_figure(
-    runs: Sequence[Run], figure: str, periods: Sequence[int] = PERIODS, limit: float = LIMIT
+    runs: Sequence[Run],
+    figure: str,
+    periods: Sequence[int] = PERIODS,
+    limit: float = LIMIT,
+    fitted: int | None = None,
 ) -> Forecast | None:
-    """The forecast of a figure over complete runs, oldest first; None where too few of them have it."""
+    """The forecast of a figure over complete runs, oldest first; None where too few of them have it.
+
+    Args:
+      fitted: how many of the first runs the model is fitted to; None: all.
+    """
     values = [figure_of(run, figure) for run in runs]
-    if sum(value is not None for value in values) < observations_needed(periods):
+    if sum(value is not None for value in values[:fitted]) < observations_needed(periods):
         return None
-    return forecast([math.nan if value is None else value for value in values], periods=periods, limit=limit)
+    series = [math.nan if value is None else value for value in values]
+    return forecast(series, periods=periods, limit=limit, fitted=fitted)
 
 
 def find_anomalies(runs: Sequence[Run], last: Run) -> tuple[FigureAnomaly, ...]:
