@@ -5,6 +5,7 @@ docstring. Both are generated here: one parameter for each key in the settings' 
 others as JSON. `model.units` becomes the parameter `model__units`.
 """
 
+import functools
 import importlib
 import inspect
 import linecache
@@ -42,6 +43,41 @@ def step_component(image: str, *, section: str) -> Callable[[Callable[..., str |
         return dsl.component(base_image=image, install_kfp_package=False)(_generate(step, settings, section, target))
 
     return decorate
+
+
+def family_component(
+    step: Callable[..., str | None],
+    settings: type[Settings],
+    image: str,
+    *,
+    module: str,
+    summary: str = "",
+    **descriptions: str,
+) -> Any:
+    """The component of a step for one family: the step's function, with the family's settings and sentences.
+
+    Args:
+      step: the function that all families share, named as the config's section; its module starts with
+        `from __future__ import annotations`.
+      settings: of the family.
+      image: the container image that the step runs in.
+      module: whose import defines the component.
+      summary: takes the place of the docstring's first line.
+      descriptions: parameter → the sentence that takes the place of its own.
+    """
+
+    @functools.wraps(step)
+    def family_step(*arguments: Any, **named: Any) -> str | None:
+        return step(*arguments, **named)
+
+    first, *lines = (inspect.getdoc(step) or "").splitlines()
+    for index, line in enumerate(lines):
+        name = line.strip().partition(":")[0]
+        if name in descriptions:
+            lines[index] = f"  {name}: {descriptions[name]}"
+    family_step.__doc__, family_step.__module__ = "\n".join([summary or first, *lines]), module
+    family_step.__annotations__ = {**step.__annotations__, "settings": settings}
+    return step_component(image, section=step.__name__)(family_step)
 
 
 def execute(target: str, arguments: dict[str, Any]) -> str | None:

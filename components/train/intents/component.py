@@ -1,33 +1,16 @@
 """train for intents as a KFP component."""
 
-from __future__ import annotations
-
-from kfp import dsl
-
 from voxline.components.images import MODEL_IMAGE
-from voxline.components.step_component import step_component
+from voxline.components.step_component import family_component
+from voxline.components.train import component as step
 from voxline.components.train.intents.settings import IntentsTrainSettings
 
-
-@step_component(MODEL_IMAGE, section="train")
-def train(
-    dataset: dsl.Input[dsl.Dataset],
-    model: dsl.Output[dsl.Model],
-    store: str,
-    registry: str,
-    settings: IntentsTrainSettings,
-) -> None:
-    """Trains a classifier of the intents of texts and exports it.
-
-    Args:
-      dataset: the output of extract; its texts are read, not its features.
-      model: the exported model: a SavedModel, with model.json.
-      store: folder or bucket URI of all cached step outputs.
-      registry: folder or bucket URI of the model registry.
-    """
-    from voxline.components.train.step import run
-    from voxline.inference.saved_model import model_digest
-    from voxline.store.artifacts import artifact_uri, publish_artifact
-
-    output = run(artifact_uri(dataset), store, settings, registry)
-    publish_artifact(output, model, content="model", about={"digest": model_digest(output.path("model"))})
+train = family_component(
+    step.train,
+    IntentsTrainSettings,
+    MODEL_IMAGE,
+    module=__name__,
+    summary="Trains a classifier of the intents of texts and exports it.",
+    dataset="the output of extract; its texts are read, not its features.",
+    registry="folder or bucket URI of the model registry.",
+)

@@ -1,0 +1,33 @@
+"""push as a KFP component: what its families share."""
+
+from __future__ import annotations
+
+from kfp import dsl
+
+from voxline.components.push.settings import PushSettings
+
+
+def push(
+    model: dsl.Input[dsl.Model],
+    evaluation: dsl.Input[dsl.Dataset],
+    verdict: dsl.Output[dsl.Artifact],
+    report: dsl.Output[dsl.HTML],
+    store: str,
+    registry: str,
+    settings: PushSettings,
+) -> None:
+    """Puts the model into service if it passes the gate; otherwise says why and changes nothing.
+
+    Args:
+      model: the output of train.
+      evaluation: the output of evaluate.
+      verdict: passed or refused, with the reasons, and the version in service.
+      report: the report of the run.
+      store: folder or bucket URI of all cached step outputs.
+      registry: folder or bucket URI of the model registry.
+    """
+    from voxline.components.push.step import run
+    from voxline.store.artifacts import artifact_uri, publish_artifact
+
+    output = run(artifact_uri(model), artifact_uri(evaluation), registry, store, settings)
+    publish_artifact(output, verdict, html=report)
