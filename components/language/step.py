@@ -185,7 +185,8 @@ def _tune(
             print_status(f"language: there is no dev split to tune on; alpha is {alpha:g}, beta {beta:g}")
         return alpha, beta, None
     from voxline.inference.language_model import tune_weights
-    from voxline.inference.recognizer import Recognizer, read_waveform
+    from voxline.inference.recognizer import Recognizer
+    from voxline.inference.waveforms import read_waveform
 
     alphas = settings.alphas if settings.alpha is None else [settings.alpha]
     betas = settings.betas if settings.beta is None else [settings.beta]

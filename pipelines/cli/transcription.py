@@ -18,7 +18,9 @@ import typer
 from voxline.errors import SettingsError, WorkError
 
 if TYPE_CHECKING:
-    from voxline.inference.recognizer import Recognizer, Transcript, Waveform
+    from voxline.inference.recognizer import Recognizer
+    from voxline.inference.transcript import Transcript
+    from voxline.inference.waveforms import Waveform
 
 STDIN = "-"
 EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".mp4", ".aac", ".wma", ".webm", ".mka", ".aiff", ".au")
@@ -158,7 +160,7 @@ def _collect(audio: Sequence[Path]) -> Iterator[list[tuple[str, Path]]]:
 
 
 def _groups(files: Sequence[tuple[str, Path]], recognizer: "Recognizer") -> Iterator[list[_Recording]]:
-    from voxline.inference.recognizer import read_waveform
+    from voxline.inference.waveforms import read_waveform
 
     group: list[_Recording] = []
     seconds = 0.0

@@ -13,7 +13,8 @@ from tests.tone_asr_model import RATE, MakeAsrModel, export_onnx_tones, render_w
 from tests.tone_tts_model import MakeTtsModel
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.alignment import align_recording
-from voxline.inference.recognizer import Recognizer, read_waveform
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.waveforms import read_waveform
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from voxline.errors import SettingsError, WorkError
+from voxline.errors import SettingsError
 from voxline.inference.onnx_model import ONNX_FILE, OnnxModel
 from voxline.inference.saved_model import (
     LANGUAGE_MODEL,
@@ -35,6 +35,8 @@ from voxline.inference.saved_model import (
 )
 from voxline.inference.streaming import DEFAULT_CHUNK_MS, RecognitionStream
 from voxline.inference.streaming_graph import STREAM_FILE, StreamingGraph
+from voxline.inference.transcript import DecodedWaveform, Transcript, alternatives_of, transcript_of_words
+from voxline.inference.waveforms import prepare_array, read_waveform, reason_not_transcribed
 from voxline.progress import print_status
 
 if TYPE_CHECKING:
@@ -42,71 +44,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from voxline.inference.beam_search import BeamSearch, ScoredText
-    from voxline.inference.ctc_alignment import AlignedWord
+    from voxline.inference.waveforms import Audio, Waveform
     from voxline.text.alphabet import Alphabet
-
-    Waveform = npt.NDArray[np.float32]
-    Audio = Path | str | npt.NDArray[Any]
 
 Engine = Literal["auto", "onnx", "tensorflow"]
 SIGNATURES = {"transcribe": SignatureSpec(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
 ONNX_BATCH_SECONDS = 24.0
 """The largest batch for ONNX Runtime: each op writes its whole output, which in larger batches leaves the cache."""
-MIN_SECONDS = 0.1
-"""Of a recording that may hold a word; a shorter one is not transcribed."""
-SILENCE_PEAK = 1e-4
-"""-80 dB below full scale. Below it are digital silence and the dither of 16-bit files, and no speech."""
-MAX_AMPLITUDE = 1.5
-"""A float sample above this was not scaled to [-1, 1]. Resampling overshoots full scale by far less."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Alternative:
-    """A text that a recording may have.
-
-    Attributes:
-      confidence: its share of the probability of all alternatives that were wanted, 0 to 1.
-    """
-
-    text: str
-    confidence: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Transcript:
-    """A recording, as a model transcribed it.
-
-    Attributes:
-      text: by beam search if the model has a language model, else greedy; "" if `note` says why.
-      words: of the text, in order; see `ctc_alignment.AlignedWord` for times and confidences.
-      confidence: the geometric mean of the words' confidences; None without words.
-      seconds: length of the recording.
-      note: "too short" (under 0.1 s), "no speech" (no sample above -80 dB of full scale), or "". The model is not
-        run on such recordings: it was trained on speech, and would output some text.
-      alternatives: the best texts of the beam search, if several were wanted; the first is `text`.
-    """
-
-    text: str
-    words: "list[AlignedWord]"
-    confidence: float | None
-    seconds: float
-    note: str = ""
-    alternatives: tuple[Alternative, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class DecodedWaveform:
-    """What a model outputs for a waveform.
-
-    Attributes:
-      text: by beam search if the model has a language model, else greedy.
-      greedy: the transcript without a language model.
-      log_probabilities: float32 [frames, symbols + 1], natural logarithms, the CTC blank last.
-    """
-
-    text: str
-    greedy: str
-    log_probabilities: "npt.NDArray[np.float32]"
 
 
 class Recognizer:
@@ -231,7 +175,7 @@ class Recognizer:
                 best = self._decode(values[:frames])
                 chosen = best[0].text if best else _plain_text(text)
                 transcript = self._transcript(chosen, values[:frames], found[index].seconds)
-                found[index] = dataclasses.replace(transcript, alternatives=_alternatives(best, self._n_best))
+                found[index] = dataclasses.replace(transcript, alternatives=alternatives_of(best, self._n_best))
         return found
 
     def transcribe_waveforms(self, waveforms: Sequence["Waveform"]) -> list[str]:
@@ -242,7 +186,7 @@ class Recognizer:
         """
         return [one.text for one in self.decode_waveforms(waveforms)]
 
-    def decode_waveforms(self, waveforms: Sequence["Waveform"]) -> list["DecodedWaveform"]:
+    def decode_waveforms(self, waveforms: Sequence["Waveform"]) -> list[DecodedWaveform]:
         """As `transcribe_waveforms`, with the greedy transcript and the network's output beside."""
         import numpy as np
 
@@ -325,10 +269,8 @@ class Recognizer:
         self, text: str, log_probabilities: Any, seconds: float, start: float, frame: float, peak: float
     ) -> Transcript:
         """Of a stream or a segment of it; times count from the stream's start."""
-        if start == 0.0 and seconds < MIN_SECONDS:
-            return Transcript("", [], None, seconds, "too short")
-        if peak < SILENCE_PEAK:
-            return Transcript("", [], None, seconds, "no speech")
+        if note := reason_not_transcribed(seconds if start == 0.0 else math.inf, peak):
+            return Transcript("", [], None, seconds, note)
         return self._transcript(text, log_probabilities, seconds, start, frame)
 
     def _waveform(self, audio: Any, sample_rate: int | None) -> "Waveform":
@@ -347,9 +289,8 @@ class Recognizer:
 
     def _note(self, waveform: "Waveform") -> str:
         """Why a waveform is not transcribed; "" if it is."""
-        if len(waveform) < MIN_SECONDS * self.sample_rate:
-            return "too short"
-        return "no speech" if max(waveform.max(), -waveform.min()) < SILENCE_PEAK else ""
+        peak = max(waveform.max(), -waveform.min()) if len(waveform) else 0.0
+        return reason_not_transcribed(len(waveform) / self.sample_rate, peak)
 
     def _transcript(
         self, text: str, log_probabilities: Any, seconds: float, start: float = 0.0, frame: float | None = None
@@ -360,16 +301,7 @@ class Recognizer:
         if frame is None:
             first, frame = self.frame_times(seconds, len(log_probabilities))
         words = align_words_in_audio(log_probabilities, text, self.alphabet, frame, first)
-        # The last frames are of padding, after the recording.
-        words = [dataclasses.replace(one, start=min(one.start, seconds), end=min(one.end, seconds)) for one in words]
-        if start:
-            words = [
-                dataclasses.replace(one, start=max(0.0, start + one.start), end=max(0.0, start + one.end))
-                for one in words
-            ]
-        logs = [math.log(max(word.confidence, 1e-12)) for word in words]
-        confidence = math.exp(math.fsum(logs) / len(logs)) if logs else None
-        return Transcript(text, words, confidence, seconds)
+        return transcript_of_words(text, words, seconds, start)
 
     def _make_search(self, language_model: bool, hot_words: Mapping[str, float]) -> "BeamSearch":
         from voxline.inference.beam_search import BeamSearch
@@ -395,7 +327,7 @@ class Recognizer:
         self.seconds += time.perf_counter() - start
         return found
 
-    def _run(self, waveforms: list["Waveform"]) -> list["DecodedWaveform"]:
+    def _run(self, waveforms: list["Waveform"]) -> list[DecodedWaveform]:
         outputs = self._call(waveforms)
         rows = zip(outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
         found = []
@@ -420,73 +352,6 @@ class Recognizer:
         return outputs
 
 
-def _alternatives(best: "list[ScoredText]", wanted: int) -> tuple[Alternative, ...]:
-    """The hypotheses with their shares; () if only one was wanted."""
-    if wanted < 2 or not best:
-        return ()
-    weights = [math.exp(one.score - best[0].score) for one in best]
-    total = math.fsum(weights)
-    return tuple(Alternative(one.text, weight / total) for one, weight in zip(best, weights, strict=True))
-
-
 def _plain_text(text: bytes) -> str:
     """The model's output with single spaces."""
     return " ".join(text.decode("utf-8", "replace").split())
-
-
-def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: float | None = None) -> "Waveform":
-    """Reads a recording, or a part of it, as a model takes it: float32 [samples], mono, in [-1, 1].
-
-    Args:
-      sample_rate: wanted, in Hz; the recording is resampled to it.
-      offset, duration: seconds.
-
-    Raises:
-      WorkError: the file is absent, damaged, or not audio.
-    """
-    from voxline.audio.decoding import load_audio
-    from voxline.rejects import BadAudioError
-
-    try:
-        return load_audio(file, sample_rate, offset, duration)
-    except BadAudioError as bad:
-        raise WorkError(f"{file}: cannot be transcribed: {bad.detail} ({bad.reason})") from None
-
-
-def prepare_array(samples: Any, sample_rate: int, model_rate: int) -> "Waveform":
-    """An array as a model takes it: checked, scaled and resampled; float32 [samples].
-
-    Args:
-      samples: [samples], mono; float in [-1, 1], or int16.
-      sample_rate, model_rate: of the array, and of the result, in Hz.
-
-    Raises:
-      SettingsError: another type, dtype, shape, range or rate.
-
-    >>> import numpy as np
-    >>> prepare_array(np.array([0, 16384, -32768], np.int16), 16_000, 16_000)
-    array([ 0. ,  0.5, -1. ], dtype=float32)
-    """
-    import numpy as np
-
-    from voxline.audio.decoding import resample
-
-    accepted = "accepted: a path, or a numpy array [samples], mono, of floats in [-1, 1] or of int16"
-    if not isinstance(samples, np.ndarray):
-        raise SettingsError(f"audio is {type(samples).__name__}; {accepted}")
-    if samples.ndim != 1:
-        hint = "; average its channels first" if samples.ndim == 2 and min(samples.shape) > 1 else ""
-        raise SettingsError(f"audio has the shape {samples.shape}{hint}; {accepted}")
-    if sample_rate <= 0:
-        raise SettingsError(f"sample_rate is {sample_rate}; a number of Hz above 0 is accepted")
-    if samples.dtype == np.int16:
-        waveform: Waveform = samples.astype(np.float32) / np.float32(1 << 15)
-    elif np.issubdtype(samples.dtype, np.floating):
-        waveform = samples.astype(np.float32)
-    else:
-        raise SettingsError(f"audio has the dtype {samples.dtype}; {accepted}")
-    if not np.isfinite(waveform).all():
-        raise SettingsError(f"audio holds samples that are not finite; {accepted}")
-    if len(waveform) and (peak := float(np.abs(waveform).max())) > MAX_AMPLITUDE:
-        raise SettingsError(f"audio reaches {peak:g}, so it is not scaled to [-1, 1]; {accepted}")
-    return np.clip(resample(waveform, sample_rate, model_rate), -1, 1)

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError
 from voxline.inference.streaming_graph import CallSchedule, StreamingGraph
+from voxline.inference.waveforms import SILENCE_PEAK, prepare_array
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from voxline.inference.beam_search import BeamSearch, BeamStream
-    from voxline.inference.recognizer import Transcript
+    from voxline.inference.transcript import Transcript
 
 DEFAULT_CHUNK_MS = 160.0
 
@@ -124,8 +125,6 @@ class RecognitionStream:
         """
         import numpy as np
 
-        from voxline.inference.recognizer import prepare_array
-
         if self._finished:
             raise SettingsError("the stream is finished; make a new one")
         waveform = prepare_array(samples, self.sample_rate, self.sample_rate)
@@ -198,7 +197,6 @@ class RecognitionStream:
             self._greedy += [label for label in labels[1:] if label < len(self._symbols)]
 
     def _text(self) -> str:
-        from voxline.inference.recognizer import SILENCE_PEAK
 
         if self._peak < SILENCE_PEAK:
             return ""

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.recognizer import Engine, Recognizer, read_waveform
+from voxline.inference.recognizer import Engine, Recognizer
 from voxline.inference.saved_model import exported_folder, read_model_json
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
+from voxline.inference.waveforms import read_waveform
 from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE
 
 if TYPE_CHECKING:

@@ -35,8 +35,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from voxline.audio.decoding import load_audio
 from voxline.errors import SettingsError, VoxlineError
-from voxline.inference.recognizer import Recognizer, Transcript
+from voxline.inference.recognizer import Recognizer
 from voxline.inference.synthesizer import Synthesizer
+from voxline.inference.transcript import Transcript
 from voxline.progress import print_status
 from voxline.rejects import BadAudioError, Reason
 from voxline.serving.followed_model import FollowedModel, LoadedVersion

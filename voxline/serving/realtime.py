@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket
 
-from voxline.inference.recognizer import Transcript
 from voxline.inference.streaming import RecognitionStream
+from voxline.inference.transcript import Transcript
 from voxline.serving.subtitles import describe_words
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from voxline.inference.recognizer import Transcript
+from voxline.inference.transcript import Transcript
 
 CUE_SECONDS, CUE_CHARACTERS = 5.0, 42
 """Longest cue, as subtitles are usually set."""

@@ -20,9 +20,10 @@ from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.inference.intent_classifier import IntentClassifier, intent_of
 from voxline.inference.onnx_model import ONNX_FILE
-from voxline.inference.recognizer import Recognizer, read_waveform
+from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length
 from voxline.inference.streaming_graph import STREAM_FILE
+from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import CLIP_FILE, ONNX_WER, UtteranceResult
 from voxline.metrics.wer import (
@@ -40,7 +41,7 @@ from voxline.store.files import atomic_write
 from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
-    from voxline.inference.recognizer import Waveform
+    from voxline.inference.waveforms import Waveform
     from voxline.report import Block
 
 MAX_CONFUSIONS = 1000

@@ -8,7 +8,8 @@ from voxline.components.evaluate.asr.family import worst_first
 from voxline.components.evaluate.family import SLICES, EvaluationJob
 from voxline.data.manifest import Utterance
 from voxline.inference.ctc_alignment import align_words_in_audio
-from voxline.inference.recognizer import Recognizer, read_waveform
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.waveforms import read_waveform
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import UtteranceResult
 from voxline.report import (

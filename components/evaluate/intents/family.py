@@ -19,8 +19,9 @@ from voxline.components.evaluate.settings import IntentsEvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.inference.intent_classifier import Intent, IntentClassifier, intent_of
-from voxline.inference.recognizer import Recognizer, read_waveform
+from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length
+from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import Values
 from voxline.metrics.wer import count_word_edits, sum_edits

@@ -10,7 +10,7 @@ from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
 
 if TYPE_CHECKING:
-    from voxline.inference.recognizer import Waveform
+    from voxline.inference.waveforms import Waveform
 
 
 def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion | None:

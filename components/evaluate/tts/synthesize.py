@@ -10,8 +10,8 @@ from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer, reference_text
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.recognizer import read_waveform
 from voxline.inference.synthesizer import SynthesisResult, Synthesizer, TeacherForcedResult
+from voxline.inference.waveforms import read_waveform
 from voxline.metrics.attention import compute_attention_metrics
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.f0 import F0Pair, compare_f0
