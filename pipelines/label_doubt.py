@@ -26,7 +26,7 @@ from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.runner import run_pipeline
 from voxline.store.files import write_json, write_text
 from voxline.store.hashing import hash_value
-from voxline.store.localize import localize
+from voxline.store.step_cache import local_inputs
 
 DEV_SHARE = 0.05
 """Of the utterances that a fold's model trains on: they choose its weights."""
@@ -156,7 +156,12 @@ def _judge(
         kind = next((one for one in kinds if one.exit_status == failure.exit_status), WorkError)
         raise kind(f"{folder}: {record.failed_step or 'the graph'} failed: {failure.message}")
     (step,) = (one for one in record.steps if one.name == "evaluate")
-    return doubts(Evaluation.read(localize(step.folder)))
+    return _read_doubts(step.folder)
+
+
+@local_inputs("folder")
+def _read_doubts(folder: Path | str) -> dict[str, tuple[float, str]]:
+    return doubts(Evaluation.read(folder))
 
 
 def _fold_config(

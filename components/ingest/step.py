@@ -39,9 +39,8 @@ from voxline.rejects import DURATION_TOLERANCE_SECONDS, Reason, Reject
 from voxline.settings import Settings
 from voxline.store.finished import step_key
 from voxline.store.hashing import hash_value
-from voxline.store.localize import localize
 from voxline.store.objects import open_store
-from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step
+from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step, local_inputs
 
 REVISION = 6
 _STEP = "ingest"
@@ -106,8 +105,7 @@ def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> Ste
         if corpus.may_lead_outside:  # files that no listing has seen
             table = _stage(corpus, read_entries, settings)
             key_parts |= corpus.added_key_parts()
-        corrections = localize(settings.corrections) if settings.corrections else None
-        corrected = Corrector.read(corrections)
+        corrected = Corrector.read(settings.corrections) if settings.corrections else Corrector()
         inputs = {"corpus": key_parts, **({"name": name} if name else {}), **corrected.key_parts()}
         with cached_step(
             store,
@@ -203,12 +201,13 @@ class Corrector:
     outdated: list[str] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def read(cls, file: Path | None) -> "Corrector":
+    @local_inputs("file")
+    def read(cls, file: Path | str) -> "Corrector":
         """
         Raises:
           WorkError: the file is absent or damaged.
         """
-        return cls(file, read_corrections(file)) if file else cls()
+        return cls(Path(file), read_corrections(Path(file)))
 
     def key_parts(self) -> dict[str, str]:
         """What the step's key has of them."""

@@ -199,7 +199,7 @@ def serve(
       voxline serve --registry runs/demo/registry
       curl -F model=asr -F file=@a.flac http://127.0.0.1:8080/v1/audio/transcriptions
     """
-    from voxline.serving.app import ServingLimits
+    from voxline.serving.limits import ServingLimits
     from voxline.serving.server import run_server
 
     limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds, streams=streams)

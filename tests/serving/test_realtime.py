@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.inference.recognizer import Recognizer
 from voxline.registry.journal import CANDIDATE
 from voxline.registry.registry import Registry
-from voxline.serving.app import ServingLimits
+from voxline.serving.limits import ServingLimits
 
 PCM = (babble(2 * RATE) * 32768).astype("<i2")
 LIMITS = ServingLimits(streams=2, stream_seconds=4.0, idle_seconds=0.8)

@@ -24,8 +24,9 @@ from voxline.inference.saved_model import model_digest
 from voxline.pipelines.cli.main import main
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.registry.registry import Registry
-from voxline.serving.app import RecognizerServer, ServingLimits
+from voxline.serving.app import RecognizerServer
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
+from voxline.serving.limits import ServingLimits
 from voxline.serving.server import WEBSOCKETS, HttpConnection
 
 

@@ -19,7 +19,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,6 +40,7 @@ from voxline.inference.transcript import Transcript
 from voxline.progress import print_status
 from voxline.rejects import BadAudioError, Reason
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
+from voxline.serving.limits import ServingLimits
 from voxline.serving.realtime import UNEXPECTED, Session, same_origin
 from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
 from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
@@ -52,33 +52,6 @@ FORM_FIELDS, FORM_OVERHEAD = 32, 65_536
 Result = TypeVar("Result")
 Engine = TypeVar("Engine", Recognizer, Synthesizer)
 PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'"
-
-
-@dataclass(frozen=True)
-class ServingLimits:
-    """What the server accepts.
-
-    Attributes:
-      concurrency: recordings that are transcribed at a time.
-      queue: further ones that wait; more are refused with 429.
-      uploads: requests that send or wait at a time; more are refused with 429.
-      upload_seconds: in which a client must have sent its request.
-      max_bytes: of a recording, as it is sent.
-      max_seconds: of a recording.
-      streams: sessions on a WebSocket at a time; more are refused with 429.
-      stream_seconds: of a session, and of the audio in it.
-      idle_seconds: in which a client of a session must send something, and read what it is sent.
-    """
-
-    concurrency: int = 2
-    queue: int = 16
-    uploads: int = 64
-    upload_seconds: float = 60.0
-    max_bytes: int = 25 * 2**20
-    max_seconds: float = 600.0
-    streams: int = 32
-    stream_seconds: float = 600.0
-    idle_seconds: float = 30.0
 
 
 class RecognizerServer:

@@ -16,16 +16,14 @@ import json
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.websockets import WebSocket
 
 from voxline.inference.streaming import RecognitionStream
 from voxline.inference.transcript import Transcript
+from voxline.serving.limits import ServingLimits
 from voxline.serving.subtitles import describe_words
-
-if TYPE_CHECKING:
-    from voxline.serving.app import ServingLimits
 
 NORMAL, POLICY, TOO_BIG, UNEXPECTED = 1000, 1008, 1009, 1011
 """Of RFC 6455, section 7.4.1."""
@@ -56,7 +54,7 @@ class Session:
     socket: WebSocket
     stream: RecognitionStream
     about: dict[str, Any]
-    limits: "ServingLimits"
+    limits: ServingLimits
     pool: Executor
     samples: int = 0
     _text: str = ""

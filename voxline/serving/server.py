@@ -14,8 +14,9 @@ from voxline.inference.saved_model import read_model_json
 from voxline.progress import print_status
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
-from voxline.serving.app import RecognizerServer, ServingLimits
+from voxline.serving.app import RecognizerServer
 from voxline.serving.followed_model import FollowedModel
+from voxline.serving.limits import ServingLimits
 from voxline.serving.realtime import MESSAGE_BYTES
 
 WEBSOCKETS: dict[str, Any] = {"ws": "websockets-sansio", "ws_max_size": MESSAGE_BYTES}
