@@ -333,12 +333,12 @@ class TrainModule(abc.ABC):
         """On one replica: loss, gradients and moving statistics, reduced over all replicas."""
         context = tf.distribute.get_replica_context()
         noise = noise + tf.stack([0, 100 * tf.cast(context.replica_id_in_sync_group, tf.int32)])
-        with tf.GradientTape(persistent=True) as tape:
-            rows = self.compute_losses(batch, noise, schedule, graph_key)
-            losses = {name: tf.reduce_sum(loss * weights) for name, loss in rows.items()}
-            objectives = self.objectives(losses)
+        rows = self.compute_losses(batch, noise, schedule, graph_key)
+        losses = {name: tf.reduce_sum(loss * weights) for name, loss in rows.items()}
+        objectives = self.objectives(losses)
         loss = objectives[0][0]
-        gradients = [gradient for each, variables in objectives for gradient in tape.gradient(each, variables)]
+        # A persistent tape, which two objectives need, would build each loop of the graph three times.
+        gradients = [gradient for each, variables in objectives for gradient in tf.gradients(each, variables)]
         statistics = [value for norm in self._norms for value in norm.batch_statistics]
         if self.strategy.num_replicas_in_sync > 1:
             summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [loss, *losses.values(), *gradients])
