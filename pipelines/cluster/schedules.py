@@ -22,7 +22,7 @@ import kfp_server_api
 from voxline.errors import VoxlineError, WorkError
 from voxline.pipelines.cluster.cron import Cron, load_time_zone
 from voxline.pipelines.cluster.kfp_client import KfpServer, RequestRefusedError, list_all, list_named
-from voxline.pipelines.cluster.submit import PipelineVersion, get_experiment_id
+from voxline.pipelines.cluster.submit import PipelineVersion, get_experiment_id, runtime_config
 
 DESCRIPTION_PREFIX = "Set by `voxline schedule`; content "
 """Start of the description of our schedules; the hash of their content follows."""
@@ -44,8 +44,9 @@ class Schedule:
     @property
     def content(self) -> str:
         """Hash of everything that a run depends on."""
-        parts = [self.version.version_id, str(self.cron), self.experiment, self.pipeline_root, self.service_account]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+        version, given = self.version, (self.experiment, self.pipeline_root, self.service_account)
+        parts = [version.version_id, str(self.cron), *given, version.parameters]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Schedules:
@@ -134,9 +135,7 @@ class Schedules:
             pipeline_version_reference=kfp_server_api.V2beta1PipelineVersionReference(
                 pipeline_id=wanted.version.pipeline_id, pipeline_version_id=wanted.version.version_id
             ),
-            runtime_config=kfp_server_api.V2beta1RuntimeConfig(
-                parameters={}, pipeline_root=wanted.pipeline_root or None
-            ),
+            runtime_config=runtime_config(wanted.version, wanted.pipeline_root),
             service_account=wanted.service_account or None,
         )
         return self._cluster.calls.once(

@@ -8,7 +8,7 @@ import re
 import secrets
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ class PipelineVersion:
     name: str
     uploaded: bool
     """Whether it was uploaded now; False if the server had it already."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """Parameter → its default, which each run is given: the UI shows and compares only what a run was given."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class CompiledPipeline:
     text: bytes
     pipeline: str
     version: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """Parameter → its default, from the config."""
 
     @classmethod
     def of(cls, config: RunConfig, kfp_version: tuple[int, ...] = (), platform: Platform = "kfp") -> "CompiledPipeline":
@@ -52,11 +56,11 @@ class CompiledPipeline:
             file = Path(folder) / "pipeline.yaml"
             compile_pipeline(config, file, kfp_version, platform)
             text = file.read_bytes()
-        _check_required_parameters(text, config)
+        parameters = _read_parameters(text, config)
         # A server may store pipelines as Kubernetes objects, so these are valid names for them.
         family = f"voxline-{config.pipeline}"
         name = re.sub(r"[^a-z0-9]+", "-", f"{family}-{config.name}".lower()).strip("-")
-        return cls(text, name if config.name != config.pipeline else family, _version_name(name, text))
+        return cls(text, name if config.name != config.pipeline else family, _version_name(name, text), parameters)
 
 
 def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVersion:
@@ -98,7 +102,12 @@ def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVe
         upload,
     )
     return PipelineVersion(
-        pipeline.pipeline_id, version.pipeline_version_id, compiled.pipeline, compiled.version, bool(created)
+        pipeline.pipeline_id,
+        version.pipeline_version_id,
+        compiled.pipeline,
+        compiled.version,
+        bool(created),
+        compiled.parameters,
     )
 
 
@@ -138,7 +147,7 @@ def start_run(
         pipeline_version_reference=kfp_server_api.V2beta1PipelineVersionReference(
             pipeline_id=version.pipeline_id, pipeline_version_id=version.version_id
         ),
-        runtime_config=kfp_server_api.V2beta1RuntimeConfig(parameters={}, pipeline_root=pipeline_root or None),
+        runtime_config=runtime_config(version, pipeline_root),
         service_account=service_account or None,
     )
     run = cluster.calls.once(
@@ -148,11 +157,21 @@ def start_run(
     return str(run.run_id)
 
 
+def runtime_config(version: PipelineVersion, pipeline_root: str = "") -> Any:
+    """What a run of a version is given."""
+    return kfp_server_api.V2beta1RuntimeConfig(parameters=version.parameters, pipeline_root=pipeline_root or None)
+
+
 def _version_name(pipeline: str, text: bytes) -> str:
     return f"{pipeline}-{hashlib.sha256(text).hexdigest()[:12]}"
 
 
-def _check_required_parameters(text: bytes, config: RunConfig) -> None:
+def _read_parameters(text: bytes, config: RunConfig) -> dict[str, Any]:
+    """The pipeline's parameters with their defaults.
+
+    Raises:
+      SettingsError: one that is required has none.
+    """
     document = next(iter(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))))
     parameters = document["root"].get("inputDefinitions", {}).get("parameters", {})
     missing = [
@@ -165,3 +184,10 @@ def _check_required_parameters(text: bytes, config: RunConfig) -> None:
         raise SettingsError(
             f"{config.name}: a run on a cluster needs {', '.join(missing)}; set them in the config, or give {given}"
         )
+    return {
+        name: int(parameter["defaultValue"])  # the file has 2.0
+        if parameter["parameterType"] == "NUMBER_INTEGER"
+        else parameter["defaultValue"]
+        for name, parameter in parameters.items()
+        if "defaultValue" in parameter
+    }

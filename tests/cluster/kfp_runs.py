@@ -47,7 +47,11 @@ def answer(state: State, run: Item, version: str) -> Item:
     """What GET run returns, of `v1beta1` or `v2beta1`."""
     text = json.dumps(recorded()[state.scenario or run.get("scenario", "queued")][version])
     answered = dict(json.loads(text.replace(RECORDED_RUN, run["run_id"])))
-    return {**answered, "display_name": run["display_name"]} if version == "v2beta1" else answered
+    if version != "v2beta1":
+        return answered
+    # Of its parameters a run has only those that it was given: toApiRun, and the same is said of a schedule.
+    given = {key: run[key] for key in ("display_name", "runtime_config") if key in run}
+    return {**answered, **given}
 
 
 def log_of(state: State, run: Item, pod: str) -> str:

@@ -52,6 +52,23 @@ def test_a_schedule_runs_one_at_a_time_without_catch_up(kfp: StandIn, version: P
     assert one["trigger"] == {"cron_schedule": {"cron": "0 0 2 * * *"}}
 
 
+def test_the_runs_of_a_schedule_are_given_its_parameters(kfp: StandIn) -> None:
+    text = b"""
+pipelineInfo: {name: asr}
+root:
+  dag: {tasks: {ingest: {taskInfo: {name: ingest}}}}
+  inputDefinitions: {parameters: {seed: {parameterType: NUMBER_INTEGER}}}
+"""
+
+    def version(**parameters: int) -> PipelineVersion:
+        return upload_version(cluster_of(kfp), CompiledPipeline(text, "voxline-asr", "voxline-asr-2", parameters))
+
+    set_(kfp, nightly(version(seed=1)))
+    assert the_only(kfp)["runtime_config"]["parameters"] == {"seed": 1}
+    set_(kfp, nightly(version(seed=2)))
+    assert the_only(kfp)["runtime_config"]["parameters"] == {"seed": 2}
+
+
 def test_the_same_schedule_changes_nothing_and_another_replaces_it(kfp: StandIn, version: PipelineVersion) -> None:
     set_(kfp, nightly(version))
     before, asked = the_only(kfp), len(kfp.changes())

@@ -1,5 +1,6 @@
 """`voxline submit`: the same content is one version, a run starts once, and its end is the command's."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import pytest
 
 from tests.cluster.conftest import Shell
 from tests.cluster.kfp_stand_in import Fault, StandIn
+from voxline.pipelines.cluster.access import KfpEndpoint
+from voxline.pipelines.cluster.kfp_client import KfpServer
 
 QUICK = ("--wait", "--poll", "0.05")
 
@@ -39,6 +42,18 @@ def test_only_new_content_is_uploaded(shell: Shell, kfp: StandIn) -> None:
     assert len(names) == len(set(names)) == 2
     assert len(kfp.state.pipelines) == len(kfp.state.experiments) == 1
     assert len(kfp.state.runs) == 3
+
+
+def test_a_run_is_given_the_parameters_that_the_ui_compares(shell: Shell, kfp: StandIn) -> None:
+    """CompareUtils.ts of KFP's UI reads them from the run, and no default of the pipeline."""
+    assert shell.submit("--set", "train.epochs=3").status == 0
+    (run,) = kfp.state.runs.values()
+    seen = KfpServer(KfpEndpoint(kfp.host)).client.runs.run_service_get_run(run["run_id"]).runtime_config.parameters
+    (version,) = kfp.state.versions.values()
+    assert seen.keys() == version["pipeline_spec"]["root"]["inputDefinitions"]["parameters"].keys()
+    assert (seen["train__epochs"], seen["corpus__uri"]) == (3, "gs://voxline-corpora/LibriSpeech")
+    assert isinstance(seen["train__epochs"], int), "the compiled file has 3.0"
+    assert json.loads(seen["corpus__settings"])["splits"]
 
 
 def test_a_failure_names_the_step_and_its_message(shell: Shell, kfp: StandIn) -> None:

@@ -88,8 +88,12 @@ func voxlineCheck(t *testing.T, file string, result *voxlineResult) {
 	if fail("upload", err) {
 		return
 	}
+	given, err := os.ReadFile(strings.TrimSuffix(file, ".yaml") + ".json") // with the parameters that `submit` gives
+	if fail("read", err) {
+		return
+	}
 	run := &model.Run{DisplayName: "nightly", Namespace: "team-speech", ServiceAccount: "voxline-train",
-		PipelineSpec: model.PipelineSpec{RuntimeConfig: model.RuntimeConfig{Parameters: "{}"}}}
+		PipelineSpec: model.PipelineSpec{RuntimeConfig: model.RuntimeConfig{Parameters: model.LargeText(given)}}}
 	made, err := parsed.RunWorkflow(run, template.RunWorkflowOptions{RunID: "0d6d40b5-7b17-4c1e-8f2d-111111111111"})
 	if fail("run", err) {
 		return

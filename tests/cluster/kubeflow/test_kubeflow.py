@@ -17,6 +17,7 @@ from tests.cluster.kubeflow import sources
 from tests.cluster.kubeflow.scenarios import scenarios
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import compile_pipeline
+from voxline.pipelines.cluster.submit import CompiledPipeline
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import OPTIONAL_STEPS, steps_until
 
@@ -40,7 +41,7 @@ WORKFLOW_BYTES = 1024 * 1024
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the IR of every config on every overlay, compiled for KFP 2.17."""
+    """A folder with the IR of every config on every overlay, compiled for KFP 2.17, and the parameters of its runs."""
     folder = tmp_path_factory.mktemp("ir")
     os.environ["VOXLINE_IMAGE_REGISTRY"], os.environ["VOXLINE_IMAGE_TAG"] = "registry.example/voxline", "1"
     for config, overlay in itertools.product(CONFIGS, OVERLAYS):
@@ -52,7 +53,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 load_config([config, overlay], given, pipeline=graph)
             continue
         chosen = load_config([config, overlay], given, pipeline=graph)
-        compile_pipeline(chosen, folder / f"{name}.yaml", (2, 17, 0))
+        pipeline = CompiledPipeline.of(chosen, (2, 17, 0))
+        (folder / f"{name}.yaml").write_bytes(pipeline.text)
+        (folder / f"{name}.json").write_text(json.dumps(pipeline.parameters), encoding="utf-8")
     return folder
 
 
