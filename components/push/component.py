@@ -12,6 +12,7 @@ def push(
     evaluation: dsl.Input[dsl.Dataset],
     verdict: dsl.Output[dsl.Artifact],
     report: dsl.Output[dsl.HTML],
+    summary: dsl.Output[dsl.Markdown],
     store: str,
     registry: str,
     settings: PushSettings,
@@ -23,6 +24,7 @@ def push(
       evaluation: the output of evaluate.
       verdict: passed or refused, with the reasons, and the version in service.
       report: the report of the run.
+      summary: the verdict, its reasons and the metrics, to compare runs.
       store: folder or bucket URI of all cached step outputs.
       registry: folder or bucket URI of the model registry.
     """
@@ -30,4 +32,4 @@ def push(
     from voxline.store.artifacts import artifact_uri, publish_artifact
 
     output = run(artifact_uri(model), artifact_uri(evaluation), registry, store, settings)
-    publish_artifact(output, verdict, html=report)
+    publish_artifact(output, verdict, html=report, summary=summary)

@@ -1,4 +1,8 @@
-"""The model card: what a version is, where it comes from, how good it is, and how to use it. One for every family."""
+"""What push writes in Markdown, the same for every family.
+
+The model card: what a version is, where it comes from, how good it is, and how to use it. The summary: the verdict on a
+model, as Kubeflow's UI shows it beside those of other runs.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +12,7 @@ from voxline.registry.parents import ancestors_of
 
 if TYPE_CHECKING:
     from voxline.components.push.family import PushFamily
+    from voxline.components.push.step import Verdict
 
 MAX_SLICES = 15
 """Slices of one slicing on the card; the report has them all."""
@@ -27,6 +32,31 @@ def model_card(family: "PushFamily", evaluation: Evaluation, version: int, pushe
         f"## Limitations\n\n{limitations}",
         f"## Usage\n\n{family.usage(about, name, version)}\n\n"
         "`evaluation/report.html` is the whole evaluation, `provenance.json` the model's origin.",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def verdict_summary(verdict: "Verdict", evaluation: Evaluation, report: str) -> str:
+    """The verdict, its reasons, the metrics and the checks of the gate, in Markdown.
+
+    Args:
+      report: path or URI of the page of the run.
+    """
+    metrics = evaluation.metrics
+    reasons = "\n".join(f"- {_escape(reason)}" for reason in verdict.reasons)
+    version = f"Version: `{verdict.model}`. " if verdict.model else ""
+    before = "Nothing was in service." if verdict.in_service is None else f"In service: version {verdict.in_service}."
+    about = f"Model `{metrics['model']['name']}`, digest `{evaluation.digest[:12]}`. {version}{before}"
+    test = metrics["test"]
+    measured = f"{metrics['utterances']:,} utterances of the split `{test['split']}`, {test['speakers']:,} speakers"
+    rows = [[check.status, check.name, check.detail] for check in verdict.checks]
+    sections = [
+        f"# {_escape(verdict.heading if verdict.pushed else 'Not pushed')}",
+        *([reasons] if reasons else []),
+        about,
+        f"## Metrics\n\n{_metrics(metrics)}\n\nMeasured on {measured}.",
+        *([f"## Checks of the gate\n\n{markdown_table(['result', 'check', 'finding'], rows)}"] if rows else []),
+        f"The whole evaluation: `{report}`",
     ]
     return "\n\n".join(sections) + "\n"
 

@@ -13,7 +13,7 @@ from typing import Any
 from voxline.components.push import gate
 from voxline.components.push.families import FAMILIES
 from voxline.components.push.gate import GateCheck, Opponent, OtherMetrics
-from voxline.components.push.model_card import model_card
+from voxline.components.push.model_card import model_card, verdict_summary
 from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, read_model_json
@@ -35,7 +35,7 @@ from voxline.store.files import write_json, write_text
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
-VERDICT = "verdict.json"
+VERDICT, SUMMARY = "verdict.json", "summary.md"
 STALE = "evaluate the model again, and push then"
 
 
@@ -301,7 +301,7 @@ def _report(verdict: Verdict, measured: Evaluation, models: Registry, settings: 
 def _write(
     verdict: Verdict, measured: Evaluation, models: Registry, store: Path | str, settings: PushSettings, start: float
 ) -> StepOutput:
-    """Writes verdict and report, keyed by evaluation, registry and verdict.
+    """Writes verdict, report and summary, keyed by evaluation, registry and verdict.
 
     So runs that share a store keep their own: one pushed a model, the next one finds it in service.
     """
@@ -318,7 +318,8 @@ def _write(
     with cached_step(store, "push", settings, inputs, force=True) as output:
         write_json(output.folder / VERDICT, values)
         write_text(output.folder / REPORT_FILE, _report(verdict, measured, models, settings))
-        output.outputs = {"verdict": VERDICT, "report": REPORT_FILE}
+        write_text(output.folder / SUMMARY, verdict_summary(verdict, measured, f"{output.uri}/{REPORT_FILE}"))
+        output.outputs = {"verdict": VERDICT, "report": REPORT_FILE, "summary": SUMMARY}
         not_checked = sum(check.passed is None for check in verdict.checks)
         output.counts = {"pushed": int(verdict.pushed), "checks": len(verdict.checks) - not_checked}
         output.counts["not_checked"] = not_checked

@@ -117,6 +117,21 @@ def test_reports_are_opened_in_the_page(page: Page, run_id: str, step: str) -> N
         page.take_picture("report")
 
 
+def test_the_verdict_is_read_in_markdown(page: Page, run_id: str) -> None:
+    open_finished(page, run_id)
+    page.click(node("artifact.push.summary"), "the summary")
+    page.press("Visualization")
+    page.read("Static Markdown")
+    read = (
+        "(selector) => [...document.querySelectorAll('.markdown-viewer ' + selector)].map(one => one.innerText.trim())"
+    )
+    (heading,) = page.see(f"(found => found.length && found)(({read})('h1'))", "the verdict")
+    assert heading.startswith(("Pushed as version ", "Not pushed"))
+    assert page.evaluate(f"({read})('h2')") == ["Metrics", "Checks of the gate"]
+    assert "word error rate" in page.evaluate(f"({read})('td')")
+    page.take_picture("summary")
+
+
 def test_metrics_are_shown(page: Page, run_id: str) -> None:
     open_finished(page, run_id)
     page.click(node("artifact.evaluate.metrics"), "metrics")
@@ -134,14 +149,22 @@ def test_the_log_of_a_step_is_read(page: Page, run_id: str) -> None:
 
 
 def test_two_runs_are_compared(page: Page, cluster: Cluster, run_id: str) -> None:
-    others = [one["run_id"] for one in answer("runs?page_size=100")["runs"] if one["state"] == "SUCCEEDED"]
-    other = next((one for one in others if one != run_id), None)
-    if other is None:
+    """One by the form, one by `voxline submit`; each has its parameters."""
+    ended = [one for one in answer("runs?page_size=100")["runs"] if one["state"] == "SUCCEEDED"]
+    submitted = [one for one in ended if one["display_name"].startswith("tiny-")]
+    other = next((one["run_id"] for one in submitted if _epochs(one) == 1), "")
+    if not other:
         other = cluster.start(push__limits__wer=10)
         cluster.wait_for(other, "", "succeeded")
     page.open(f"/compare?runlist={run_id},{other}")
     page.read("two-epochs")
-    page.read("train__epochs")
+    label = "[...document.querySelectorAll('td')].find(one => one.title == 'train__epochs')"
+    row = f"({label} ? [...{label}.parentElement.cells] : []).map(one => one.innerText.trim())"
+    page.see(f"({row}).slice(1).sort().join() == '1,2'", "the epochs of both runs")
     page.read("Scalar Metrics")
     page.read("wer")
     page.take_picture("compared")
+
+
+def _epochs(run: Any) -> Any:
+    return (run.get("runtime_config", {}).get("parameters") or {}).get("train__epochs")

@@ -10,8 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from kfp import dsl
+from markdown_it import MarkdownIt
 
 from tests.causal_model import export_causal_model
 from tests.tone_asr_model import ALPHABET, WORDS, MakeAsrModel, export_onnx_tones, write_corpus
@@ -19,6 +22,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.components.evaluate.asr.family import AsrResult
 from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
+from voxline.components.push.asr.component import push as push_component
 from voxline.components.push.asr.family import AsrPushFamily
 from voxline.components.push.gate import GateCheck, check_limits
 from voxline.components.push.settings import AsrPushSettings as PushSettings
@@ -122,6 +126,36 @@ def test_a_model_above_the_limit_is_refused_and_nothing_changes(
     assert verdict["model"] is None
     assert "above the limit of 30.00%" in verdict["heading"]
     assert Registry(tmp_path / "registry", "asr").versions() == []
+
+
+def test_the_component_publishes_a_summary_in_markdown(
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    model = make_asr_model(dict.fromkeys(WORDS, "six"))
+    evaluation = evaluated(model, corpus, tmp_path)
+    summary = dsl.Markdown(name="summary", uri=str(tmp_path / "summary"))
+    verdict = dsl.Artifact(name="verdict", uri=str(tmp_path / "verdict"))
+    push_component.python_func(
+        model=dsl.Model(uri=str(model)),
+        evaluation=dsl.Dataset(uri=str(evaluation)),
+        verdict=verdict,
+        report=dsl.HTML(name="report", uri=str(tmp_path / "report")),
+        summary=summary,
+        store=str(tmp_path / "store"),
+        registry=str(tmp_path / "registry"),
+        settings='{"smoke_test": false}',
+    )
+    html = MarkdownIt("commonmark", {"html": False}).enable("table").render(Path(summary.path).read_text())
+    page = ElementTree.fromstring(f"<body>{html}</body>")  # noqa: S314 - ours
+    decided = json.loads(Path(verdict.uri, verdict.metadata["outputs"]["verdict"]).read_text())
+    assert [one.text for one in page.iter("h1")] == ["Not pushed"]
+    assert [one.text for one in page.iter("li")] == decided["reasons"]
+    metrics, checks = page.iter("table")
+    cells = {cell.text: [one.text for one in row] for row in metrics.iter("tr") if (cell := row.find("td")) is not None}
+    assert cells["word error rate"][1] == f"{decided['metrics']['wer']:.2%}"
+    assert len(list(checks.iter("tr"))) == 1 + len(decided["checks"])
+    assert "above the limit of 30.00%" in ElementTree.tostring(checks, encoding="unicode")
+    assert Path(next(one.text for one in page.iter("code") if "report" in str(one.text))).is_file()
 
 
 def test_a_worse_model_is_refused_and_a_better_one_replaces(

@@ -33,7 +33,7 @@ def publish_artifact(
 ) -> None:
     """Writes KFP artifacts.
 
-    The folder artifact says where in the store the output is; HTML pages are copied to where the UI reads them. On a
+    The folder artifact says where in the store the output is; pages are copied to where the UI reads them. On a
     cluster an artifact keeps the URI that KFP gave it: for another one, its launcher fails the task, or downloads all
     of it to the next one's disk. So its content is copied there (docs/decisions/0049).
 
@@ -44,7 +44,7 @@ def publish_artifact(
       html: gets the output `report`.
       about: further metadata of the artifact. KFP takes no None.
       refusal: why the step refused its input; `check_accepted` raises it in the next step.
-      pages: further HTML artifacts, by the name of their output.
+      pages: further artifacts that a person reads, HTML or Markdown, by the name of their output.
     """
     copied = "://" in folder.uri and not os.environ.get(ARTIFACT_URIS_ENV)
     if not copied:
