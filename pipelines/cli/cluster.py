@@ -137,10 +137,15 @@ def status(
 
     Example: voxline status nightly-2026-01-31
     """
+    from voxline.pipelines.cluster.run_logs import find_outcome
     from voxline.pipelines.cluster.runs import find_run, format_run
 
-    for line in format_run(find_run(connection.open(), run)):
+    cluster = connection.open()
+    found = find_run(cluster, run)
+    for line in format_run(found):
         typer.echo(line)
+    if any(step.state == "SKIPPED" for step in found.steps) and (outcome := find_outcome(cluster, found)):
+        typer.echo(f"  {outcome}")
 
 
 @takes_connection()

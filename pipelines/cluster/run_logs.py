@@ -101,8 +101,9 @@ def find_step_error(cluster: KfpServer, run: ClusterRun) -> StepError | None:
 
 
 def find_outcome(cluster: KfpServer, run: ClusterRun) -> str:
-    """The last status line of the last step, such as `push: Not pushed: …`; "" if its log is gone or has none."""
-    texts = [text for step in run.steps[-1:] for _, text in read_logs(cluster, run, step, [])]
+    """The last status line of the last step that ran, such as `push: Not pushed: …`; "" if there is none, or no log."""
+    ran = [step for step in run.steps if step.state != "SKIPPED"]
+    texts = [text for step in ran[-1:] for _, text in read_logs(cluster, run, step, [])]
     lines = [line for text in texts for line in text.splitlines() if line.startswith(STATUS_PREFIX)]
     return printable(lines[-1].removeprefix(STATUS_PREFIX)) if lines else ""
 

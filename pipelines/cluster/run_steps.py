@@ -4,6 +4,7 @@ A server keeps the Argo workflow of each run, with its nodes, messages and pods,
 v2beta1 API has only the nodes' names and states. KFP 3 lists tasks instead. `read_steps` uses the first that has any.
 """
 
+import graphlib
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -97,12 +98,16 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
 
     A node is named by its path, such as `asr-x7k2p.root.train.executor(1)`; where the controller retries every
     template, as KFP 2.17 configures it, `asr-x7k2p(0).root(0).train(0).executor(1)`. The driver is `train-driver`.
-    Argo omits the steps after one that failed: they do not come, like those after a step that runs.
+    Argo omits the steps after one that failed: they do not come, like those after a step that runs. Steps of a part
+    that the step forecast has not let run are `SKIPPED`: they have no nodes, and are read from the workflow's template.
     """
     name = str(workflow["metadata"]["name"])
     nodes: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    skipped: list[str] = []
     for node in ((workflow.get("status") or {}).get("nodes") or {}).values():
         path = [_unnumbered(part) for part in str(node.get("name", "")).removeprefix(name).split(".")[1:]]
+        if path and _CONDITION.fullmatch(path[-1]) and node.get("phase") == "Skipped":
+            skipped += _steps_of_template(workflow, str(node.get("templateName")))
         path = [part for part in path if not _CONDITION.fullmatch(part)]
         if len(path) in (2, 3) and path[0] == "root":
             step = path[1].removesuffix("-driver")
@@ -111,6 +116,19 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
     for step, kinds in nodes.items():
         if any(node.get("phase") != "Omitted" for group in kinds.values() for node in group):
             yield _step_of_nodes(step, kinds, workflow)
+    yield from (StepStatus(step, "SKIPPED", None, None) for step in skipped)
+
+
+def _steps_of_template(workflow: dict[str, Any], name: str) -> list[str]:
+    """The steps of a graph in their order, which Argo writes as `depends: extract.Succeeded && train.Succeeded`."""
+    templates = (workflow.get("spec") or {}).get("templates") or []
+    after: dict[str, set[str]] = {}
+    for task in next((one["dag"]["tasks"] for one in templates if one.get("name") == name and "dag" in one), []):
+        before = re.findall(r"([\w-]+)\.", str(task.get("depends") or ""))
+        after.setdefault(task["name"].removesuffix("-driver"), set()).update(
+            one for one in before if not one.endswith("-driver")
+        )
+    return list(graphlib.TopologicalSorter(after).static_order())
 
 
 def _step_of_nodes(step: str, kinds: dict[str, list[dict[str, Any]]], workflow: dict[str, Any]) -> StepStatus:

@@ -68,6 +68,44 @@ def test_steps_below_a_condition_are_steps_like_others() -> None:
     assert len(plain["train"].attempts) == 2
 
 
+def test_status_says_that_a_training_was_skipped_and_why(
+    shell: Shell, kfp: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the step forecast says no, Argo makes one node of the rest; tests/kubeflow has a real one."""
+    ended = copy.deepcopy(recorded()["succeeded"])
+    workflow = json.loads(ended["v1beta1"]["pipeline_runtime"]["workflow_manifest"])
+    nodes = workflow["status"]["nodes"]
+    (root,) = (one["name"] for one in nodes.values() if one["type"] == "DAG" and one["displayName"] == "root(0)")
+    for key, node in list(nodes.items()):
+        if any(f".{step}" in node["name"] for step in ("train", "evaluate")):
+            del nodes[key]
+        node["name"] = node["name"].replace(".push", ".forecast")
+    driver = {"type": "Pod", "phase": "Succeeded", "name": f"{root}.condition-1-driver(0)", "id": "a"}
+    why = "when 'false != false' evaluated false"
+    left_out = {"type": "Skipped", "phase": "Skipped", "name": f"{root}.condition-1", "id": "b", "message": why}
+    nodes |= {"a": driver, "b": {**left_out, "templateName": "comp-condition-1"}}
+    depends = {"evaluate": "evaluate-driver.Succeeded", "evaluate-driver": "language.Succeeded && train.Succeeded"}
+    depends |= {"language": "language-driver.Succeeded", "language-driver": "train.Succeeded"}
+    depends |= {"push": "push-driver.Succeeded", "push-driver": "evaluate.Succeeded && train.Succeeded"}
+    depends |= {"train": "train-driver.Succeeded", "train-driver": ""}
+    tasks = [{"name": name, "depends": before} for name, before in depends.items()]
+    workflow["spec"]["templates"] = [{"name": "comp-condition-1", "dag": {"tasks": tasks}}]
+    ended["v1beta1"]["pipeline_runtime"]["workflow_manifest"] = json.dumps(workflow)
+    ended["pods"] = {pod: name.replace(".push", ".forecast") for pod, name in ended["pods"].items()}
+    monkeypatch.setitem(recorded(), "skipped", ended)
+    kfp.state.failing["forecast"] = "▸ forecast: Nothing was trained: a promotion has a probability of 3%"
+    shell.submit()
+    (run_id,) = kfp.state.runs
+    kfp.state.scenario = "skipped"
+    first, *lines = shell("status", run_id).out.splitlines()
+    assert first.endswith("succeeded")
+    steps = [line.split()[:2] for line in lines[:-1]]
+    assert steps[:5] == [[step, "succeeded"] for step in (*STEPS[:4], "forecast")]
+    assert steps[5:] == [[step, "skipped"] for step in ("train", "language", "evaluate", "push")]
+    assert lines[-1] == "  forecast: Nothing was trained: a promotion has a probability of 3%"
+    assert lines[-1].strip() in shell.submit("--wait", "--poll", "0.05").out
+
+
 def test_messages_say_why_a_step_failed_or_waits() -> None:
     assert read("failed-4")["train"].message == "OOMKilled (exit code 137)"
     assert read("plain-failed")["train"].message == "Error (exit code 1)"

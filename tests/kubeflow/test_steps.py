@@ -1,6 +1,7 @@
 """`voxline submit` with pods that run: from an empty cluster to a promoted model, and what ends a step otherwise."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from tests.kubeflow.cluster import ROOT, STEPS, Cluster, printed_id, succeeded
 from tests.kubeflow.control_plane import SERVICES, documents
 from tests.kubeflow.node import Node
 from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
+from voxline.data.dataset import Dataset
+from voxline.notify.event import MetricValue, RunEvent, RunIdentity, StepRecord, Verdict
+from voxline.notify.history import read_runs, record_run
 from voxline.pipelines.cluster.access import KfpEndpoint
 from voxline.pipelines.cluster.kfp_client import KfpServer
 from voxline.pipelines.cluster.run_steps import read_workflow
@@ -213,3 +217,39 @@ def test_the_store_of_a_run_is_read_from_here(cluster: Cluster) -> None:
     done = [read_json(file) for file in (cluster.volumes / "store").glob("train/*/done.json")]
     assert done
     assert all(one["metrics"] for one in done)
+
+
+def test_a_training_that_is_not_worth_it_is_skipped(cluster: Cluster) -> None:
+    """Decision 57: after a month of refusals no pod of train starts. The last test, as its run has no model."""
+    folder, versions = cluster.volumes / "store" / "history", cluster.versions()
+    extracted = next(cluster.volumes.glob("store/extract/*/done.json")).parent
+    _record_refusals(folder, Dataset.read(extracted, shards=False))
+    given = {"name": "doubtful", "forecast__skip_below": 0.5, "notify__history": "/mnt/store/history"}
+    ended = cluster.submit("--wait", "--poll", "1", **given)
+    assert ended.status == 0, ended.err
+    assert succeeded(ended.out) == [*STEPS[:4], "forecast"]
+    why = "forecast: Nothing was trained: a promotion has a probability of "
+    assert ended.out.splitlines()[-2].startswith(why)
+    run_id = printed_id(ended)
+    status = cluster.status(run_id)
+    print(json.dumps(status, indent=1))
+    assert status[""].endswith(" succeeded")
+    assert all(" skipped" in status[step] for step in STEPS[4:])
+    assert status["forecast:"].strip().startswith(why)
+    assert not [pod for step in STEPS[4:] for pod in cluster.pods(run_id, step)]
+    assert cluster.versions() == versions
+    last = read_runs(folder, model="asr")[-1]
+    assert (last["run"]["id"], last["verdict"]) == (run_id, "skipped"), "a pod writes the history"
+
+
+def _record_refusals(folder: Path, dataset: Dataset) -> None:
+    """A month of nights until yesterday: the first model was promoted, the others refused."""
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+    steps = (StepRecord("extract", "succeeded", metrics={"train_hours": dataset.seconds["train"] / 3600}),)
+    for night in range(30):
+        ended = time.time() - (30 - night) * 86_400
+        identity = RunIdentity("asr", "doubtful", "asr", id=f"night-{night:02d}", started=ended - 600)
+        verdict: Verdict = "refused" if night else "promoted"
+        metrics = {"wer": MetricValue(0.05 + 0.001 * (night % 3))}
+        record_run(RunEvent(identity, verdict, "", ended, steps=steps, metrics=metrics), folder)

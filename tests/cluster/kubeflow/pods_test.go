@@ -21,6 +21,7 @@ import (
 	"github.com/kubeflow/pipelines/backend/src/apiserver/model"
 	"github.com/kubeflow/pipelines/backend/src/apiserver/template"
 	"github.com/kubeflow/pipelines/backend/src/common/util"
+	"github.com/kubeflow/pipelines/backend/src/v2/expression"
 	"github.com/kubeflow/pipelines/kubernetes_platform/go/kubernetesplatform"
 	"github.com/spf13/viper"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -51,6 +52,14 @@ type voxlineResult struct {
 	// With VOXLINE_SPEC_PATCH as the API server's COMPILED_PIPELINE_SPEC_PATCH.
 	PatchedPolicies map[string]string     `json:"patched_policies"`
 	Pods            map[string]voxlinePod `json:"pods"`
+	// Of the part of the graph that a step may leave out.
+	Conditions map[string]voxlineCondition `json:"conditions"`
+}
+
+type voxlineCondition struct {
+	Triggers  map[string]bool  `json:"triggers"` // output of the step before → whether the driver lets the part run
+	When      string           `json:"when"`     // what Argo's controller evaluates then
+	Templates []wfapi.Template `json:"templates"`
 }
 
 func TestVoxlinePods(t *testing.T) {
@@ -128,10 +137,19 @@ func voxlineCheck(t *testing.T, file string, result *voxlineResult) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	fail("condition", voxlineConditions(spec, wf, result))
 	for name, component := range spec.Components {
+		if component.GetDag() != nil {
+			continue
+		}
 		step := strings.TrimPrefix(name, "comp-")
 		container := deployment.Executors[component.GetExecutorLabel()].GetContainer()
 		task := spec.Root.GetDag().Tasks[step]
+		for _, part := range spec.Components {
+			if nested := part.GetDag().GetTasks()[step]; nested != nil {
+				task = nested
+			}
+		}
 		input := voxlineInput(spec, task)
 		input.Outputs = provisionOutputs("minio://mlpipeline/private-artifacts/team-speech/v2/artifacts/r", step, component.GetOutputDefinitions(), "salt", "true")
 		pod, err := initPodSpecPatch(container, component, input, 42, spec.PipelineInfo.Name, "run", "asr-x7k2p", "1", "true", "false", &TaskConfig{}, false, false, "",
@@ -168,6 +186,46 @@ func voxlineCheck(t *testing.T, file string, result *voxlineResult) {
 		}
 		result.Pods[step] = described
 	}
+}
+
+// The driver's own decision about each task with a condition, for both outputs of the step that it reads.
+func voxlineConditions(spec *pipelinespec.PipelineSpec, wf *wfapi.Workflow, result *voxlineResult) error {
+	result.Conditions = map[string]voxlineCondition{}
+	expr, err := expression.New()
+	if err != nil {
+		return err
+	}
+	for name, task := range spec.Root.GetDag().Tasks {
+		if task.GetTriggerPolicy().GetCondition() == "" {
+			continue
+		}
+		found := voxlineCondition{Triggers: map[string]bool{}}
+		for _, output := range []string{"yes", "no"} {
+			values := map[string]*structpb.Value{}
+			for parameter, source := range task.Inputs.GetParameters() {
+				if source.GetTaskOutputParameter() != nil {
+					values[parameter] = structpb.NewStringValue(output)
+				}
+			}
+			input := &pipelinespec.ExecutorInput{Inputs: &pipelinespec.ExecutorInput_Inputs{ParameterValues: values}}
+			if found.Triggers[output], err = expr.Condition(input, task.GetTriggerPolicy().GetCondition()); err != nil {
+				return err
+			}
+		}
+		for _, x := range wf.Spec.Templates {
+			if x.DAG == nil {
+				continue
+			}
+			found.Templates = append(found.Templates, wfapi.Template{Name: x.Name, DAG: x.DAG})
+			for _, one := range x.DAG.Tasks {
+				if one.Name == name {
+					found.When = one.When
+				}
+			}
+		}
+		result.Conditions[name] = found
+	}
+	return nil
 }
 
 func voxlineInput(spec *pipelinespec.PipelineSpec, task *pipelinespec.PipelineTaskSpec) *pipelinespec.ExecutorInput {

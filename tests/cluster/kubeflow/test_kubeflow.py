@@ -17,6 +17,7 @@ from tests.cluster.kubeflow import sources
 from tests.cluster.kubeflow.scenarios import scenarios
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import compile_pipeline
+from voxline.pipelines.cluster.run_steps import steps_of_workflow
 from voxline.pipelines.cluster.submit import CompiledPipeline
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import OPTIONAL_STEPS, steps_until
@@ -33,6 +34,12 @@ REFUSED = {
     ("several-corpora", "one-node"): "corpora has librispeech, ours, and uri or sha256 is set too",
 }
 """A config and an overlay that do not go together, with why: an image is for GPUs; an overlay names one corpus."""
+MAY_SKIP = (
+    ROOT / "configs/asr/demo.yaml",
+    ROOT / "configs/cluster/one-node.yaml",
+    "forecast.skip_below=0.05 notify.history=/mnt/store/history",
+)
+"""A run that trains nothing where its forecast says so."""
 ARGUMENT_BYTES = 128 * 1024
 """Linux' limit for one argument."""
 WORKFLOW_BYTES = 1024 * 1024
@@ -44,10 +51,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the IR of every config on every overlay, compiled for KFP 2.17, and the parameters of its runs."""
     folder = tmp_path_factory.mktemp("ir")
     os.environ["VOXLINE_IMAGE_REGISTRY"], os.environ["VOXLINE_IMAGE_TAG"] = "registry.example/voxline", "1"
-    for config, overlay in itertools.product(CONFIGS, OVERLAYS):
+    runs = [(*files, "") for files in itertools.product(CONFIGS, OVERLAYS)]
+    for config, overlay, more in [*runs, MAY_SKIP]:
         graph = _graph(config)
-        name = f"{graph}-{config.stem}-{overlay.stem}"
-        given = [one for one in PLACES if graph == "refresh" or not one.startswith("datasets")]
+        name = f"{graph}-{config.stem}-{overlay.stem}{'-may-skip' if more else ''}"
+        given = [one for one in PLACES if graph == "refresh" or not one.startswith("datasets")] + more.split()
         if (config.stem, overlay.stem) in REFUSED:
             with pytest.raises(SettingsError, match=REFUSED[config.stem, overlay.stem]):
                 load_config([config, overlay], given, pipeline=graph)
@@ -105,6 +113,25 @@ def test_the_controllers_defaults_change_neither_times_nor_deadline(results: dic
         assert policies == {"OnError"}, "docs/cluster says that a stock server retries lost pods alone"
         patched = {policy for template, policy in result["patched_policies"].items() if "retry" in template}
         assert patched == {"Always"}, "docs/cluster says that its line makes the server retry both"
+
+
+def test_a_training_that_is_not_worth_it_is_left_out(results: dict[str, Any]) -> None:
+    """By KFP's driver and compiler; status reads the names of the steps from the workflow."""
+    assert [name for name, result in results.items() if result["conditions"]] == ["asr-demo-one-node-may-skip"]
+    (name, condition), *others = results["asr-demo-one-node-may-skip"]["conditions"].items()
+    assert (condition["triggers"], others) == ({"yes": True, "no": False}, [])
+    assert condition["when"] == f"{{{{tasks.{name}-driver.outputs.parameters.condition}}}} != false"
+    (template,) = (
+        task["template"] for one in condition["templates"] for task in one["dag"]["tasks"] if task["name"] == name
+    )
+    node = {"type": "Skipped", "phase": "Skipped", "name": f"asr-x7k2p(0).root(0).{name}", "templateName": template}
+    workflow = {
+        "metadata": {"name": "asr-x7k2p"},
+        "spec": {"templates": condition["templates"]},
+        "status": {"nodes": {"1": node}},
+    }
+    steps = [(step.name, step.state) for step in steps_of_workflow(workflow)]
+    assert steps == [(step, "SKIPPED") for step in ("train", "language", "evaluate", "push")]
 
 
 @pytest.fixture
