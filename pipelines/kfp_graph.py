@@ -7,8 +7,10 @@ come from the components, defaults from the config.
 
 import contextlib
 import copy
+import dataclasses
 import inspect
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from voxline.pipelines.config.keys import Values, get_key
@@ -26,16 +28,57 @@ _REST = "__settings"
 """Ends the name of the parameter that holds the other keys of a section, as JSON."""
 
 
-def build_pipeline(config: type[RunConfig], description: str, *components: Any) -> Any:
+@dataclasses.dataclass(frozen=True)
+class ParallelTrials:
+    """What a search has in place of the step train.
+
+    Attributes:
+      items: what the component `trial` is given, a text for each trial.
+      parallelism: trials at a time.
+      metric: of train on dev, by which `choose` ranks them.
+      family: of the models.
+    """
+
+    items: tuple[str, ...]
+    parallelism: int
+    metric: str
+    family: str
+
+    def add(self, given: Values, dataset: Any) -> Any:
+        """Adds the trials, and what chooses among them, to the graph that is being built.
+
+        Args:
+          given: the pipeline's parameters.
+          dataset: extract's artifact.
+
+        Returns:
+          The artifact of the best trial's model.
+        """
+        from kfp import dsl
+
+        from voxline.components.train.trials.component import choose, trial
+
+        with dsl.ParallelFor(items=list(self.items), parallelism=self.parallelism, name="trials") as item:
+            made = trial(
+                dataset=dataset, given=item, store=given["store"], registry=given["registry"], family=self.family
+            )
+        best = choose(trials=dsl.Collected(made.outputs["trained"]), store=given["store"], metric=self.metric)
+        return best.outputs["model"]
+
+
+def build_pipeline(
+    config: type[RunConfig], description: str, *components: Any, trials: ParallelTrials | None = None
+) -> Any:
     """The KFP pipeline of a config's class.
 
     Args:
       components: KFP components in the order of their steps. An input artifact of one is the output artifact of that
         name of another one before it.
+      trials: of a search, in place of train.
     """
     from kfp import dsl
 
-    parameters, descriptions = _parameters(config, components)
+    parameters, descriptions = _parameters(config, [one for one in components if not (trials and one.name == "train")])
 
     def graph(*values: Any) -> None:
         given = dict(zip(parameters, values, strict=True))
@@ -43,6 +86,9 @@ def build_pipeline(config: type[RunConfig], description: str, *components: Any) 
         artifacts: dict[str, Any] = {}
         with contextlib.ExitStack() as conditions:
             for component in components:
+                if trials and component.name == "train":
+                    artifacts["model"] = trials.add(given, artifacts["dataset"])
+                    continue
                 inputs = {
                     name: given[_parameter(config, component.name, name)] if spec.type in _TYPES else artifacts[name]
                     for name, spec in component.component_spec.inputs.items()
@@ -54,17 +100,22 @@ def build_pipeline(config: type[RunConfig], description: str, *components: Any) 
                 if DECIDES in task.outputs:
                     conditions.enter_context(dsl.If(task.outputs[DECIDES] == "yes", name="training"))
 
-    graph.__name__ = config.pipeline_name()
+    name = config.pipeline_name() + ("-search" if trials else "")
+    graph.__name__ = name.replace("-", "_")
     graph.__doc__ = "\n".join(
         [description, "", "Args:", *(f"  {name}: {sentence}" for name, sentence in descriptions.items())]
     )
     graph.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
-    pipeline = dsl.pipeline(name=config.pipeline_name(), description=description)(graph)
+    pipeline = dsl.pipeline(name=name, description=description)(graph)
 
     def until(steps: list[str]) -> Any:
         return build_pipeline(config, description, *(one for one in components if one.name in steps))
 
+    def with_trials(trials: ParallelTrials) -> Any:
+        return build_pipeline(config, description, *components, trials=trials)
+
     pipeline.until = until  # the same with these steps only
+    pipeline.with_trials = with_trials  # the same as a search
     return pipeline
 
 
@@ -93,7 +144,7 @@ def pipeline_arguments(values: Values, parameters: list[str]) -> Values:
 
 
 def _parameters(
-    config: type[RunConfig], components: tuple[Any, ...]
+    config: type[RunConfig], components: Sequence[Any]
 ) -> tuple[dict[str, inspect.Parameter], dict[str, str]]:
     """The pipeline's parameters, those without a default first, and a sentence for each."""
     defaults = config.example()

@@ -61,9 +61,10 @@ def _add_search(pipeline: str, what: str) -> None:
             str,
             typer.Option(
                 metavar="NAME",
-                help="tpe: by the results so far; random; halving: short trainings first, the best are continued.",
+                help="tpe: by the results so far; random; halving: short trainings first, the best are continued; "
+                "grid: all combinations, with --compile kfp alone.  [default: tpe; of --compile kfp random]",
             ),
-        ] = "tpe",
+        ] = "",
         metric: Annotated[
             str, typer.Option(help="Of train on dev, lower is better.  [default: dev_wer, dev_score, dev_log_stft]")
         ] = "",
@@ -75,14 +76,15 @@ def _add_search(pipeline: str, what: str) -> None:
             str, typer.Option(help="Of the search; its folder is <run-dir>/searches/<name>.  [default: --space]")
         ] = "",
         compile_: Annotated[
-            str, typer.Option("--compile", metavar="katib", help="Write a Katib Experiment in place of running it.")
+            str,
+            typer.Option("--compile", metavar="katib|kfp", help="Write a Katib Experiment or a KFP graph."),
         ] = "",
         output: Annotated[
             Path | None,
             typer.Option("--output", "-o", parser=machine_path, help="Of --compile.  [default: <name>-search.yaml]"),
         ] = None,
-        dataset: Annotated[str, typer.Option(help="With --compile: extract's output, as the pods see it.")] = "",
-        goal: Annotated[float, typer.Option(min=0, help="With --compile: value of the metric that is enough.")] = 0.0,
+        dataset: Annotated[str, typer.Option(help="For Katib: extract's output, as the pods see it.")] = "",
+        goal: Annotated[float, typer.Option(min=0, help="For Katib: value of the metric that is enough.")] = 0.0,
     ) -> None:
         from voxline.pipelines.config.keys import get_key
         from voxline.pipelines.config.load import read_layers, resolve_layers
@@ -92,6 +94,7 @@ def _add_search(pipeline: str, what: str) -> None:
         _refuse_unused(
             "--compile", bool(compile_), {"--dataset": dataset, "--goal": goal, "--output": output},
             {
+                **({"--dataset": dataset, "--goal": goal} if compile_ == "kfp" else {}),
                 "--budget": budget, "--name": name, "--run-dir": run_dir,
                 "--seeds": seeds is not None, "--gate": gate, "--no-gate": gate is False,
             },
@@ -99,28 +102,28 @@ def _add_search(pipeline: str, what: str) -> None:
         layers = read_layers(config, set_ or [])
         chosen = resolve_layers(layers, pipeline)
         if compile_:
-            if compile_ != "katib":
-                raise SettingsError(f"--compile {compile_!r}: accepted: katib")
-            from voxline.pipelines.search.katib import compile_experiment
+            if compile_ not in ("katib", "kfp"):
+                raise SettingsError(f"--compile {compile_!r}: accepted: katib, kfp")
             from voxline.pipelines.search.trials import DEFAULT_METRICS
 
             ranges = Space.read(space)
             ranges.check(chosen)
             target = output or Path(f"{chosen.name}-search.yaml")
-            compile_experiment(
-                chosen,
-                ranges,
-                target,
-                dataset=dataset,
-                metric=metric or DEFAULT_METRICS[pipeline],
-                method=method,
-                trials=trials or searches.DEFAULT_TRIALS,
-                jobs=jobs,
-                goal=goal,
-                seed=seed,
-            )
+            of_trials: dict[str, Any] = {"metric": metric or DEFAULT_METRICS[pipeline], "jobs": jobs, "seed": seed}
+            if compile_ == "kfp":
+                from voxline.pipelines.search.kfp_trials import compile_trials
+
+                compile_trials(chosen, ranges, target, method=method or "random", trials=trials, **of_trials)
+            else:
+                from voxline.pipelines.search.katib import compile_experiment
+
+                count = trials or searches.DEFAULT_TRIALS
+                compile_experiment(
+                    chosen, ranges, target,
+                    dataset=dataset, method=method or "tpe", trials=count, goal=goal, **of_trials,
+                )  # fmt: skip
             for key, path in chosen.unmounted_paths().items():
-                if not key.startswith("corpus."):  # a trial reads the dataset alone
+                if compile_ == "kfp" or not key.startswith("corpus."):  # Katib's trial reads the dataset alone
                     typer.echo(f"voxline: {key} is {path!r}, which is on no volume of the cluster", err=True)
             typer.echo(str(target))
             return
@@ -133,7 +136,7 @@ def _add_search(pipeline: str, what: str) -> None:
             chosen.with_default_folders(run_folder),
             {key: get_key(layers.document, key) for key in sorted(layers.assigned)},
             Space.read(space),
-            method=method,
+            method=method or "tpe",
             metric=metric,
             seed=1 if seed is None else seed,
         )

@@ -31,7 +31,7 @@ from voxline.pipelines.config.locations import corpus_locations
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import RUNS_AFTER, load_pipeline, steps_until
 from voxline.pipelines.images import ROOT, content_tag
-from voxline.pipelines.kfp_graph import pipeline_arguments
+from voxline.pipelines.kfp_graph import ParallelTrials, pipeline_arguments
 from voxline.store.artifacts import ARTIFACT_URIS_ENV, REFUSE_LATER_ENV
 from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
 
@@ -44,7 +44,11 @@ Platform = Literal["kfp", "vertex"]
 
 
 def compile_pipeline(
-    config: RunConfig, output: Path, kfp_version: tuple[int, ...] = (), platform: Platform = "kfp"
+    config: RunConfig,
+    output: Path,
+    kfp_version: tuple[int, ...] = (),
+    platform: Platform = "kfp",
+    trials: ParallelTrials | None = None,
 ) -> None:
     """Writes the IR YAML; the config's values become the defaults of the form in the UI.
 
@@ -54,6 +58,7 @@ def compile_pipeline(
       kfp_version: of the server, such as (2, 17, 0). `deadline_hours` and `kept_days` are left out for a server that
         would refuse them, and if it is empty, so that every server since 2.5 takes the file.
       platform: Vertex AI takes one document, without Kubernetes' settings.
+      trials: of a search, in place of train; it always trains, and sends nothing.
 
     Raises:
       SettingsError: the output is not a `.yaml` file, or the config has what the platform cannot do.
@@ -61,7 +66,8 @@ def compile_pipeline(
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
 
-    if "forecast" in config.optional_steps() and not config.notify.history:
+    optional = [step for step in config.optional_steps() if not (trials and step == "forecast")]
+    if "forecast" in optional and not config.notify.history:
         raise SettingsError(
             "forecast.skip_below is set, and notify.history is not, so the step would know of no run; give a "
             "folder of a bucket, such as gs://speech/history"
@@ -74,9 +80,10 @@ def compile_pipeline(
             config.pipeline,
             config.cluster,
             limits=kfp_version >= RUN_LIMITS_SINCE,
-            notified=_notified(config),
+            notified="" if trials else _notified(config),
             environment=config.signing.environment(),
-            optional=config.optional_steps(),
+            optional=optional,
+            trials=trials,
         )
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
@@ -103,6 +110,7 @@ def pipeline_with_placement(
     notified: str = "",
     environment: Mapping[str, str] | None = None,
     optional: Collection[str] = (),
+    trials: ParallelTrials | None = None,
 ) -> Any:
     """The pipeline with resources and placement on each task.
 
@@ -111,8 +119,11 @@ def pipeline_with_placement(
       environment: further variables of each step.
       limits: whether to set the run's deadline, and the times for which it is kept.
       optional: steps that the config turns on.
+      trials: of a search, in place of train.
     """
     graph = load_pipeline(name, optional=optional)
+    if trials:
+        graph = graph.with_trials(trials)
 
     def apply(task: Any, step: str) -> None:
         apply_placement(task, step, name, cluster)

@@ -340,7 +340,9 @@ class StepPlacements(Settings):
         return merge(STEP_DEFAULTS, values) if isinstance(values, dict) else values
 
     def for_step(self, step: str) -> StepPlacement:
-        placement: StepPlacement = getattr(self, {"validate": "validate_"}.get(step, step))
+        """The section of a step; a search's trial is a training, and what chooses among them is as small as push."""
+        names = {"validate": "validate_", "trial": "train", "choose": "push"}
+        placement: StepPlacement = getattr(self, names.get(step, step))
         return placement
 
 

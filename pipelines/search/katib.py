@@ -64,9 +64,7 @@ def compile_experiment(
         )
     if not config.store:
         raise SettingsError("store is not set: the trials share one; give a bucket URI, or a path on a claim")
-    if other := space.sections() - {"train"}:
-        keys = ", ".join(one.key for one in space.ranges if one.key.partition(".")[0] in other)
-        raise SettingsError(f"--compile katib: {keys}: a trial is a training, so only train.* can vary")
+    space.refuse_decoding("--compile katib")
     name = re.sub(r"[^a-z0-9-]+", "-", config.name.lower()).strip("-")
     name = name if name[:1].isalpha() else f"search-{name}"
     name = name[:MAX_NAME].rstrip("-")

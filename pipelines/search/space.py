@@ -192,6 +192,15 @@ class Space:
         if faults:
             raise SettingsError("\n".join(faults))
 
+    def refuse_decoding(self, option: str) -> None:
+        """Refuses settings of decoding where a trial is a training alone.
+
+        Raises:
+          SettingsError: naming the option and the keys.
+        """
+        if keys := ", ".join(one.key for one in self.ranges if not one.key.startswith("train.")):
+            raise SettingsError(f"{option}: {keys}: a trial is a training, so only train.* can vary")
+
     def _refused(self, config: RunConfig, one: Range) -> list[str]:
         """A line for each value at the ends of a range that the config does not take."""
         faults = []

@@ -244,6 +244,10 @@ class Study:
 
         return sorted(sorted(trials, key=rank)[:count], key=lambda trial: trial.number)
 
+    def draw(self, count: int) -> list[Values]:
+        """The settings of the first trials by the method `random`, which no result changes."""
+        return [self._trial(number, 0).settings for number in range(min(count, self.space.size))]
+
     def epochs_of(self, trial: Trial) -> int:
         """The length of a whole training, which a search may vary too."""
         return int(trial.settings.get("train.epochs", self.epochs))

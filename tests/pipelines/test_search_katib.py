@@ -168,7 +168,7 @@ def test_the_collector_reads_the_metric_from_what_step_prints(tmp_path: Path, mo
         (["--set", "language.kind=ngram"], DATASET, {"language.alpha": {"linear": [0, 2]}}, "only train.* can vary"),
         ([], DATASET, {"train.start.model": ["/m", "/it's"]}, "no quotes, backslashes or line ends"),
         (["-o", "out.json"], DATASET, RANGES, "a file whose name ends in .yaml"),
-        (["--compile", "kfp"], DATASET, RANGES, "accepted: katib"),
+        (["--compile", "ray"], DATASET, RANGES, "accepted: katib, kfp"),
         (["--seeds", "0"], DATASET, RANGES, "--seeds: it has no effect with --compile"),
         (["--no-gate"], DATASET, RANGES, "--no-gate: it has no effect with --compile"),
         (["--gate"], DATASET, RANGES, "--gate: it has no effect with --compile"),

@@ -76,6 +76,20 @@ def publish_artifact(
             metrics.log_metric(name, value)
 
 
+def pass_on_artifact(chosen: Any, folder: Any) -> None:
+    """Writes an artifact that is another one's output: a model that was chosen among several.
+
+    Args:
+      chosen: an artifact of `publish_artifact` with a content.
+      folder: the artifact to write.
+    """
+    folder.metadata.update(chosen.metadata)
+    if "://" in folder.uri and not os.environ.get(ARTIFACT_URIS_ENV):
+        shutil.copytree(chosen.path, folder.path, dirs_exist_ok=True)
+    else:
+        folder.uri = chosen.uri
+
+
 def artifact_uri(artifact: Any) -> str:
     """The path or bucket URI of the output that a step published as this KFP artifact."""
     return str(artifact.metadata.get("uri") or artifact.uri)

@@ -11,6 +11,8 @@ import pytest
 from tests.cluster.k8s.fetched import TOOLS
 from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.search.kfp_trials import compile_trials
+from voxline.pipelines.search.space import Space
 
 ROOT = Path(__file__).resolve().parents[3]
 SPECS = {
@@ -77,6 +79,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[str]]:
             file = folder / f"{graph}-{limits}.yaml"
             compile_pipeline(config, file, version)
             found[limits].append(str(file))
+            if graph == "asr":
+                search = folder / f"search-{limits}.yaml"
+                space = Space({"train.learning_rate": [1e-3, 5e-3], "train.model.units": [512, 800]})
+                compile_trials(config, space, search, metric="dev_wer", method="grid", jobs=2, kfp_version=version)
+                found[limits].append(str(search))
     return found
 
 
@@ -94,4 +101,4 @@ def test_each_server_takes_what_is_compiled_for_it(version: str, compiled: dict[
     assert refused(version, compiled[limits]) == {}
     assert refused(version, compiled[False]) == {}, "a file that is compiled for no version fits every server"
     if not limits:
-        assert len(refused(version, compiled[True])) == len(RUNS), "otherwise RUN_LIMITS_SINCE is too new"
+        assert len(refused(version, compiled[True])) == len(RUNS) + 1, "otherwise RUN_LIMITS_SINCE is too new"

@@ -1,0 +1,1 @@
+"""Trainings of a search on a cluster, in parallel."""

@@ -1,0 +1,158 @@
+"""The steps of a search on a cluster as KFP components: a trial in place of train, and one that chooses among trials.
+
+A trial is the keyed work of train, so one that was made before, by this graph or by `voxline search`, is found in the
+store. What `voxline.pipelines.kfp_graph.ParallelTrials` makes of a search calls them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pydantic
+from kfp import dsl
+
+from voxline.components.images import MODEL_IMAGE
+from voxline.components.step_component import step_component
+from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
+from voxline.settings import Settings
+
+TRIAL, FAILED = "trial", "failed"
+"""Keys of an artifact's metadata: the trial as JSON, and why it came to no model."""
+
+
+class TrialSettings(Settings):
+    """Of trials: what the loop does not say."""
+
+    EXPOSED = ("family",)
+    family: str = pydantic.Field("asr", description="family of the models that are trained")
+
+
+class ChooseSettings(Settings):
+    """By what the best trial is chosen."""
+
+    EXPOSED = ("metric",)
+    metric: str = pydantic.Field("dev_wer", description="metric of train on dev; lower is better")
+
+
+@step_component(MODEL_IMAGE, section="trial")
+def trial(
+    dataset: dsl.Input[dsl.Dataset],
+    trained: dsl.Output[dsl.Model],
+    store: str,
+    registry: str,
+    given: str,
+    settings: TrialSettings,
+) -> None:
+    """Trains one model of a search. Settings with which nothing can be trained fail the trial, and not the run.
+
+    Args:
+      dataset: the output of extract.
+      trained: the exported model; of a trial that failed, a file that says why.
+      store: folder or bucket URI of all cached step outputs.
+      registry: folder or bucket URI of the model registry, for the model to start from.
+      given: number, settings that vary, and the section `train` of this trial, as JSON.
+    """
+    from pathlib import Path
+
+    from voxline.components.train.families import FAMILIES
+    from voxline.components.train.step import run
+    from voxline.inference.saved_model import model_digest
+    from voxline.progress import print_status
+    from voxline.store.artifacts import artifact_uri, publish_artifact
+
+    about = json.loads(given)
+    chosen = FAMILIES[settings.family].settings.of(about["train"], "train")
+    told = json.dumps({"number": about["trial"], "settings": about["settings"]}, ensure_ascii=False)
+    try:
+        output = run(artifact_uri(dataset), store, chosen, registry)
+    except (TransientError, PreconditionError):
+        raise
+    except VoxlineError as error:  # as in a search on one machine, the others go on
+        print_status(f"trial {about['trial']} failed: {error}")
+        trained.metadata.update({TRIAL: told, FAILED: str(error)})
+        Path(trained.path).parent.mkdir(parents=True, exist_ok=True)
+        Path(trained.path).write_text(f"{error}\n", encoding="utf-8")
+        return
+    digest = model_digest(output.path("model"))
+    publish_artifact(output, trained, content="model", about={"digest": digest, TRIAL: told})
+
+
+@step_component(MODEL_IMAGE, section="choose")
+def choose(
+    trials: dsl.Input[list[dsl.Model]],
+    model: dsl.Output[dsl.Model],
+    metrics: dsl.Output[dsl.Metrics],
+    report: dsl.Output[dsl.HTML],
+    store: str,
+    settings: ChooseSettings,
+) -> None:
+    """Chooses the trial with the lowest metric on dev; its model is the one that is evaluated and goes to the gate.
+
+    Args:
+      trials: the outputs of the trials.
+      model: the best trial's.
+      metrics: those of the best trial.
+      report: all trials, the best first.
+      store: folder or bucket URI of all cached step outputs.
+    """
+    from voxline.progress import print_status
+    from voxline.store.artifacts import pass_on_artifact
+
+    ranked = rank_trials([one.metadata for one in trials], settings.metric)
+    best = trials[ranked[0]]
+    about = json.loads(best.metadata[TRIAL])
+    pass_on_artifact(best, model)
+    value = best.metadata["metrics"][settings.metric]
+    print_status(f"trial {about['number']} of {len(trials)} is the best: {settings.metric} {value:.6g}")
+    print_status(f"its settings: {json.dumps(about['settings'], ensure_ascii=False)}")
+    for name, one in best.metadata["metrics"].items():
+        metrics.log_metric(name, one)
+    _write_page([trials[at].metadata for at in _with_failed(ranked, len(trials))], settings.metric, report.path)
+
+
+def rank_trials(metadata: list[dict[str, Any]], metric: str) -> list[int]:
+    """The places of the trials with a model, the best first; equal error rates are ordered by the loss on dev.
+
+    Raises:
+      WorkError: no trial has a model, or train has no such metric.
+    """
+    made = [at for at, one in enumerate(metadata) if FAILED not in one]
+    if not made:
+        reasons = sorted({str(one[FAILED]) for one in metadata})
+        raise WorkError(f"choose: none of the {len(metadata)} trials came to a model: {reasons[0]}")
+    if metric not in (known := metadata[made[0]]["metrics"]):
+        raise WorkError(f"choose: metric {metric!r}: accepted: {', '.join(sorted(known))}")
+
+    def rank(at: int) -> tuple[float, float, int]:
+        values = metadata[at]["metrics"]
+        value = float(values[metric])
+        return value if math.isfinite(value) else math.inf, float(values.get("dev_loss", 0.0)), at
+
+    ranked = sorted(made, key=rank)
+    if not math.isfinite(rank(ranked[0])[0]):
+        raise WorkError(f"choose: {metric} of every trial is not finite; lower train.learning_rate")
+    return ranked
+
+
+def _with_failed(ranked: list[int], count: int) -> list[int]:
+    return [*ranked, *(at for at in range(count) if at not in ranked)]
+
+
+def _write_page(metadata: list[dict[str, Any]], metric: str, path: str) -> None:
+    """The trials as a table."""
+    from pathlib import Path
+
+    from voxline.report import Page, data_table
+
+    rows = []
+    for one in metadata:
+        about = json.loads(one[TRIAL])
+        varied = ", ".join(f"{key} {value}" for key, value in about["settings"].items())
+        value = one[FAILED] if FAILED in one else f"{one['metrics'][metric]:.6g}"
+        rows.append((str(about["number"]), varied, value))
+    page = Page("Trials of a search", lead="Judged on dev alone; the best one is evaluated and goes to the gate.")
+    page.add_section("Trials, the best first", data_table(["trial", "settings", metric], rows, label="Trials"))
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    page.write(Path(path))

@@ -1,0 +1,94 @@
+"""The same search on a cluster, by Kubeflow Pipelines: a graph that prepares the data once, trains trials in parallel,
+chooses the best one on dev, and takes it through evaluate and the gate, once.
+
+The settings of the trials are fixed when the graph is compiled: those that `voxline search --method random` with the
+same seed draws, or a grid. Data passes through the keyed store, so a trial that was made before is found in it.
+"""
+
+import itertools
+import json
+from pathlib import Path
+
+from voxline.errors import SettingsError
+from voxline.pipelines.cluster.compiler import compile_pipeline
+from voxline.pipelines.config.keys import Values, get_key
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.kfp_graph import ParallelTrials
+from voxline.pipelines.search.space import Space, with_settings
+from voxline.pipelines.search.study import Study
+from voxline.pipelines.search.trials import trial_overlay
+
+METHODS = ("random", "grid")
+DEFAULT_TRIALS = 12
+MAX_TRIALS = 200
+"""Each trial is a part of the graph's file, which Kubernetes limits to 1.5 MB."""
+
+
+def compile_trials(
+    config: RunConfig,
+    space: Space,
+    output: Path,
+    *,
+    metric: str,
+    method: str = "random",
+    trials: int = 0,
+    jobs: int = 1,
+    seed: int | None = None,
+    kfp_version: tuple[int, ...] = (),
+) -> int:
+    """Writes the IR YAML of a search, for `kfp run create -f` or the UI.
+
+    Args:
+      trials: 0: 12, or the whole grid.
+      jobs: trials at a time.
+      seed: of random settings; None: 1, as `voxline search` has it.
+
+    Returns:
+      How many trials the graph has.
+
+    Raises:
+      SettingsError: the search cannot be compiled so, or a trial's settings are not accepted.
+    """
+    if method not in METHODS:
+        raise SettingsError(f"--method {method!r}: with --compile kfp, accepted: {', '.join(METHODS)}")
+    space.refuse_decoding("--compile kfp")
+    chosen = grid(space, trials) if method == "grid" else _draw(config, space, trials, 1 if seed is None else seed)
+    if len(chosen) > MAX_TRIALS:
+        raise SettingsError(f"{len(chosen)} trials: at most {MAX_TRIALS} are accepted with --compile kfp")
+    items = [_item(config, number, settings) for number, settings in enumerate(chosen)]
+    compile_pipeline(config, output, kfp_version, trials=ParallelTrials(tuple(items), jobs, metric, config.pipeline))
+    return len(items)
+
+
+def grid(space: Space, trials: int = 0) -> list[Values]:
+    """All combinations of a space of choices and whole numbers, the last setting varying fastest.
+
+    >>> grid(Space({"train.batch_size": [8, 16], "train.epochs": {"integer": [1, 2]}}))[1]
+    {'train.batch_size': 8, 'train.epochs': 2}
+
+    Raises:
+      SettingsError: a range has no end of values, or there are more combinations than `trials`.
+    """
+    if endless := [one.key for one in space.ranges if one.kind in ("log", "linear")]:
+        raise SettingsError(f"--method grid: {endless[0]}: give its values, as {endless[0]}: [0.001, 0.003, 0.01]")
+    if 0 < trials < space.size or space.size > MAX_TRIALS:
+        limit = trials or MAX_TRIALS
+        raise SettingsError(f"--method grid: {space.source} has {space.size:,} combinations, more than {limit}")
+    values = [one.values if one.kind == "choice" else range(one.values[0], one.values[1] + 1) for one in space.ranges]
+    keys = [one.key for one in space.ranges]
+    return [dict(zip(keys, given, strict=True)) for given in itertools.product(*values)]
+
+
+def _draw(config: RunConfig, space: Space, trials: int, seed: int) -> list[Values]:
+    epochs = int(get_key(config.plain(), "train.epochs"))
+    study = Study(Path(), space, "random", epochs, seed, space.values_of(config))
+    return study.draw(trials or DEFAULT_TRIALS)
+
+
+def _item(config: RunConfig, number: int, settings: Values) -> str:
+    """What the component `trial` gets of a trial. Settings that the config refuses are refused here."""
+    epochs = int(settings.get("train.epochs", get_key(config.plain(), "train.epochs")))
+    made = load_config(with_settings(config, trial_overlay(config, settings, epochs)), pipeline=config.pipeline)
+    given = {"trial": number, "settings": settings, "train": made.plain()["train"]}
+    return json.dumps(given, ensure_ascii=False)
