@@ -51,7 +51,7 @@ def family_component(
     image: str,
     *,
     module: str,
-    summary: str = "",
+    first_line: str = "",
     **descriptions: str,
 ) -> Any:
     """The component of a step for one family: the step's function, with the family's settings and sentences.
@@ -62,7 +62,7 @@ def family_component(
       settings: of the family.
       image: the container image that the step runs in.
       module: whose import defines the component.
-      summary: takes the place of the docstring's first line.
+      first_line: takes the place of the docstring's first line.
       descriptions: parameter → the sentence that takes the place of its own.
     """
 
@@ -75,7 +75,7 @@ def family_component(
         name = line.strip().partition(":")[0]
         if name in descriptions:
             lines[index] = f"  {name}: {descriptions[name]}"
-    family_step.__doc__, family_step.__module__ = "\n".join([summary or first, *lines]), module
+    family_step.__doc__, family_step.__module__ = "\n".join([first_line or first, *lines]), module
     family_step.__annotations__ = {**step.__annotations__, "settings": settings}
     return step_component(image, section=step.__name__)(family_step)
 

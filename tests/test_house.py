@@ -1,6 +1,7 @@
 """The rules of the house that no linter knows: names and the size of modules."""
 
 import ast
+import graphlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,3 +53,11 @@ def test_a_small_module_serves_more_than_one_neighbor() -> None:
             if len(importers) == 1:
                 lonely[module] = (lines, *importers)
     assert lonely == {}
+
+
+def test_no_two_modules_need_each_other() -> None:
+    """Neither through others, nor by an import within a function or for type checkers alone."""
+    graph = grimp.build_graph("voxline")
+    ours = graph.modules - {"voxline"}  # the face imports what it offers when it is used
+    needed = {module: graph.find_modules_directly_imported_by(module) & ours for module in ours}
+    graphlib.TopologicalSorter(needed).prepare()  # raises CycleError, which names the circle

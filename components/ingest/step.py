@@ -14,8 +14,8 @@ from typing import Any
 
 from voxline.audio.containers import RAW_FORMAT_KEY, is_raw_name
 from voxline.components.ingest.audio_probe import ProbeCache, probe
-from voxline.components.ingest.corpora import FormatReader, load_format
-from voxline.components.ingest.corpus import Corpus
+from voxline.components.ingest.corpora import load_format
+from voxline.components.ingest.corpus import Corpus, FormatReader
 from voxline.components.ingest.file_index import contains_path, explain_full_disk
 from voxline.components.ingest.merge import check_merged, merge_manifests, prefix_rejects, prefix_utterances
 from voxline.components.ingest.open_corpus import name_corpus, open_corpus
@@ -98,7 +98,7 @@ def _run_all(store: Path | str, settings: CorporaSettings) -> StepOutput:
 
 
 def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> StepOutput:
-    read_entries = load_format(settings.format)
+    read_entries: FormatReader = load_format(settings.format)
     with explain_full_disk():
         corpus, key_parts = open_corpus(store, settings)
         table = None

@@ -15,6 +15,7 @@ from voxline.errors import SettingsError
 from voxline.metrics.bootstrap import Bootstrap, Comparison, SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.metrics.evaluation import ONNX_WER, Evaluation, UtteranceResult, group_by_slice
+from voxline.registry.journal import PRODUCTION
 
 MAX_SLICES_NAMED = 3
 """Worse slices named in a reason, worst first; the report has them all."""
@@ -68,6 +69,35 @@ class GateCheck:
     def to_dict(self) -> dict[str, Any]:
         """For verdict.json and provenance.json."""
         return {**dataclasses.asdict(self), "status": self.status}
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the gate decided on a model, and what became of it.
+
+    Attributes:
+      pushed: the model was published as a new version.
+      version: the new version; if the same model was in service or the candidate already, that version.
+      model: the folder of that version.
+      in_service: the version in service when the model was judged.
+      reasons: why the model was not pushed; empty if it was.
+      alias: at which the new version went: "production" or "candidate".
+    """
+
+    pushed: bool
+    version: int | None
+    model: str | None
+    in_service: int | None
+    reasons: list[str]
+    checks: list[GateCheck]
+    alias: str = PRODUCTION
+
+    @property
+    def heading(self) -> str:
+        if self.pushed:
+            waits = "" if self.alias == PRODUCTION else ", a candidate: voxline models promote puts it into service"
+            return f"Pushed as version {self.version}{waits}"
+        return f"Not pushed: {'; '.join(self.reasons)}"
 
 
 def refuse_unmeasured(evaluation: Evaluation, settings: PushSettings) -> None:

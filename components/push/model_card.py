@@ -6,13 +6,13 @@ model, as Kubeflow's UI shows it beside those of other runs.
 
 from typing import TYPE_CHECKING, Any
 
+from voxline.components.push.gate import Verdict
 from voxline.metrics.catalog import CATALOG, headline_metrics
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.parents import ancestors_of
 
 if TYPE_CHECKING:
     from voxline.components.push.family import PushFamily
-    from voxline.components.push.step import Verdict
 
 MAX_SLICES = 15
 """Slices of one slicing on the card; the report has them all."""
@@ -36,7 +36,7 @@ def model_card(family: "PushFamily", evaluation: Evaluation, version: int, pushe
     return "\n\n".join(sections) + "\n"
 
 
-def verdict_summary(verdict: "Verdict", evaluation: Evaluation, report: str) -> str:
+def verdict_summary(verdict: Verdict, evaluation: Evaluation, report: str) -> str:
     """The verdict, its reasons, the metrics and the checks of the gate, in Markdown.
 
     Args:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from voxline.components.push.gate import Verdict
 from voxline.errors import WorkError
 from voxline.metrics.catalog import Metric, headline_metrics
 from voxline.metrics.evaluation import HISTORY_SLOT, METRICS_FILE, REPORT_FILE, VERDICT_SLOT, Evaluation
@@ -24,9 +25,6 @@ from voxline.report import (
 from voxline.report.page import Tone
 from voxline.settings import changed_settings
 
-if TYPE_CHECKING:
-    from voxline.components.push.step import Verdict
-
 MAX_VERSIONS = 15
 """Newest versions in the history."""
 
@@ -45,7 +43,7 @@ class MeasuredVersion:
     test_fingerprint: str
 
 
-def judged_report(verdict: "Verdict", measured: Evaluation, models: Registry, config: dict[str, Any]) -> str:
+def judged_report(verdict: Verdict, measured: Evaluation, models: Registry, config: dict[str, Any]) -> str:
     """The evaluation's page with the verdict, the history, and the settings that differ from the model in service.
 
     Args:
@@ -59,7 +57,7 @@ def judged_report(verdict: "Verdict", measured: Evaluation, models: Registry, co
     return fill_slot(html, HISTORY_SLOT, _history(verdict, measured, models, metric))
 
 
-def _verdict(verdict: "Verdict") -> Block:
+def _verdict(verdict: Verdict) -> Block:
     tone: Tone = "good" if verdict.pushed else "plain" if verdict.version else "bad"
     heading = verdict.heading if verdict.pushed else "Not pushed"
     why = [f"{reason[:1].upper()}{reason[1:]}." for reason in verdict.reasons]
@@ -79,7 +77,7 @@ def _verdict(verdict: "Verdict") -> Block:
     return blocks
 
 
-def _differences(verdict: "Verdict", models: Registry, config: dict[str, Any]) -> Block:
+def _differences(verdict: Verdict, models: Registry, config: dict[str, Any]) -> Block:
     """The settings that differ from those of the model in service."""
     if verdict.in_service is None or verdict.in_service == verdict.version:
         return Block("")
@@ -98,7 +96,7 @@ def _differences(verdict: "Verdict", models: Registry, config: dict[str, Any]) -
     return details(f"{plural(len(changed), 'setting')} differ{'s' * (len(changed) == 1)} from {version}", table)
 
 
-def _history(verdict: "Verdict", measured: Evaluation, models: Registry, metric: Metric) -> Block:
+def _history(verdict: Verdict, measured: Evaluation, models: Registry, metric: Metric) -> Block:
     """This model and the versions before it, each with the interval of its own evaluation."""
     versions = [number for number in models.versions() if number != verdict.version][-MAX_VERSIONS:]
     known = [one for number in versions if (one := measured_version(models, number, metric)) is not None]

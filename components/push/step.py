@@ -12,7 +12,7 @@ from typing import Any
 
 from voxline.components.push import gate
 from voxline.components.push.families import FAMILIES
-from voxline.components.push.gate import GateCheck, Opponent, OtherMetrics
+from voxline.components.push.gate import GateCheck, Opponent, OtherMetrics, Verdict
 from voxline.components.push.model_card import model_card, verdict_summary
 from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError, WorkError
@@ -27,7 +27,7 @@ from voxline.metrics.evaluation import (
 )
 from voxline.progress import print_status
 from voxline.registry.anchor import best_version
-from voxline.registry.journal import CANDIDATE, PRODUCTION, format_utc
+from voxline.registry.journal import CANDIDATE, format_utc
 from voxline.registry.models_config import write_models_config
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
@@ -37,35 +37,6 @@ from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
 VERDICT, SUMMARY = "verdict.json", "summary.md"
 STALE = "evaluate the model again, and push then"
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """The decision.
-
-    Attributes:
-      pushed: the model was published as a new version.
-      version: the new version; if the same model was in service or the candidate already, that version.
-      model: the folder of that version.
-      in_service: the version in service when the model was judged.
-      reasons: why the model was not pushed; empty if it was.
-      alias: at which the new version went: "production" or "candidate".
-    """
-
-    pushed: bool
-    version: int | None
-    model: str | None
-    in_service: int | None
-    reasons: list[str]
-    checks: list[GateCheck]
-    alias: str = PRODUCTION
-
-    @property
-    def heading(self) -> str:
-        if self.pushed:
-            waits = "" if self.alias == PRODUCTION else ", a candidate: voxline models promote puts it into service"
-            return f"Pushed as version {self.version}{waits}"
-        return f"Not pushed: {'; '.join(self.reasons)}"
 
 
 @local_inputs("model", "evaluation", without=TRAINING_FOLDERS)

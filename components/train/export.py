@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from voxline.components.train.settings import TrainSettings
-from voxline.components.train.warm_start import weight_names
+from voxline.components.train.weight_names import weight_names
 from voxline.data.dataset import Dataset
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import write_json

@@ -20,7 +20,7 @@ from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.optimizer import AdamW, TwoOptimizers, assign_if
 from voxline.components.train.settings import TrainSettings
-from voxline.components.train.warm_start import weight_names
+from voxline.components.train.weight_names import weight_names
 
 Tensor = Any
 

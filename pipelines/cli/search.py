@@ -244,10 +244,11 @@ def show_search(folder: Folder, as_json: AsJson = False) -> None:
 
 def _run(search: "Search", limits: "Limits") -> None:
     from voxline.pipelines.cli.console import Console
+    from voxline.pipelines.search.page import write_page
 
     typer.echo(f"voxline search {search.config.pipeline}: {search.config.name}, in {search.folder}")
     with exit_on_signal("run the same command to resume"):
-        search.run(limits, Console(sys.stdout))
+        search.run(limits, Console(sys.stdout), write_page)
 
 
 def _refuse_unused(option: str, given: bool, needing: dict[str, Any], without: dict[str, Any]) -> None:

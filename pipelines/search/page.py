@@ -1,8 +1,8 @@
 """The page of a search: its course, what mattered, what it cost, and how sure the winner is."""
 
 import math
-from typing import TYPE_CHECKING
 
+from voxline.pipelines.search.search import Search
 from voxline.pipelines.search.study import Study, Trial
 from voxline.report.charts import bar_plot, line_plot, scatter_plot
 from voxline.report.page import (
@@ -20,14 +20,11 @@ from voxline.report.page import (
 )
 from voxline.report.svg import Drawing, Scale
 
-if TYPE_CHECKING:
-    from voxline.pipelines.search.search import Search
-
 BEST_SHARE = 0.25
 """Of the trials, those drawn strongly in parallel coordinates."""
 
 
-def write_page(search: "Search", study: Study) -> None:
+def write_page(search: Search, study: Study) -> None:
     """Writes search.html into the folder of a search, whatever became of it so far."""
     config, best = search.config, next(iter(study.finished()), None)
     page = Page(
@@ -63,7 +60,7 @@ def write_page(search: "Search", study: Study) -> None:
     page.write(search.folder / "search.html")
 
 
-def _add_course(page: Page, search: "Search", study: Study) -> None:
+def _add_course(page: Page, search: Search, study: Study) -> None:
     values = [trial.value if trial.state == "done" and trial.value is not None else math.nan for trial in study.trials]
     best, lowest = [], math.inf
     for value in values:
@@ -82,7 +79,7 @@ def _add_course(page: Page, search: "Search", study: Study) -> None:
     )
 
 
-def _add_settings(page: Page, search: "Search", study: Study) -> None:
+def _add_settings(page: Page, search: Search, study: Study) -> None:
     plots = [figure(_parallel(search, study), "Parallel coordinates: a line for each trial, the best ones strong.")]
     if importances := study.importances():
         caption = "Importance of each setting: its share in what sets the better half of the trials apart (PED-ANOVA)."
@@ -105,7 +102,7 @@ def _add_settings(page: Page, search: "Search", study: Study) -> None:
     page.add_section("Each setting", side_by_side(*slices))
 
 
-def _parallel(search: "Search", study: Study) -> Block:
+def _parallel(search: Search, study: Study) -> Block:
     """An axis for each setting and one for the metric; the best trials in the first color, the others thin."""
     done = study.finished()
     ranges = search.space.ranges
@@ -131,7 +128,7 @@ def _parallel(search: "Search", study: Study) -> Block:
     return drawing.svg()
 
 
-def _add_seeds(page: Page, search: "Search", seeds: list[dict[str, object]]) -> None:
+def _add_seeds(page: Page, search: Search, seeds: list[dict[str, object]]) -> None:
     rows = [
         (one["seed"], search.format(one["value"]) if isinstance(one["value"], float) else str(one["reason"]))
         for one in seeds
@@ -148,7 +145,7 @@ def _add_seeds(page: Page, search: "Search", seeds: list[dict[str, object]]) -> 
     )
 
 
-def _add_trials(page: Page, search: "Search", study: Study) -> None:
+def _add_trials(page: Page, search: Search, study: Study) -> None:
     keys = [one.key for one in search.space.ranges]
 
     def row(trial: Trial) -> list[object]:

@@ -12,7 +12,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,8 +166,11 @@ class Search:
         found: Values = read_json(file) if file.is_file() else {}
         return found
 
-    def run(self, limits: Limits, console: "Console") -> None:
+    def run(self, limits: Limits, console: "Console", on_end: "Callable[[Search, Study], object]") -> None:
         """Runs the search as far as its limits allow, and its winner.
+
+        Args:
+          on_end: called when the trials have ended, also if one failed or a signal stopped them.
 
         Raises:
           WorkError: the data cannot be prepared, every trial failed, or the dataset is not that of earlier trials.
@@ -188,9 +191,7 @@ class Search:
                     study.run(processes, limits.count(), limits.seconds, lambda trial: console.say(self.line(trial)))
                     self._run_winner(study, processes, limits, console)
             finally:
-                from voxline.pipelines.search.page import write_page
-
-                write_page(self, study)
+                on_end(self, study)
             made = plural(study.trained() - before, "training")
             console.say(f"  {plural(len(study.trials), 'trial')}; made {made}; in all {cost(study)}")
 

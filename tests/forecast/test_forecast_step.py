@@ -13,7 +13,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.forecast.settings import ForecastSettings
 from voxline.components.forecast.step import run
 from voxline.data.testing import NewExample, write_dataset
-from voxline.notify.event import MetricValue, RunEvent, RunIdentity, StepRecord, Verdict
+from voxline.notify.event import MetricValue, RunEvent, RunIdentity, RunVerdict, StepRecord
 from voxline.notify.history import FOLDER, record_run
 from voxline.registry.registry import Registry
 from voxline.text.alphabet import Alphabet
@@ -39,7 +39,7 @@ def record(house: Path, *wers: float, until: float = 0.0) -> None:
     hours = 10 * 0.01 / 3600
     for number, wer in enumerate(wers):
         ended = time.time() - (until + len(wers) - number) * DAY
-        verdict: Verdict = "refused" if number else "promoted"
+        verdict: RunVerdict = "refused" if number else "promoted"
         steps = (StepRecord("extract", "succeeded", metrics={"train_hours": hours}),)
         identity = RunIdentity("asr", "nightly", NAME, id=f"night-{number:02d}", started=ended - 600)
         event = RunEvent(identity, verdict, "", ended, steps=steps, metrics={"wer": MetricValue(wer)})

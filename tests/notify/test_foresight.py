@@ -17,7 +17,7 @@ from tests.notify.conftest import RUN
 from tests.registry.published import exported
 from voxline.errors import SettingsError
 from voxline.inference.saved_model import model_digest
-from voxline.notify.event import FigureAnomaly, MetricValue, RunEvent, StepRecord, Verdict
+from voxline.notify.event import FigureAnomaly, MetricValue, RunEvent, RunVerdict, StepRecord
 from voxline.notify.foresight import (
     expected_hours,
     find_anomalies,
@@ -41,7 +41,7 @@ DAY = 86_400
 
 
 def night(
-    number: int, verdict: Verdict = "refused", wer: float = 0.05, hours: float = 10.0, version: int | None = None
+    number: int, verdict: RunVerdict = "refused", wer: float = 0.05, hours: float = 10.0, version: int | None = None
 ) -> RunEvent:
     started = RUN.started + number * DAY
     steps = (
@@ -83,7 +83,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     versions.rollback(note="hears <nothing> & nobody")
     promoted = {0: 1, 5: 2, 10: 3}
     for number in range(20):
-        verdict: Verdict = "promoted" if number in promoted else "refused"
+        verdict: RunVerdict = "promoted" if number in promoted else "refused"
         last = number == 19
         event = night(number, verdict, 0.11 if last else wer_of(number), 11.0 if last else 10.0, promoted.get(number))
         record_run(event if 8 < number < 18 else with_anomalies(event, str(root / FOLDER)), root / FOLDER)

@@ -15,10 +15,10 @@ from voxline.provenance import git_revision, package_versions
 from voxline.registry.journal import PRODUCTION, format_utc
 from voxline.store.objects import open_store
 
-Verdict = Literal[
+RunVerdict = Literal[
     "promoted", "candidate", "refused", "unchanged", "published", "skipped", "stopped", "failed", "interrupted"
 ]
-VERDICTS: dict[Verdict, str] = {
+VERDICTS: dict[RunVerdict, str] = {
     "promoted": "a new version went into service",
     "candidate": "a new version passed the gate and waits to be promoted",
     "refused": "the gate kept the version in service",
@@ -29,9 +29,9 @@ VERDICTS: dict[Verdict, str] = {
     "failed": "a step failed",
     "interrupted": "a signal stopped the run",
 }
-_WITHOUT_RESULT: dict[str, Verdict] = {"succeeded": "stopped", "failed": "failed", "interrupted": "interrupted"}
+_WITHOUT_RESULT: dict[str, RunVerdict] = {"succeeded": "stopped", "failed": "failed", "interrupted": "interrupted"}
 """Status of a run → the verdict on it if neither push nor publish has ended."""
-SUCCESSES: tuple[Verdict, ...] = ("promoted", "candidate", "unchanged", "published")
+SUCCESSES: tuple[RunVerdict, ...] = ("promoted", "candidate", "unchanged", "published")
 """Verdicts after which the model or the dataset in use is current, or a newer model waits for a person."""
 
 
@@ -153,7 +153,7 @@ class RunEvent:
     """
 
     run: RunIdentity
-    verdict: Verdict
+    verdict: RunVerdict
     reason: str
     ended: float
     steps: tuple[StepRecord, ...] = ()

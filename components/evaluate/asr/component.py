@@ -10,7 +10,7 @@ evaluate = family_component(
     AsrEvaluateSettings,
     MODEL_IMAGE,
     module=__name__,
-    summary="Transcribes the test split with the exported model, and compares it with the model in service.",
+    first_line="Transcribes the test split with the exported model, and compares it with the model in service.",
     metrics="error rates, to compare runs.",
     report="plots, slices, and the worst utterances to listen to.",
 )

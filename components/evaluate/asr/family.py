@@ -25,7 +25,7 @@ from voxline.inference.saved_model import batches_by_length
 from voxline.inference.streaming_graph import STREAM_FILE
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
-from voxline.metrics.evaluation import CLIP_FILE, ONNX_WER, UtteranceResult
+from voxline.metrics.evaluation import CLIP_FILE, ONNX_WER
 from voxline.metrics.wer import (
     EditCounts,
     SyllableEdits,
@@ -401,16 +401,3 @@ def _write_clip(job: EvaluationJob, recognizer: Recognizer, results: Sequence[As
         "reference": utterance.text,
         "text": recognizer.transcribe(job.output / CLIP_FILE),
     }
-
-
-def worst_first(results: Sequence[UtteranceResult]) -> list[int]:
-    """Indices of the results with an error. Many errors and a high rate count alike, so that neither one-word clips
-    nor long texts crowd out the rest.
-    """
-
-    def badness(index: int) -> float:
-        errors, words = results[index].metrics["wer"]
-        return errors * errors / max(words, 1)
-
-    wrong = [index for index, result in enumerate(results) if result.metrics["wer"].sum]
-    return sorted(wrong, key=lambda index: (-badness(index), results[index].id))

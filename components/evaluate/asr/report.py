@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from voxline.components.evaluate.asr.family import worst_first
 from voxline.components.evaluate.family import SLICES, EvaluationJob
 from voxline.data.manifest import Utterance
 from voxline.inference.ctc_alignment import align_words_in_audio
@@ -236,7 +235,7 @@ def _confused(counted: dict[str, Any], count: int) -> Block:
 
 
 def _worst(shown: _Shown) -> list[Block]:
-    order = worst_first(shown.results)[: shown.job.settings.worst_utterances]
+    order = _worst_first(shown.results)[: shown.job.settings.worst_utterances]
     if not order:
         return [small_print("No utterance has an error.")]
     entries = []
@@ -265,7 +264,7 @@ def _highest_loss(shown: _Shown, worst: list[dict[str, Any]]) -> list[Block]:
 
 def _all(shown: _Shown) -> list[Block]:
     """Every utterance in one table: the worst first, then by id."""
-    worst = worst_first(shown.results)
+    worst = _worst_first(shown.results)
     known = set(worst)
     rest = sorted((result.id, index) for index, result in enumerate(shown.results) if index not in known)
     rows: list[list[Any]] = []
@@ -290,3 +289,16 @@ def _all(shown: _Shown) -> list[Block]:
     if len(rows) < len(shown.results):
         note = f"The {len(rows):,} worst of {len(shown.results):,}; utterances.jsonl has them all."
     return [explorer_table(columns, rows, "All utterances of the split"), small_print(note)]
+
+
+def _worst_first(results: Sequence[UtteranceResult]) -> list[int]:
+    """Indices of the results with an error. Many errors and a high rate count alike, so that neither one-word clips
+    nor long texts crowd out the rest.
+    """
+
+    def badness(index: int) -> float:
+        errors, words = results[index].metrics["wer"]
+        return errors * errors / max(words, 1)
+
+    wrong = [index for index, result in enumerate(results) if result.metrics["wer"].sum]
+    return sorted(wrong, key=lambda index: (-badness(index), results[index].id))

@@ -10,7 +10,7 @@ evaluate = family_component(
     IntentsEvaluateSettings,
     MODEL_IMAGE,
     module=__name__,
-    summary="Classifies the texts of the test split, and what a recognizer hears, "
+    first_line="Classifies the texts of the test split, and what a recognizer hears, "
     "and compares with the model in service.",
     metrics="intent error rates, to compare runs.",
     report="error rates by slice, confusions, the worst utterances.",

@@ -10,7 +10,7 @@ evaluate = family_component(
     TtsEvaluateSettings,
     MODEL_IMAGE,
     module=__name__,
-    summary="Synthesizes the test split with the exported model, and compares it with the model in service.",
+    first_line="Synthesizes the test split with the exported model, and compares it with the model in service.",
     metrics="distances and error rates, to compare runs.",
     report="recorded and synthesized speech side by side, spectrograms, alignments.",
 )

@@ -10,7 +10,7 @@ evaluate = family_component(
     VocoderEvaluateSettings,
     MODEL_IMAGE,
     module=__name__,
-    summary="Vocodes the mels of the test split with the exported model, and compares it with the model in service.",
+    first_line="Vocodes the mels of the test split with the exported model, and compares it with the model in service.",
     metrics="distances and error rates, to compare runs.",
     report="speech as recorded, by Griffin-Lim and by the model, with spectrograms.",
 )

@@ -11,16 +11,13 @@ through it. Our own are the modules of this folder, registered in pyproject.toml
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-    from voxline.components.ingest.corpus import Corpus, CorpusEntry
-    from voxline.rejects import Reject
 
 GROUP = "voxline.corpora"
 
@@ -30,16 +27,14 @@ BUILT_IN = (
 )
 """Our own. The help lists these without a search through all installed packages, which takes a tenth of a second."""
 
-FormatReader = Callable[["Corpus"], "Iterator[CorpusEntry | Reject]"]
-
 
 def format_names() -> list[str]:
     """The formats that are installed: ours, then others."""
     return [*BUILT_IN, *sorted({point.name for point in _entry_points()} - {*BUILT_IN})]
 
 
-def load_format(name: str) -> FormatReader:
-    """The reader of a format.
+def load_format(name: str) -> Callable[..., Any]:
+    """The reader of a format, a `FormatReader`.
 
     Raises:
       SettingsError: no package registers the name, several do, or the package cannot be imported.
@@ -57,7 +52,7 @@ def load_format(name: str) -> FormatReader:
             f"{', '.join(map(_describe, found))}; uninstall all but one of them, or have one choose another name"
         )
     try:
-        reader: FormatReader = found[0].load()
+        reader: Callable[..., Any] = found[0].load()
     except Exception as error:  # another package's code may raise anything
         fault = f"{type(error).__name__}: {error}"
         raise SettingsError(

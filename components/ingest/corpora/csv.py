@@ -1,7 +1,7 @@
 """Tables with a header, comma- or tab-separated: Mozilla DeepSpeech's and Coqui STT's CSV, SpeechBrain's, one's own.
 
 https://deepspeech.readthedocs.io/en/latest/TRAINING.html. Every `*.csv` and `*.tsv` below the root whose header names
-a recording and a text is read, under the usual names (`corpus.USUAL_COLUMNS`) or those of `corpus.columns`; the name of
+a recording and a text is read, under the usual names (`USUAL_COLUMNS`) or those of `corpus.columns`; the name of
 the file is the split (`train.csv`, `dev.csv`, `test.csv`) unless a column gives it. A CSV is quoted as spreadsheets
 quote; a TSV is not quoted.
 """
@@ -10,7 +10,8 @@ import csv
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from voxline.components.ingest.corpus import USUAL_COLUMNS, Corpus, CorpusEntry, end_column, map_columns
+from voxline.components.ingest.corpus import Corpus, CorpusEntry
+from voxline.components.ingest.table_columns import USUAL_COLUMNS, end_column, map_columns
 from voxline.data.manifest import UTTERANCE_KEYS
 from voxline.errors import WorkError
 from voxline.progress import print_status

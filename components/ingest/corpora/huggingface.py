@@ -7,7 +7,7 @@ https://huggingface.co/docs/datasets/audio_dataset. Below the root are read
     train/metadata.csv (or .jsonl)        an audiofolder: file_name, transcription and others, beside the recordings
 
 The split is the name of the file up to its number, or the name of the folder. Columns may have any of the usual names
-(`corpus.USUAL_COLUMNS`) or those of `corpus.columns`; numbers, texts and flags in further columns are kept. Recordings
+(`USUAL_COLUMNS`) or those of `corpus.columns`; numbers, texts and flags in further columns are kept. Recordings
 within Parquet and Arrow are unpacked into the store, each file once. Without an id, one is made from path and content.
 """
 
@@ -20,8 +20,9 @@ from typing import Any
 from voxline.components.ingest.archives import MemberWriter, UnpackFunction
 from voxline.components.ingest.corpora.csv import table_entries
 from voxline.components.ingest.corpora.manifest import LineReader
-from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry, map_columns
+from voxline.components.ingest.corpus import AUDIO_EXTENSIONS, Corpus, CorpusEntry
 from voxline.components.ingest.settings import ColumnNames
+from voxline.components.ingest.table_columns import map_columns
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 from voxline.store.hashing import hash_bytes

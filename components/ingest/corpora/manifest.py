@@ -3,7 +3,7 @@
 https://docs.nvidia.com/nemo-framework/user-guide/latest/nemotoolkit/asr/datasets.html. Voxline's
 own manifests are such files too. Every `*.jsonl` and `*manifest*.json` below the root is read, gzipped or not; the name
 of the file is the split (`train.jsonl`, `test_manifest.json`) unless the line has a `split`. Other names of keys, such
-as `transcript` or `speaker_id`, are understood where the usual ones are absent (`corpus.USUAL_COLUMNS`).
+as `transcript` or `speaker_id`, are understood where the usual ones are absent (`USUAL_COLUMNS`).
 """
 
 import json
@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from voxline.components.ingest.corpus import USUAL_COLUMNS, Corpus, CorpusEntry, end_column, map_columns
+from voxline.components.ingest.corpus import Corpus, CorpusEntry
 from voxline.components.ingest.settings import ColumnNames
+from voxline.components.ingest.table_columns import USUAL_COLUMNS, end_column, map_columns
 from voxline.data.json_codec import is_seconds, parse_json
 from voxline.data.manifest import REJECTS_FILE, UTTERANCE_KEYS
 from voxline.errors import WorkError

@@ -9,7 +9,7 @@ without the number (`train-000012.tar`), or else the name of its folder. A sampl
 
 A sample without an id of its own is named by its key; where an earlier shard has that key, by shard and key
 (`train-000001/0007`). So ids, and splits drawn by them, stay when a shard is added after the others. The keys of the
-JSON may have any of the usual names (`corpus.USUAL_COLUMNS`); a `.txt` wins over its text. Shards are unpacked into the
+JSON may have any of the usual names (`USUAL_COLUMNS`); a `.txt` wins over its text. Shards are unpacked into the
 store, each once.
 """
 

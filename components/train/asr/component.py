@@ -10,5 +10,5 @@ train = family_component(
     AsrTrainSettings,
     MODEL_IMAGE,
     module=__name__,
-    summary="Trains a speech recognizer and exports it.",
+    first_line="Trains a speech recognizer and exports it.",
 )

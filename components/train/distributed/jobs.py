@@ -8,11 +8,16 @@ import copy
 import dataclasses
 from typing import Any
 
-from voxline.components.train.distributed.worker import PORT, REPLICATED_JOB, worker_arguments
 from voxline.components.train.settings import TrainSettings
 from voxline.errors import SettingsError
 
 Object = dict[str, Any]
+REPLICATED_JOB = "node"
+"""Kubeflow Trainer's name for the replicated job of its trainers, and for the container in it."""
+PORT = 2222
+"""Of TensorFlow's server in each worker; NetworkPolicies let workers reach each other there."""
+FAILURE_PREFIX = "✗ "
+"""Starts the line with the reason why a worker failed; `pods` looks for it."""
 WORKER_MODULE = "voxline.components.train.distributed.worker"
 LABELS = {"app.kubernetes.io/part-of": "voxline", "app.kubernetes.io/component": "train-worker"}
 """Of everything that belongs to a job."""
@@ -166,3 +171,19 @@ def suspension(job: Object) -> str:
 
 def _arguments(spec: JobSpec, retry_status: int) -> list[str]:
     return worker_arguments(spec.settings, spec.dataset, spec.store, spec.name, retry_status, spec.registry)
+
+
+def worker_arguments(
+    settings: TrainSettings, dataset: str, store: str, job: str, retry_status: int, registry: str = ""
+) -> list[str]:
+    """The arguments of `worker.main`."""
+    values = {
+        "job": job,
+        "family": settings.family,
+        "dataset": dataset,
+        "store": store,
+        **({"registry": registry} if settings.start.model or getattr(settings, "voice", "") else {}),
+        "retry-status": str(retry_status),
+        "settings": settings.model_dump_json(),
+    }
+    return [part for name, value in values.items() for part in (f"--{name}", value)]

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
+from voxline.components.train.distributed.jobs import FAILURE_PREFIX
 from voxline.components.train.distributed.kubernetes import KubernetesClient, Object
-from voxline.components.train.distributed.worker import FAILURE_PREFIX
 from voxline.progress import print_status
 
 CHIEF = 0

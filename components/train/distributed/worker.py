@@ -15,18 +15,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from voxline.components.train.distributed.jobs import FAILURE_PREFIX, PORT, REPLICATED_JOB
 from voxline.components.train.families import FAMILIES
-from voxline.components.train.settings import TrainSettings
 from voxline.components.train.step import run
 from voxline.errors import SettingsError, TransientError, VoxlineError
 from voxline.progress import print_status
 
-REPLICATED_JOB = "node"
-"""Kubeflow Trainer's name for the replicated job of its trainers, and for the container in it."""
-PORT = 2222
-"""Of TensorFlow's server in each worker; NetworkPolicies let workers reach each other there."""
-FAILURE_PREFIX = "✗ "
-"""Starts the line with the reason why a worker failed; `pods` looks for it."""
 LOST_PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
 """What TensorFlow raises in a worker whose peers are gone; the cause is in a peer, or in the network."""
 
@@ -64,22 +58,6 @@ def main(arguments: Sequence[str] | None = None, train: Callable[..., object] = 
         print_status(f"train: lost the other workers: {' '.join(str(error).split())[:300]}")
         return int(given.retry_status)
     return 0
-
-
-def worker_arguments(
-    settings: TrainSettings, dataset: str, store: str, job: str, retry_status: int, registry: str = ""
-) -> list[str]:
-    """The arguments of `main` for a worker."""
-    values = {
-        "job": job,
-        "family": settings.family,
-        "dataset": dataset,
-        "store": store,
-        **({"registry": registry} if settings.start.model or getattr(settings, "voice", "") else {}),
-        "retry-status": str(retry_status),
-        "settings": settings.model_dump_json(),
-    }
-    return [part for name, value in values.items() for part in (f"--{name}", value)]
 
 
 def make_tf_config(job: str, count: int, environment: Mapping[str, str], port: int = PORT) -> str:

@@ -10,7 +10,7 @@ train = family_component(
     IntentsTrainSettings,
     MODEL_IMAGE,
     module=__name__,
-    summary="Trains a classifier of the intents of texts and exports it.",
+    first_line="Trains a classifier of the intents of texts and exports it.",
     dataset="the output of extract; its texts are read, not its features.",
     registry="folder or bucket URI of the model registry.",
 )

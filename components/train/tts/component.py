@@ -10,5 +10,5 @@ train = family_component(
     TtsTrainSettings,
     MODEL_IMAGE,
     module=__name__,
-    summary="Trains a TTS model and exports it.",
+    first_line="Trains a TTS model and exports it.",
 )

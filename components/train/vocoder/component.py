@@ -10,5 +10,5 @@ train = family_component(
     VocoderTrainSettings,
     MODEL_IMAGE,
     module=__name__,
-    summary="Trains a vocoder and exports it.",
+    first_line="Trains a vocoder and exports it.",
 )

@@ -7,7 +7,7 @@ import pytest
 
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.distributed import worker
-from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec, job_outcome
+from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec, job_outcome, worker_arguments
 from voxline.components.train.distributed.worker import make_tf_config
 from voxline.components.train.settings import WorkersSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
@@ -107,7 +107,7 @@ def test_worker_arguments_keep_the_settings(
 ) -> None:
     seen = []
     monkeypatch.setenv("TF_CONFIG", "{}")
-    given = worker.worker_arguments(settings, "gs://b/dataset", "gs://b/store", JOB, 75)
+    given = worker_arguments(settings, "gs://b/dataset", "gs://b/store", JOB, 75)
     assert worker.main(given, lambda *given: seen.append(given)) == 0
     assert seen == [("gs://b/dataset", "gs://b/store", settings, "")]
 
@@ -117,7 +117,7 @@ def test_workers_start_from_the_version_that_the_launcher_resolved(monkeypatch: 
     seen: list[Any] = []
     monkeypatch.setenv("TF_CONFIG", "{}")
     settings = AsrTrainSettings.of({"start": {"model": "asr@production"}}).started_from("asr@3")
-    arguments = worker.worker_arguments(settings, "gs://b/dataset", "gs://b/store", JOB, 75, "gs://b/registry")
+    arguments = worker_arguments(settings, "gs://b/dataset", "gs://b/store", JOB, 75, "gs://b/registry")
     assert worker.main(arguments, train=lambda *given: seen.append(given)) == 0
     assert seen == [("gs://b/dataset", "gs://b/store", settings, "gs://b/registry")]
     assert seen[0][2].started_from("asr@3") == settings

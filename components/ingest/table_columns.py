@@ -1,0 +1,51 @@
+"""Which column of a corpus' table holds which value of a manifest's line."""
+
+from collections.abc import Iterable
+
+from voxline.components.ingest.settings import ColumnNames
+
+USUAL_COLUMNS = {
+    "id": ("id", "utt_id", "utterance_id", "uttid"),
+    "audio_filepath": (
+        *("audio_filepath", "audio", "audio_path", "wav_filename", "path", "file_name", "filename", "file", "wav"),
+        "audio_file",
+    ),
+    "text": ("text", "transcript", "transcription", "sentence", "wrd", "normalized_text", "raw_text"),
+    "speaker": ("speaker", "speaker_id", "spk_id", "spk", "client_id"),
+    "split": ("split", "subset"),
+    "offset": ("offset", "start", "start_time"),
+    "duration": ("duration", "dur"),
+}
+"""The names under which corpora have the values of a manifest's line, the most usual first."""
+
+
+def map_columns(names: Iterable[str], chosen: ColumnNames) -> dict[str, str]:
+    """The column that holds each value of a manifest's line, for the values that have one.
+
+    Args:
+      names: of the table's columns, or the keys of a JSON line; their case does not matter.
+      chosen: `corpus.columns`.
+
+    >>> map_columns(["Path", "sentence", "client_id", "accent"], ColumnNames(speaker="accent"))
+    {'audio_filepath': 'Path', 'text': 'sentence', 'speaker': 'accent'}
+    """
+    by_lower = {name.lower(): name for name in names}
+    columns = {}
+    for key, usual in USUAL_COLUMNS.items():
+        own = getattr(chosen, key)
+        for name in (own,) if own else usual:
+            if name.lower() in by_lower:
+                columns[key] = by_lower[name.lower()]
+                break
+    return columns
+
+
+def end_column(names: Iterable[str], columns: dict[str, str]) -> str:
+    """The column of an utterance's end in its recording, where there is one of its start and none of its duration.
+
+    >>> end_column(["path", "Start", "End"], {"audio_filepath": "path", "offset": "Start"})
+    'End'
+    """
+    if "offset" not in columns or "duration" in columns:
+        return ""
+    return next((name for name in names if name.lower() in ("end", "end_time")), "")
