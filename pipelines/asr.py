@@ -9,7 +9,7 @@ from voxline.components.language.component import language
 from voxline.components.push.asr.component import push
 from voxline.components.train.asr.component import train
 from voxline.components.validate.component import validate
-from voxline.pipelines.config.run_config import AsrConfig
+from voxline.pipelines.config.pipeline_configs import AsrConfig
 from voxline.pipelines.kfp_graph import build_pipeline
 
 asr = build_pipeline(

@@ -8,7 +8,7 @@ from voxline.components.ingest.component import ingest
 from voxline.components.push.intents.component import push
 from voxline.components.train.intents.component import train
 from voxline.components.validate.component import validate
-from voxline.pipelines.config.run_config import IntentsConfig
+from voxline.pipelines.config.pipeline_configs import IntentsConfig
 from voxline.pipelines.kfp_graph import build_pipeline
 
 intents = build_pipeline(

@@ -5,7 +5,7 @@ from voxline.components.extract.component import extract
 from voxline.components.ingest.component import ingest
 from voxline.components.publish.component import publish
 from voxline.components.validate.component import validate
-from voxline.pipelines.config.run_config import RefreshConfig
+from voxline.pipelines.config.pipeline_configs import RefreshConfig
 from voxline.pipelines.kfp_graph import build_pipeline
 
 refresh = build_pipeline(

@@ -8,7 +8,7 @@ from voxline.components.ingest.component import ingest
 from voxline.components.push.tts.component import push
 from voxline.components.train.tts.component import train
 from voxline.components.validate.component import validate
-from voxline.pipelines.config.run_config import TtsConfig
+from voxline.pipelines.config.pipeline_configs import TtsConfig
 from voxline.pipelines.kfp_graph import build_pipeline
 
 tts = build_pipeline(

@@ -8,7 +8,7 @@ from voxline.components.ingest.component import ingest
 from voxline.components.push.vocoder.component import push
 from voxline.components.train.vocoder.component import train
 from voxline.components.validate.component import validate
-from voxline.pipelines.config.run_config import VocoderConfig
+from voxline.pipelines.config.pipeline_configs import VocoderConfig
 from voxline.pipelines.kfp_graph import build_pipeline
 
 vocoder = build_pipeline(

@@ -13,6 +13,9 @@ from tests.conftest import ROOT
 ROLES = {"run", "main", "entries"}
 """Names that stand for a role: a step's entry point, a program's, a corpus format's."""
 
+MOST_LINES = 450
+LARGE_ON_PURPOSE = {"beam_kernel"}
+"""One function, compiled as a whole."""
 FEW_LINES = 60
 SMALL_ON_PURPOSE = {"__init__", "component", "settings", "families", "beam"}
 """Faces, KFP signatures, settings, tables; and modules that keep a heavy import out of their neighbor."""
@@ -61,3 +64,10 @@ def test_no_two_modules_need_each_other() -> None:
     ours = graph.modules - {"voxline"}  # the face imports what it offers when it is used
     needed = {module: graph.find_modules_directly_imported_by(module) & ours for module in ours}
     graphlib.TopologicalSorter(needed).prepare()  # raises CycleError, which names the circle
+
+
+def test_no_module_is_too_long_to_read_at_once() -> None:
+    lengths = {module: file.read_text(encoding="utf-8").count("\n") for module, file in modules()}
+    assert {
+        name: n for name, n in lengths.items() if n > MOST_LINES and name.split(".")[-1] not in LARGE_ON_PURPOSE
+    } == {}

@@ -20,25 +20,10 @@ import yaml
 from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, set_key
 from voxline.pipelines.config.locations import is_http_corpus, path_keys
-from voxline.pipelines.config.run_config import (
-    AsrConfig,
-    IntentsConfig,
-    RefreshConfig,
-    RunConfig,
-    TtsConfig,
-    VocoderConfig,
-)
+from voxline.pipelines.config.pipeline_configs import CONFIG_CLASSES
+from voxline.pipelines.config.run_config import RunConfig
 from voxline.settings import dotted_key, format_validation_errors, merge
 from voxline.store.uris import is_remote
-
-CONFIG_CLASSES: dict[str, type[RunConfig]] = {
-    "asr": AsrConfig,
-    "tts": TtsConfig,
-    "vocoder": VocoderConfig,
-    "intents": IntentsConfig,
-    "refresh": RefreshConfig,
-}
-"""Pipeline → the class of its config."""
 
 MAX_VALUES = 10_000
 """Of one document; a config has some hundreds."""

@@ -20,7 +20,7 @@ from pydantic.json_schema import models_json_schema
 
 from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key
-from voxline.pipelines.config.load import CONFIG_CLASSES
+from voxline.pipelines.config.pipeline_configs import CONFIG_CLASSES
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import SECTIONS
 from voxline.settings import nested_models

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.pipelines.config.run_config import RefreshConfig, RunConfig
+from voxline.pipelines.config.pipeline_configs import RefreshConfig
+from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import graph_of
 from voxline.store.files import read_json, write_json
 from voxline.store.step_cache import StepOutput

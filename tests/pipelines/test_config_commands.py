@@ -13,7 +13,8 @@ from tests.conftest import ROOT
 from voxline.errors import SettingsError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.keys import get_key, list_keys
-from voxline.pipelines.config.load import CONFIG_CLASSES, load_config
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.pipeline_configs import CONFIG_CLASSES
 from voxline.pipelines.config.reference import explain_key, json_schema, list_settings, markdown_reference
 
 CONFIGS = [file for folder in ("asr", "tts", "refresh") for file in sorted((ROOT / "configs" / folder).glob("*.yaml"))]

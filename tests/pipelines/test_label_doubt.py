@@ -17,7 +17,7 @@ from voxline.inference.recognizer import Recognizer
 from voxline.metrics.evaluation import Evaluation, UtteranceResult
 from voxline.pipelines.cli.main import main
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.config.run_config import AsrConfig
+from voxline.pipelines.config.pipeline_configs import AsrConfig
 from voxline.pipelines.label_doubt import _fold_config, _split, doubts, write_ranking
 
 

@@ -24,7 +24,7 @@ from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.config.run_config import AsrConfig
+from voxline.pipelines.config.pipeline_configs import AsrConfig
 from voxline.pipelines.search.kfp_trials import grid
 from voxline.pipelines.search.space import Space
 from voxline.pipelines.search.study import Study, Training

@@ -7,7 +7,7 @@ import pytest
 from voxline.components.train.tts.model_settings import Tacotron2Settings, TacotronSettings
 from voxline.errors import SettingsError
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.config.run_config import TtsConfig
+from voxline.pipelines.config.pipeline_configs import TtsConfig
 
 SMALLEST = "pipeline: tts\nname: small\ncorpus: {uri: recordings}\n"
 

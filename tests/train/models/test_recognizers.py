@@ -19,7 +19,7 @@ from voxline.components.train.models.conformer import Conformer, rotary_angles, 
 from voxline.components.train.models.deepspeech import DeepSpeech
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.errors import SettingsError
-from voxline.pipelines.config.run_config import AsrConfig
+from voxline.pipelines.config.pipeline_configs import AsrConfig
 
 BINS = 13
 KINDS: dict[str, dict[str, Any]] = {
