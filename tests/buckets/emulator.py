@@ -1,18 +1,22 @@
 """A real emulator of Google Cloud Storage over HTTP, for the length of a test process, and a bucket for each test.
 
-It is gcp-storage-emulator, in a thread of this process; or fake-gcs-server, where VOXLINE_FAKE_GCS names its program
+It is gcp-storage-emulator, in this process; or fake-gcs-server, where VOXLINE_FAKE_GCS names its program
 (`make test-buckets` builds it): that one holds to the conditions of uploads by itself, and passes over those of copies
 and deletions. Google's library talks to a proxy before it, see `tests/buckets/proxy.py`.
 """
 
 import contextlib
 import datetime
+import email.message
+import io
 import os
 import secrets
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,14 +24,14 @@ import pytest
 from tests.buckets.clock import StorageClock
 from tests.buckets.faults import Fault, Kind
 from tests.buckets.older import Older
-from tests.buckets.proxy import Proxy
+from tests.buckets.proxy import Answer, Backend, Proxy, over_http
 from voxline.store.objects import ObjectStore, open_store
 
 FAKE_GCS = "VOXLINE_FAKE_GCS"
 
 
-Started = tuple[int, Callable[[], None]]
-"""The port, and what wipes all that is there."""
+Started = tuple[Backend, Callable[[], None]]
+"""What answers, and what wipes all that is there."""
 
 
 class Storage:
@@ -69,8 +73,8 @@ class Storage:
 @pytest.fixture(scope="session")
 def gcs_proxy() -> Iterator[Proxy]:
     """The proxy of this process, with an emulator behind it."""
-    with _fake_gcs() if os.environ.get(FAKE_GCS) else _gcp_storage_emulator() as (port, wipe):
-        proxy = Proxy(("127.0.0.1", port), holds_uploads=not os.environ.get(FAKE_GCS))
+    with _fake_gcs() if os.environ.get(FAKE_GCS) else _gcp_storage_emulator() as (backend, wipe):
+        proxy = Proxy(backend, holds_uploads=not os.environ.get(FAKE_GCS))
         proxy.wipe = wipe
         yield proxy
         proxy.shutdown()
@@ -97,20 +101,45 @@ def gcs(gcs_proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Storage:
 
 @contextlib.contextmanager
 def _gcp_storage_emulator() -> Iterator[Started]:
-    from gcp_storage_emulator.server import RequestHandler, create_server
-    from gcp_storage_emulator.storage import Storage as Backend
+    """Called as its own server calls it, one request at a time, without a second connection for each request."""
+    from gcp_storage_emulator.server import Router
+    from gcp_storage_emulator.storage import Storage as Contents
 
-    RequestHandler.disable_nagle_algorithm = True
     # It would write the list of all objects at every change, which nobody reads of a storage in memory.
-    Backend._write_config_to_file = lambda self: None
-    port = free_port()
-    server = create_server("127.0.0.1", port, in_memory=True)
-    server.start()
-    try:
-        await_port(port)
-        yield port, server.wipe
-    finally:
-        server.stop()
+    Contents._write_config_to_file = lambda self: None
+    contents, serving = Contents(use_memory_fs=True), threading.Lock()
+
+    def answer(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        exchange = _Exchange(path, headers, body, contents)
+        with serving:
+            Router(exchange).handle(method)
+        return exchange.status, exchange.answered, exchange.wfile.getvalue()
+
+    yield answer, contents.wipe
+
+
+class _Exchange:
+    """A request and its answer, as gcp-storage-emulator's router reads and writes them."""
+
+    def __init__(self, path: str, headers: dict[str, str], body: bytes, contents: Any) -> None:
+        self.path, self.storage = path, contents
+        self.headers = email.message.Message()
+        for name, value in headers.items():
+            self.headers[name] = value
+        self.headers["Content-Length"] = str(len(body))
+        self.rfile, self.wfile = io.BytesIO(body), io.BytesIO()
+        self.server = SimpleNamespace(server_address=("127.0.0.1", 0))
+        self.status = 0
+        self.answered: dict[str, str] = {}
+
+    def send_response(self, status: int, reason: str) -> None:
+        self.status = status
+
+    def send_header(self, name: str, value: str) -> None:
+        self.answered[name] = str(value)
+
+    def end_headers(self) -> None:
+        """The body follows, in `wfile`."""
 
 
 @contextlib.contextmanager
@@ -120,7 +149,7 @@ def _fake_gcs() -> Iterator[Started]:
     process = subprocess.Popen([*program, "-log-level", "error"])
     try:
         await_port(port)
-        yield port, lambda: None
+        yield over_http(port), lambda: None
     finally:
         process.terminate()
         process.wait(10)

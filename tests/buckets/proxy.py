@@ -23,7 +23,7 @@ from tests.buckets.faults import Fault, Faults, reset
 from tests.buckets.older import Older
 
 _BACKLOG = 5
-"""Connections that the emulator lets wait; one more would be heard of a second later, or two, or four."""
+"""Connections that a server lets wait; one more would be heard of a second later, or two, or four."""
 _NAME = re.compile(rb'"name": *("[^"]+")')
 _RANGE = re.compile(r"bytes (?P<start>[0-9]+)-(?P<end>[0-9]+)/(?P<total>[0-9]+|\*)")
 _ONWARD = {"connection", "keep-alive", "transfer-encoding", "content-length", "server", "date", "expect"}
@@ -31,6 +31,26 @@ _ONWARD = {"connection", "keep-alive", "transfer-encoding", "content-length", "s
 
 Answer = tuple[int, dict[str, str], bytes]
 """Status, headers and body."""
+Backend = Callable[[str, str, dict[str, str], bytes], Answer]
+"""The answer to a request: its method, path, headers and body."""
+
+
+def over_http(port: int) -> Backend:
+    """A server on this machine."""
+    asking = threading.Semaphore(_BACKLOG - 1)
+
+    def ask(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        with asking:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            try:
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has read all
+                    connection.request(method, path, body=body or None, headers=headers)
+                answer = connection.getresponse()
+                return answer.status, dict(answer.getheaders()), answer.read()
+            finally:
+                connection.close()
+
+    return ask
 
 
 @dataclasses.dataclass
@@ -47,6 +67,7 @@ class Proxy(ThreadingHTTPServer):
     """Listens on a free port of this machine.
 
     Attributes:
+      ask: what stands behind it.
       holds_uploads: it looks after the conditions of uploads; False: the backend does so itself.
       older: what buckets with object versioning keep.
       clock: which the times in its answers are by.
@@ -58,35 +79,22 @@ class Proxy(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, backend: tuple[str, int], *, holds_uploads: bool = True, s3: bool = False) -> None:
+    def __init__(self, backend: Backend, *, holds_uploads: bool = True, s3: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _S3Request if s3 else _Request)
         self.holds_uploads = holds_uploads
-        self.backend = backend
+        self.ask = backend
         self.faults = Faults()
         self.older = Older()
         self.clock = StorageClock()
         self.requests: list[tuple[str, str, int]] = []
         self.wipe: Callable[[], None] = lambda: None
         self.writing = threading.RLock()
-        self._asking = threading.Semaphore(_BACKLOG - 1)
         self.uploads: dict[str, Upload] = {}
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
-        """The backend's answer."""
-        with self._asking:
-            connection = http.client.HTTPConnection(*self.backend, timeout=60)
-            try:
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has read all
-                    connection.request(method, path, body=body or None, headers=headers)
-                answer = connection.getresponse()
-                return answer.status, dict(answer.getheaders()), answer.read()
-            finally:
-                connection.close()
 
     def count(self, method: str, path: str = "") -> int:
         """How many requests of a kind came through."""

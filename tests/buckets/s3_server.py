@@ -21,7 +21,7 @@ import pytest
 from tests.buckets.clock import StorageClock
 from tests.buckets.emulator import await_port, free_port
 from tests.buckets.faults import Fault, Kind
-from tests.buckets.proxy import Proxy
+from tests.buckets.proxy import Proxy, over_http
 from voxline.store.objects import ObjectStore, open_store
 
 VERSITYGW = "VOXLINE_VERSITYGW"
@@ -66,7 +66,7 @@ class S3Storage:
 def s3_proxy() -> Iterator[Proxy]:
     """The proxy of this process, with a server behind it."""
     with _versitygw() if os.environ.get(VERSITYGW) else _moto() as port:
-        proxy = Proxy(("127.0.0.1", port), s3=True)
+        proxy = Proxy(over_http(port), s3=True)
         yield proxy
         proxy.shutdown()
         proxy.server_close()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.notify.conftest import ID, PUSHED, MakeSteps, Server
+from tests.pipelines.conftest import compile_to_yaml, load_ir
 from voxline.components.publish.store_contents import FILE_KINDS
 from voxline.components.step_component import _notified
 from voxline.errors import WorkError
@@ -119,9 +120,6 @@ def test_steps_of_a_run_without_receivers_load_none_of_this() -> None:
 
 
 def compiled(tmp_path: Path, settings: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
-    import yaml
-
-    from voxline.pipelines.cluster.compiler import compile_pipeline
     from voxline.pipelines.config.load import load_config
 
     given = {
@@ -131,8 +129,7 @@ def compiled(tmp_path: Path, settings: dict[str, Any], **more: Any) -> list[dict
         "registry": "gs://s/r",
     }
     config = load_config({**given, **more, "notify": settings}, ["cluster.images.tag=v1"])
-    compile_pipeline(config, tmp_path / "asr.yaml")
-    return list(yaml.safe_load_all((tmp_path / "asr.yaml").read_text()))
+    return list(load_ir(compile_to_yaml(config, tmp_path / "asr.yaml")))
 
 
 def test_a_compiled_step_has_the_run_id_from_its_pod_and_the_settings(tmp_path: Path) -> None:
