@@ -114,7 +114,14 @@ class FullTtsGraph(TtsGraph):
 
     def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
         super().__init__(model, settings, dataset, reduction)
-        self._synthesize: Callable[..., Any] = lambda *inputs, **named: model.synthesize(*inputs, **named)
+
+        # A function of its own is built, saved and loaded once for both signatures.
+        @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
+        def decode(symbols: Tensor, lengths: Tensor) -> Any:
+            noise = tf.constant(INFERENCE_NOISE)
+            return model.synthesize(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=reduction)
+
+        self._decode: Callable[[Tensor, Tensor], Any] = lambda symbols, lengths: decode(symbols, lengths)
 
     @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def synthesize(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
@@ -129,10 +136,6 @@ class FullTtsGraph(TtsGraph):
         output = self._decode(symbols, lengths)
         made = self._mels(output.mels, output.linear, tf.cast(output.frames, tf.int32))
         return {**made, "alignments": tf.cast(output.alignment, tf.float32), "hit_limit": output.hit_limit}
-
-    def _decode(self, symbols: Tensor, lengths: Tensor) -> Any:
-        noise = tf.constant(INFERENCE_NOISE)
-        return self._synthesize(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=self._reduction)
 
 
 def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> int:

@@ -28,6 +28,11 @@ EVERYTHING: dict[str, Any] = {
 }
 FEW_LOOPS = {"encoder_lstm": 0, "decoder_layers": 1, "postnet_layers": 1}
 """Without what takes the most time to build, for tests that are about something else."""
+SMALL: dict[str, dict[str, Any]] = {
+    "tacotron2": FEW_LOOPS,
+    "tacotron": {**dict.fromkeys(("encoder_bank", "postnet_bank"), 1), "encoder_gru": 0},
+}
+"""That gradients reach every weight of larger ones is in `tests/train/models/test_tacotron.py`."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +50,7 @@ def module_and_dataset(
     request: pytest.FixtureRequest, tones: Dataset, linear: Dataset
 ) -> tuple[TtsTrainModule, Dataset]:
     dataset = tones if request.param == "tacotron2" else linear
-    settings = tiny_tts_settings(request.param, **EVERYTHING)
+    settings = tiny_tts_settings(request.param, model=SMALL[request.param], **EVERYTHING)
     return TtsTrainModule(settings, dataset, tf.distribute.get_strategy()), dataset
 
 
@@ -144,10 +149,7 @@ def test_features_of_the_wrong_kind_are_refused(tones: Dataset) -> None:
 
 @pytest.fixture(scope="module")
 def fitted(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainResult, Path]:
-    stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
-    settings = tiny_tts_settings(
-        epochs=2, evaluate_steps=15, summary_steps=5, reduction_schedule=stages, model=FEW_LOOPS
-    )
+    settings = tiny_tts_settings(epochs=2, evaluate_steps=15, summary_steps=5, model=FEW_LOOPS)
     folder = tmp_path_factory.mktemp("fitted")
     return Trainer(TtsTask(settings, tones), folder).fit(), folder
 
