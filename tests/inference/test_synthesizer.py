@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
 import soundfile
 
@@ -118,6 +117,8 @@ def test_a_registry_is_not_a_model_and_the_message_says_what_to_give(tmp_path: P
 
 
 def test_openais_own_client_gets_speech(make_tts_model: MakeTtsModel, tmp_path: Path) -> None:
+    import openai
+
     model = make_tts_model()
     registry = Registry(tmp_path / "registry", "voice")
     with registry.locked(), registry.publishing(model, model_digest(model), "push", alias=PRODUCTION):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import openai
 import pytest
 import soundfile
 import uvicorn
@@ -97,6 +96,8 @@ def wav(words: str = "one two", seconds: float = 0.0) -> bytes:
 
 
 def test_openais_own_client_works_unchanged(served: Served, registry: Registry) -> None:
+    import openai
+
     client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
     assert client.audio.transcriptions.create(model="asr", file=("a.wav", wav())).text == "one six"
     candidate = client.audio.transcriptions.create(
