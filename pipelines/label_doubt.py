@@ -2,7 +2,7 @@
 
 The utterances are dealt into folds. For each, the pipeline trains on the others and evaluates on it, from manifests
 that say so; a model that learned a wrong transcript would find it right. The doubt of a transcript is the logarithm of
-how much more probable the network finds what it heard: the CTC loss of the transcript less that of the greedy text.
+how much more probable the network finds its own: the CTC loss of the transcript less that of the greedy text.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from voxline.store.step_cache import local_inputs
 
 DEV_SHARE = 0.05
 """Of the utterances that a fold's model trains on: they choose its weights."""
-DOUBT_KEY, HEARD_KEY = "doubt", "heard"
+DOUBT_KEY, HYPOTHESIS_KEY = "doubt", "hypothesis"
 TASKS_FILE, LABELS_FILE = "label-studio.json", "label-studio.xml"
 FEW = 5
 """Utterances of a speaker in the head that may be chance."""
@@ -44,7 +44,7 @@ class DoubtRanking:
     """What a ranking wrote.
 
     Attributes:
-      manifest: of the utterances, the most doubtful first, with the keys `doubt` and `heard`.
+      manifest: of the utterances, the most doubtful first, with the keys `doubt` and `hypothesis`.
       ranked: how many.
       unranked: how many no model could judge: their recordings were rejected.
       crowded: speakers with more than twice their share in the head: (speaker, share of the head, share of all).
@@ -90,15 +90,15 @@ def write_ranking(
     """Writes the ranking as a manifest, and its head as tasks for Label Studio.
 
     Args:
-      found: id → doubt and what was heard.
+      found: id → doubt and hypothesis.
     """
     every = list(utterances)
     ranked = sorted((one for one in every if one.id in found), key=lambda one: (-found[one.id][0], one.id))
     lines = []
     for one in ranked:
-        doubt, heard = found[one.id]
+        doubt, hypothesis = found[one.id]
         finite = doubt if math.isfinite(doubt) else 1e6  # JSON has no infinity
-        lines.append(one.replace(extra={**one.extra, DOUBT_KEY: round(finite, 4), HEARD_KEY: heard}))
+        lines.append(one.replace(extra={**one.extra, DOUBT_KEY: round(finite, 4), HYPOTHESIS_KEY: hypothesis}))
     shown = lines[: round(most * len(lines))]
     texts = [DoubtfulText(one.id, one.audio_filepath, one.text, *_keys(one)) for one in shown]
     folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ def _crowded(head: Sequence[Utterance], ranked: Sequence[Utterance]) -> list[tup
 
 
 def _keys(one: Utterance) -> tuple[str, float]:
-    return str(one.extra[HEARD_KEY]), float(one.extra[DOUBT_KEY])
+    return str(one.extra[HYPOTHESIS_KEY]), float(one.extra[DOUBT_KEY])
 
 
 def doubts(evaluation: Evaluation) -> dict[str, tuple[float, str]]:

@@ -1,4 +1,4 @@
-"""The logs of the WAV pool: what became of each recording that was ever decoded, by the name of its WAV.
+"""The logs of the WAV pool: what happened to each recording that was ever decoded, by the name of its WAV.
 
   <store>/wavs/log/<key>.jsonl    a line for each recording that the run <key> decoded:
     {"wav":"3f9a…","silence_db":-60.0,"samples":35200,"measured":{"peak_db":-3.1,…}}

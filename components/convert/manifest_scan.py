@@ -28,7 +28,7 @@ class LineStatus(enum.IntEnum):
     CACHED = 0
     """Its output is in the line cache."""
     DECODED = 1
-    """The pool's logs say what became of its recording."""
+    """The pool's logs say what happened to its recording."""
     NEW = 2
     """Its recording has to be decoded."""
     MISSING = 3

@@ -261,7 +261,7 @@ class _Decoding:
                     self._take(name, result, log, uploader)
 
     def _take(self, name: str, result: ConversionResult, log: DecodeLogWriter, uploader: WavUploader) -> None:
-        """Logs what became of the recording of a WAV."""
+        """Logs what happened to the recording of a WAV."""
         if isinstance(result, SourceChanged):
             self.changed += 1
             self.examples = heapq.nsmallest(MAX_EXAMPLES, [*self.examples, result.detail])

@@ -1,4 +1,4 @@
-"""forecast: whether a training on a dataset is worth it, foretold from the history of runs.
+"""forecast: whether a training on a dataset is worth it, predicted from the history of runs.
 
 A run whose model would probably be refused ends here, with status 0 and the verdict `skipped`. After so many of them a
 run trains all the same: the history would learn nothing else, and nobody would find out that a forecast is wrong.
@@ -55,7 +55,7 @@ def run(
     Returns:
       Outputs: `forecast` and `report`. The count `skipped` is 1 if nothing is to be trained.
     """
-    from voxline.notify.foresight import describe_foretold, foretell_run, skipped_in_a_row
+    from voxline.notify.run_forecast import describe_prediction, predict_promotion_of_run, skipped_in_a_row
 
     content = Dataset.read(dataset, shards=False)
     hours = content.seconds.get("train", 0.0) / 3600
@@ -65,14 +65,14 @@ def run(
         runs = read_runs(location, model=model_name)
     except WorkError:  # none was recorded yet
         runs = []
-    found, skipped = foretell_run(runs, hours, drift), skipped_in_a_row(runs)
+    found, skipped = predict_promotion_of_run(runs, hours, drift), skipped_in_a_row(runs)
     why = _reason_to_train(found, skipped, settings)
     if not why and "train" in os.environ.get(FORCE_ENV, "").split(","):
         why = "--force train"
     why = why or _reason_of_registry(Registry(registry, model_name))
     if not why and _is_overdue(runs, settings.max_skipped, datetime.now(UTC)):
         why = "the history has nothing of the time in which forecast.max_skipped runs would have been skipped"
-    heading, text = _headline(found, why, settings), describe_foretold(found) if found else ""
+    heading, text = _headline(found, why, settings), describe_prediction(found) if found else ""
     print_status(f"forecast: {heading}" + (f" ({text})" if text else ""))
     values: dict[str, Any] = {
         "heading": heading,
@@ -112,7 +112,7 @@ def _reason_to_train(found: "PromotionForecast | None", skipped: int, settings: 
 
 
 def _reason_of_registry(registry: Registry) -> str:
-    """Why the run trains whatever the history foretells, which knows of runs alone; empty if it need not."""
+    """Why the run trains whatever the history predicts, which knows of runs alone; empty if it need not."""
     if registry.in_service() is None:
         return "no model is in service"
     last = next((event for event in reversed(registry.journal()) if event.alias != CANDIDATE), None)
@@ -159,7 +159,7 @@ def _page(values: dict[str, Any], heading: str, text: str) -> "Page":
     ]
     page.add_section("What is known of it", data_table(["", ""], rows, label="What is known of the run"))
     page.add_section(
-        "How this was foretold",
+        "How this was predicted",
         small_print(
             "From the runs before: how much the data have grown, how far the model in service was better than the "
             "latest ones, how many were refused since it was promoted, and drift. The probability is calibrated: of "

@@ -169,8 +169,8 @@ def _ingest(
     counts["utterances"] = write_manifest(output.folder / MANIFEST_FILE, utterances)
     counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
     total = counts["utterances"] + counts["rejects"]
-    told = counts["rejects"] - corrected.left_out if counts["utterances"] else total
-    check_reject_share(told, total, settings.max_reject_share, "ingest", output.folder / REJECTS_FILE)
+    faulty = counts["rejects"] - corrected.left_out if counts["utterances"] else total
+    check_reject_share(faulty, total, settings.max_reject_share, "ingest", output.folder / REJECTS_FILE)
     output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE)
     output.counts.update(counts)
     if left_out:

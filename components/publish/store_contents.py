@@ -8,7 +8,7 @@
 
 A kept manifest keeps the WAVs and the unpacked corpora to which it leads, one of several corpora those of each, a kept
 extracted dataset its shards. All else
-can be made again, or is of no use without what is gone.
+can be made again, or cannot be used without what is gone.
 """
 
 import dataclasses

@@ -73,7 +73,7 @@ class GateCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the gate decided on a model, and what became of it.
+    """What the gate decided on a model, and the version that it became.
 
     Attributes:
       pushed: the model was published as a new version.

@@ -89,10 +89,10 @@ def _ancestors(about: dict[str, Any], metrics: dict[str, Any]) -> str:
     ancestors = ancestors_of(about)
     if not ancestors:
         return ""
-    told = f"It started from the weights of {ancestors[0].label}"
+    text = f"It started from the weights of {ancestors[0].label}"
     if len(ancestors) > 1:
-        told += f", and that from {', '.join(one.label for one in ancestors[1:])}"
-    told += ". What it was trained on, through them too: `trained_on.jsonl.gz`."
+        text += f", and that from {', '.join(one.label for one in ancestors[1:])}"
+    text += ". What it was trained on, through them too: `trained_on.jsonl.gz`."
     parent = metrics.get("parent") or {}
     rows = [
         [CATALOG[name].title, *(CATALOG[name].format(value) for value in (one["value"], compared["champion_value"]))]
@@ -100,9 +100,9 @@ def _ancestors(about: dict[str, Any], metrics: dict[str, Any]) -> str:
         if CATALOG[name].headline and (compared := one["comparison"])
     ]
     if not rows:
-        return told
+        return text
     table = markdown_table(["", "measured", ancestors[0].label], rows)
-    return f"{told}\n\nOn the test split of {ancestors[0].label}, {parent['utterances']:,} utterances:\n\n{table}"
+    return f"{text}\n\nOn the test split of {ancestors[0].label}, {parent['utterances']:,} utterances:\n\n{table}"
 
 
 def _metrics(metrics: dict[str, Any]) -> str:

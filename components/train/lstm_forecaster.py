@@ -49,7 +49,7 @@ class LstmForecast:
 
 
 def forecast_together(values: Floats, *, horizon: int = 7, seed: int = 1) -> LstmForecast:
-    """Trains on the first runs, foretells each of the last ones from those before it, and what follows them.
+    """Trains on the first runs, predicts each of the last ones from those before it, and what follows them.
 
     Args:
       values: float64 [n, figures], oldest first; NaN where a figure was not measured.

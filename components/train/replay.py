@@ -1,9 +1,9 @@
 """Replay: after a warm start an epoch has what is new, and a share of what the model was trained on before.
 
 Experience replay (Robins 1995, "Catastrophic forgetting, rehearsal and pseudorehearsal"): without it a network forgets
-what it no longer hears. What it heard is listed beside the parent (`training_data`). Of that, today's dataset has some,
-and the datasets of the ancestors, if the store still has them, may have more: a part of the corpus that today's run
-leaves out. docs/decisions/0063-warm-start.md
+what it is no longer trained on. The parent's list of training data says what it was trained on. Today's dataset has
+some of that; the datasets of the ancestors, if the store still has them, may have more: a part of the corpus that
+today's run leaves out. docs/decisions/0063-warm-start.md
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from voxline.store.hashing import hash_file, hash_value
 if TYPE_CHECKING:
     from voxline.data.record_locations import RecordLocations
 
-HEARD = "heard before"
+SEEN = "seen before"
 """Ends the name of the corpus of replayed utterances, by which `Batches` draws them."""
 
 
@@ -32,8 +32,8 @@ class Replay:
 
     Attributes:
       dataset: today's.
-      share: of an epoch's draws, those that the parent heard before.
-      heard: numbers of today's training rows that it heard.
+      share: of an epoch's draws, those that the parent was trained on.
+      heard: numbers of today's training rows that it was trained on.
       earlier: datasets of ancestors, each with the numbers of its rows that today's dataset does not have.
     """
 
@@ -109,7 +109,7 @@ def plan_replay(dataset: Dataset, parent: Parent, share: float, store: Path | st
     today = {content_of_row(row): row for row in dataset.rows() if row.split in ("train", "dev")}
     heard = frozenset(row.number for key, row in today.items() if row.split == "train" and key in lines)
     if len(heard) == sum(row.split == "train" for row in today.values()):
-        print_status(f"train: {parent.label} heard all of the training split before; each epoch has all of it")
+        print_status(f"train: {parent.label} was trained on all of the training split; each epoch has all of it")
         return None
     # What today's corpus says of a recording replaces what was said of it: its text, its speaker, its split.
     recordings = {content_of_row(row)[:2] for row in dataset.rows()}
@@ -140,7 +140,7 @@ def _find_earlier(
 
 
 def _name(corpus: str) -> str:
-    return f"{corpus}, {HEARD}".lstrip(", ")
+    return f"{corpus}, {SEEN}".lstrip(", ")
 
 
 def _encode(row: DatasetRow, corpus: str) -> str:

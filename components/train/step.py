@@ -125,7 +125,7 @@ def _test_recordings(dataset: Dataset) -> set[Recording]:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where a training starts from: a model, and what it heard before."""
+    """Where a training starts from: a model, and what it was trained on before."""
 
     parent: Parent
     replay: Replay | None

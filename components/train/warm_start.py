@@ -148,8 +148,8 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     if strange or unused:
         raise SettingsError(_describe_misfit(task, parent, [*strange, *unused]))
     task.module.load_weights(weights)
-    told = _symbols_in_words(known, symbols, start)
-    print_status(f"train: starts from {parent.label}: {len(kept):,} of {len(names):,} weights{told}")
+    note = _symbols_in_words(known, symbols, start)
+    print_status(f"train: starts from {parent.label}: {len(kept):,} of {len(names):,} weights{note}")
 
 
 def _fits(value: Array, fresh: Array, axis: int) -> bool:
@@ -230,8 +230,8 @@ def _shorten(texts: Sequence[str]) -> str:
 
 def _symbols_in_words(known: Symbols, symbols: Symbols, start: StartSettings) -> str:
     new, gone = ([one for one in a if one not in b] for a, b in ((symbols, known), (known, symbols)))
-    told = f"; new symbols ({start.new_symbols}): {_list_symbols(new)}" if new else ""
-    return told + (f"; symbols that it no longer has: {_list_symbols(gone)}" if gone else "")
+    note = f"; new symbols ({start.new_symbols}): {_list_symbols(new)}" if new else ""
+    return note + (f"; symbols that it no longer has: {_list_symbols(gone)}" if gone else "")
 
 
 def _list_symbols(symbols: Symbols) -> str:

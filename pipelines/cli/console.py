@@ -84,7 +84,7 @@ class Console:
             self._passing = False
 
     def _print(self, text: str, end: str = "\n") -> None:
-        """Prints, or goes on unseen where nobody reads any more (`voxline run ... | head`): the work is not theirs."""
+        """Prints; the work continues where nobody reads any more (`voxline run ... | head`)."""
         try:
             print(text, end=end, file=self._out, flush=True)
         except BrokenPipeError:

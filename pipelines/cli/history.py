@@ -117,11 +117,11 @@ def forecast_figures(
 
     Example: voxline runs forecast gs://speech/registry --name nightly --check
     """
-    from voxline.notify import foresight, history
+    from voxline.notify import history, run_forecast
     from voxline.notify.history import figure_of
 
     recorded = _read(location, name, model)
-    if not (runs := foresight.complete_runs(recorded)):
+    if not (runs := run_forecast.complete_runs(recorded)):
         raise WorkError(f"{location}: none of its {len(recorded)} runs did all of its work, so nothing is forecast")
     if len(names := sorted({run["run"]["name"] for run in runs})) > 1:
         raise SettingsError(f"{location} has runs of several configs: {', '.join(names)}; choose one with --name")
@@ -138,7 +138,7 @@ def forecast_figures(
     for one in figure or known:
         document = _forecast(runs, one, periods, limit)
         if one in together:
-            tested = foresight.forecast_figure(runs, one, periods, limit, fitted=together[one]["start"])
+            tested = run_forecast.forecast_figure(runs, one, periods, limit, fitted=together[one]["start"])
             expected = tested.expected.tolist() if tested else []
             values = [figure_of(run, one) for run in runs]
             document = _choose(document, expected, together[one], values, method, limit)
@@ -147,7 +147,7 @@ def forecast_figures(
             alarms.append(one)
     if not figure and (of_model := runs[-1]["run"]["model"]):
         whole = _read(location, "", of_model)  # other configs may push it too
-        documents += [_foretell_promotion(whole, hours), _freshness(whole, location)]
+        documents += [_predict_promotion(whole, hours), _freshness(whole, location)]
     if as_json:
         for document in documents:
             document.pop("expected", None)
@@ -168,8 +168,8 @@ def _read(location: str, name: str, model: str) -> "list[Run]":
 def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: float) -> dict[str, Any]:
     """The forecast of one figure, as JSON values."""
     from voxline.metrics.forecast import observations_needed
-    from voxline.notify.foresight import forecast_figure, title_of
     from voxline.notify.history import figure_of
+    from voxline.notify.run_forecast import forecast_figure, title_of
 
     values = [figure_of(run, name) for run in runs]
     measured = sum(value is not None for value in values)
@@ -203,15 +203,15 @@ def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: flo
 def _describe(document: dict[str, Any]) -> str:
     """A forecast in lines."""
     from voxline.notify.event import FigureAnomaly
-    from voxline.notify.foresight import describe_anomaly, format_figure, title_of
+    from voxline.notify.run_forecast import describe_anomaly, format_figure, title_of
 
     name, following = document["figure"], document["next"]
     band = f"{format_figure(name, following['value'])} ± {format_figure(name, following['deviation'])}"
     text = f"{title_of(name):<28}  next run {band}"
     for one in document["anomalies"]:
         kind = "a new level" if one["new_level"] else "stands out"
-        told = describe_anomaly(FigureAnomaly(name, one["value"], one["expected"], one["deviation"]))
-        text += f"\n  {one['ended'][:16].replace('T', ' ')}  {told.removeprefix(title_of(name)).lstrip()}: {kind}"
+        note = describe_anomaly(FigureAnomaly(name, one["value"], one["expected"], one["deviation"]))
+        text += f"\n  {one['ended'][:16].replace('T', ' ')}  {note.removeprefix(title_of(name)).lstrip()}: {kind}"
     return text
 
 
@@ -260,7 +260,7 @@ def _choose(
       structural: the forecast of the model that is fitted to all runs.
       tested: what the one that is not expected of each run; empty: there were too few to fit it to.
     """
-    from voxline.notify.foresight import format_figure
+    from voxline.notify.run_forecast import format_figure
 
     held_out = [at for at in range(lstm["start"], len(values)) if values[at] is not None]
     errors = {}
@@ -294,18 +294,18 @@ def _choose(
             "stands_out": len(values) - 1 in outside,
         }
         chosen["text"] = _describe(chosen)
-    told = ", ".join(f"{name} {format_figure(chosen['figure'], error)}" for name, error in errors.items())
+    note = ", ".join(f"{name} {format_figure(chosen['figure'], error)}" for name, error in errors.items())
     head, _, rest = chosen["text"].partition("\n")
-    head += f" by {chosen['method']} (mean error over the last {len(held_out)} runs: {told})"
+    head += f" by {chosen['method']} (mean error over the last {len(held_out)} runs: {note})"
     return chosen | {"text": head + ("\n" if rest else "") + rest}
 
 
-def _foretell_promotion(runs: "list[Run]", hours: float) -> dict[str, Any]:
+def _predict_promotion(runs: "list[Run]", hours: float) -> dict[str, Any]:
     """Whether the next run promotes its model, as JSON values."""
-    from voxline.notify.foresight import describe_foretold, expected_hours, foretell_run
+    from voxline.notify.run_forecast import describe_prediction, expected_hours, predict_promotion_of_run
 
     known = hours or expected_hours(runs)
-    found = foretell_run(runs, known)
+    found = predict_promotion_of_run(runs, known)
     document: dict[str, Any] = {"figure": "promotion", "stands_out": False}
     if found is None:
         text = "too few runs were judged against a model in service"
@@ -315,7 +315,7 @@ def _foretell_promotion(runs: "list[Run]", hours: float) -> dict[str, Any]:
         "probability": found.probability, "hours": known, "runs": found.runs, "promoted": found.promoted,
         "brier": found.brier, "share_brier": found.share_brier,
     }  # fmt: skip
-    text = f"{'promotion':<28}  next run {found.probability:.0%}{data}\n  {describe_foretold(found)}"
+    text = f"{'promotion':<28}  next run {found.probability:.0%}{data}\n  {describe_prediction(found)}"
     return document | {"text": text}
 
 

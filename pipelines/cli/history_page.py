@@ -8,7 +8,9 @@ from voxline.components.push.report import MeasuredVersion, measured_version
 from voxline.errors import VoxlineError
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.notify.event import FigureAnomaly
-from voxline.notify.foresight import (
+from voxline.notify.freshness import Freshness, freshness
+from voxline.notify.history import Run, figure_names, figure_of
+from voxline.notify.run_forecast import (
     complete_runs,
     describe_anomaly,
     forecast_figure,
@@ -16,8 +18,6 @@ from voxline.notify.foresight import (
     is_headline,
     title_of,
 )
-from voxline.notify.freshness import Freshness, freshness
-from voxline.notify.history import Run, figure_names, figure_of
 from voxline.registry.anchor import current_anchor
 from voxline.registry.journal import CANDIDATE, PROMOTE, RegistryEvent
 from voxline.registry.models import model_names
@@ -77,7 +77,7 @@ def _model(name: str, runs: Sequence[Run], location: str, now: datetime) -> list
         blocks.append(stat_cards({**cards, **({"audio to train on": format_figure("hours", hours)} if hours else {})}))
         blocks += _versions(registry, those, anchor)
     rows = sorted([*_event_rows(events), *_run_rows(those, without_versions=bool(events))], reverse=True)
-    columns, label = ("when (UTC)", "what", "version", "why"), f"What became of model {name}"
+    columns, label = ("when (UTC)", "what", "version", "why"), f"What happened to model {name}"
     blocks.append(data_table(columns, rows[:MAX_VERSIONS], label=label))
     if older := rows[MAX_VERSIONS:]:
         blocks.append(details(f"{len(older)} older", data_table(columns, older, label=f"{label}, older")))

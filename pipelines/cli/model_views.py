@@ -136,7 +136,7 @@ def format_training_data(root: str, model: str, version: int, ids: Path | None) 
         speakers = len({line["speaker"] for line in chosen})
         lines.append(f"{split:<10}{len(chosen):,} utterances, {hours:,.2f} h, {speakers:,} speakers")
     if inherited := sum(line.get("inherited", False) for line in training_data.utterances):
-        lines.append(f"{'inherited':<10}{inherited:,} of them heard through the models that it started from")
+        lines.append(f"{'inherited':<10}{inherited:,} of them through the models that it started from")
     if training_data.purged:
         lines.append(f"{'purged':<10}{training_data.purged:,} more utterances, whose lines were purged")
     if ids:

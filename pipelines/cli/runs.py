@@ -41,8 +41,8 @@ def list_runs(
     width = max(len(str(one.folder)) for one in found)
     for one in found:
         started = str(one.record["started"])[:16].replace("T", " ")
-        told = f"  (stands out: {', '.join(one.anomalies)})" if one.anomalies else ""
-        typer.echo(f"{one.folder!s:<{width}}  {started}  {one.headline:<24}  {one.verdict}{told}")
+        note = f"  (stands out: {', '.join(one.anomalies)})" if one.anomalies else ""
+        typer.echo(f"{one.folder!s:<{width}}  {started}  {one.headline:<24}  {one.verdict}{note}")
 
 
 @run_commands.command("compare")
@@ -142,7 +142,7 @@ class _RunFolder:
 
     @property
     def verdict(self) -> str:
-        """One line: what became of the run."""
+        """The outcome of the run, in one line."""
         record, status = self.record, str(self.record["status"])
         reason = str(record.get("reason") or "").partition("\n")[0]
         if status == "failed":

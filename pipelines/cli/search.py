@@ -201,8 +201,8 @@ def list_searches(
         best = next(iter(study.finished()), None)
         value = best.value if best else None
         rows.append({"folder": str(one), "method": search.method, "trials": len(study.trials), search.metric: value})
-        told = f"{search.method:<8} {len(study.trials):>3} trials  {search.metric} {search.format(value)}"
-        lines.append(f"{one}  {told}  {cost(study)}")
+        note = f"{search.method:<8} {len(study.trials):>3} trials  {search.metric} {search.format(value)}"
+        lines.append(f"{one}  {note}  {cost(study)}")
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif not find_searches(folder):

@@ -185,8 +185,8 @@ def _print_result(recording: _Recording, *, as_json: bool, labeled: bool) -> boo
     if result is None or isinstance(result, WorkError):
         return _print_failure(recording.name, str(result), as_json=as_json)
     if result.note == "too short":
-        told = f"{recording.name}: {result.seconds:.3f} s is too short to hold a word; 0.1 s is accepted"
-        return _print_failure(recording.name, told, as_json=as_json)
+        message = f"{recording.name}: {result.seconds:.3f} s is too short to hold a word; 0.1 s is accepted"
+        return _print_failure(recording.name, message, as_json=as_json)
     if as_json:
         values = dataclasses.asdict(result)
         if not result.alternatives:
@@ -199,10 +199,10 @@ def _print_result(recording: _Recording, *, as_json: bool, labeled: bool) -> boo
     return True
 
 
-def _print_failure(name: str, told: str, *, as_json: bool) -> bool:
-    typer.echo(f"voxline: {told}", err=True)
+def _print_failure(name: str, message: str, *, as_json: bool) -> bool:
+    typer.echo(f"voxline: {message}", err=True)
     if as_json:
-        _print_json({"file": name, "error": told})
+        _print_json({"file": name, "error": message})
     return False
 
 

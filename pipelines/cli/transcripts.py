@@ -36,8 +36,8 @@ def rank(
     from voxline.pipelines.label_doubt import rank_transcripts
 
     ranking = rank_transcripts(config, set_ or [], output, Console(sys.stdout), folds=folds, most=most)
-    told = f"; {ranking.unranked:,} have no rank, as they were rejected" if ranking.unranked else ""
-    typer.echo(f"{ranking.manifest}: {ranking.ranked:,} transcripts{told}")
+    note = f"; {ranking.unranked:,} have no rank, as they were rejected" if ranking.unranked else ""
+    typer.echo(f"{ranking.manifest}: {ranking.ranked:,} transcripts{note}")
     for speaker, share, usual in ranking.crowded:
         typer.echo(
             f"voxline: speaker {speaker} has {share:.0%} of the most doubtful transcripts and {usual:.0%} of all: the "

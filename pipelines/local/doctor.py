@@ -213,10 +213,10 @@ def _check_devices() -> Diagnostic:
         )
     except subprocess.TimeoutExpired:
         return Diagnostic.not_checked("tensorflow", f"it did not start within {DEVICE_SECONDS:g} s")
-    told = next((line for line in ended.stdout.splitlines() if line.startswith("DEVICES ")), "")
-    if not told:
+    devices_line = next((line for line in ended.stdout.splitlines() if line.startswith("DEVICES ")), "")
+    if not devices_line:
         last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
         return Diagnostic.problem("tensorflow", f"it cannot be imported: {last}", "make setup")
-    version, devices = json.loads(told.removeprefix("DEVICES "))
+    version, devices = json.loads(devices_line.removeprefix("DEVICES "))
     seen = ", ".join(devices) or "no GPU or TPU; training runs on the CPU"
     return Diagnostic.ok("tensorflow", f"{version}: {seen}")

@@ -25,7 +25,7 @@ BEST_SHARE = 0.25
 
 
 def write_page(search: Search, study: Study) -> None:
-    """Writes search.html into the folder of a search, whatever became of it so far."""
+    """Writes search.html into the folder of a search, finished or not."""
     config, best = search.config, next(iter(study.finished()), None)
     page = Page(
         f"Search: {config.name}",

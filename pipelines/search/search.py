@@ -55,7 +55,7 @@ CONTINUED = {
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How long a search goes on.
+    """How long a search lasts.
 
     Attributes:
       trials: in all, those of before included; 0: as the budget allows.
@@ -177,7 +177,7 @@ class Search:
           TransientError: a storage failed; the same command continues.
         """
         with exclusive_lock(self.folder), hold_store(self.config.store):
-            self._check_same()  # another process may have begun one since
+            self._check_same()  # another process may have started one since
             self._write_study("", limits)  # so that `search resume` finds it, also if it is stopped in `_prepare`
             dataset, manifest = self._prepare(console)
             self._write_study(dataset, limits)

@@ -119,7 +119,7 @@ class Trial:
 
 
 class TrialFailedError(WorkError):
-    """A trial came to no result; the search goes on without it.
+    """A trial has no result; the search continues without it.
 
     Attributes:
       seconds, cpu_seconds: what it took.
@@ -186,7 +186,7 @@ class Study:
     ) -> None:
         """Runs trials until there are `count` of them, the budget is used up, or all settings were tried.
 
-        A trial that has begun is finished, also above the budget.
+        A trial that has started is finished, also above the budget.
 
         Args:
           on_change: called with each trial that has ended, from the thread that ran it.
@@ -253,7 +253,7 @@ class Study:
         return int(trial.settings.get("train.epochs", self.epochs))
 
     def _trial(self, number: int, known: int) -> Trial:
-        """A trial that was begun before, or a new one.
+        """A trial that was started before, or a new one.
 
         Args:
           known: how many of the first trials have ended; a new one depends on the results of these alone.

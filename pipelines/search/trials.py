@@ -69,7 +69,7 @@ class TrialProcesses:
           TrialFailedError: it failed, for a reason that is its own.
           TransientError: a storage failed, or the process was stopped; the same trial may succeed.
           SettingsError: the steps have no such metric.
-          WorkError: the process could not say what became of it.
+          WorkError: the process ended without a result.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         result_file = self.folder / f"{name}.result.json"
@@ -171,8 +171,8 @@ def _end_of_process(status: int, log: Path, cost: dict[str, float]) -> WorkError
     if -status in STOPPING_SIGNALS:
         return TransientError(f"a trial was stopped by signal {-status}")
     if status == -signal.SIGKILL:
-        told = f"killed by signal 9, as where memory runs out; lower train.batch_size or the model's size ({log})"
-        return TrialFailedError(told, **cost)
+        note = f"killed by signal 9, as where memory runs out; lower train.batch_size or the model's size ({log})"
+        return TrialFailedError(note, **cost)
     if status < 0:
         return TrialFailedError(f"ended by signal {-status} ({log})", **cost)
     return WorkError(f"a trial ended with status {status} and no result; its last lines are in {log}")

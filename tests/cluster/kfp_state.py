@@ -69,7 +69,7 @@ class State:
         return item
 
     def now(self) -> str:
-        """Times that differ, so that an order can be told."""
+        """Times that differ, so that an order is visible."""
         return (datetime.now(UTC) + timedelta(seconds=next(self._seconds))).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def upload(self, pipeline_id: str, name: str, text: bytes) -> Item:

@@ -143,7 +143,7 @@ def _in_fork(work: Callable[[], int]) -> int:
 
 
 class _Forked:
-    """In the place of `subprocess.Popen`: a fork in which the counter goes on, and nothing is imported again."""
+    """In the place of `subprocess.Popen`: a fork in which the counter continues, and nothing is imported again."""
 
     def __init__(self, command: list[str], pass_fds: list[int], **_: object) -> None:
         self.pid = os.fork()

@@ -108,7 +108,7 @@ def test_label_studio_brings_back_what_a_person_changed(tmp_path: Path, capsys: 
     tasks = label_studio_tasks(
         DoubtfulText(f"u{number}", f"/data/{number}.wav", text, "heard", 9.0) for number, text in enumerate(texts)
     )
-    for name in ("audio", "text", "doubt", "heard"):
+    for name in ("audio", "text", "doubt", "hypothesis"):
         assert f"${name}" in LABEL_CONFIG
         assert name in tasks[0]["data"]
     # As Label Studio 1.x exports a project as JSON: the tasks with annotations, each a list of regions.

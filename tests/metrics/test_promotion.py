@@ -7,7 +7,7 @@ import pytest
 
 from voxline.errors import SettingsError
 from voxline.metrics import promotion as module
-from voxline.metrics.promotion import JudgedRun, foretell_promotion
+from voxline.metrics.promotion import JudgedRun, predict_promotion
 
 NIGHTS, HISTORIES = 60, 100
 
@@ -34,18 +34,18 @@ def simulate(seed: int) -> list[JudgedRun]:
 
 
 def test_the_probabilities_are_calibrated() -> None:
-    """Each run foretold from those before it: in each tenth of the scale, as many are promoted as was said.
+    """Each run predicted from those before it: in each tenth of the scale, as many are promoted as was said.
 
     The seeds are not those that the prior was chosen with.
     """
-    foretold, promoted, shares = [], [], []
+    predicted, promoted, shares = [], [], []
     for seed in range(5_000, 5_000 + HISTORIES):
         history = simulate(seed)
-        found = foretell_promotion(history, history[-1].hours)
-        foretold += found.past[10:].tolist()
+        found = predict_promotion(history, history[-1].hours)
+        predicted += found.past[10:].tolist()
         promoted += [run.promoted for run in history][-len(found.past) + 10 :]
         shares.append(found.share_brier)
-    probability, outcome = np.array(foretold), np.array(promoted, float)
+    probability, outcome = np.array(predicted), np.array(promoted, float)
     tenths = np.minimum((probability * 10).astype(int), 9)
     total = 0.0
     for tenth in range(10):
@@ -57,12 +57,12 @@ def test_the_probabilities_are_calibrated() -> None:
     assert np.mean((probability - outcome) ** 2) <= 0.9 * np.mean(shares), "a tenth better than the share of promotions"
 
 
-def test_promotions_that_follow_nothing_are_foretold_by_their_share() -> None:
+def test_promotions_that_follow_nothing_are_predicted_by_their_share() -> None:
     chance = np.random.default_rng(2)
     history = [JudgedRun(True, 10.0, 0.1)]
     for night in range(150):
         history.append(JudgedRun(bool(chance.random() < 0.2), 10.0 + night, 0.1 * math.exp(chance.normal(0, 0.1))))
-    found = foretell_promotion(history, 200.0)
+    found = predict_promotion(history, 200.0)
     assert found.probability == pytest.approx(0.2, abs=0.1)
     assert found.brier <= found.share_brier + 0.01
 
@@ -85,21 +85,21 @@ def test_the_weights_posterior_is_that_of_a_grid() -> None:
 
 def test_more_data_a_lucky_model_refusals_and_drift_count_as_a_team_expects() -> None:
     history = simulate(5_001)
-    usual = foretell_promotion(history, history[-1].hours).probability
-    assert foretell_promotion(history, 1.5 * history[-1].hours).probability > usual
-    assert foretell_promotion(history, history[-1].hours, drift=3).probability < usual
+    usual = predict_promotion(history, history[-1].hours).probability
+    assert predict_promotion(history, 1.5 * history[-1].hours).probability > usual
+    assert predict_promotion(history, history[-1].hours, drift=3).probability < usual
     lucky = [*history, JudgedRun(True, history[-1].hours, 0.5 * history[-1].value)]
-    assert foretell_promotion(lucky, history[-1].hours).probability < usual
+    assert predict_promotion(lucky, history[-1].hours).probability < usual
 
 
 def test_unknown_hours_and_values_count_for_nothing() -> None:
     history = [JudgedRun(night % 3 == 0) for night in range(30)]
-    found = foretell_promotion(history, None)
+    found = predict_promotion(history, None)
     assert (found.runs, found.promoted) == (29, 9), "nothing was in service before the first one"
     assert 0.1 < found.probability < 0.6
 
 
-def test_too_few_judged_runs_foretell_nothing() -> None:
+def test_too_few_judged_runs_predict_nothing() -> None:
     refused = [JudgedRun(False, 1.0, 0.1)] * 40
     with pytest.raises(SettingsError, match="0 runs were judged against a model in service; a forecast needs 10"):
-        foretell_promotion(refused, 1.0)
+        predict_promotion(refused, 1.0)

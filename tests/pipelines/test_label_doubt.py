@@ -46,7 +46,7 @@ def test_planted_errors_come_first(tmp_path: Path) -> None:
     assert ranked[0].extra["doubt"] > ranked[-1].extra["doubt"] >= -1e-3
     tasks = json.loads((tmp_path / "out" / "label-studio.json").read_text("utf-8"))
     assert [task["data"]["id"] for task in tasks] == first
-    assert tasks[0]["data"]["heard"] == ranked[0].extra["heard"]
+    assert tasks[0]["data"]["hypothesis"] == ranked[0].extra["hypothesis"]
 
 
 def test_a_text_that_the_model_cannot_output_is_the_most_doubtful(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def test_an_alias_that_no_version_has_is_picked_up_when_one_has_it(
         assert (running.models[1].swaps, running.models[1].absent) == (0, "")
         registry.promote(CANDIDATE)
         assert not running.models[1].refresh()
-        assert running.send(wav(), model="asr@candidate").status_code == 200, "what serves goes on"
+        assert running.send(wav(), model="asr@candidate").status_code == 200, "what serves stays"
     finally:
         running.stop()
 

@@ -144,7 +144,7 @@ def test_a_save_that_the_storage_does_not_take_stops_nothing(
 
     fresh_pod()
     make(gcs, meanwhile=save_in_vain)
-    assert "not uploaded for other machines, the work goes on" in capsys.readouterr().out
+    assert "not uploaded for other machines, the work continues" in capsys.readouterr().out
     fresh_pod()
     assert make(gcs).reused
 

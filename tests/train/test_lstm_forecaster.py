@@ -31,7 +31,7 @@ def found() -> LstmForecast:
     return forecast_together(leading(), horizon=3)
 
 
-def test_a_figure_that_follows_another_one_is_foretold(found: LstmForecast) -> None:
+def test_a_figure_that_follows_another_one_is_predicted(found: LstmForecast) -> None:
     values = leading()
     held_out = slice(found.start, None)
     assert found.start == 120

@@ -370,8 +370,8 @@ def test_after_a_purge_the_last_clean_ancestor_is_started_from(
     chain.purge("ben")  # heard by version 2, and through it by version 3
     assert chain.find() == "asr@1"
     told = capsys.readouterr().out
-    assert "asr@3 heard utterances that were purged since (1), itself or through its ancestors" in told
-    assert "starting from its ancestor asr@1, which heard none of them" in told
+    assert "asr@3 was trained on utterances that were purged since (1), itself or through its ancestors" in told
+    assert "starting from its ancestor asr@1, which was not trained on them" in told
     chain.purge("anna")
     assert chain.find() is None
     assert "starting from random weights" in capsys.readouterr().out

@@ -142,8 +142,8 @@ class FfmpegDecoder:
         cut = [line for line in lines if any(sign in line.lower() for sign in _SIGNS_OF_A_CUT)]
         if cut:
             return BadAudioError(Reason.TRUNCATED, f"ffmpeg ({self._form}): {cut[0][:200]}")
-        told = lines[-1][:200] if lines else f"ended with status {self._process.returncode}"
-        return BadAudioError(Reason.UNREADABLE, f"ffmpeg cannot decode all of it as {self._form}: {told}")
+        said = lines[-1][:200] if lines else f"ended with status {self._process.returncode}"
+        return BadAudioError(Reason.UNREADABLE, f"ffmpeg cannot decode all of it as {self._form}: {said}")
 
 
 ENCODINGS = {

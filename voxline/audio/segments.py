@@ -269,7 +269,7 @@ class _Range:
         Raises:
           BadAudioError: it is too long.
         """
-        assert self.collector  # noqa: S101 -- it was begun
+        assert self.collector  # noqa: S101 -- it was started
         part = block[max(0, self.first - at) : max(0, self.last - at)]
         if len(part):
             self.collector.add(part)

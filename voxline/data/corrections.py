@@ -21,7 +21,7 @@ from voxline.store.files import atomic_write
 
 LABEL_CONFIG = """<View>
   <Audio name="audio" value="$audio"/>
-  <Text name="doubt" value="doubt $doubt · heard: $heard"/>
+  <Text name="doubt" value="doubt $doubt · hypothesis: $hypothesis"/>
   <TextArea name="transcription" toName="audio" value="$text" editable="true" maxSubmissions="1"/>
   <Choices name="verdict" toName="audio"><Choice value="leave out"/></Choices>
 </View>
@@ -56,14 +56,14 @@ class DoubtfulText:
 
     Attributes:
       audio: a path or an address that Label Studio can open.
-      heard: what the model heard.
+      hypothesis: what the model transcribed.
       doubt: higher for more.
     """
 
     id: str
     audio: str
     text: str
-    heard: str
+    hypothesis: str
     doubt: float
 
 

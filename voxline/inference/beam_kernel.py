@@ -238,7 +238,7 @@ def extend(
     is_open: bool,
     most_symbols: int,
 ) -> None:
-    """Goes on by some frames.
+    """Extends the search by some frames.
 
     Args:
       log_probabilities: float32 [frames, symbols + 1], natural logarithms, the blank last.

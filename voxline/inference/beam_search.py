@@ -183,7 +183,7 @@ class BeamSearch:
 
 
 class BeamStream:
-    """A beam search of an utterance that goes on.
+    """A beam search of an utterance that is still arriving.
 
     >>> rows = np.log(np.array([[0.8, 0.1, 0.1], [0.1, 0.1, 0.8], [0.1, 0.8, 0.1]], np.float32))
     >>> stream = BeamSearch(Alphabet("ab"), beta=0.0).stream()
@@ -214,7 +214,7 @@ class BeamStream:
         self._state = start(search.width, search._automaton)
 
     def extend(self, log_probabilities: Array) -> None:
-        """Goes on by some frames, float32 [frames, symbols + 1].
+        """Extends the search by some frames, float32 [frames, symbols + 1].
 
         Raises:
           ValueError: another number of symbols.

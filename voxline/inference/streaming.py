@@ -61,7 +61,7 @@ class Latency:
 
 
 class RecognitionStream:
-    """A recording that goes on; `Recognizer.stream` makes it.
+    """A recording that is still arriving; `Recognizer.stream` makes it.
 
     Args:
       graph: of the model.

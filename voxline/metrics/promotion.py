@@ -1,12 +1,12 @@
-"""Whether a training will end in a promotion, foretold from the trainings before it.
+"""Whether a training will end in a promotion, predicted from the trainings before it.
 
-Two models, averaged by how well each foretold the past (Dawid, "Statistical theory: the prequential approach", 1984):
+Two models, averaged by how well each predicted the past (Dawid, "Statistical theory: the prequential approach", 1984):
 
   - the share of promotions so far, (promoted + 1) / (trainings + 2)
   - a logistic regression on what is known before a training, log(p / (1 − p)) = w · x with w ~ N(0, S), whose posterior
     is approximated by Laplace's method (MacKay, "The evidence framework applied to classification networks", 1992)
 
-So a history whose promotions follow nothing that is known beforehand is foretold by their share.
+So a history whose promotions follow nothing that is known beforehand is predicted by their share.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from voxline.errors import SettingsError
 Floats = npt.NDArray[np.float64]
 
 MINIMUM = 10
-"""Judged runs without which nothing is foretold."""
+"""Judged runs without which nothing is predicted."""
 _MEAN = np.array([-0.1, 0.7, -0.6, -0.4, -2.5])
 _PRECISION = np.array([1.0, 4.0, 4.0, 4.0, 1.0])
 """Prior of the weights of 1, growth, lead, refusals and drift: mean, and inverse of S."""
@@ -54,12 +54,12 @@ class JudgedRun:
 
 @dataclasses.dataclass(frozen=True)
 class PromotionForecast:
-    """What is foretold of a training.
+    """A prediction for a training.
 
     Attributes:
       probability: that it is promoted.
       runs, promoted: of the past.
-      brier: mean of (probability − outcome)² over the past runs, each foretold from those before it.
+      brier: mean of (probability − outcome)² over the past runs, each predicted from those before it.
       share_brier: the same of the share of promotions alone.
       past: float64 [n], the probabilities that the past runs had.
     """
@@ -72,7 +72,7 @@ class PromotionForecast:
     past: Floats
 
 
-def foretell_promotion(past: Sequence[JudgedRun], hours: float | None, drift: float = 0.0) -> PromotionForecast:
+def predict_promotion(past: Sequence[JudgedRun], hours: float | None, drift: float = 0.0) -> PromotionForecast:
     """Foretells whether the next run will promote its model.
 
     Args:
@@ -92,14 +92,14 @@ def foretell_promotion(past: Sequence[JudgedRun], hours: float | None, drift: fl
         regression[at] = _predictive(inputs[at], mean, covariance)
     gain = _log_score(regression[:-1], outcomes) - _log_score(shares[:-1], outcomes)
     weight = 1 / (1 + np.exp(-np.clip(np.cumsum(np.append(0.0, gain)), -30, 30)))
-    foretold = weight * regression + (1 - weight) * shares
+    predicted = weight * regression + (1 - weight) * shares
     return PromotionForecast(
-        probability=float(foretold[-1]),
+        probability=float(predicted[-1]),
         runs=len(outcomes),
         promoted=int(outcomes.sum()),
-        brier=float(np.mean((foretold[:-1] - outcomes) ** 2)),
+        brier=float(np.mean((predicted[:-1] - outcomes) ** 2)),
         share_brier=float(np.mean((shares[:-1] - outcomes) ** 2)),
-        past=foretold[:-1],
+        past=predicted[:-1],
     )
 
 

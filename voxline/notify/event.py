@@ -149,7 +149,7 @@ class RunEvent:
       digest: of the model that was judged.
       dataset_version, dataset_uri: that were published, or found unchanged.
       revision: of the code.
-      anomalies: figures that stand out from the runs before; see `foresight.find_anomalies`.
+      anomalies: figures that stand out from the runs before; see `run_forecast.find_anomalies`.
     """
 
     run: RunIdentity

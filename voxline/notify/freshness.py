@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
-from voxline.notify.foresight import COMPLETE_VERDICTS
 from voxline.notify.history import Run, figure_of
+from voxline.notify.run_forecast import COMPLETE_VERDICTS
 from voxline.registry.journal import CANDIDATE, PROMOTE, RegistryEvent
 from voxline.report.page import format_duration, plural
 
@@ -70,7 +70,7 @@ def _of_data(renewed: Run | None, since: Sequence[Run]) -> list[str]:
 
 
 def _of_runs(since: Sequence[Run]) -> list[str]:
-    """The runs since then that did not renew it, by what became of them, with the last reason of each kind."""
+    """The runs since then that did not renew it, by their outcome, with the last reason of each kind."""
     words = {
         "refused": ("was refused by the gate", "were refused by the gate"),
         "failed": ("failed", "failed"),
@@ -82,8 +82,8 @@ def _of_runs(since: Sequence[Run]) -> list[str]:
         those = [run for run in since if run["verdict"] == verdict]
         if those:
             reason = str(those[-1]["reason"]).rstrip(".")
-            told = f"{plural(len(those), 'run')} since then {one if len(those) == 1 else several}"
-            found.append(told + (f" ({reason})" if reason else ""))
+            text = f"{plural(len(those), 'run')} since then {one if len(those) == 1 else several}"
+            found.append(text + (f" ({reason})" if reason else ""))
     return found
 
 

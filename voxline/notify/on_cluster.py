@@ -16,7 +16,7 @@ from typing import Any
 from voxline.errors import VoxlineError
 from voxline.notify.deliver import announce_end, announce_start
 from voxline.notify.event import RunEvent, RunIdentity, StepRecord
-from voxline.notify.foresight import with_anomalies
+from voxline.notify.run_forecast import with_anomalies
 from voxline.notify.settings import NOTIFY_ENV, NotifySettings
 from voxline.progress import print_status
 from voxline.store.layout import RUN_STEPS

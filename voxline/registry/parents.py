@@ -1,10 +1,9 @@
 """The model that a training starts from: its parent, and the ancestors of that.
 
-`model.json` lists the ancestors of a model, its parent first, and its list of training data
-(`training_data`) has the utterances of all of them. So a model that heard a speaker through an ancestor is found by a
-purge like any other. A model whose list was purged since is no parent: its last ancestor without purged utterances
-takes its place, or random weights do. So it is with one that was trained on today's test split. See
-docs/decisions/0063-warm-start.md.
+`model.json` lists the ancestors of a model, its parent first, and its list of training data (`training_data`) has the
+utterances of all of them. So a purge finds a model that learned from a speaker through an ancestor, like any other. A
+model whose list was purged since is no parent: its last ancestor without purged utterances takes its place, or random
+weights do. The same holds for a model that was trained on today's test split. See docs/decisions/0063-warm-start.md.
 """
 
 import dataclasses
@@ -180,10 +179,10 @@ def find_parent(
         return None
     if not (why := _why_not(named, test)):
         return named
-    # Whether an ancestor without a list heard them is not known.
+    # Whether an ancestor without a list was trained on them is not known.
     ancestors = (one for one in _with_ancestors(named, registry) if one.training_data)
     parent = next((one for one in ancestors if not _why_not(one, test)), None)
-    instead = f"its ancestor {parent.label}, which heard none of them" if parent else "random weights"
+    instead = f"its ancestor {parent.label}, which was not trained on them" if parent else "random weights"
     print_status(f"train: {named.label} {why}, itself or through its ancestors; starting from {instead}")
     return parent
 
@@ -219,7 +218,7 @@ def _why_not(parent: Parent, test: Collection[Recording]) -> str:
     if listed is None:
         return ""
     if listed.purged:
-        return f"heard utterances that were purged since ({listed.purged:,})"
+        return f"was trained on utterances that were purged since ({listed.purged:,})"
     if heard := len(listed.recordings().intersection(test)):
         return f"was trained on recordings of today's test split ({heard:,})"
     return ""

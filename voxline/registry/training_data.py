@@ -7,7 +7,7 @@
 
 The file lists the train split and the dev split, which chose among the weights. Training never sees the test split.
 A model that started from another one also lists what its ancestors were trained on, with `"inherited": true` where its
-own dataset does not have it: it heard these utterances through their weights.
+own dataset does not have it: it knows these utterances through their weights.
 Lines are sorted by id, and the same rows give the same bytes. The file names people: a purge removes their lines and
 counts them.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # reading a registry must not import numpy
 TRAINED_ON = "trained_on.jsonl.gz"
 SPLITS = ("train", "dev")
 Content = tuple[str, float, float, str, str]
-"""Recording, offset, duration, speaker and hash of the text: what a model heard, whatever it is called."""
+"""Recording, offset, duration, speaker and hash of the text: what a model was trained on, under any name."""
 Recording = tuple[str, float]
 """The first two of `Content`: what was recorded, whatever a corpus says of it."""
 

@@ -174,11 +174,11 @@ class RecognizerServer:
                 async for part in request.stream():
                     body += part
                     if len(body) > FORM_OVERHEAD:
-                        told = f"a request of at most {FORM_OVERHEAD:,} bytes is accepted"
-                        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told)
+                        message = f"a request of at most {FORM_OVERHEAD:,} bytes is accepted"
+                        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
         except TimeoutError:
-            told = f"the request took longer than {self.limits.upload_seconds:g} s to arrive"
-            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, told) from None
+            message = f"the request took longer than {self.limits.upload_seconds:g} s to arrive"
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, message) from None
         wanted = SpeechRequest.read(body)
         served, voice = _served(self._find(wanted.model), Synthesizer)
         recording, seconds = await self._run(lambda: synthesize_speech(voice, wanted))
@@ -227,8 +227,8 @@ class RecognizerServer:
         try:
             stream = recognizer.stream(**numbers)
         except SettingsError as error:
-            told = str(error).removeprefix(f"{recognizer.folder}: ")
-            raise RefusedError(HTTPStatus.BAD_REQUEST, told) from None
+            message = str(error).removeprefix(f"{recognizer.folder}: ")
+            raise RefusedError(HTTPStatus.BAD_REQUEST, message) from None
         about = {"model": model.reference, "version": served.version, "digest": served.digest}
         return Session(socket, stream, about, self.limits, self._stream_pool)
 
@@ -270,7 +270,7 @@ class RecognizerServer:
             raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "the server is busy; try again in a second")
         self._pending += 1
         done = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        done.add_done_callback(self._one_less)  # also if the client has gone: the work goes on, and counts until then
+        done.add_done_callback(self._one_less)  # also if the client has gone: the work continues, and counts until then
         return await asyncio.shield(done)
 
     def _one_less(self, done: "asyncio.Future[Any]") -> None:
@@ -293,8 +293,8 @@ class RecognizerServer:
                     raise RefusedError(
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a recording of at most {most:g} s is accepted", "file"
                     ) from None
-                told = f"{recording.filename or 'the recording'}: cannot be transcribed: {bad.detail} ({bad.reason})"
-                raise RefusedError(HTTPStatus.BAD_REQUEST, told, "file") from None
+                message = f"{recording.filename or 'the recording'}: cannot be transcribed: {bad.detail} ({bad.reason})"
+                raise RefusedError(HTTPStatus.BAD_REQUEST, message, "file") from None
         try:
             return recognizer.recognize_waveforms([waveform])[0]
         except VoxlineError as error:
@@ -359,12 +359,12 @@ def _served(model: FollowedModel, kind: type[Engine]) -> tuple[LoadedVersion, En
       RefusedError: no version has had the alias yet, or the model is of another kind.
     """
     if model.current is None:
-        told = f"{model.reference}: {model.absent or model.fault}; the server picks it up when there is one"
-        raise RefusedError(HTTPStatus.NOT_FOUND, told, "model")
+        message = f"{model.reference}: {model.absent or model.fault}; the server picks it up when there is one"
+        raise RefusedError(HTTPStatus.NOT_FOUND, message, "model")
     if not isinstance(model.current.engine, kind):
         names = {Recognizer: "recognizer", Synthesizer: "voice"}
-        told = f"{model.reference} is a {names[type(model.current.engine)]}; this route takes a {names[kind]}"
-        raise RefusedError(HTTPStatus.BAD_REQUEST, told, "model")
+        message = f"{model.reference} is a {names[type(model.current.engine)]}; this route takes a {names[kind]}"
+        raise RefusedError(HTTPStatus.BAD_REQUEST, message, "model")
     return model.current, model.current.engine
 
 

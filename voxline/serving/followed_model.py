@@ -1,7 +1,7 @@
 """A model that follows an alias of the registry: what is promoted or rolled back takes the place of what serves.
 
-The new version is loaded and warmed beside the old one, and then swapped in; requests that have begun end with the
-version that they began with. A version whose bytes are not those that were judged is not loaded: the old one goes on.
+The new version is loaded and warmed beside the old one, and then swapped in; requests that have started end with the
+version that they began with. A version whose bytes are not those that were judged is not loaded: the old one stays.
 """
 
 import threading
@@ -47,7 +47,7 @@ class FollowedModel:
       swaps: versions that took the place of another one.
       failures: versions that could not be loaded.
       fault: why the version that the registry names now does not serve; "" if it does.
-      absent: that no version has the alias now, which is no fault; "" if one has it. A version that serves goes on.
+      absent: that no version has the alias now, which is no fault; "" if one has it. A version that serves stays.
 
     Raises:
       SettingsError, WorkError: the model or the version does not exist, or is damaged.
@@ -94,7 +94,7 @@ class FollowedModel:
         except Exception as error:  # whatever it is, the old version serves and the registry is followed
             fault = str(error) or type(error).__name__
             if self.fault != fault:
-                serving = f"version {self._current.version} goes on" if self._current else "nothing serves"
+                serving = f"version {self._current.version} still serves" if self._current else "nothing serves"
                 print_status(f"serve: {self.reference}: {serving}: {fault}")
             self.fault = fault
             return False

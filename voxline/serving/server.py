@@ -79,11 +79,11 @@ def run_server(
     models = [FollowedModel(root, name) for name in names or recognizers(root)]
     for model in models:
         if served := model.current:
-            told = "a voice"
+            engine = "a voice"
             if isinstance(served.engine, Recognizer):
-                told = served.engine.engine
-                told += "" if told == "onnx" else "; train.export.onnx starts faster and needs no TensorFlow"
-            print_status(f"serve: {model.reference}, version {served.version} ({told})")
+                engine = served.engine.engine
+                engine += "" if engine == "onnx" else "; train.export.onnx starts faster and needs no TensorFlow"
+            print_status(f"serve: {model.reference}, version {served.version} ({engine})")
         else:
             print_status(f"serve: {model.reference}: {model.absent}; it is picked up when there is one")
         model.follow(follow_seconds)

@@ -49,11 +49,11 @@ class SpeechRequest:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a JSON object is accepted")
         text, shape = values.get("input"), values.get("response_format", "mp3")
         if not isinstance(text, str) or not 0 < len(text) <= MAX_CHARACTERS:
-            told = f"a text of 1 to {MAX_CHARACTERS:,} characters is accepted"
-            raise RefusedError(HTTPStatus.BAD_REQUEST, told, "input")
+            message = f"a text of 1 to {MAX_CHARACTERS:,} characters is accepted"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, message, "input")
         if shape not in MEDIA_TYPES:
-            told = f"{shape!r}: {', '.join(MEDIA_TYPES)} is accepted"
-            raise RefusedError(HTTPStatus.BAD_REQUEST, told, "response_format")
+            message = f"{shape!r}: {', '.join(MEDIA_TYPES)} is accepted"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, message, "response_format")
         if values.get("speed", 1) != 1:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a voice has one speed, 1", "speed")
         if values.get("stream_format", "audio") != "audio":
@@ -89,6 +89,6 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
         try:
             write_encoded(file, samples, voice.sample_rate)
         except VoxlineError as error:
-            told = str(error).replace(str(file), request.shape)
-            raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, told) from None
+            message = str(error).replace(str(file), request.shape)
+            raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, message) from None
         return file.read_bytes(), seconds

@@ -33,7 +33,7 @@ LAST_USE_FILE = "used.json"
 FRESH_SECONDS = 3_600.0
 """For which its marker alone says that work is in use."""
 _ATTEMPT_FILE = ".attempt"
-"""Names the attempt that was begun on this machine; its process is gone once the folder's lock is free."""
+"""Names the attempt that was started on this machine; its process is gone once the folder's lock is free."""
 
 _ATTEMPT = re.compile(r"[0-9a-f]{12}")
 
@@ -124,7 +124,7 @@ class BucketStep:
     def upload_partial(self) -> None:
         """Uploads what is in the folder so far, so that another machine can resume.
 
-        If the storage does not answer, the work goes on, and the next call uploads more.
+        If the storage does not answer, the work continues, and the next call uploads more.
         """
         began = time.monotonic()
         if began < self._next_save:
@@ -132,7 +132,7 @@ class BucketStep:
         try:
             self._upload_partial()
         except TransientError as error:
-            print_status(f"not uploaded for other machines, the work goes on: {error}")
+            print_status(f"not uploaded for other machines, the work continues: {error}")
         self._next_save = time.monotonic() + max(SAVE_SECONDS, 9 * (time.monotonic() - began))
 
     def commit(self, marker: dict[str, Any], without: tuple[str, ...] = ()) -> bool:

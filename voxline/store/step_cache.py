@@ -196,7 +196,7 @@ def cached_step(
         refers to is gone; then it is done again, as it is if one of its own outputs is gone.
       force: do it even if it was done before: it depends on more than its key.
       exclusive: False where machines do it together, and all resume from what the bucket holds: what was left
-        unfinished on this machine's disk is of no use then.
+        unfinished on this machine's disk cannot be used then.
 
     >>> import tempfile
     >>> store = tempfile.mkdtemp()

@@ -227,7 +227,7 @@ def _confusions(wanted: Sequence[str], found: Found) -> list[dict[str, Any]]:
 
 
 def _recognized(texts: Texts, found: Found) -> dict[str, Any] | None:
-    """What became of the recognizer's errors: utterances by whether the words and the intent are right."""
+    """The effect of the recognizer's errors: utterances by whether the words and the intent are right."""
     if texts.heard is None or found.heard is None:
         return None
     edits = count_word_edits(texts.said, texts.heard)

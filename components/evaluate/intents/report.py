@@ -25,7 +25,7 @@ MAX_TEXT = 2_000
 def intents_sections(
     job: EvaluationJob, results: Sequence[UtteranceResult], metrics: dict[str, Any]
 ) -> list[tuple[str, list[Block]]]:
-    """The table beside mean pooling, what became of wrong words, confusions, and utterances with a wrong intent."""
+    """The table beside mean pooling, the effect of wrong words, confusions, and utterances with a wrong intent."""
     details = metrics["details"]
     return [
         *([("Beside mean pooling", _beside_mean_pooling(metrics))] if details["mean_pooling"] else []),

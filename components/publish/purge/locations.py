@@ -220,7 +220,7 @@ class PurgeScope:
             model_names(self.registry)
 
     def run_files(self) -> Iterator[Path]:
-        """Pages, logs and TensorBoard files in run folders; of the run with the store in it, without being told."""
+        """Pages, logs and TensorBoard files in run folders; also of the run that holds the store."""
         beside = [] if is_remote(self.store) else [Path(_normalized(self.store)).parent]
         given = [*map(Path, self.runs), *(folder for folder in beside if (folder / RUN_FILE).is_file())]
         searched = {str(Path(uri)) for uri in self.uris}

@@ -292,7 +292,7 @@ MODELS: dict[str, ModelEntry] = {
 
 
 def model_settings_type() -> Any:
-    """The type of the setting `train.model`: the classes in `MODELS`, told apart by `kind`."""
+    """The type of the setting `train.model`: the classes in `MODELS`, distinguished by `kind`."""
     classes = tuple(entry.settings for entry in MODELS.values())
     if len(classes) == 1:
         return classes[0]

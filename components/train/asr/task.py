@@ -178,14 +178,14 @@ class AsrTask(TrainingTask):
         if needed.severity == "off" or planned >= needed.steps or settings.start.model:
             return
         epochs = math.ceil(needed.steps / max(self.train.steps, 1))
-        told = (
+        message = (
             f"train: {plural(settings.epochs, 'epoch')} of {plural(self.train.steps, 'step')} are {planned:,} steps, "
             f"and a CTC model needs about {needed.steps:,} to output more than blanks (train.blank_plateau.steps): "
             f"raise train.epochs to {epochs:,}, or lower train.batch_size ({settings.batch_size})"
         )
         if needed.severity == "error":
-            raise WorkError(told)
-        print_status(told.replace("train:", "train: warning:", 1))
+            raise WorkError(message)
+        print_status(message.replace("train:", "train: warning:", 1))
 
     @property
     def infeasible_advice(self) -> str:

@@ -64,19 +64,19 @@ def trial(
 
     about = json.loads(given)
     chosen = FAMILIES[settings.family].settings.of(about["train"], "train")
-    told = json.dumps({"number": about["trial"], "settings": about["settings"]}, ensure_ascii=False)
+    trial = json.dumps({"number": about["trial"], "settings": about["settings"]}, ensure_ascii=False)
     try:
         output = run(artifact_uri(dataset), store, chosen, registry)
     except (TransientError, PreconditionError):
         raise
     except VoxlineError as error:  # as in a search on one machine, the others go on
         print_status(f"trial {about['trial']} failed: {error}")
-        trained.metadata.update({TRIAL: told, FAILED: str(error)})
+        trained.metadata.update({TRIAL: trial, FAILED: str(error)})
         Path(trained.path).parent.mkdir(parents=True, exist_ok=True)
         Path(trained.path).write_text(f"{error}\n", encoding="utf-8")
         return
     digest = model_digest(output.path("model"))
-    publish_artifact(output, trained, content="model", about={"digest": digest, TRIAL: told})
+    publish_artifact(output, trained, content="model", about={"digest": digest, TRIAL: trial})
 
 
 @step_component(MODEL_IMAGE, section="choose")

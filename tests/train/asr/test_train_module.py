@@ -124,7 +124,7 @@ def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
         Trainer(AsrTask(tiny_asr_settings(max_bad_steps=2), dataset), tmp_path / "stops").fit()
     assert all(name in str(caught.value) for name in bad)
     assert spoken[0].id not in str(caught.value)
-    trained = Trainer(AsrTask(tiny_asr_settings(max_bad_steps=20, epochs=3), dataset), tmp_path / "goes on").fit()
+    trained = Trainer(AsrTask(tiny_asr_settings(max_bad_steps=20, epochs=3), dataset), tmp_path / "continues").fit()
     assert {name for names in trained.state.skipped for name in names} == bad
     assert trained.counts["skipped_steps"] == len(trained.state.skipped) >= 3
     assert all(np.isfinite(weight).all() for weight in trained.weights.values())
@@ -139,7 +139,7 @@ def test_too_many_infeasible_utterances_stop_the_run_and_few_are_left_out(
     with pytest.raises(WorkError, match=rf"1 of 20 utterances have too few frames.*{spoken[4].id}"):
         Trainer(AsrTask(tiny_asr_settings(), dataset), tmp_path / "stops").fit()
     trained = Trainer(
-        AsrTask(tiny_asr_settings(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "goes on"
+        AsrTask(tiny_asr_settings(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "continues"
     ).fit()
     assert (trained.counts["utterances"], trained.counts["infeasible"]) == (19, 1)
     assert f"are left out: {spoken[4].id}" in capsys.readouterr().out

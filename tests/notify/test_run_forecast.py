@@ -18,17 +18,17 @@ from tests.registry.published import exported
 from voxline.errors import SettingsError
 from voxline.inference.saved_model import model_digest
 from voxline.notify.event import FigureAnomaly, MetricValue, RunEvent, RunVerdict, StepRecord
-from voxline.notify.foresight import (
-    expected_hours,
-    find_anomalies,
-    forecast_figure,
-    foretell_run,
-    skipped_in_a_row,
-    with_anomalies,
-)
 from voxline.notify.freshness import freshness
 from voxline.notify.history import FOLDER, Run, figure_of, read_runs, record_run
 from voxline.notify.prometheus import samples
+from voxline.notify.run_forecast import (
+    expected_hours,
+    find_anomalies,
+    forecast_figure,
+    predict_promotion_of_run,
+    skipped_in_a_row,
+    with_anomalies,
+)
 from voxline.notify.settings import NotifySettings
 from voxline.pipelines.cli.history_page import history_page
 from voxline.pipelines.cluster.compiler import compile_pipeline
@@ -70,7 +70,7 @@ def wer_of(number: int) -> float:
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three versions, the third one rolled back; 20 nights, of which the last one is twice as bad and has more data."""
-    folder = tmp_path_factory.mktemp("foresight")
+    folder = tmp_path_factory.mktemp("forecast")
     root = folder / "registry"
     versions = Registry(root, RUN.model)
     for number in (1, 2, 3):
@@ -208,13 +208,13 @@ def test_a_metric_that_is_not_finite_was_not_measured(tmp_path: Path) -> None:
     assert "word error rate" in history_page(runs, str(tmp_path), datetime.fromtimestamp(RUN.started, UTC)).html()
 
 
-def test_a_promotion_is_foretold_from_the_models_runs() -> None:
+def test_a_promotion_is_predicted_from_the_models_runs() -> None:
     runs = runs_of(night(0, "promoted"), *(night(number, wer=wer_of(number)) for number in range(1, 25)))
-    same, more = foretell_run(runs, 10.0), foretell_run(runs, 14.0)
+    same, more = predict_promotion_of_run(runs, 10.0), predict_promotion_of_run(runs, 14.0)
     assert same is not None
     assert more is not None
     assert same.probability < 0.1 < more.probability
-    assert foretell_run(runs[:8], 10.0) is None
+    assert predict_promotion_of_run(runs[:8], 10.0) is None
     assert expected_hours(runs) == pytest.approx(10.0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from voxline.errors import SettingsError, VoxlineError
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.forecast import LIMIT, Forecast, forecast, observations_needed
-from voxline.metrics.promotion import JudgedRun, PromotionForecast, foretell_promotion
+from voxline.metrics.promotion import JudgedRun, PromotionForecast, predict_promotion
 from voxline.notify.event import FigureAnomaly, RunEvent
 from voxline.notify.history import FIGURES, Run, figure_names, figure_of, read_runs
 from voxline.progress import print_status
@@ -107,7 +107,7 @@ def with_anomalies(event: RunEvent, history: str) -> RunEvent:
 
 
 def judged_run(run: Run) -> JudgedRun:
-    """What of a run its promotion is foretold from."""
+    """What of a run its promotion is predicted from."""
     headline = (metric for metric in CATALOG.values() if metric.headline and metric.better == "lower")
     values = (figure_of(run, metric.name) for metric in headline)
     value = next((one for one in values if one is not None), None)
@@ -115,7 +115,7 @@ def judged_run(run: Run) -> JudgedRun:
     return JudgedRun(run["verdict"] in _ACCEPTED, figure_of(run, "hours"), value, drift)
 
 
-def foretell_run(runs: Sequence[Run], hours: float | None, drift: float = 0.0) -> PromotionForecast | None:
+def predict_promotion_of_run(runs: Sequence[Run], hours: float | None, drift: float = 0.0) -> PromotionForecast | None:
     """Whether the next run of a model will promote it; None where too few were judged.
 
     Args:
@@ -124,7 +124,7 @@ def foretell_run(runs: Sequence[Run], hours: float | None, drift: float = 0.0) -
       drift: features of its data that drifted from those of the model in service.
     """
     try:
-        return foretell_promotion([judged_run(run) for run in runs if run["verdict"] in _JUDGED], hours, drift)
+        return predict_promotion([judged_run(run) for run in runs if run["verdict"] in _JUDGED], hours, drift)
     except SettingsError:
         return None
 
@@ -138,10 +138,10 @@ def expected_hours(runs: Sequence[Run]) -> float | None:
     return last if made is None else max(last, float(made.ahead[0]))
 
 
-def describe_foretold(found: PromotionForecast) -> str:
+def describe_prediction(found: PromotionForecast) -> str:
     """What a forecast of a promotion rests on, in one line."""
     return (
-        f"{found.promoted} of {found.runs} judged runs were promoted; foretold from the runs before them with a Brier "
+        f"{found.promoted} of {found.runs} judged runs were promoted; predicted from the runs before them with a Brier "
         f"score of {found.brier:.3f}, by their share alone of {found.share_brier:.3f}"
     )
 
