@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.dataset import DATASET_FILE, Dataset
-from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards, name_in_store
+from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_all_shards, name_in_store
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.store.bucket_step import LAST_USE_FILE
@@ -109,9 +109,8 @@ def _exclusive(store: Path | str, dry_run: bool) -> Iterator[tuple[datetime.date
     # On a disk a training does not stop this: the shards that it reads stay.
     with contextlib.ExitStack() as stack:
         locked = stack.enter_context(sole_access(store, to_change=is_remote(store) and not dry_run))
-        if not is_remote(store) and not dry_run:
-            for folder in sorted(Path(store, SHARDS_FOLDER).glob("*/")):
-                stack.enter_context(lock_shards(folder, exclusive=True))
+        if not dry_run:
+            stack.enter_context(lock_all_shards(store))
         yield locked
 
 

@@ -28,11 +28,20 @@ from voxline.registry.models import model_names
 from voxline.registry.registry import PROVENANCE, Registry
 from voxline.store.files import DONE, read_json
 from voxline.store.finished import read_done
-from voxline.store.layout import CORPORA, CORPORA_FILE, LINES, RUN_FILE, RUN_STEPS, UNPACKED, WAVS, check_store
+from voxline.store.layout import (
+    CORPORA,
+    CORPORA_FILE,
+    LINES,
+    RUN_FILE,
+    RUN_STEPS,
+    UNPACKED,
+    WAVS,
+    check_store,
+    runs_around,
+)
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.permanent_failures import NOTES
 from voxline.store.storage import ObjectInfo
-from voxline.store.uris import is_remote
 
 Need = Literal["versions", "models", "runs", "recent", ""]
 NEEDS: tuple[Need, ...] = ("versions", "models", "runs", "recent", "")
@@ -160,8 +169,7 @@ def _list_items(objects: ObjectStore) -> Iterator[StoredItem]:
 
 def _keys_of_runs(store: Path | str, users: StoreUsers) -> set[str]:
     """All keys that records of runs name."""
-    beside = [] if is_remote(store) else [open_store(store).local_path().parent]
-    files = [folder / RUN_FILE for folder in beside if (folder / RUN_FILE).is_file()]
+    files = [folder / RUN_FILE for folder in runs_around(store)]
     for folder in users.runs:
         if not folder.is_dir():
             raise SettingsError(f"{folder}: this folder of runs does not exist; give the one with <name>/{RUN_FILE}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from voxline.components.publish.garbage_collection import lock_records
 from voxline.components.publish.store_contents import StoredItem, StoreUsers, survey_store
-from voxline.data.shards import SHARDS_FOLDER, lock_shards
+from voxline.data.shards import SHARDS_FOLDER, lock_all_shards
 from voxline.errors import SettingsError
 from voxline.progress import Progress
 from voxline.store.files import open_lock_file, try_lock
@@ -68,9 +68,7 @@ def collect_store(
         unneeded = [item for item in survey_store(store, users, now=now, recent=older_than) if not item.need]
         in_use: list[StoredItem] = []
         if not dry_run:
-            if not is_remote(store):
-                for folder in sorted(Path(store, SHARDS_FOLDER).glob("*/")):
-                    stack.enter_context(lock_shards(folder, exclusive=True))
+            stack.enter_context(lock_all_shards(store))
             in_use = _delete(objects, unneeded, check_lock)
     return CollectedStore(unneeded, in_use)
 

@@ -30,6 +30,7 @@ from voxline.store.files import open_lock_file, read_json, write_text
 from voxline.store.hashing import hash_bytes, hash_file, hash_value
 from voxline.store.localize import ensure_local
 from voxline.store.objects import open_store
+from voxline.store.uris import is_remote
 
 SHARDS_FOLDER, SHARD_FILE = "shards", "shard.json"
 REVISION = 1
@@ -63,6 +64,20 @@ def lock_shards(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+@contextlib.contextmanager
+def lock_all_shards(store: Path | str) -> Iterator[None]:
+    """Locks all shards of a store on a disk, to delete some. In a bucket the lock of the store is all there is.
+
+    Raises:
+      WorkError: another process has a lock.
+    """
+    with contextlib.ExitStack() as stack:
+        if not is_remote(store):
+            for folder in sorted(Path(store, SHARDS_FOLDER).glob("*/")):
+                stack.enter_context(lock_shards(folder, exclusive=True))
+        yield
 
 
 def name_in_store(shard: Path) -> str:

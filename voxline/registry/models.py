@@ -11,7 +11,7 @@ from voxline.registry.signing import check_digest, check_signature
 from voxline.store.files import read_json
 from voxline.store.localize import localize
 from voxline.store.objects import ObjectStore, open_store
-from voxline.store.uris import is_remote
+from voxline.store.uris import absolute_uri, is_remote
 
 
 def model_names(root: Path | str) -> list[str]:
@@ -71,8 +71,8 @@ def find_model(location: Path | str) -> Path:
       WorkError: the location holds no model, or a version whose files are not the ones that were published, or one
         that is not signed although a public key is configured.
     """
-    location = str(location) if is_remote(location) else str(Path(location).absolute())
-    root, _, name = location.rstrip("/").rpartition("/")
+    location = absolute_uri(location)
+    root, _, name = location.rpartition("/")
     if "@" in name and (is_remote(location) or not Path(location).exists()):
         registry, number = resolve_version(root, name)
         return registry.intact_path(number)

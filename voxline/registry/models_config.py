@@ -19,7 +19,7 @@ from voxline.registry.journal import CANDIDATE
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
 from voxline.store.objects import open_store
-from voxline.store.uris import is_remote
+from voxline.store.uris import absolute_uri
 
 MODELS_CONFIG = "models.config"
 _LOCK = ".models.config.lock"
@@ -57,7 +57,7 @@ def models_config(root: Path | str, served_at: str = "") -> str:
     Raises:
       WorkError: there is no registry.
     """
-    base = (served_at or (str(root) if is_remote(root) else str(Path(root).absolute()))).rstrip("/")
+    base = (served_at or absolute_uri(root)).rstrip("/")
     entries = []
     for model in model_names(root):
         registry = Registry(root, model)

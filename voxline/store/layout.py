@@ -59,6 +59,13 @@ def is_store(store: ObjectStore) -> bool:
     )
 
 
+def runs_around(location: Path | str) -> list[Path]:
+    """The folder of the run that has a store on this machine within it; empty if there is none."""
+    store = open_store(location)
+    folder = store.local_path().parent
+    return [folder] if not store.is_remote and (folder / RUN_FILE).is_file() else []
+
+
 def _near_stores(store: ObjectStore) -> list[str]:
     """Stores one or two levels below a folder, or above it."""
     parent, _, _ = store.uri.rpartition("/")

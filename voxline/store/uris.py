@@ -4,6 +4,7 @@ Every setting and argument that holds a location passes through `scheme_of`, so 
 and never becomes a folder called `s3:`.
 """
 
+import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -58,6 +59,15 @@ def is_remote(uri: Path | str) -> bool:
       SettingsError: Voxline does not know the scheme.
     """
     return bool(scheme_of(uri))
+
+
+def absolute_uri(uri: Path | str) -> str:
+    """A URI as it is, or the absolute path of a folder or file of this machine; without a slash at the end.
+
+    >>> absolute_uri("gs://speech/corpus/"), absolute_uri("/data/store/../corpus")
+    ('gs://speech/corpus', '/data/corpus')
+    """
+    return str(uri).rstrip("/") if is_remote(uri) else os.path.abspath(uri)
 
 
 def check_local(path: Path | str) -> None:

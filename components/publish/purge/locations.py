@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
-from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_shards
+from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_all_shards
 from voxline.notify.history import FOLDER
 from voxline.registry.models import model_names
 from voxline.registry.registry import EVALUATION, PROVENANCE
 from voxline.registry.training_data import TRAINED_ON
 from voxline.store.bucket_cache import cache_root, private_cache
 from voxline.store.files import DONE
-from voxline.store.layout import CORPORA, RUN_FILE, UNPACKED, WAVS, check_store
+from voxline.store.layout import CORPORA, UNPACKED, WAVS, check_store, runs_around
 from voxline.store.leases import Lease
 from voxline.store.objects import CLAIM, ObjectStore, open_store
 from voxline.store.storage import ABSENT, ObjectInfo
 from voxline.store.store_locks import UNFINISHED_PURGE, exclusive_folder_lock, exclusive_store_lock
-from voxline.store.uris import is_remote
+from voxline.store.uris import absolute_uri, is_remote
 
 TRAIN, SOURCES = "train", (UNPACKED, CORPORA)
 NAMELESS_FOLDERS = ("fingerprints", "probes", *SOURCES)
@@ -205,7 +205,7 @@ class PurgeScope:
     def uris(self) -> list[str]:
         """All of them, each once."""
         given = (self.store, *self.datasets, *([self.registry] if self.registry else []))
-        return list(dict.fromkeys(_normalized(uri) for uri in given))
+        return list(dict.fromkeys(absolute_uri(uri) for uri in given))
 
     def check(self) -> None:
         """Checks that each location is what it should be: in a wrong folder nothing would be found of anybody.
@@ -221,8 +221,7 @@ class PurgeScope:
 
     def run_files(self) -> Iterator[Path]:
         """Pages, logs and TensorBoard files in run folders; also of the run that holds the store."""
-        beside = [] if is_remote(self.store) else [Path(_normalized(self.store)).parent]
-        given = [*map(Path, self.runs), *(folder for folder in beside if (folder / RUN_FILE).is_file())]
+        given = [*map(Path, self.runs), *runs_around(self.store)]
         searched = {str(Path(uri)) for uri in self.uris}
         for top in given:
             for folder, folders, files in os.walk(top.absolute()):
@@ -290,26 +289,21 @@ def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocat
         usual_cache = stack.enter_context(private_cache()) if any(map(is_remote, scope.uris)) else None
         leases: list[Lease] = []
         if to_change:
-            for uri in dict.fromkeys(map(_normalized, (scope.store, *scope.datasets))):
+            for uri in dict.fromkeys(map(absolute_uri, (scope.store, *scope.datasets))):
                 if is_remote(uri):
                     leases.append(stack.enter_context(exclusive_store_lock(uri)))
             if not is_remote(scope.store):
                 stack.enter_context(exclusive_folder_lock(Path(scope.store)))
-                for folder in sorted(Path(scope.store, SHARDS_FOLDER).glob("*/")):
-                    stack.enter_context(lock_shards(folder, exclusive=True))
+                stack.enter_context(lock_all_shards(scope.store))
         workspace = Workspace()
-        store = workspace.add(_normalized(scope.store), _is_read_of_store)
-        datasets = tuple(workspace.add(_normalized(root), _is_read_of_datasets) for root in scope.datasets)
-        registry = workspace.add(_normalized(scope.registry), _is_read_of_registry) if scope.registry else None
+        store = workspace.add(absolute_uri(scope.store), _is_read_of_store)
+        datasets = tuple(workspace.add(absolute_uri(root), _is_read_of_datasets) for root in scope.datasets)
+        registry = workspace.add(absolute_uri(scope.registry), _is_read_of_registry) if scope.registry else None
         yield PurgeLocations(scope, store, datasets, registry, workspace, tuple(leases), usual_cache)
 
 
 def _may_show(name: str) -> bool:
     return Path(name).suffix in _PAGE_SUFFIXES or name.startswith(TENSORBOARD_PREFIX)
-
-
-def _normalized(uri: Path | str) -> str:
-    return str(uri).rstrip("/") if is_remote(uri) else os.path.abspath(uri)
 
 
 def _is_read_of_store(name: str) -> bool:
