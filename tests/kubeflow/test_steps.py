@@ -11,7 +11,7 @@ from tests.kubeflow.control_plane import SERVICES, documents
 from tests.kubeflow.node import Node
 from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
 from voxline.data.dataset import Dataset
-from voxline.notify.event import MetricValue, RunEvent, RunIdentity, StepRecord, Verdict
+from voxline.notify.event import MetricValue, RunEvent, RunIdentity, RunVerdict, StepRecord
 from voxline.notify.history import read_runs, record_run
 from voxline.pipelines.cluster.access import KfpEndpoint
 from voxline.pipelines.cluster.kfp_client import KfpServer
@@ -250,6 +250,6 @@ def _record_refusals(folder: Path, dataset: Dataset) -> None:
     for night in range(30):
         ended = time.time() - (30 - night) * 86_400
         identity = RunIdentity("asr", "doubtful", "asr", id=f"night-{night:02d}", started=ended - 600)
-        verdict: Verdict = "refused" if night else "promoted"
+        verdict: RunVerdict = "refused" if night else "promoted"
         metrics = {"wer": MetricValue(0.05 + 0.001 * (night % 3))}
         record_run(RunEvent(identity, verdict, "", ended, steps=steps, metrics=metrics), folder)
