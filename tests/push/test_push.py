@@ -1,15 +1,8 @@
 """The gate, with real models and both verdicts; and what a version in the registry holds."""
 
 import json
-import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -17,75 +10,19 @@ from kfp import dsl
 from markdown_it import MarkdownIt
 
 from tests.causal_model import export_causal_model
+from tests.push.conftest import QUICK, Judge, evaluated, state
 from tests.tone_asr_model import ALPHABET, WORDS, MakeAsrModel, export_onnx_tones, write_corpus
-from tests.waiting import PATIENCE_SECONDS, wait_until
-from voxline.components.evaluate.asr.family import AsrResult
-from voxline.components.evaluate.settings import AsrEvaluateSettings
-from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.asr.component import push as push_component
-from voxline.components.push.asr.family import AsrPushFamily
-from voxline.components.push.gate import GateCheck, check_limits
 from voxline.components.push.settings import AsrPushSettings as PushSettings
-from voxline.components.push.settings import TtsPushSettings, VocoderPushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
-from voxline.metrics.bootstrap import SumAndWeight, aggregate
-from voxline.metrics.catalog import CATALOG, Metric
-from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData
 
-ROOT = Path(__file__).parent.parent.parent
-QUICK = PushSettings(smoke_test=False, min_slice_utterances=5)
-"""Without the fresh process, which loads TensorFlow for ten seconds; two tests have it."""
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """100 sentences; zoë says ten of them, she alone says "seven", and never "four" or "five"."""
-    choose = random.Random(2)
-    sentences = []
-    for number in range(100):
-        if number % 10 == 0:
-            sentences.append(("zoë", " ".join([*choose.choices(WORDS[:4], k=7), "seven"])))
-        else:
-            sentences.append(("ada", " ".join(choose.choices(WORDS[:6], k=8))))
-    return write_corpus(tmp_path_factory.mktemp("corpus"), sentences)
-
-
-@pytest.fixture
-def judge(corpus: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Evaluates and pushes a model to `tmp_path/registry`, and gives the verdict."""
-
-    def judged(model: Path, settings: PushSettings = QUICK, corpus: Path = corpus) -> dict[str, Any]:
-        work = push(model, evaluated(model, corpus, tmp_path), tmp_path / "registry", tmp_path / "store", settings)
-        html = work.path("report").read_text()
-        assert "Not judged yet" not in html
-        verdict: dict[str, Any] = json.loads(work.path("verdict").read_text())
-        assert all(reason.split("'")[0].lower() in html.lower() for reason in verdict["reasons"])
-        return verdict
-
-    return judged
-
-
-def evaluated(model: Path, corpus: Path, folder: Path) -> Path:
-    settings = AsrEvaluateSettings(bootstrap_samples=500)
-    return evaluate(model, corpus, folder / "registry", folder / "store", settings).folder
-
-
-def state(folder: Path) -> dict[str, bytes]:
-    """Every file; of the journal only the events, since each attempt to change it leaves a fence."""
-
-    def content(path: Path) -> bytes:
-        lines = path.read_bytes().splitlines(keepends=True)
-        return b"".join(line for line in lines if path.name != "journal.jsonl" or b'"fence"' not in line)
-
-    return {str(path.relative_to(folder)): content(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-
 
 def test_a_good_model_becomes_a_version_with_its_card_and_provenance(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     model = make_asr_model({"four": "five"})
     TrainingData("dataset", "rows", 0, []).write(model / TRAINED_ON)
@@ -119,7 +56,7 @@ def test_a_good_model_becomes_a_version_with_its_card_and_provenance(
 
 
 def test_a_model_above_the_limit_is_refused_and_nothing_changes(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     verdict = judge(make_asr_model(dict.fromkeys(WORDS, "six")))
     assert not verdict["pushed"]
@@ -159,7 +96,7 @@ def test_the_component_publishes_a_summary_in_markdown(
 
 
 def test_a_worse_model_is_refused_and_a_better_one_replaces(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     assert judge(make_asr_model({"four": "five"}))["version"] == 1
     before = state(tmp_path / "registry")
@@ -172,9 +109,7 @@ def test_a_worse_model_is_refused_and_a_better_one_replaces(
     assert judge(make_asr_model({"two": "one"}), lenient)["version"] == 3
 
 
-def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel
-) -> None:
+def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(judge: Judge, make_asr_model: MakeAsrModel) -> None:
     """Each mishears one word of nine; the other errs 3 points more here, which may be chance."""
     assert judge(make_asr_model({"four": "five"}))["pushed"]
     other = make_asr_model({"three": "two"})
@@ -187,7 +122,7 @@ def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(
 
 
 def test_a_model_that_is_worse_for_one_speaker_is_refused_although_better_overall(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel
+    judge: Judge, make_asr_model: MakeAsrModel
 ) -> None:
     assert judge(make_asr_model({"four": "five"}))["pushed"]
     verdict = judge(make_asr_model({"seven": "six"}))
@@ -200,7 +135,7 @@ def test_a_model_that_is_worse_for_one_speaker_is_refused_although_better_overal
 
 
 def test_pushing_the_same_model_again_adds_no_version_and_succeeds(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     assert judge(make_asr_model())["pushed"]
     before = state(tmp_path / "registry")
@@ -212,7 +147,7 @@ def test_pushing_the_same_model_again_adds_no_version_and_succeeds(
 
 
 def test_a_candidate_is_judged_against_production_and_waits(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     waits = PushSettings(smoke_test=False, min_slice_utterances=5, promote="candidate")
     assert judge(make_asr_model({"four": "five"}))["version"] == 1
@@ -227,7 +162,7 @@ def test_a_candidate_is_judged_against_production_and_waits(
 
 
 def test_an_onnx_graph_that_hears_something_else_is_refused(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     for name, heard in (("deaf", {"two": "six"}), ("good", {})):
         shutil.copytree(make_asr_model(), tmp_path / name)
@@ -244,7 +179,7 @@ def test_an_onnx_graph_that_hears_something_else_is_refused(
 
 
 def test_a_model_that_streams_something_else_is_refused(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     shutil.copytree(make_asr_model(), tmp_path / "model")
     for name, folder in (
@@ -258,7 +193,7 @@ def test_a_model_that_streams_something_else_is_refused(
 
 
 def test_an_8_bit_graph_is_judged_by_its_own_error_rate(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     for name, heard in (("deaf", {"two": "six"}), ("rarely", {"eight": "six"})):
         shutil.copytree(make_asr_model(), tmp_path / name)
@@ -275,7 +210,7 @@ def test_an_8_bit_graph_is_judged_by_its_own_error_rate(
 
 
 def test_pushing_a_model_again_replaces_its_damaged_version(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     assert judge(make_asr_model())["pushed"]
     weights = tmp_path / "registry" / "asr" / "1" / "variables" / "variables.data-00000-of-00001"
@@ -287,7 +222,7 @@ def test_pushing_a_model_again_replaces_its_damaged_version(
 
 
 def test_equal_hypotheses_on_a_few_words_prove_nothing(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     small = write_corpus(tmp_path / "small", [("ada", "one two"), ("ben", "three")] * 5)
     assert judge(make_asr_model({"seven": "six"}), corpus=small)["pushed"]
@@ -308,7 +243,7 @@ def test_an_evaluation_with_a_truncated_table_is_not_judged(
 
 
 def test_a_rolled_back_model_is_not_pushed_again_automatically(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
     judge(make_asr_model({"one": "two"}))
     assert judge(make_asr_model())["version"] == 2
@@ -369,147 +304,3 @@ def test_a_model_pushed_since_and_tested_on_other_data_requires_a_new_evaluation
     )
     assert not verdict["pushed"]
     assert "evaluate the model again" in verdict["reasons"][0]
-
-
-def test_the_smoke_test_catches_damage_and_another_output_in_any_folder(
-    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A folder named components where the command was typed is not ours."""
-    (tmp_path / "components").mkdir()
-    (tmp_path / "components" / "__init__.py").write_text("raise ImportError('the wrong one')")
-    monkeypatch.chdir(tmp_path)
-    damaged = Path(shutil.copytree(make_asr_model(), tmp_path / "damaged"))
-    weights = damaged / "variables" / "variables.data-00000-of-00001"
-    weights.write_bytes(weights.read_bytes()[:3])
-    shutil.copy(corpus / "wavs" / "0001.wav", tmp_path / "clip.wav")
-
-    def smoke_test(model: Path, text: str, seconds: float = 120) -> GateCheck:
-        evaluation = Evaluation(tmp_path, {"smoke_test": {"text": text}}, [])
-        return AsrPushFamily().smoke_test(model, evaluation, seconds)
-
-    check = smoke_test(damaged, "anything")
-    assert not check.passed
-    assert "does not load" in check.detail
-    check = smoke_test(make_asr_model(), "another text")
-    assert not check.passed
-    assert "evaluate as 'another text'" in check.detail
-    check = smoke_test(make_asr_model(), "", seconds=0.05)
-    assert not check.passed
-    assert "smoke_test_seconds" in check.detail
-
-
-PUSH = """
-import os, sys
-from voxline.components.push.settings import AsrPushSettings
-from voxline.components.push import step
-if len(sys.argv) > 4:
-    describe = step._describe
-    def slow(folder, *rest):
-        describe(folder, *rest)
-        open(sys.argv[4], "w").close()
-        import time; time.sleep(6_000)
-    step._describe = slow
-model, evaluation, folder = sys.argv[1:4]
-settings = AsrPushSettings(smoke_test=False, max_regression={"wer": 1}, max_slice_regression={"wer": 1})
-step.run(model, evaluation, folder + "/registry", folder + "/store", settings)
-"""
-
-
-def test_concurrent_pushes_all_succeed_in_order(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
-    models = [make_asr_model(mishears) for mishears in ({"one": "two"}, {"two": "one"}, {"three": "one"})]
-    evaluations = [evaluated(model, corpus, tmp_path) for model in models]
-    racing = [
-        subprocess.Popen([sys.executable, "-c", PUSH, str(model), str(evaluation), str(tmp_path)], cwd=ROOT)
-        for model, evaluation in zip(models, evaluations, strict=True)
-    ]
-    assert [process.wait(PATIENCE_SECONDS) for process in racing] == [0, 0, 0]
-    versions = Registry(tmp_path / "registry", "asr")
-    assert versions.versions() == [1, 2, 3]
-    assert {model_digest(versions.path(version)) for version in (1, 2, 3)} == {model_digest(model) for model in models}
-    assert [(change.version, change.replaces) for change in versions.journal()] == [(1, None), (2, 1), (3, 2)]
-
-
-def test_a_killed_push_leaves_nothing_and_can_be_repeated(
-    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
-) -> None:
-    model = make_asr_model()
-    evaluation, flag = evaluated(model, corpus, tmp_path), tmp_path / "copied"
-    command = [sys.executable, "-c", PUSH, str(model), str(evaluation), str(tmp_path), str(flag)]
-    process = subprocess.Popen(command, cwd=ROOT)
-    wait_until(flag.exists, "the model to be copied")
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    versions = Registry(tmp_path / "registry", "asr")
-    assert list((tmp_path / "registry" / "asr").glob(".incoming-*"))
-    assert versions.versions() == []
-    assert versions.journal() == []
-    assert push(model, evaluation, tmp_path / "registry", tmp_path / "store", QUICK).counts["pushed"] == 1
-    assert not list((tmp_path / "registry" / "asr").glob(".incoming-*"))
-    assert [change.version for change in versions.journal()] == [1]
-
-
-def test_a_metric_added_to_the_catalog_can_be_gated_on(
-    judge: Callable[..., dict[str, Any]], make_asr_model: MakeAsrModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The example of docs/extend/metric.md: the page edits these two places, so here they are patched."""
-    name = "character_substitution_rate"
-    monkeypatch.setitem(CATALOG, name, Metric(name, "characters substituted", ("asr",), "rate", unit="%"))
-    metrics = AsrResult.metrics
-    monkeypatch.setattr(
-        AsrResult,
-        "metrics",
-        lambda result: {
-            **metrics(result),
-            name: SumAndWeight(result.characters.substitutions, result.characters.length),
-        },
-    )
-    passing = PushSettings(smoke_test=False, limits={name: 0.2})
-    assert passing.limits == {"wer": 0.3, name: 0.2}
-    verdict = judge(make_asr_model({"four": "five"}), passing)
-    assert verdict["pushed"]
-    measured = verdict["metrics"][name]
-    assert 0 < measured == verdict["metrics"]["cer"] < 0.2
-    version = tmp_path / "registry" / "asr" / "1"
-    assert "| characters substituted |" in (version / "model_card.md").read_text()
-    assert "characters substituted" in (version / "evaluation" / "report.html").read_text()
-    assert Registry(tmp_path / "registry", "asr").journal()[0].metrics[name] > 0
-    worse = make_asr_model({"four": "five", "two": "one"})
-    limited = judge(worse, PushSettings(smoke_test=False, limits={"wer": 1, name: measured}))
-    assert f"(limits.{name})" in limited["reasons"][0]
-    margins = {"wer": 1, name: 0.001}
-    settings = PushSettings(
-        smoke_test=False, limits={"wer": 1}, max_regression=margins, max_slice_regression={"wer": 1}
-    )
-    (reason,) = judge(worse, settings)["reasons"]
-    assert f"(max_regression.{name})" in reason
-
-
-def test_a_metric_that_cannot_be_judged_is_refused_by_the_settings() -> None:
-    with pytest.raises(
-        SettingsError, match=r"'max_regression\.rtf' is 0\.1; no metric rtf; accepted: wer, cer, substitution_rate"
-    ):
-        PushSettings.of({"max_regression": {"rtf": 0.1}}, "push")
-    assert PushSettings.of({"limits": {"rtf": 0.5}}).limits == {"wer": 0.3, "rtf": 0.5}
-
-
-@pytest.mark.parametrize(
-    ("section", "accepted"), [({"limits": {"wer": 30}}, "0 to 10"), ({"max_regression": {"wer": 5}}, "0 to 1 ")]
-)
-def test_a_percentage_given_for_a_share_is_refused(section: dict[str, dict[str, float]], accepted: str) -> None:
-    with pytest.raises(
-        SettingsError, match=rf"push: '{next(iter(section))}\.wer' is .*; wer is a share \(1 is 100%\); {accepted}"
-    ):
-        PushSettings.of(section, "push")
-    assert PushSettings.of({"limits": {"rtf": 30}}).limits["rtf"] == 30
-
-
-@pytest.mark.parametrize(
-    "settings", [PushSettings(), TtsPushSettings(), VocoderPushSettings(), PushSettings(limits={"rtf": 1})]
-)
-def test_a_limit_whose_figure_was_not_measured_is_not_passed(settings: Any, tmp_path: Path) -> None:
-    """A rate of utterances without words, say: zero errors of zero words are no figure."""
-    value = aggregate([SumAndWeight(0, 0)] * 3)
-    evaluation = Evaluation(tmp_path, {"metrics": {name: {"value": value} for name in settings.limits}}, [])
-    checks = check_limits(evaluation, settings)
-    assert len(checks) == len(settings.limits)
-    assert {check.status for check in checks} == {"not checked"}

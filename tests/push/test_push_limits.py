@@ -1,0 +1,85 @@
+"""What may be gated on: metrics of the catalog, by limits that are shares, if they were measured."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.push.conftest import Judge
+from tests.tone_asr_model import MakeAsrModel
+from voxline.components.evaluate.asr.family import AsrResult
+from voxline.components.push.gate import check_limits
+from voxline.components.push.settings import AsrPushSettings as PushSettings
+from voxline.components.push.settings import TtsPushSettings, VocoderPushSettings
+from voxline.errors import SettingsError
+from voxline.metrics.bootstrap import SumAndWeight, aggregate
+from voxline.metrics.catalog import CATALOG, Metric
+from voxline.metrics.evaluation import Evaluation
+from voxline.registry.registry import Registry
+
+
+def test_a_metric_added_to_the_catalog_can_be_gated_on(
+    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of docs/extend/metric.md: the page edits these two places, so here they are patched."""
+    name = "character_substitution_rate"
+    monkeypatch.setitem(CATALOG, name, Metric(name, "characters substituted", ("asr",), "rate", unit="%"))
+    metrics = AsrResult.metrics
+    monkeypatch.setattr(
+        AsrResult,
+        "metrics",
+        lambda result: {
+            **metrics(result),
+            name: SumAndWeight(result.characters.substitutions, result.characters.length),
+        },
+    )
+    passing = PushSettings(smoke_test=False, limits={name: 0.2})
+    assert passing.limits == {"wer": 0.3, name: 0.2}
+    verdict = judge(make_asr_model({"four": "five"}), passing)
+    assert verdict["pushed"]
+    measured = verdict["metrics"][name]
+    assert 0 < measured == verdict["metrics"]["cer"] < 0.2
+    version = tmp_path / "registry" / "asr" / "1"
+    assert "| characters substituted |" in (version / "model_card.md").read_text()
+    assert "characters substituted" in (version / "evaluation" / "report.html").read_text()
+    assert Registry(tmp_path / "registry", "asr").journal()[0].metrics[name] > 0
+    worse = make_asr_model({"four": "five", "two": "one"})
+    limited = judge(worse, PushSettings(smoke_test=False, limits={"wer": 1, name: measured}))
+    assert f"(limits.{name})" in limited["reasons"][0]
+    margins = {"wer": 1, name: 0.001}
+    settings = PushSettings(
+        smoke_test=False, limits={"wer": 1}, max_regression=margins, max_slice_regression={"wer": 1}
+    )
+    (reason,) = judge(worse, settings)["reasons"]
+    assert f"(max_regression.{name})" in reason
+
+
+def test_a_metric_that_cannot_be_judged_is_refused_by_the_settings() -> None:
+    with pytest.raises(
+        SettingsError, match=r"'max_regression\.rtf' is 0\.1; no metric rtf; accepted: wer, cer, substitution_rate"
+    ):
+        PushSettings.of({"max_regression": {"rtf": 0.1}}, "push")
+    assert PushSettings.of({"limits": {"rtf": 0.5}}).limits == {"wer": 0.3, "rtf": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("section", "accepted"), [({"limits": {"wer": 30}}, "0 to 10"), ({"max_regression": {"wer": 5}}, "0 to 1 ")]
+)
+def test_a_percentage_given_for_a_share_is_refused(section: dict[str, dict[str, float]], accepted: str) -> None:
+    with pytest.raises(
+        SettingsError, match=rf"push: '{next(iter(section))}\.wer' is .*; wer is a share \(1 is 100%\); {accepted}"
+    ):
+        PushSettings.of(section, "push")
+    assert PushSettings.of({"limits": {"rtf": 30}}).limits["rtf"] == 30
+
+
+@pytest.mark.parametrize(
+    "settings", [PushSettings(), TtsPushSettings(), VocoderPushSettings(), PushSettings(limits={"rtf": 1})]
+)
+def test_a_limit_whose_figure_was_not_measured_is_not_passed(settings: Any, tmp_path: Path) -> None:
+    """A rate of utterances without words, say: zero errors of zero words are no figure."""
+    value = aggregate([SumAndWeight(0, 0)] * 3)
+    evaluation = Evaluation(tmp_path, {"metrics": {name: {"value": value} for name in settings.limits}}, [])
+    checks = check_limits(evaluation, settings)
+    assert len(checks) == len(settings.limits)
+    assert {check.status for check in checks} == {"not checked"}
