@@ -38,7 +38,7 @@ def main(name: str, root: Path) -> dict[str, list[dict[str, Any]]]:
     step, corpus, prepared = {**STEPS, "beam": BEAM}[name], root / "corpus", root / "prepared"
     nobody_pulls_the_plug()
     gc.freeze()  # or the first collection of each fork would copy all memory that holds an object
-    process_pool.subprocess.Popen = _Forked  # type: ignore[misc]
+    process_pool.subprocess.Popen = Forked  # type: ignore[misc]
     process_pool.JOBS_AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that
     make_corpus(corpus)
     prepared.mkdir()
@@ -142,7 +142,7 @@ def _in_fork(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-class _Forked:
+class Forked:
     """In the place of `subprocess.Popen`: a fork in which the counter continues, and nothing is imported again."""
 
     def __init__(self, command: list[str], pass_fds: list[int], **_: object) -> None:
