@@ -170,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         items: dict[str, Item] = getattr(state, LISTS[kind])
         if not rest and self.command == "GET":
             if "experiment_id" not in query:
-                state.check_namespace(query.get("namespace", [""])[0], f"listing {kind}")
+                state.check_namespace(query.get("namespace", [""])[0], kind, reads=True)
             mine = [
                 one
                 for one in items.values()
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
             return state.create_run(body)
         if kind == "recurringruns":
             return state.create_recurring(body)
-        state.check_namespace(body.get("namespace"), f"creating {kind}")
+        state.check_namespace(body.get("namespace"), kind, reads=False)
         if kind == "pipelines":
             return state.add(state.pipelines, "pipeline_id", body)
         return state.add(state.experiments, "experiment_id", body, ("display_name", "namespace"))

@@ -51,9 +51,13 @@ class State:
     """How many recurring runs were enabled after each change."""
     _seconds: Any = field(default_factory=itertools.count)
 
-    def check_namespace(self, given: str | None, what: str) -> None:
+    def check_namespace(self, given: str | None, kind: str, *, reads: bool) -> None:
+        if self.multi_user and not given and kind == "pipelines":  # those of no namespace are shared
+            if reads:
+                return
+            raise Refusal(403, "Failed to access shared pipeline. Check if you have permission to create them")
         if self.multi_user and not given:
-            raise Refusal(400, f"{what} in multi-user mode must have a namespace")
+            raise Refusal(400, f"{kind} cannot have an empty namespace in multi-user mode")
         # A single-user server of 2.17 ignores it; earlier ones refuse it.
         if self.multi_user and given and given not in self.namespaces:
             raise Refusal(403, f"User 'robot' is not authorized to access namespace {given!r}")

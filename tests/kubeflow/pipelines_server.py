@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
@@ -21,6 +22,15 @@ from tests.kubeflow.processes import answers
 
 NAMESPACE = "kubeflow"
 HOST = "http://ml-pipeline:8888"
+MULTI_USER_HOST = "http://ml-pipeline:8898"
+MULTI_USER = {
+    "MULTIUSER": "true",
+    "KUBEFLOW_USERID_HEADER": "kubeflow-userid",
+    "KUBEFLOW_USERID_PREFIX": "",
+    "DEFAULTPIPELINERUNNERSERVICEACCOUNT": "default-editor",
+    "DBCONFIG_MYSQLCONFIG_DBNAME": "mlpipeline_users",
+}
+"""As base/installs/multi-user sets them; the database is our own."""
 METADATA_WEB_PORT = "9092"
 S3 = "http://seaweedfs.kubeflow:9000"
 KEYS = {"accesskey": "minio", "secretkey": "minio123"}
@@ -65,6 +75,25 @@ class PipelinesServer:
         self._start_argo()
         self._start_pipelines(self.kubernetes.account_kubeconfig(NAMESPACE, "ml-pipeline"))
         self._start_agents()
+
+    @contextlib.contextmanager
+    def with_users(self) -> Iterator[None]:
+        """A second API server at `MULTI_USER_HOST`, which asks Kubernetes what each user may do in which namespace.
+
+        It has the rights of KFP's multi-user installation for as long; nothing runs the workflows that it makes.
+        """
+        manifests = self._manifests / "base/installs/multi-user"
+        parts = [manifests / "api-service" / f"cluster-role{part}.yaml" for part in ("", "-binding")]
+        objects = [one for part in [*parts, manifests / "view-edit-cluster-roles.yaml"] for one in _read(part)]
+        for one in objects:
+            for subject in one.get("subjects", []):
+                subject["namespace"] = NAMESPACE
+        self.kubernetes.apply(objects)
+        name = "ml-pipeline-with-users"
+        self._start_pipelines(self.kubernetes.account_kubeconfig(NAMESPACE, "ml-pipeline"), name, **MULTI_USER)
+        yield
+        self.servers.end(name)
+        self.kubernetes.kubectl("delete", "clusterrolebinding", "ml-pipeline")
 
     def _start_database(self) -> None:
         data, language = self.folder / "mariadb", DEBIAN / "usr/share/mysql/english"
@@ -136,11 +165,13 @@ class PipelinesServer:
             TRANSIENT_ERROR_PATTERN="(?i)(imminent node shutdown|node is shutting down|preempt|evict|spot|pod deleted)",
         )  # fmt: skip
 
-    def _start_pipelines(self, kubeconfig: Path) -> None:
+    def _start_pipelines(self, kubeconfig: Path, name: str = "ml-pipeline", **more: str) -> None:
+        host = MULTI_USER_HOST if more else HOST
+        http = int(host.rpartition(":")[2])
         configuration = self.folder / "pipelines-configuration"
         configuration.mkdir(exist_ok=True)
         shutil.copy(pipelines_sources() / "backend/src/apiserver/config/config.json", configuration)
-        home = self.folder / "ml-pipeline-home"  # one of its clients looks there alone
+        home = self.folder / f"{name}-home"  # one of its clients looks there alone
         (home / ".kube").mkdir(parents=True)
         shutil.copy(kubeconfig, home / ".kube" / "config")
         aliases = [{"ip": SERVICES, "hostnames": list(HOSTS)}]
@@ -169,12 +200,13 @@ class PipelinesServer:
             "V2_DRIVER_IMAGE": IMAGES["driver"],
             "V2_LAUNCHER_IMAGE": IMAGES["launcher"],
             "COMPILED_PIPELINE_SPEC_PATCH": json.dumps({"hostAliases": aliases}),
+            **more,
         }
         self.servers.start(
-            "ml-pipeline", pipelines_binary("apiserver"), f"--config={configuration}", "-logtostderr=true",
-            "--logLevel=info", env=environment,
+            name, pipelines_binary("apiserver"), f"--config={configuration}", "-logtostderr=true", "--logLevel=info",
+            f"--httpPortFlag=:{http}", f"--rpcPortFlag=:{http - 1}", env=environment,
         )  # fmt: skip
-        self.servers.wait(lambda: answers(f"{HOST}/apis/v2beta1/healthz"), "Kubeflow Pipelines")
+        self.servers.wait(lambda: answers(f"{host}/apis/v2beta1/healthz"), "Kubeflow Pipelines")
 
     def _start_agents(self) -> None:
         tokens = Path("/var/run/secrets/kubeflow/tokens")  # a folder of this mount namespace
@@ -197,6 +229,10 @@ class PipelinesServer:
                 "--logtostderr=true", "--logLevel=info", *arguments,
                 env={**_without_pods(), "KUBECONFIG": str(kubeconfig), "CRON_SCHEDULE_TIMEZONE": "UTC"},
             )  # fmt: skip
+
+
+def _read(file: Path) -> list[Object]:
+    return list(documents(file.read_text()))
 
 
 def _definition(kind: str, plural: str) -> Object:
