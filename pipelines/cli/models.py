@@ -187,23 +187,32 @@ def serve(
     max_mb: Annotated[float, typer.Option(min=0.01, help="Largest recording, in MB.")] = 25.0,
     max_seconds: Annotated[float, typer.Option(min=1, help="Longest recording, in seconds.")] = 600.0,
     streams: Annotated[int, typer.Option(min=0, help="Sessions on a WebSocket at a time.")] = 32,
+    capture: Annotated[
+        str, typer.Option(metavar="LOCATION", help="Folder or bucket URI for recordings of callers who agree.")
+    ] = "",
+    capture_share: Annotated[float, typer.Option(help="Share of those recordings to keep, 0 to 1.")] = 0.0,
+    capture_days: Annotated[int, typer.Option(help="Days after which a kept recording is deleted.")] = 30,
+    capture_gb: Annotated[float, typer.Option(help="Most GB to keep; further recordings are dropped.")] = 1.0,
 ) -> None:
     """Serve recognizers over HTTP, with OpenAI's routes.
 
     It follows the registry: a version that is promoted or rolled back to takes over without a lost request, and one
     whose bytes are not those that were judged does not. / is a page with a microphone. There is no authentication: put
-    a gateway in front.
+    a gateway in front. A recording is kept only with --capture and --capture-share, and if its request has the header
+    x-voxline-consent.
 
     \b
     Examples:
       voxline serve --registry runs/demo/registry
       curl -F model=asr -F file=@a.flac http://127.0.0.1:8080/v1/audio/transcriptions
     """
+    from voxline.serving.capture import CaptureSettings
     from voxline.serving.limits import ServingLimits
     from voxline.serving.server import run_server
 
     limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds, streams=streams)
-    run_server(registry, model or [], host, port, follow, limits)
+    captures = CaptureSettings(capture, capture_share, capture_days, round(capture_gb * 1e9))
+    run_server(registry, model or [], host, port, follow, limits, captures)
 
 
 def show_models(registry: RegistryDir) -> None:

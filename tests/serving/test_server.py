@@ -24,6 +24,7 @@ from voxline.pipelines.cli.main import main
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.registry.registry import Registry
 from voxline.serving.app import RecognizerServer
+from voxline.serving.capture import Capture
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
 from voxline.serving.server import WEBSOCKETS, HttpConnection
@@ -59,9 +60,10 @@ class Served:
         limits: ServingLimits | None = None,
         names: tuple[str, ...] = ("asr",),
         http: type[HttpConnection] = HttpConnection,
+        capture: Capture | None = None,
     ) -> None:
         self.models = [FollowedModel(root, name) for name in names]
-        self.server = RecognizerServer(self.models, limits)
+        self.server = RecognizerServer(self.models, limits, capture)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

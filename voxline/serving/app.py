@@ -8,7 +8,7 @@
 
 Every limit answers at once: a body that is too large or a recording that is too long with 413, a server that is busy
 with 429, a client that sends too slowly with 408. Errors have OpenAI's form. Each answer says which version heard it
-(`x-voxline-version`, `x-voxline-digest`).
+(`x-voxline-version`, `x-voxline-digest`). A share of what callers agreed to give may be kept: `capture` says how.
 
 Routes: https://platform.openai.com/docs/api-reference/audio/createTranscription
 """
@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import prometheus_client
 from starlette.applications import Starlette
@@ -39,12 +39,24 @@ from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.transcript import Transcript
 from voxline.progress import print_status
 from voxline.rejects import BadAudioError, Reason
+from voxline.serving.capture import (
+    CAPTURE_HEADER,
+    CONSENT_FIELD,
+    CONSENT_HEADER,
+    OUTCOMES,
+    SPEAKER_FIELD,
+    SPEAKER_HEADER,
+    Capture,
+)
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
 from voxline.serving.realtime import UNEXPECTED, Session, same_origin
 from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
 from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
 from voxline.serving.subtitles import srt, verbose, vtt
+
+if TYPE_CHECKING:
+    from voxline.inference.recognizer import Waveform
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 FORM_FIELDS, FORM_OVERHEAD = 32, 65_536
@@ -59,10 +71,13 @@ class RecognizerServer:
 
     Args:
       models: the first is what a request without a known name cannot have: a name is required.
+      capture: keeps a share of the recordings; it is stopped with the server.
     """
 
-    def __init__(self, models: Sequence[FollowedModel], limits: ServingLimits | None = None) -> None:
-        self.limits = limits or ServingLimits()
+    def __init__(
+        self, models: Sequence[FollowedModel], limits: ServingLimits | None = None, capture: Capture | None = None
+    ) -> None:
+        self.limits, self._capture = limits or ServingLimits(), capture
         self._models = {model.reference: model for model in models}
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="transcribe")
         # Of their own, so that no stream waits behind a long recording.
@@ -94,6 +109,15 @@ class RecognizerServer:
         self._failures = prometheus_client.Gauge(
             "voxline_serve_load_failures", "Versions that could not be loaded", ["model"], registry=self.metrics
         )
+        self._captures = prometheus_client.Gauge(
+            "voxline_serve_captures", "Clips that were offered to the captures", ["outcome"], registry=self.metrics
+        )
+        self._capture_bytes = prometheus_client.Gauge(
+            "voxline_serve_capture_bytes", "Bytes of captured clips", registry=self.metrics
+        )
+        self._capture_queue = prometheus_client.Gauge(
+            "voxline_serve_capture_queue", "Clips that wait to be written", registry=self.metrics
+        )
         self.app = Starlette(
             routes=[
                 Route("/v1/audio/transcriptions", self._answered(self._transcribe), methods=["POST"]),
@@ -117,6 +141,8 @@ class RecognizerServer:
         finally:
             for model in self._models.values():
                 model.stop()
+            if self._capture:
+                await asyncio.to_thread(self._capture.stop)
             for pool in (self._pool, self._stream_pool):
                 pool.shutdown(wait=False, cancel_futures=True)
 
@@ -161,11 +187,20 @@ class RecognizerServer:
                 if not isinstance(recording, UploadFile):
                     raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
                 served, recognizer = _served(model, Recognizer)
-                transcript = await self._run(lambda: self._hear(recording, recognizer))
+                transcript, waveform = await self._run(lambda: self._hear(recording, recognizer))
         finally:
             self._uploading -= 1
         self._audio.inc(transcript.seconds)
-        return _signed(_format(transcript, shape), served)
+        response = _signed(_format(transcript, shape), served)
+        if self._capture:
+            consent = request.headers.get(CONSENT_HEADER) or str(form.get(CONSENT_FIELD) or "")
+            speaker = request.headers.get(SPEAKER_HEADER) or str(form.get(SPEAKER_FIELD) or "")
+            about = model.reference.partition("@")[0], served.version, served.digest
+            if id := self._capture.offer(
+                *about, transcript, waveform, recognizer.sample_rate, consent=consent, speaker=speaker
+            ):
+                response.headers[CAPTURE_HEADER] = id
+        return response
 
     async def _speak(self, request: Request) -> Response:
         body = b""
@@ -278,7 +313,7 @@ class RecognizerServer:
         if not done.cancelled():
             done.exception()  # seen, if nobody waits for it any more
 
-    def _hear(self, recording: UploadFile, recognizer: Recognizer) -> Transcript:
+    def _hear(self, recording: UploadFile, recognizer: Recognizer) -> "tuple[Transcript, Waveform]":
         """Decodes and transcribes a recording; runs in a thread of the pool."""
         most = self.limits.max_seconds
         with tempfile.NamedTemporaryFile(prefix="voxline-") as file:  # what it is, its bytes say, not its name
@@ -296,7 +331,7 @@ class RecognizerServer:
                 message = f"{recording.filename or 'the recording'}: cannot be transcribed: {bad.detail} ({bad.reason})"
                 raise RefusedError(HTTPStatus.BAD_REQUEST, message, "file") from None
         try:
-            return recognizer.recognize_waveforms([waveform])[0]
+            return recognizer.recognize_waveforms([waveform])[0], waveform
         except VoxlineError as error:
             raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
 
@@ -328,6 +363,11 @@ class RecognizerServer:
             self._version.labels(name).set(model.current.version if model.current else 0)
             self._swaps.labels(name).set(model.swaps)
             self._failures.labels(name).set(model.failures)
+        if self._capture:
+            for outcome in OUTCOMES:
+                self._captures.labels(outcome).set(self._capture.counts[outcome])
+            self._capture_bytes.set(self._capture.bytes)
+            self._capture_queue.set(self._capture.waiting)
         return Response(
             prometheus_client.generate_latest(self.metrics), media_type=prometheus_client.CONTENT_TYPE_LATEST
         )

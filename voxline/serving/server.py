@@ -15,6 +15,7 @@ from voxline.progress import print_status
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
 from voxline.serving.app import RecognizerServer
+from voxline.serving.capture import Capture, CaptureSettings
 from voxline.serving.followed_model import FollowedModel
 from voxline.serving.limits import ServingLimits
 from voxline.serving.realtime import MESSAGE_BYTES
@@ -64,12 +65,19 @@ class HttpConnection(H11Protocol):
 
 
 def run_server(
-    root: Path | str, names: Sequence[str], host: str, port: int, follow_seconds: float, limits: ServingLimits
+    root: Path | str,
+    names: Sequence[str],
+    host: str,
+    port: int,
+    follow_seconds: float,
+    limits: ServingLimits,
+    captures: CaptureSettings | None = None,
 ) -> None:
     """Serves models until SIGINT or SIGTERM, which lets running requests end.
 
     Args:
       names: of the models, with `@candidate` or a version if wanted; empty: all recognizers in production.
+      captures: what is kept of recordings; None or a share of 0 for nothing.
 
     Raises:
       SettingsError, WorkError: nothing to serve, or a model is damaged.
@@ -88,7 +96,14 @@ def run_server(
             print_status(f"serve: {model.reference}: {model.absent}; it is picked up when there is one")
         model.follow(follow_seconds)
     print_status(f"serve: http://{host}:{port}")
-    server = RecognizerServer(models, limits)
+    capture = Capture(captures) if captures and captures.share else None
+    if capture:
+        kept = capture.settings
+        print_status(
+            f"serve: keeps {kept.share:.1%} of the recordings whose callers agree, for {kept.days} days, in "
+            f"{kept.location}"
+        )
+    server = RecognizerServer(models, limits, capture)
     uvicorn.run(
         server.app, host=host, port=port, http=HttpConnection, log_level="warning", access_log=False,
         timeout_graceful_shutdown=30, timeout_keep_alive=15, limit_concurrency=4 * limits.uploads, **WEBSOCKETS,

@@ -1,0 +1,188 @@
+"""What a server keeps of recordings: only with consent, within its bounds, and never in the way of a request."""
+
+import io
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import soundfile
+
+from tests.serving.test_server import Served, push, wav
+from tests.tone_asr_model import RATE, export_onnx_tones, render_words
+from tests.waiting import PATIENCE_SECONDS, wait_until
+from voxline.errors import SettingsError, WorkError
+from voxline.feedback.captures import CaptureStore, expiry_day
+from voxline.inference.recognizer import Transcript
+from voxline.serving.capture import Capture, CaptureSettings
+from voxline.store.local import LocalStore
+from voxline.store.storage import ObjectInfo
+
+HEARD = Transcript("one", [], 0.9, 0.1)
+AGREED = {"x-voxline-consent": "terms-2026"}
+
+
+class SlowStore(LocalStore):
+    """A storage that answers when it is allowed to."""
+
+    free = threading.Event()
+
+    def write(self, name: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
+        self.free.wait(PATIENCE_SECONDS)
+        return super().write(name, data, if_version=if_version)
+
+
+class FullDisk(LocalStore):
+    def write(self, name: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
+        if name.endswith(".json"):
+            raise OSError(28, "No space left on device", name)
+        return super().write(name, data, if_version=if_version)
+
+
+def capture_in(store: LocalStore, **settings: float) -> Capture:
+    captures = CaptureStore(store.folder)
+    captures.store = store
+    return Capture(CaptureSettings(store.uri, **{"share": 1.0, **settings}), captures)  # type: ignore[arg-type]
+
+
+def offer(capture: Capture, consent: str = "yes", speaker: str = "", seconds: float = 0.1) -> str:
+    waveform = np.zeros(round(seconds * RATE), np.float32)
+    return capture.offer("asr", 1, "d", HEARD, waveform, RATE, consent=consent, speaker=speaker)
+
+
+def test_a_request_with_consent_is_kept_and_another_is_not(tmp_path: Path) -> None:
+    push(tmp_path / "registry", export_onnx_tones(tmp_path / "model", {}))
+    capture = Capture(CaptureSettings(str(tmp_path / "kept"), 1.0, 7))
+    served = Served(tmp_path / "registry", capture=capture)
+    try:
+        assert "x-voxline-capture" not in served.send(wav()).headers
+        assert "x-voxline-capture" not in served.send(wav(), consent="no").headers
+        by_field = served.send(wav("two"), consent="yes")
+        by_header = httpx.post(
+            f"{served.url}/v1/audio/transcriptions",
+            data={"model": "asr"},
+            files={"file": ("mara.wav", wav("one two"))},
+            headers={**AGREED, "x-voxline-speaker": "p-7"},
+        )
+        ids = {by_field.headers["x-voxline-capture"], by_header.headers["x-voxline-capture"]}
+        store = CaptureStore(tmp_path / "kept")
+        wait_until(lambda: capture.counts.total() == 2, "two clips")
+        assert capture.fault == ""
+        assert 'voxline_serve_captures{outcome="kept"} 2.0' in httpx.get(f"{served.url}/metrics").text
+    finally:
+        served.stop()
+    clips = {clip.id: clip for clip in store.clips("asr", 1)}
+    assert clips.keys() == ids
+    clip = clips[by_header.headers["x-voxline-capture"]]
+    assert (clip.text, clip.consent, clip.speaker, clip.version) == ("one two", "terms-2026", "p-7", 1)
+    assert (clip.expires, clip.digest) == (expiry_day(time.time(), 7), by_header.headers["x-voxline-digest"])
+    assert [word for word, _ in clip.words] == ["one", "two"]
+    samples, rate = soundfile.read(io.BytesIO(store.audio(clip)), dtype="float32")
+    assert rate == RATE
+    np.testing.assert_allclose(samples, render_words(["one", "two"]), atol=2**-14)
+    names = [info.name for info in store.store.list()]
+    assert not any("mara" in name or b"mara" in store.store.read(name) for name in names), "no name of a caller"
+    assert (tmp_path / "kept").stat().st_mode & 0o077 == 0
+
+
+def test_nothing_is_kept_by_default() -> None:
+    assert CaptureSettings().share == 0.0
+    with pytest.raises(SettingsError, match="--capture-share needs --capture"):
+        CaptureSettings(share=0.5)
+    with pytest.raises(SettingsError, match=r"--capture-share 1.5: a share from 0 to 1"):
+        CaptureSettings("here", share=1.5)
+
+
+@pytest.mark.parametrize("consent", ["", "no", "false", "0", "/etc/passwd", "a" * 65, "ja\nnein"])
+def test_what_is_no_consent_is_none(tmp_path: Path, consent: str) -> None:
+    capture = capture_in(LocalStore(tmp_path))
+    assert offer(capture, consent) == ""
+    assert offer(capture, speaker="../mara") == "", "nobody could erase it by that name"
+    capture.stop()
+    assert capture.counts == {}
+
+
+def test_a_slow_storage_delays_nobody_and_drops_are_counted(tmp_path: Path) -> None:
+    SlowStore.free = threading.Event()
+    capture = capture_in(SlowStore(tmp_path))
+    start = time.monotonic()
+    taken = [offer(capture) for _ in range(100)]
+    assert time.monotonic() - start < PATIENCE_SECONDS / 10
+    kept = sum(map(bool, taken))
+    assert 64 <= kept <= 66
+    assert capture.counts["dropped"] == 100 - kept
+    SlowStore.free.set()
+    wait_until(lambda: capture.counts["kept"] == kept, "the clips")
+    capture.stop()
+
+
+def test_the_queue_is_bounded_in_bytes(tmp_path: Path) -> None:
+    SlowStore.free = threading.Event()
+    capture = capture_in(SlowStore(tmp_path))
+    assert [bool(offer(capture, seconds=500)) for _ in range(3)] == [True, True, False]
+    SlowStore.free.set()
+    capture.stop()
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
+    capture = capture_in(FullDisk(tmp_path))
+    assert offer(capture)
+    wait_until(lambda: capture.counts["failed"] == 1, "the failure")
+    assert "No space left" in capture.fault
+    capture.stop()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_the_total_size_is_limited(tmp_path: Path) -> None:
+    capture = capture_in(LocalStore(tmp_path), max_bytes=1)
+    offer(capture)
+    wait_until(lambda: capture.counts["kept"] == 1, "the first")
+    offer(capture)
+    wait_until(lambda: capture.counts["full"] == 1, "the second")
+    capture.stop()
+
+
+def test_about_the_share_is_kept(tmp_path: Path) -> None:
+    capture = capture_in(LocalStore(tmp_path), share=0.25)
+    assert 20 < sum(bool(offer(capture)) or capture.counts["dropped"] > 0 for _ in range(200)) < 90
+    capture.stop()
+
+
+def test_an_expired_clip_is_not_read_and_is_deleted(tmp_path: Path) -> None:
+    capture = capture_in(LocalStore(tmp_path), days=3)
+    offer(capture)
+    wait_until(lambda: capture.counts["kept"] == 1, "the clip")
+    capture.stop()
+    store = CaptureStore(tmp_path)
+    (clip,) = store.clips()
+    (tmp_path / "notes.txt").write_text("not ours")
+    assert store.expire() == 0
+    (tmp_path / clip.folder).rename(tmp_path / "asr" / "1" / expiry_day(time.time(), 0))
+    assert list(store.clips()) == []
+    assert store.expire() == 1
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["notes.txt"]
+
+
+def test_a_person_is_erased_by_pseudonym_and_one_clip_by_its_id(tmp_path: Path) -> None:
+    capture = capture_in(LocalStore(tmp_path))
+    theirs, other = [offer(capture, speaker="p-7") for _ in range(2)], offer(capture)
+    wait_until(lambda: capture.counts["kept"] == 3, "the clips")
+    capture.stop()
+    store = CaptureStore(tmp_path)
+    assert {clip.id for clip in store.of_person("p-7")} == {*theirs}
+    store.erase(store.of_person("p-7"))
+    assert [clip.id for clip in store.of_person(other)] == [other]
+    store.erase(store.of_person(other))
+    assert store.size() == 0
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    day = expiry_day(time.time(), 9)
+    (tmp_path / "asr" / "1" / day).mkdir(parents=True)
+    (tmp_path / "asr" / "1" / day / "capture-1.json").write_text('{"id": 3}')
+    with pytest.raises(WorkError, match=r"capture-1.json: not the record of a captured clip"):
+        list(CaptureStore(tmp_path).clips())
+    with pytest.raises(WorkError, match="no captures here"):
+        list(CaptureStore(tmp_path / "absent").clips())

@@ -1,0 +1,1 @@
+"""What comes back from service: captured audio, drift, clips to label, and their labels."""

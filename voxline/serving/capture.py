@@ -1,0 +1,211 @@
+"""Keeps a share of what is sent to the server, of callers who agreed: beside the requests, never in their way.
+
+A request gives its clip to a queue of bounded size, and a thread writes it. What does not fit into the queue, or cannot
+be written, is dropped and counted; no request waits or fails.
+"""
+
+import dataclasses
+import io
+import queue
+import random
+import secrets
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from voxline.errors import SettingsError
+from voxline.feedback.captures import ID_PREFIX, NAME, CapturedClip, CaptureStore, expiry_day
+from voxline.inference.recognizer import Transcript
+from voxline.progress import print_status
+from voxline.registry.journal import format_utc
+
+if TYPE_CHECKING:
+    from voxline.inference.recognizer import Waveform
+
+CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
+CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
+_REFUSALS = ("", "no", "none", "false", "0", "off")
+_QUEUE_BYTES = 64 * 2**20
+_CLOSE_SECONDS = 5.0
+_HOUSEKEEPING_SECONDS = 600.0
+OUTCOMES = ("kept", "dropped", "full", "failed")
+
+
+@dataclasses.dataclass(frozen=True)
+class CaptureSettings:
+    """What a server keeps.
+
+    Attributes:
+      location: folder or bucket URI of the captures; "" for none.
+      share: of the requests whose callers agreed, 0 to 1.
+      days: after which a clip is deleted, at most.
+      max_bytes: of all clips; further ones are dropped.
+
+    Raises:
+      SettingsError: a value is out of range.
+    """
+
+    location: str = ""
+    share: float = 0.0
+    days: int = 30
+    max_bytes: int = 10**9
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            raise SettingsError(f"--capture-share {self.share:g}: a share from 0 to 1 is accepted")
+        if self.share and not self.location:
+            raise SettingsError("--capture-share needs --capture, the folder or bucket URI for the clips")
+        if not 1 <= self.days <= 3650:
+            raise SettingsError(f"--capture-days {self.days}: 1 to 3,650 days are accepted")
+        if self.max_bytes <= 0:
+            raise SettingsError("--capture-gb: more than 0 is accepted")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Waiting:
+    id: str
+    model: str
+    version: int
+    digest: str
+    consent: str
+    speaker: str
+    at: float
+    transcript: Transcript
+    waveform: "Waveform"
+    rate: int
+
+
+class Capture:
+    """The captures of a server.
+
+    Args:
+      store: where they go; None: at `settings.location`.
+
+    Attributes:
+      counts: clips by outcome: "kept"; "dropped", as the queue was full; "full", as `max_bytes` are used; "failed".
+      bytes: of the clips that are stored.
+      fault: why the last clip could not be written; "" if it could.
+    """
+
+    def __init__(self, settings: CaptureSettings, store: CaptureStore | None = None) -> None:
+        self.settings, self.fault, self.bytes = settings, "", 0
+        self.counts: Counter[str] = Counter()
+        self._store = store or CaptureStore(settings.location)
+        self._queue: queue.Queue[_Waiting] = queue.Queue(64)
+        self._lock = threading.Lock()
+        self._queued_bytes = 0
+        self._stopped = threading.Event()
+        self._random = random.Random()  # noqa: S311 -- draws a sample, guards nothing
+        self._thread = threading.Thread(target=self._work, name="capture", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Clips in the queue."""
+        return self._queue.qsize()
+
+    def offer(
+        self, model: str, version: int, digest: str, transcript: Transcript, waveform: "Waveform", rate: int,
+        *, consent: str, speaker: str = "",
+    ) -> str:  # fmt: skip
+        """Takes a clip, perhaps. Never waits.
+
+        Args:
+          model: its name, without an alias.
+          waveform: float32 [samples], what the model heard.
+          rate: Hz.
+          consent: what the caller agreed to; without it nothing is kept.
+          speaker: a pseudonym.
+
+        Returns:
+          The id under which it will be kept; "" if it will not.
+        """
+        if consent.strip().lower() in _REFUSALS or not NAME.fullmatch(consent):
+            return ""
+        if speaker and not NAME.fullmatch(speaker):
+            return ""  # it could not be erased by that name
+        if self._random.random() >= self.settings.share:
+            return ""
+        id = ID_PREFIX + secrets.token_hex(8)
+        clip = _Waiting(id, model, version, digest, consent, speaker, time.time(), transcript, waveform, rate)
+        with self._lock:
+            if self._queued_bytes + waveform.nbytes > _QUEUE_BYTES:
+                self.counts["dropped"] += 1
+                return ""
+            try:
+                self._queue.put_nowait(clip)
+            except queue.Full:
+                self.counts["dropped"] += 1
+                return ""
+            self._queued_bytes += waveform.nbytes
+        return id
+
+    def stop(self) -> None:
+        """Writes what waits, for a few seconds at most; what is left is dropped."""
+        self._stopped.set()
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _work(self) -> None:
+        next_housekeeping = 0.0
+        while not (self._stopped.is_set() and self._queue.empty()):
+            if time.monotonic() >= next_housekeeping:
+                self._clean_up()
+                next_housekeeping = time.monotonic() + _HOUSEKEEPING_SECONDS
+            try:
+                clip = self._queue.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            outcome = self._keep(clip)
+            with self._lock:
+                self._queued_bytes -= clip.waveform.nbytes
+                self.counts[outcome] += 1
+
+    def _clean_up(self) -> None:
+        """Deletes what has expired, and counts what others have written since."""
+        try:
+            if isinstance(self._store.store.uri, str) and not self._store.store.is_remote:
+                Path(self._store.uri).mkdir(mode=0o700, parents=True, exist_ok=True)
+            if expired := self._store.expire():
+                print_status(f"serve: {expired:,} captured clips have expired")
+            self.bytes = self._store.size()
+        except Exception as error:  # whatever a storage does, requests go on
+            self._report(error)
+
+    def _keep(self, clip: _Waiting) -> str:
+        if self.bytes >= self.settings.max_bytes:
+            return "full"
+        try:
+            record, audio = _encode(clip, self.settings.days)
+            self.bytes += self._store.write(record, audio)
+        except Exception as error:  # whatever a storage does, requests go on
+            self._report(error)
+            return "failed"
+        self.fault = ""
+        return "kept"
+
+    def _report(self, error: Exception) -> None:
+        fault = str(error) or type(error).__name__
+        if fault != self.fault:
+            print_status(f"serve: captures: {fault}")
+        self.fault = fault
+
+
+def _encode(clip: _Waiting, days: int) -> tuple[CapturedClip, bytes]:
+    import numpy as np
+    import soundfile
+
+    from voxline.audio.profile import audio_profile
+
+    file = io.BytesIO()
+    samples = np.clip(clip.waveform, -1, 1)
+    soundfile.write(file, samples, clip.rate, format="FLAC", subtype="PCM_16")
+    profile, heard = audio_profile(samples, clip.rate), clip.transcript
+    record = CapturedClip(
+        clip.id, clip.model, clip.version, clip.digest, format_utc(clip.at), expiry_day(clip.at, days), clip.consent,
+        round(heard.seconds, 3), heard.text, None if heard.confidence is None else round(float(heard.confidence), 4),
+        [[word.word, round(float(word.confidence), 4)] for word in heard.words], heard.note,
+        profile.level_db, profile.snr_db, profile.bands_db, clip.speaker,
+    )  # fmt: skip
+    return record, file.getvalue()
