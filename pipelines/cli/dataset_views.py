@@ -300,6 +300,7 @@ def _format_purge_findings(findings: PurgeFindings) -> list[str]:
             lines.append(
                 f"  model {use.name}: {use.lines:,} lines of its training data, {use.evaluated:,} of its evaluation"
             )
+    lines += [f"  {count:,} recordings in {location}" for location, count in findings.captures.items()]
     if findings.run_records:
         lines.append(f"  {len(findings.run_records):,} reasons in the history of runs")
     return lines

@@ -28,6 +28,10 @@ def run_purge_command(
         list[Path] | None,
         typer.Option(parser=machine_path, help="Folder of runs, in which reports that show the speaker are named."),
     ] = None,
+    captures: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LOCATION", help="Captured or labeled recordings of serving. Repeatable; give all."),
+    ] = None,
     note: Annotated[str, typer.Option(help="For the record: who asked, and why.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only list it.")] = False,
 ) -> None:
@@ -42,7 +46,7 @@ def run_purge_command(
     from voxline.components.publish.purge.locations import PurgeScope
     from voxline.pipelines.cli.dataset_views import format_purge_lines
 
-    scope = PurgeScope(store, tuple(roots or ()), registry, tuple(runs or ()))
+    scope = PurgeScope(store, tuple(roots or ()), registry, tuple(runs or ()), tuple(captures or ()))
     _print(format_purge_lines(speaker, scope, note, do=yes))
 
 

@@ -14,6 +14,7 @@ from voxline.errors import SettingsError, VoxlineError
 from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
+from voxline.pipelines.cli.captures import capture_commands
 from voxline.pipelines.cli.config import config_commands
 from voxline.pipelines.cli.history import add_history_commands
 from voxline.pipelines.cli.options import (
@@ -291,6 +292,7 @@ app.add_typer(search_commands, name="search")
 app.add_typer(store_commands, name="store")
 app.add_typer(text_commands, name="text")
 app.add_typer(transcript_commands, name="transcripts")
+app.add_typer(capture_commands, name="captures")
 model_commands.add_model_commands(app)
 cluster_commands.add_cluster_commands(app)
 datasets.add_dataset_commands(app)

@@ -1,5 +1,6 @@
 """A purge removes a speaker everywhere, keeps all others whole, and resumes after a kill at any point."""
 
+import dataclasses
 import fcntl
 import gzip
 import json
@@ -26,6 +27,7 @@ from voxline.components.publish.versions import DatasetVersions
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, VoxlineError, WorkError
+from voxline.feedback.captures import CapturedClip, CaptureStore
 from voxline.metrics.evaluation import Evaluation
 from voxline.notify.history import FOLDER, read_runs
 from voxline.pipelines.cli.main import app
@@ -299,6 +301,32 @@ def test_a_refresh_after_a_purge_publishes_no_version_and_reuses_what_it_can(
     _, extracted = refresh(folder, str(folder), 2, without=GONE)
     published = publish(extracted.folder, places.store, places.datasets[0], PublishSettings(name="three"))
     assert (published.reused, published.folder.name) == (True, "2")
+
+
+def test_captured_and_labeled_recordings_of_a_speaker_are_erased(places: Folders, tmp_path: Path) -> None:
+    captures, labeled = CaptureStore(tmp_path / "captures"), tmp_path / "labeled"
+    captures.prepare()
+    for number, speaker in enumerate((GONE, "ada")):
+        clip = CapturedClip(
+            f"capture-{number}", "asr", 1, "d", "2026-11-23T18:00:00Z", "2999-01-01", "yes", 1.0, "one", 0.9, [], "",
+            -20.0, 30.0, [], speaker,
+        )  # fmt: skip
+        captures.write(clip, b"fLaC")
+        (labeled / "audio").mkdir(parents=True, exist_ok=True)
+        (labeled / "audio" / f"{clip.id}.flac").write_bytes(b"fLaC")
+        line = {"id": clip.id, "audio_filepath": f"audio/{clip.id}.flac", "duration": 1.0, "text": "", "speaker": speaker}
+        with open(labeled / "manifest.jsonl", "a") as manifest:
+            manifest.write(json.dumps(line) + "\n")
+    scope = dataclasses.replace(places.scope, captures=(captures.uri, str(labeled)))
+    assert find_speaker(GONE, scope).counts()["captures"] == 2
+    purge_speaker(GONE, scope)
+    assert [clip.speaker for clip in captures.clips()] == ["ada"]
+    assert [path.name for path in (labeled / "audio").iterdir()] == ["capture-1.flac"]
+    assert GONE not in (labeled / "manifest.jsonl").read_text()
+    assert not purge_speaker(GONE, scope)
+    assert purge_speaker("capture-1", scope).counts()["captures"] == 2, "one clip, by its id"
+    assert not captures.size()
+    assert not purge_speaker("ada-none", scope), "empty captures are captures still"
 
 
 def test_an_unknown_speaker_changes_nothing(places: Folders) -> None:

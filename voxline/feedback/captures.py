@@ -5,6 +5,8 @@ A folder or a bucket URI holds them, each as two objects; a clip without the sec
   <model>/<version>/<day>/<id>.flac   what the model heard: mono, 16 bits, its sample rate; nothing else of the file
   <model>/<version>/<day>/<id>.json   a `CapturedClip`
 
+A corpus of labeled clips is a folder of its own, with a manifest (`labels`). Expiry and erasure take either.
+
 The day is the one, in UTC, at whose start the clips expire, so that a whole folder expires at once. An id is random and
 says nothing of the caller. A clip without a pseudonym is a speaker of its own (`CapturedClip.person`), so that a purge
 by speaker erases one clip as well.
@@ -13,17 +15,20 @@ by speaker erases one clip as well.
 import dataclasses
 import datetime
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from voxline.data.json_codec import encode_json, parse_json
-from voxline.errors import WorkError
-from voxline.store.objects import open_store
+from voxline.data.json_codec import encode_json, parse_json, parse_line
+from voxline.data.manifest import MANIFEST_FILE
+from voxline.errors import SettingsError, WorkError
+from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ObjectInfo
 
 AUDIO_SUFFIX, RECORD_SUFFIX = ".flac", ".json"
 ID_PREFIX = "capture-"
+MARKER = "captures.json"
+"""Says that a folder is of captures, also if all have expired."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 """A pseudonym, or what a caller agreed to."""
 _RECORD = re.compile(r"[^/]+/[0-9]+/[0-9]{4}-[0-9]{2}-[0-9]{2}/[^/]+\.json")
@@ -107,6 +112,13 @@ class CaptureStore:
         self.store = open_store(location)
         self.uri = self.store.uri
 
+    def prepare(self) -> None:
+        """Makes the location, readable to its owner alone on a disk, and marks it as captures."""
+        if not self.store.is_remote:
+            Path(self.uri).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.store.stat(MARKER) is None:
+            self.store.write(MARKER, b'{"captures": 1}\n')
+
     def write(self, clip: CapturedClip, audio: bytes) -> int:
         """Writes a clip, its record last. Returns the bytes."""
         record = encode_json(dataclasses.asdict(clip)).encode()
@@ -129,7 +141,7 @@ class CaptureStore:
         Raises:
           WorkError: the folder does not exist, or a record is damaged.
         """
-        if not self.store.exists():
+        if self.store.stat(MARKER) is None:
             raise WorkError(f"{self.uri}: no captures here; serve with --capture {self.uri} and --capture-share first")
         prefix = f"{model}/" + (f"{version}/" if version is not None else "") if model else ""
         day = today()
@@ -172,26 +184,108 @@ class CaptureStore:
                 count += info.name.endswith(RECORD_SUFFIX)
         return count
 
-    def of_person(self, person: str) -> list[CapturedClip]:
-        """The clips of a speaker, by pseudonym, or the one clip of this id."""
-        if not self.store.exists():
-            return []
-        return [clip for clip in self.clips() if person in (clip.person, clip.id)]
-
-    def erase(self, clips: Iterable[CapturedClip]) -> list[str]:
-        """Deletes clips, their records last: a killed erasure can be repeated. Returns the URIs of what they were."""
-        names = [
-            f"{clip.folder}/{clip.id}{suffix}" for clip in clips for suffix in (AUDIO_SUFFIX, RECORD_SUFFIX)
-        ]
-        for name in names:
-            self.store.delete(name)
-        return [self.store.uri_of(name) for name in names]
-
     def _read(self, name: str) -> bytes | None:
         try:
             return self.store.read(name)
         except FileNotFoundError:
             return None  # it expired meanwhile
+
+
+def find_recordings(location: Path | str, person: str) -> list[str]:
+    """The URIs of recordings and records of what there is of a speaker, by pseudonym or by the id of a clip.
+
+    Args:
+      location: captures, or a corpus of labeled clips.
+
+    Raises:
+      WorkError: a record is damaged; nothing could be said of its speaker.
+    """
+    store = open_store(location)
+    return [store.uri_of(name) for name in _names_of(store, lambda line: person in (line.get("speaker"), line["id"]))]
+
+
+def erase_recordings(location: Path | str, person: str) -> None:
+    """Deletes what there is of a speaker; a killed erasure can be repeated. See `find_recordings`."""
+    _delete_matching(open_store(location), lambda line: person in (line.get("speaker"), line["id"]))
+
+
+def expire_recordings(location: Path | str, day: str = "") -> int:
+    """Deletes what has expired in captures and corpora of labeled clips. Returns how many clips.
+
+    Args:
+      day: as `CapturedClip.expires`; "" for today.
+    """
+    limit, store = day or today(), open_store(location)
+    if store.stat(MANIFEST_FILE) is None:
+        return CaptureStore(location).expire(limit)
+    return _delete_matching(store, lambda line: str(line.get("expires") or "9999") <= limit)
+
+
+def count_captures(clips: Iterable[CapturedClip]) -> list[dict[str, Any]]:
+    """What there is of each version: clips, seconds, speakers with a pseudonym, times, and the next expiry."""
+    versions: dict[tuple[str, int], list[CapturedClip]] = {}
+    for clip in clips:
+        versions.setdefault((clip.model, clip.version), []).append(clip)
+    return [
+        {
+            "model": model,
+            "version": version,
+            "clips": len(found),
+            "seconds": round(sum(clip.seconds for clip in found), 3),
+            "speakers": len({clip.speaker for clip in found} - {""}),
+            "first": min(clip.at for clip in found),
+            "last": max(clip.at for clip in found),
+            "expires": min(clip.expires for clip in found),
+        }
+        for (model, version), found in sorted(versions.items())
+    ]
+
+
+def check_captures(location: Path | str) -> None:
+    """Checks that a location holds captured or labeled clips: elsewhere nothing would be found of anybody.
+
+    Raises:
+      SettingsError: it does not.
+    """
+    store = open_store(location)
+    if store.stat(MARKER) is None and store.stat(MANIFEST_FILE) is None:
+        raise SettingsError(f"{location}: no captured and no labeled recordings here; correct --captures")
+
+
+def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> list[str]:
+    """The objects of clips whose record or manifest line is wanted, the record last."""
+    names = []
+    for line in _lines(store):
+        if is_wanted(line):
+            names.append(str(PurePosixPath(line["audio_filepath"])))
+    for info in store.list():
+        if _RECORD.fullmatch(info.name):
+            clip = CapturedClip.parse(store.read(info.name), store.uri_of(info.name))
+            if is_wanted({"id": clip.id, "speaker": clip.speaker, "expires": clip.expires}):
+                names += [info.name.removesuffix(RECORD_SUFFIX) + AUDIO_SUFFIX, info.name]
+    return names
+
+
+def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> int:
+    names = _names_of(store, is_wanted)
+    for name in names:
+        store.delete(name)
+    lines = _lines(store)
+    kept = [line for line in lines if not is_wanted(line)]
+    if len(kept) < len(lines):  # last: a killed erasure finds the lines again
+        data, version = store.read_with_version(MANIFEST_FILE)
+        store.write(MANIFEST_FILE, "".join(encode_json(line) + "\n" for line in kept).encode(), if_version=version)
+    return len(lines) - len(kept) + sum(name.endswith(RECORD_SUFFIX) for name in names)
+
+
+def _lines(store: ObjectStore) -> list[dict[str, Any]]:
+    """Of the manifest of a corpus of labeled clips; [] without one."""
+    try:
+        data = store.read(MANIFEST_FILE)
+    except FileNotFoundError:
+        return []
+    where = store.uri_of(MANIFEST_FILE)
+    return [parse_line(line, f"{where}:{number}") for number, line in enumerate(data.splitlines(), start=1)]
 
 
 def today() -> str:

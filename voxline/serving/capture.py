@@ -12,7 +12,6 @@ import secrets
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxline.errors import SettingsError
@@ -165,8 +164,7 @@ class Capture:
     def _clean_up(self) -> None:
         """Deletes what has expired, and counts what others have written since."""
         try:
-            if isinstance(self._store.store.uri, str) and not self._store.store.is_remote:
-                Path(self._store.uri).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._store.prepare()
             if expired := self._store.expire():
                 print_status(f"serve: {expired:,} captured clips have expired")
             self.bytes = self._store.size()

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from voxline.components.publish.versions import DatasetVersions, check_datasets, list_datasets
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_all_shards
+from voxline.feedback.captures import check_captures
 from voxline.notify.history import FOLDER
 from voxline.registry.models import model_names
 from voxline.registry.registry import EVALUATION, PROVENANCE
@@ -194,17 +195,19 @@ class PurgeScope:
       datasets: all folders to which datasets of that store are published.
       registry: of the models; None to leave it out.
       runs: run folders, or folders that hold them. Reports there that show the speaker are named, and stay.
+      captures: of `voxline serve --capture`, and corpora made of them.
     """
 
     store: Path | str
     datasets: tuple[Path | str, ...] = ()
     registry: Path | str | None = None
     runs: tuple[Path | str, ...] = ()
+    captures: tuple[Path | str, ...] = ()
 
     @property
     def uris(self) -> list[str]:
-        """All of them, each once."""
-        given = (self.store, *self.datasets, *([self.registry] if self.registry else []))
+        """All of them that are searched, each once."""
+        given = (self.store, *self.datasets, *([self.registry] if self.registry else []), *self.captures)
         return list(dict.fromkeys(absolute_uri(uri) for uri in given))
 
     def check(self) -> None:
@@ -218,6 +221,8 @@ class PurgeScope:
             check_datasets(root)
         if self.registry:
             model_names(self.registry)
+        for location in self.captures:
+            check_captures(location)
 
     def run_files(self) -> Iterator[Path]:
         """Pages, logs and TensorBoard files in run folders; also of the run that holds the store."""
@@ -264,7 +269,8 @@ class PurgeLocations:
 
     def bucket_uris(self) -> list[str]:
         """URIs of the folders in buckets, each once."""
-        return [store.uri for store in self.workspace.stores.values() if store.is_remote]
+        found = [store.uri for store in self.workspace.stores.values() if store.is_remote]
+        return list(dict.fromkeys([*found, *(absolute_uri(uri) for uri in self.scope.captures if is_remote(uri))]))
 
     def clear_usual_cache(self) -> None:
         """Deletes this machine's copies of what is in the buckets. They are downloaded again when needed."""

@@ -38,6 +38,7 @@ from voxline.components.publish.purge.retention import Retention, delete_old_ver
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.shard_rewrite import RewrittenShard
 from voxline.data.shards import ShardInfo
+from voxline.feedback.captures import RECORD_SUFFIX, erase_recordings, find_recordings
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
@@ -62,6 +63,7 @@ class PurgeFindings:
       unfinished: trainings whose data is not known yet.
       retention: what buckets keep of what is deleted; after a purge, what they still have.
       records: files in which purges are recorded.
+      captures: recordings by location, captured or labeled.
       run_files: files in run folders that show the speaker, and stay.
       started: an unfinished purge of the speaker exists.
       bytes: of clips, outputs, WAVs and TensorBoard files.
@@ -80,6 +82,7 @@ class PurgeFindings:
     retention: list[Retention]
     records: list[str]
     run_files: list[Path]
+    captures: dict[str, int]
     started: bool
     bytes: int = 0
 
@@ -87,7 +90,7 @@ class PurgeFindings:
         """Whether there is anything to remove."""
         trainings = any(training.tensorboard or training.lines for training in self.trainings)
         uses = any(use.lines or use.evaluated or use.shown for use in self.registry_uses)
-        removed = self.rows, self.shards, self.outputs, self.wavs, self.run_records
+        removed = self.rows, self.shards, self.outputs, self.wavs, self.run_records, self.captures
         return bool(self.started or any(removed) or trainings or uses)
 
     def counts(self) -> dict[str, int]:
@@ -101,6 +104,7 @@ class PurgeFindings:
             "outputs": len(self.outputs),
             "trainings": len(self.trainings),
             "registry_versions": len(self.registry_uses),
+            "captures": sum(self.captures.values()),
         }
 
 
@@ -178,12 +182,21 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
         [retention_of(uri) for uri in locations.bucket_uris()],
         [workspace.uri_of(file) for file in _record_files(locations)],
         find_run_files(locations.scope, footprint, trainings),
+        _find_captures(locations.scope, speaker),
         footprint.file(store).is_file(),
     )
     tensorboard = (file for training in findings.trainings for file in training.tensorboard)
     findings.bytes = sum(size for _, size in findings.shards)
     findings.bytes += sum(map(workspace.size, (*findings.outputs, *findings.wavs, *tensorboard)))
     return findings
+
+
+def _find_captures(scope: PurgeScope, speaker: str) -> dict[str, int]:
+    found = {
+        str(uri): sum(not name.endswith(RECORD_SUFFIX) for name in find_recordings(uri, speaker))
+        for uri in dict.fromkeys(scope.captures)
+    }
+    return {uri: count for uri, count in found.items() if count}
 
 
 def _count_rows(folder: Path, speaker: str) -> int:
@@ -215,6 +228,8 @@ def _remove(findings: PurgeFindings, locations: PurgeLocations) -> None:
         registry.purge_registry_use(locations.scope.registry or "", use, footprint, at, workspace)
     for file in findings.run_records:
         registry.purge_run_record(file, at, workspace)
+    for uri in findings.captures:
+        erase_recordings(uri, footprint.speaker)
 
 
 def _complete(findings: PurgeFindings, locations: PurgeLocations) -> None:
@@ -253,8 +268,10 @@ def _changed_uris(findings: PurgeFindings, locations: PurgeLocations) -> Iterato
         *findings.run_records,
         findings.footprint.file(locations.store),
     )
+    for uri in findings.captures:
+        yield from find_recordings(uri, findings.footprint.speaker)
     workspace = locations.workspace
-    return (workspace.uri_of(path) for path in paths if workspace.is_in_bucket(path))
+    yield from (workspace.uri_of(path) for path in paths if workspace.is_in_bucket(path))
 
 
 def _write_footprint(footprint: Footprint, locations: PurgeLocations) -> None:
