@@ -85,6 +85,8 @@ def test_the_worst_by_loss_are_listed_with_what_cannot_be_output_first(
     assert [one["loss"] for one in worst[1:]] == sorted((one["loss"] for one in worst[1:]), reverse=True)
     assert all(one["wer"] > 0 for one in worst if "seven" in one["reference"])
     measured = evaluation.metrics["metrics"]["ctc_loss"]
+    assert all(0.5 < one.details["confidence"] <= 1 for one in evaluation.results)
+    assert all(max(one.details["bands_db"]) > -3 for one in evaluation.results), "each recording is a tone"
     losses = [one.details["loss"] for one in evaluation.results]
     assert all(one.details["greedy_loss"] <= (one.details["loss"] or math.inf) + 1e-6 for one in evaluation.results)
     assert losses.count(None) == 1

@@ -1,6 +1,7 @@
 """What a recording sounds like, in a few numbers that do not depend on what is said: level, noise and spectrum."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -54,6 +55,6 @@ def _band_levels(samples: npt.NDArray[np.float32], sample_rate: int) -> list[flo
     whole = max(float(power.sum()), 1e-20)
     shares = [
         float(power[(hertz >= low) & (hertz < high)].sum()) / whole
-        for low, high in zip(edges[:-1], edges[1:], strict=True)
+        for low, high in itertools.pairwise(edges)
     ]
     return [round(max(10 * math.log10(max(share, 1e-12)), _FLOOR), 2) + 0.0 for share in shares]

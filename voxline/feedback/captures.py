@@ -23,7 +23,7 @@ from voxline.data.json_codec import encode_json, parse_json, parse_line
 from voxline.data.manifest import MANIFEST_FILE
 from voxline.errors import SettingsError, WorkError
 from voxline.store.objects import ObjectStore, open_store
-from voxline.store.storage import ObjectInfo
+from voxline.store.storage import ABSENT, ObjectInfo
 
 AUDIO_SUFFIX, RECORD_SUFFIX = ".flac", ".json"
 ID_PREFIX = "capture-"
@@ -93,9 +93,9 @@ class CapturedClip:
             clip = cls(**{key: value for key, value in values.items() if key in known})
             if not all(isinstance(one, str) for one in (clip.id, clip.model, clip.text, clip.expires, clip.speaker)):
                 raise TypeError("a text was expected")
-            return clip
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise WorkError(f"{where}: not the record of a captured clip ({error}); remove it and its audio") from None
+        return clip
 
 
 class CaptureStore:
@@ -255,7 +255,7 @@ def check_captures(location: Path | str) -> None:
 def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> list[str]:
     """The objects of clips whose record or manifest line is wanted, the record last."""
     names = []
-    for line in _lines(store):
+    for line in _lines(store)[0]:
         if is_wanted(line):
             names.append(str(PurePosixPath(line["audio_filepath"])))
     for info in store.list():
@@ -267,25 +267,24 @@ def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -
 
 
 def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> int:
+    lines, version = _lines(store)
     names = _names_of(store, is_wanted)
     for name in names:
         store.delete(name)
-    lines = _lines(store)
     kept = [line for line in lines if not is_wanted(line)]
     if len(kept) < len(lines):  # last: a killed erasure finds the lines again
-        data, version = store.read_with_version(MANIFEST_FILE)
         store.write(MANIFEST_FILE, "".join(encode_json(line) + "\n" for line in kept).encode(), if_version=version)
     return len(lines) - len(kept) + sum(name.endswith(RECORD_SUFFIX) for name in names)
 
 
-def _lines(store: ObjectStore) -> list[dict[str, Any]]:
-    """Of the manifest of a corpus of labeled clips; [] without one."""
+def _lines(store: ObjectStore) -> tuple[list[dict[str, Any]], str]:
+    """Of the manifest of a corpus of labeled clips, with its version; [] without one."""
     try:
-        data = store.read(MANIFEST_FILE)
+        data, version = store.read_with_version(MANIFEST_FILE)
     except FileNotFoundError:
-        return []
+        return [], ABSENT
     where = store.uri_of(MANIFEST_FILE)
-    return [parse_line(line, f"{where}:{number}") for number, line in enumerate(data.splitlines(), start=1)]
+    return [parse_line(line, f"{where}:{number}") for number, line in enumerate(data.splitlines(), start=1)], version
 
 
 def today() -> str:

@@ -273,6 +273,14 @@ class Recognizer:
             return Transcript("", [], None, seconds, note)
         return self._transcript(text, log_probabilities, seconds, start, frame)
 
+    def confidence(self, decoded: DecodedWaveform, seconds: float) -> float | None:
+        """The confidence of a text, as `Transcript` has it.
+
+        Args:
+          seconds: of the recording.
+        """
+        return self._transcript(decoded.text, decoded.log_probabilities, seconds).confidence
+
     def _waveform(self, audio: Any, sample_rate: int | None) -> "Waveform":
         if isinstance(audio, str | os.PathLike):
             return read_waveform(Path(audio), self.sample_rate)

@@ -96,7 +96,7 @@ class Capture:
         self._lock = threading.Lock()
         self._queued_bytes = 0
         self._stopped = threading.Event()
-        self._random = random.Random()  # noqa: S311 -- draws a sample, guards nothing
+        self._random = random.Random()
         self._thread = threading.Thread(target=self._work, name="capture", daemon=True)
         self._thread.start()
 

@@ -61,6 +61,8 @@ class AsrResult:
     Attributes:
       loss: the CTC loss of the reference, in nats; None: `no_loss` says why the model cannot output it.
       greedy_loss: the CTC loss of the greedy transcript.
+      confidence: of the hypothesis; see `Transcript`. None without words.
+      bands_db: the spectrum of the recording; see `AudioProfile`.
       intent, intent_error: of the hypothesis, and whether the manifest has another one; without a classifier none.
     """
 
@@ -72,6 +74,8 @@ class AsrResult:
     loss: float | None
     no_loss: str
     greedy_loss: float | None = None
+    confidence: float | None = None
+    bands_db: list[float] = dataclasses.field(default_factory=list)
     intent: str = ""
     intent_error: SumAndWeight | None = None
 
@@ -114,7 +118,7 @@ class AsrEvaluateFamily:
         settings, utterances = job.settings, job.utterances
         print_status(f"evaluate: transcribing {len(utterances):,} utterances of the split {settings.split!r}")
         recognizer = Recognizer(job.model, batch_seconds=settings.batch_seconds, engine="tensorflow")
-        results = _transcribe(recognizer, utterances, "utterances transcribed")
+        results = _transcribe(recognizer, utterances, "utterances transcribed", reference=True)
         champion, champion_rtf = _transcribe_with(job, job.champion, "the model in service")
         anchor, _ = _transcribe_with(job, job.anchor, "the anchor")
         if classifier := _intent_classifier(job):
@@ -137,6 +141,8 @@ class AsrEvaluateFamily:
                 **({ONNX_WER: list(by_onnx[index].words.as_metric)} if by_onnx else {}),
                 **dict(zip(("level_db", "snr_db"), measure_audio(utterance), strict=True)),
                 "speaking_rate": round(characters_per_second(utterance), 2),
+                "confidence": result.confidence,
+                "bands_db": result.bands_db,
             }
             for index, (utterance, result) in enumerate(zip(utterances, results, strict=True))
         ]
@@ -224,29 +230,41 @@ def measure_audio(utterance: Utterance) -> tuple[float, float]:
         raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None
 
 
-def _transcribe(recognizer: Recognizer, utterances: Sequence[Utterance], unit: str) -> list[AsrResult]:
-    """Transcribes every utterance, holding one batch of audio at a time."""
+def _transcribe(
+    recognizer: Recognizer, utterances: Sequence[Utterance], unit: str, *, reference: bool = False
+) -> list[AsrResult]:
+    """Transcribes every utterance, holding one batch of audio at a time.
+
+    Args:
+      reference: measures confidences and spectra too, with which `voxline watch` compares what is heard in service.
+    """
+    from voxline.audio.profile import audio_profile
     from voxline.inference.ctc_alignment import text_loss
 
     decoded: list[tuple[str, str, float | None, str, float | None]] = [("", "", None, "", None)] * len(utterances)
+    measured: list[tuple[float | None, list[float]]] = [(None, [])] * len(utterances)
     progress, alphabet = Progress(unit, len(utterances)), Alphabet(recognizer.about["alphabet"])
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
-        for index, one in zip(batch, recognizer.decode_waveforms(waveforms), strict=True):
+        for index, waveform, one in zip(batch, waveforms, recognizer.decode_waveforms(waveforms), strict=True):
             loss = text_loss(one.log_probabilities, utterances[index].text, alphabet)
             free, _ = text_loss(one.log_probabilities, one.greedy, alphabet)
             decoded[index] = (one.text, one.greedy, *loss, free)
+            if reference:
+                sure = recognizer.confidence(one, utterances[index].duration)
+                bands = audio_profile(waveform, recognizer.sample_rate).bands_db
+                measured[index] = (None if sure is None else round(float(sure), 4), bands)
         progress.advance(len(batch))
     references = [utterance.text for utterance in utterances]
     hypotheses = [text for text, *_ in decoded]
     nothing: list[SyllableEdits | None] = [None] * len(decoded)
     syllables = count_syllable_edits(references, hypotheses) or nothing
     words, characters = count_word_edits(references, hypotheses), count_character_edits(references, hypotheses)
-    rows = zip(decoded, words, characters, syllables, strict=True)
+    rows = zip(decoded, words, characters, syllables, measured, strict=True)
     return [
-        AsrResult(text, one, other, third, greedy, loss, why, free)
-        for (text, greedy, loss, why, free), one, other, third in rows
+        AsrResult(text, one, other, third, greedy, loss, why, free, *more)
+        for (text, greedy, loss, why, free), one, other, third, more in rows
     ]
 
 
