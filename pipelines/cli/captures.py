@@ -1,10 +1,14 @@
-"""The commands of captured clips: what there is, and what has expired. They parse, call and print."""
+"""The commands of captured clips: what there is, what has drifted, what has expired. They parse, call and print."""
 
-from typing import Annotated
+import math
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from voxline.pipelines.cli.options import AsJson, CommandGroup
+
+if TYPE_CHECKING:
+    from voxline.feedback.watch import Watched
 
 capture_commands = CommandGroup(help="Watch, label and expire what serving captured.", no_args_is_help=True)
 Captures = Annotated[
@@ -14,6 +18,44 @@ Locations = Annotated[
     list[str],
     typer.Argument(metavar="LOCATION...", help="Captures, or corpora of labeled clips; folders or bucket URIs."),
 ]
+
+
+DRIFTED = 3
+"""Exit status of `watch`."""
+
+
+def watch(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The version: asr, asr@candidate or asr@7.")],
+    registry: Annotated[str, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")],
+    captures: Captures,
+    hours: Annotated[
+        float, typer.Option(min=0, help="Only clips of the last so many hours.  [default: all]", show_default=False)
+    ] = 0.0,
+    alpha: Annotated[float, typer.Option(help="Accepted share of false alarms, over all statistics together.")] = 0.01,
+    as_json: AsJson = False,
+) -> None:
+    """Compare captured audio with what a version was judged on.
+
+    Level, noise, spectrum, lengths, empty texts and confidences, and an estimate of the word error rate. Exit status:
+    0 nothing has drifted, or there are fewer than 30 clips; 3 something has; 1 and 2 as everywhere.
+
+    Example: voxline watch asr --registry runs/demo/registry --captures runs/captures --hours 24
+    """
+    import json
+    import time
+
+    from voxline.feedback.watch import compare_captures
+    from voxline.registry.journal import format_utc
+
+    since = format_utc(time.time() - hours * 3600) if hours else ""
+    found = compare_captures(registry, model, captures, since=since, alpha=alpha)
+    if as_json:
+        typer.echo(json.dumps(found.plain(), ensure_ascii=False))
+    else:
+        for line in _format_watch(found):
+            typer.echo(line)
+    if found.drifted:
+        raise typer.Exit(DRIFTED)
 
 
 @capture_commands.command("list")
@@ -53,3 +95,47 @@ def expire(locations: Locations) -> None:
     for location in locations:
         check_captures(location)
         typer.echo(f"{location}: {expire_recordings(location):,} clips have expired")
+
+
+def _format_watch(found: "Watched") -> list[str]:
+    """Lines of `voxline watch`: a table of the statistics, the estimate, and the verdict."""
+    from voxline.feedback.watch import MIN_CLIPS
+
+    lines = [f"{found.model} {found.version}: {found.clips:,} clips, beside {found.reference:,} test utterances"]
+    if found.wer is None:
+        return [*lines, f"too few clips to compare; {MIN_CLIPS} are enough"]
+    rows = [("", "test", "captured", "P(higher)", "allowed", "p")]
+    rows += [
+        (
+            shift.name,
+            f"{shift.before:.3g}",
+            f"{shift.now:.3g}",
+            f"{shift.probability:.2f}",
+            f"{max(0.5 - shift.allowed, 0):.2f}-{min(0.5 + shift.allowed, 1):.2f}",
+            f"{shift.p_value:.4f}" + ("  drifted" if shift.drifted else ""),
+        )
+        for shift in found.shifts
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        name, *cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=False))
+        lines.append("  ".join([name.strip().ljust(widths[0]), *cells, row[5]]).rstrip())
+    estimate, tested = found.wer, found.wer.back_test
+    lines.append(
+        f"estimated WER {estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%}); "
+        f"test {found.test_wer:.1%} ({found.test_low:.1%} to {found.test_high:.1%})"
+    )
+    if math.isnan(tested.mean_error):
+        lines.append("back-test: none; no slice of the test split has enough utterances")
+    else:
+        worst = max(tested.slices, key=lambda one: abs(one[2] - one[3]))
+        lines.append(
+            f"back-test: {len(tested.slices)} slices of the test split estimated from the others, "
+            f"{tested.mean_error * 100:.1f} points off on average; most for {worst[0]} {worst[1]}: {worst[2]:.1%}, "
+            f"really {worst[3]:.1%}"
+        )
+    if any(shift.drifted and shift.name.endswith("dB)") for shift in found.shifts):
+        lines.append("the audio itself has drifted: the WER may be far above the estimate; have some of it labeled")
+    names = ", ".join(found.drifted)
+    lines.append(f"drifted: {names}" if names else "nothing has drifted")
+    return lines

@@ -15,6 +15,7 @@ from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
 from voxline.pipelines.cli.captures import capture_commands
+from voxline.pipelines.cli.captures import watch as watch_command
 from voxline.pipelines.cli.config import config_commands
 from voxline.pipelines.cli.history import add_history_commands
 from voxline.pipelines.cli.options import (
@@ -293,6 +294,7 @@ app.add_typer(store_commands, name="store")
 app.add_typer(text_commands, name="text")
 app.add_typer(transcript_commands, name="transcripts")
 app.add_typer(capture_commands, name="captures")
+app.command("watch")(watch_command)
 model_commands.add_model_commands(app)
 cluster_commands.add_cluster_commands(app)
 datasets.add_dataset_commands(app)

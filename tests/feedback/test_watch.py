@@ -1,0 +1,76 @@
+"""What captures say of a version: quiet, drifted in what, or too few; for people and for a scheduler."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tests.feedback.judged_model import capture, push_judged, recordings, sentences
+from voxline.errors import WorkError
+from voxline.feedback.watch import compare_captures
+from voxline.pipelines.cli.main import app
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("judged")
+    push_judged(folder / "registry", folder / "model", {"seven": "six"})
+    return folder / "registry"
+
+
+def run(root: Path, captures: Path, *more: str) -> Result:
+    return CliRunner().invoke(app, ["watch", "asr", "--registry", str(root), "--captures", str(captures), *more])
+
+
+def test_the_same_kind_of_audio_is_quiet(root: Path, tmp_path: Path) -> None:
+    texts = sentences(60, seed=7)
+    capture(root, tmp_path, texts, recordings(texts, 8))
+    result = run(root, tmp_path)
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1] == "nothing has drifted"
+    assert "asr 1: 60 clips, beside 120 test utterances" in result.output
+
+
+def test_noise_is_named_and_the_status_is_for_a_scheduler(root: Path, tmp_path: Path) -> None:
+    texts = sentences(60, seed=7)
+    capture(root, tmp_path, texts, recordings(texts, 8, noise=0.05))
+    result = run(root, tmp_path, "--json")
+    assert result.exit_code == 3, result.output
+    found = json.loads(result.output)
+    assert found["status"] == "drifted"
+    assert "6000-8000 Hz (dB)" in found["drifted"]
+    assert "duration (s)" not in found["drifted"]
+    table = run(root, tmp_path).output
+    assert "the audio itself has drifted: the WER may be far above the estimate" in table
+    assert run(root, tmp_path, "--hours", "0.0001").exit_code == 0, "no clip is so new"
+
+
+def test_a_few_clips_alarm_nobody(root: Path, tmp_path: Path) -> None:
+    texts = sentences(29, seed=7)
+    capture(root, tmp_path, texts, recordings(texts, 8, noise=0.3))
+    result = run(root, tmp_path)
+    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "too few clips to compare; 30 are enough")
+
+
+def test_texts_that_are_never_heard_are_named(root: Path, tmp_path: Path) -> None:
+    texts = sentences(60, seed=7)
+    waveforms = recordings(texts, 8)
+    capture(root, tmp_path, texts, [one if index % 3 else np.zeros_like(one) for index, one in enumerate(waveforms)])
+    found = compare_captures(root, "asr", tmp_path)
+    assert "empty" in found.drifted
+
+
+def test_what_cannot_be_compared_is_said(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match="no captures here"):
+        compare_captures(root, "asr", tmp_path / "absent")
+    evaluation = root / "asr" / "1" / "evaluation" / "utterances.jsonl"
+    lines = evaluation.read_text()
+    try:
+        evaluation.write_text(lines.replace("bands_db", "band"))
+        with pytest.raises(WorkError, match="evaluated by an earlier release"):
+            compare_captures(root, "asr", tmp_path)
+    finally:
+        evaluation.write_text(lines)

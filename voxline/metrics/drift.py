@@ -1,0 +1,135 @@
+"""Whether new recordings differ from those that a model was judged on, in what, and by how much.
+
+Each statistic is replaced by its rank among all clips, so that an outlier is one clip. The effect is the probability
+that a new clip has a higher value than a reference clip (the area under the ROC curve): 0.5 is no difference.
+
+Two conditions make an alarm. The difference must not be chance: a permutation test of all statistics at once, by the
+largest standardized difference (Westfall and Young, "Resampling-based multiple testing", 1993), so that the share of
+false alarms is held over all of them together. And it must be larger than what two groups of the test split's speakers
+differ by: with thousands of clips the smallest difference is not chance, and clips of one speaker are alike.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+MIN_EFFECT = 0.1
+"""Of the probability, from 0.5, of a statistic that is measured."""
+MIN_RATE_CHANGE = 0.03
+"""Of a share of clips."""
+_SPEAKER_DEVIATIONS = 3.0
+_CHUNK = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Shift:
+    """One statistic of new clips, beside that of the reference.
+
+    Attributes:
+      name: of the statistic.
+      before, now: means.
+      probability: that a new clip has a higher value than a reference clip, ties shared.
+      p_value: of such a difference in any statistic by chance.
+      allowed: how far from 0.5 the probability may be.
+      drifted: whether it is an alarm.
+    """
+
+    name: str
+    before: float
+    now: float
+    probability: float
+    p_value: float
+    allowed: float
+    drifted: bool
+
+
+def find_shifts(
+    reference: Mapping[str, Sequence[float]],
+    new: Mapping[str, Sequence[float]],
+    speakers: Sequence[str],
+    *,
+    rates: Sequence[str] = (),
+    alpha: float = 0.01,
+    permutations: int = 2000,
+    seed: int = 0,
+) -> list[Shift]:
+    """Compares statistics of clips, the largest difference first.
+
+    Args:
+      reference, new: by name, the values of each clip; all of one length each, NaN where a clip has none.
+      speakers: of the reference clips; "" for none.
+      rates: statistics that are 0 or 1.
+      alpha: share of false alarms, over all statistics together.
+      permutations: of the test.
+
+    Returns:
+      A shift for each statistic that both have.
+    """
+    names = [name for name in reference if name in new and not (_empty(reference[name]) or _empty(new[name]))]
+    if not names:
+        return []
+    before, now = (np.array([values[name] for name in names], float).T for values in (reference, new))
+    pooled = np.concatenate([before, now])
+    pooled = np.where(np.isnan(pooled), np.nanmedian(pooled, axis=0), pooled)
+    ranks = np.stack([_ranks(column) for column in pooled.T], axis=1)
+    count = len(before)
+    adjusted = _permutation_test(ranks, count, permutations, seed)
+    found = []
+    for index, name in enumerate(names):
+        probability = _probability(ranks[count:, index], ranks[:count, index])
+        smallest = MIN_RATE_CHANGE / 2 if name in rates else MIN_EFFECT
+        allowed = max(smallest, _speaker_allowance(ranks[:count, index], speakers))
+        means = float(np.nanmean(before[:, index])), float(np.nanmean(now[:, index]))
+        drifted = bool(adjusted[index] <= alpha and abs(probability - 0.5) > allowed)
+        found.append(Shift(name, *means, probability, float(adjusted[index]), allowed, drifted))
+    return sorted(found, key=lambda one: (not one.drifted, -abs(one.probability - 0.5)))
+
+
+def _empty(values: Sequence[float]) -> bool:
+    return len(values) == 0 or bool(np.isnan(np.asarray(values, float)).all())
+
+
+def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """From 1; equal values share the mean of their ranks."""
+    unique, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    del unique
+    last = np.cumsum(counts)
+    shared: npt.NDArray[np.float64] = (last - (counts - 1) / 2)[inverse]
+    return shared
+
+
+def _probability(new: npt.NDArray[np.float64], old: npt.NDArray[np.float64]) -> float:
+    """Mann and Whitney's U over the number of pairs, of ranks in the pooled sample."""
+    return float(0.5 + (new.mean() - old.mean()) / (len(new) + len(old)))
+
+
+def _permutation_test(
+    ranks: npt.NDArray[np.float64], count: int, permutations: int, seed: int
+) -> npt.NDArray[np.float64]:
+    """For each statistic, how often the largest of all differences is as large when clips are dealt by chance."""
+    deviations = ranks.std(axis=0)
+    standard = (ranks - ranks.mean(axis=0)) / np.where(deviations > 0, deviations, 1.0)
+    total = len(standard)
+    observed = np.abs(standard[count:].mean(axis=0))
+    random, exceeded = np.random.default_rng(seed), np.zeros(len(observed))
+    for start in range(0, permutations, _CHUNK):
+        chosen = np.zeros((min(_CHUNK, permutations - start), total), np.float64)
+        chosen[:, count:] = 1.0
+        largest = np.abs(random.permuted(chosen, axis=1) @ standard / (total - count)).max(axis=1)
+        exceeded += (largest[:, None] >= observed - 1e-12).sum(axis=0)
+    return (exceeded + 1) / (permutations + 1)
+
+
+def _speaker_allowance(ranks: npt.NDArray[np.float64], speakers: Sequence[str]) -> float:
+    """What two groups of as many speakers as the reference has may differ by, in units of the probability."""
+    groups: dict[str, list[int]] = {}
+    for index, speaker in enumerate(speakers):
+        if speaker:
+            groups.setdefault(speaker, []).append(index)
+    if len(groups) < 2:
+        return 0.0
+    spread = ranks.max() - ranks.min() + 1
+    means = np.array([ranks[members].mean() for members in groups.values()]) / spread
+    return float(min(_SPEAKER_DEVIATIONS * means.std(ddof=1) * np.sqrt(2 / len(groups)), 0.45))
