@@ -53,8 +53,5 @@ def _band_levels(samples: npt.NDArray[np.float32], sample_rate: int) -> list[flo
     hertz = np.fft.rfftfreq(size, 1 / sample_rate)
     edges = [edge for edge in BAND_EDGES if edge <= sample_rate / 2]
     whole = max(float(power.sum()), 1e-20)
-    shares = [
-        float(power[(hertz >= low) & (hertz < high)].sum()) / whole
-        for low, high in itertools.pairwise(edges)
-    ]
+    shares = [float(power[(hertz >= low) & (hertz < high)].sum()) / whole for low, high in itertools.pairwise(edges)]
     return [round(max(10 * math.log10(max(share, 1e-12)), _FLOOR), 2) + 0.0 for share in shares]

@@ -89,7 +89,7 @@ def compare_captures(
       alpha: share of false alarms, over all statistics together.
 
     Raises:
-      SettingsError, WorkError: there is no such version, no captures, or no evaluation to compare with.
+      SettingsError, WorkError: the version, its evaluation, or the captures do not exist.
     """
     if not 0 < alpha < 1:
         raise SettingsError(f"--alpha {alpha:g}: a share between 0 and 1 is accepted")
