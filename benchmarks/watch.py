@@ -18,7 +18,8 @@ from voxline.audio.profile import audio_profile
 from voxline.data.manifest import Utterance, read_manifest
 from voxline.feedback.captures import CapturedClip
 from voxline.feedback.watch import RATES, statistics_of_clips
-from voxline.inference.recognizer import Recognizer, read_waveform
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.waveforms import read_waveform
 from voxline.metrics.drift import find_shifts
 from voxline.metrics.wer import count_word_edits
 from voxline.metrics.wer_estimate import HeardClip, estimate_wer

@@ -15,7 +15,7 @@ from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.errors import SettingsError, WorkError
 from voxline.feedback.captures import CaptureStore, erase_recordings, expiry_day, find_recordings
-from voxline.inference.recognizer import Transcript
+from voxline.inference.transcript import Transcript
 from voxline.serving.capture import Capture, CaptureSettings
 from voxline.store.local import LocalStore
 from voxline.store.storage import ObjectInfo

@@ -56,7 +56,7 @@ from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
 from voxline.serving.subtitles import srt, verbose, vtt
 
 if TYPE_CHECKING:
-    from voxline.inference.recognizer import Waveform
+    from voxline.inference.waveforms import Waveform
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 FORM_FIELDS, FORM_OVERHEAD = 32, 65_536

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from voxline.errors import SettingsError
 from voxline.feedback.captures import ID_PREFIX, NAME, CapturedClip, CaptureStore, expiry_day
-from voxline.inference.recognizer import Transcript
+from voxline.inference.transcript import Transcript
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 
 if TYPE_CHECKING:
-    from voxline.inference.recognizer import Waveform
+    from voxline.inference.waveforms import Waveform
 
 CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
 CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
