@@ -148,10 +148,12 @@ def _train(
     task = _build_task(dataset, settings, origin, voice, work.folder)
     task.check_length()
     from voxline.components.train.averaging import TRAINED
+    from voxline.components.train.pruner import PairedPruner
     from voxline.components.train.trainer import CURVES_FILE, Trainer
 
     work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY, VOICE_MELS)
-    result = Trainer(task, work.folder, work.save).fit()
+    pruner = PairedPruner.from_environment(settings.epochs, settings.evaluate_epochs)
+    result = Trainer(task, work.folder, work.save, pruner).fit()
     best, state = result.best, result.state
     metrics = {f"dev_{name}": value for name, value in best.metrics.items()}
     training: dict[str, Any] = {

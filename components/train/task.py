@@ -72,11 +72,16 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class ValidationOutput:
-    """What a task returns from a pass over the dev split: score and metrics as in `ValidationResult`, and samples."""
+    """What a task returns from a pass over the dev split: score and metrics as in `ValidationResult`, and samples.
+
+    Attributes:
+      errors: of each utterance, by its id, where they can be counted and this worker has all of them.
+    """
 
     score: tuple[float, ...]
     metrics: dict[str, float]
     samples: Samples
+    errors: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 class TrainBatches(Protocol):

@@ -14,9 +14,11 @@ from voxline.components.train.averaging import MOVING, TRAINED, mean_weights
 from voxline.components.train.batches import Batch
 from voxline.components.train.checkpoints import Arrays, Checkpoints
 from voxline.components.train.optimizer import learning_rate
+from voxline.components.train.pruner import PairedPruner, write_errors
 from voxline.components.train.task import (
     Samples,
     TrainingTask,
+    ValidationOutput,
     ValidationResult,
     best_results,
     shorten_list,
@@ -171,10 +173,17 @@ class Trainer:
     Args:
       folder: gets `checkpoints/`, `best/` and `logs/`; all workers must see the same checkpoints there.
       on_checkpoint: called by the chief after each checkpoint, for example to upload it.
+      pruner: ends the training of a trial that is worse than another one, by an error.
     """
 
-    def __init__(self, task: TrainingTask, folder: Path, on_checkpoint: Callable[[], None] = lambda: None) -> None:
-        self.task, self.settings, self.on_checkpoint = task, task.settings, on_checkpoint
+    def __init__(
+        self,
+        task: TrainingTask,
+        folder: Path,
+        on_checkpoint: Callable[[], None] = lambda: None,
+        pruner: PairedPruner | None = None,
+    ) -> None:
+        self.task, self.settings, self.on_checkpoint, self.pruner = task, task.settings, on_checkpoint, pruner
         self.batches, self.module, self.is_chief = task.train, task.module, devices.is_chief()
         self.total_steps = self.settings.epochs * self.batches.steps
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
@@ -187,9 +196,11 @@ class Trainer:
 
         Raises:
           WorkError: the loss or gradient of too many steps was not finite.
+          PrunedError: the training is worse than another one; its checkpoint remains.
         """
         settings = self.settings
         self._resume()
+        self._check_pruner(resumed=True)  # killed between a checkpoint and this, it ends as if it had not been
         state = self.state
         self._print_plan()
         self.logger.log_settings(self.task.settings.key_values(), self.task.describe_data())
@@ -208,9 +219,15 @@ class Trainer:
                     stopped = should_stop_early(settings, state.validations)
                 if validates or epoch_ended or state.step % settings.checkpoint_steps == 0:
                     self._save_checkpoint()
+                if validates:
+                    self._check_pruner()
                 if stopped:
                     break
         return self._result(stopped)
+
+    def _check_pruner(self, *, resumed: bool = False) -> None:
+        if self.pruner and self.state.validations:
+            self.pruner.check(self.logger.folder, self.state.validations[-1], resumed=resumed)
 
     def _validation_due(self, epoch_ended: bool) -> bool:
         state, settings = self.state, self.settings
@@ -256,27 +273,29 @@ class Trainer:
     def _validate(self) -> None:
         """Scores dev by the weights and by their moving average; keeps the better ones if they are among the best."""
         state = self.state
-        result, samples = self._score(TRAINED)
+        result, output = self._score(TRAINED)
         weights = self.module.weights()
         average = self.module.averaged_weights()
         if average is not None and result.score is not None:
             self.module.load_weights(average)
-            averaged, its_samples = self._score(MOVING)
+            averaged, its_output = self._score(MOVING)
             self.module.load_weights(weights)
             if self.is_chief:
                 self.logger.log_averaged(result, averaged)
             if best_results([result, averaged])[0] is averaged:
-                result, samples, weights = averaged, its_samples, average
+                result, output, weights = averaged, its_output, average
         state.validations.append(result)
         if self.is_chief:
-            self.logger.log_validation(result, samples)
+            self.logger.log_validation(result, output.samples)
+            if output.errors:
+                write_errors(self.logger.folder, result.epoch, output.errors)
             self.logger.log_distributions(state.step, self.module.distributions())
             self.logger.write_curves(state.curve, state.validations)
             if result in self._best():
                 self.best_checkpoints.write(state.step, weights, {})
                 self.best_checkpoints.keep(self._needed_steps())
 
-    def _score(self, weights: str) -> tuple[ValidationResult, Samples]:
+    def _score(self, weights: str) -> tuple[ValidationResult, ValidationOutput]:
         """Scores dev with the weights that the model has now.
 
         Args:
@@ -285,14 +304,14 @@ class Trainer:
         state = self.state
         result = ValidationResult(state.epoch, state.step, None, weights=weights)
         if not self.task.dev.utterances:
-            return result, Samples()
+            return result, ValidationOutput((), {}, Samples())
         output = self.task.validate(state.step)
         result = dataclasses.replace(result, score=output.score, metrics=output.metrics)
         epoch = f"epoch {result.epoch} of {self.settings.epochs}"
         at = f"step {result.step} of {self.total_steps}" if self.settings.evaluate_steps else epoch
         which = "" if weights == TRAINED else f", {weights}"
         print_status(f"train: {at}{which}, {self.task.describe(result.metrics)}")
-        return result, output.samples
+        return result, output
 
     def _best(self, undone: int = 0) -> list[ValidationResult]:
         """The validations whose weights may be exported or averaged, had the last `undone` ones not been."""

@@ -68,6 +68,9 @@ def _add_search(pipeline: str, what: str) -> None:
         metric: Annotated[
             str, typer.Option(help="Of train on dev, lower is better.  [default: dev_wer, dev_score, dev_log_stft]")
         ] = "",
+        prune: Annotated[
+            float, typer.Option(help="Confidence to stop a trial that is worse than the best one, as 0.95; 0: none.")
+        ] = 0.0,
         seed: Annotated[int | None, typer.Option(min=0, help="Of the search.  [default: 1]")] = None,
         seeds: Annotated[int | None, typer.Option(min=0, max=20, help=f"{SEEDS_HELP}  [default: 3]")] = None,
         gate: Gate | None = None,
@@ -95,7 +98,7 @@ def _add_search(pipeline: str, what: str) -> None:
             "--compile", bool(compile_), {"--dataset": dataset, "--goal": goal, "--output": output},
             {
                 **({"--dataset": dataset, "--goal": goal} if compile_ == "kfp" else {}),
-                "--budget": budget, "--name": name, "--run-dir": run_dir,
+                "--budget": budget, "--name": name, "--run-dir": run_dir, "--prune": prune,
                 "--seeds": seeds is not None, "--gate": gate, "--no-gate": gate is False,
             },
         )  # fmt: skip
@@ -139,6 +142,7 @@ def _add_search(pipeline: str, what: str) -> None:
             method=method or "tpe",
             metric=metric,
             seed=1 if seed is None else seed,
+            prune=prune,
         )
         seconds, of_winner = _seconds(budget), 3 if seeds is None else seeds
         _run(found, searches.Limits(trials, seconds, jobs, of_winner, gate is not False))

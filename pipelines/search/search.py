@@ -38,6 +38,7 @@ from voxline.report.page import plural
 from voxline.settings import changed_settings
 from voxline.store.files import exclusive_lock, read_json, write_json, write_text
 from voxline.store.hashing import hash_value
+from voxline.store.uris import is_remote
 
 if TYPE_CHECKING:
     from voxline.pipelines.cli.console import Console
@@ -94,6 +95,7 @@ class Search:
       config: with all locations set.
       assigned: what `--set` gave, by dotted key; best.yaml repeats it.
       metric: of train, or of language where decoding varies; lower is better.
+      prune: confidence with which a trial is stopped that is worse than the best one; 0: none is.
       limits: those it was last run with.
     """
 
@@ -104,6 +106,7 @@ class Search:
     method: str
     metric: str
     seed: int = 1
+    prune: float = 0.0
     limits: Limits = Limits()
 
     @classmethod
@@ -117,6 +120,7 @@ class Search:
         method: str = "tpe",
         metric: str = "",
         seed: int = 1,
+        prune: float = 0.0,
     ) -> "Search":
         """A new search, or the one that is in the folder, if it is the same.
 
@@ -128,7 +132,10 @@ class Search:
         if method not in METHODS:
             raise SettingsError(f"--method {method!r}: accepted: {', '.join(METHODS)}")
         space.check(config)
-        search = cls(folder, config, assigned, space, method, metric or DEFAULT_METRICS[config.pipeline], seed)
+        metric = metric or DEFAULT_METRICS[config.pipeline]
+        search = cls(folder, config, assigned, space, method, metric, seed, prune)
+        if prune:
+            search._check_prune()
         if method == "halving":
             search._check_halving()
         search._check_same()
@@ -149,7 +156,10 @@ class Search:
             space = Space(found["space"], str(folder / STUDY))
             config = load_config(found["config"])
             limits = Limits.of(found["limits"])
-            search = cls(folder, config, found["assigned"], space, found["method"], found["metric"], found["seed"])
+            prune = float(found.get("prune", 0.0))
+            search = cls(
+                folder, config, found["assigned"], space, found["method"], found["metric"], found["seed"], prune
+            )
             return dataclasses.replace(search, limits=limits)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise WorkError(f"{folder / STUDY}: not a search ({error})") from None
@@ -183,7 +193,9 @@ class Search:
             self._write_study(dataset, limits)
             decodes = "language" in self.space.sections()
             folder = self.folder / "processes"
-            processes = TrialProcesses(self.config, dataset, manifest, self.metric, decodes, folder, limits.jobs)
+            processes = TrialProcesses(
+                self.config, dataset, manifest, self.metric, decodes, folder, limits.jobs, self.prune
+            )
             study = self.study(limits.jobs)
             before = study.trained()
             try:
@@ -202,7 +214,9 @@ class Search:
             return f"  trial {trial.number}: failed: {trial.reason.splitlines()[0]}  ({settings})"
         made = trial.trainings[-1]
         how = "reused" if made.reused else f"{made.cpu_seconds / 60:.1f} CPU-min"
-        epochs = f" after {plural(made.epochs, 'epoch')}" if self.method == "halving" else ""
+        early = self.method == "halving" or made.pruned
+        epochs = f" after {plural(made.epochs, 'epoch')}" if early else ""
+        epochs += ", stopped" if made.pruned else ""
         return f"  trial {trial.number}: {self.metric} {self.format(made.value)}{epochs}  ({settings}; {how})"
 
     def format(self, value: float | None) -> str:
@@ -211,6 +225,22 @@ class Search:
 
         metric = CATALOG.get(self.metric.removeprefix("dev_").removesuffix("_greedy"))
         return metric.format(value) if metric else "—" if value is None else f"{value:.4g}"
+
+    def _check_prune(self) -> None:
+        """Refuses what has no word errors of each utterance after each epoch."""
+        why = ""
+        if not 0.5 <= self.prune < 1:
+            why = "from 0.5 to below 1 is accepted, or 0"
+        elif self.config.pipeline != "asr" or self.metric != "dev_wer" or "language" in self.space.sections():
+            why = "it compares words on dev, so dev_wer of recognizers and settings of train alone"
+        elif self.method == "halving":
+            why = "halving stops trials by itself"
+        elif steps := get_key(self.config.plain(), "train.evaluate_steps"):
+            why = f"train.evaluate_steps is {steps}; it compares after epochs"
+        elif is_remote(self.config.store):
+            why = f"store is {self.config.store}; it reads the logs of the best trial from a folder"
+        if why:
+            raise SettingsError(f"--prune {self.prune:g}: {why}")
 
     def _check_halving(self) -> None:
         """Refuses what makes a longer training differ from a shorter one from its first step on."""
@@ -231,6 +261,7 @@ class Search:
             "method": self.method,
             "metric": self.metric,
             "seed": self.seed,
+            "prune": self.prune,
             "config": self.config.recorded(),
             "assigned": self.assigned,
         }

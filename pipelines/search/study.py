@@ -53,6 +53,7 @@ class Training:
       reused: it was in the store already.
       seconds, cpu_seconds: what it took here, of wall time and of all cores.
       folder: train's output.
+      pruned: why it ended before its last epoch; empty: it did not.
     """
 
     epochs: int
@@ -63,6 +64,7 @@ class Training:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     folder: str = ""
+    pruned: str = ""
 
     @property
     def steps(self) -> int:
@@ -83,10 +85,11 @@ class Trial:
 
     Attributes:
       settings: value by dotted key.
-      state: "stopped": successive halving continued others.
-      reason: why it failed.
+      state: "stopped": successive halving continued others, or the pruner ended it.
+      reason: why it failed, or was stopped.
       trainings: in the order in which they were made; of successive halving several.
       lost_seconds, lost_cpu_seconds: what a training took that came to no result.
+      rival: the best training that was known when the trial began, which the pruner compares it with; empty: none.
     """
 
     number: int
@@ -96,6 +99,7 @@ class Trial:
     trainings: list[Training] = dataclasses.field(default_factory=list)
     lost_seconds: float = 0.0
     lost_cpu_seconds: float = 0.0
+    rival: str = ""
 
     @classmethod
     def of(cls, values: Values) -> "Trial":
@@ -260,7 +264,10 @@ class Study:
         """
         if number < len(self.trials):
             return self.trials[number]
-        trial = Trial(number, self._propose(number, known))
+        done = [one for one in self.trials[:known] if one.state == "done"]
+        best = min(done, key=lambda one: (one.trainings[-1].rank, one.number), default=None)
+        rival = best.trainings[-1].folder if best and self.method != "halving" else ""
+        trial = Trial(number, self._propose(number, known), rival=rival)
         self.trials.append(trial)
         return trial
 
@@ -342,7 +349,7 @@ class _Work:
           last: the trial is done with them.
         """
         wanted = [epochs for epochs in lengths if trial.training(epochs) is None]
-        if trial.state == "failed" or (not wanted and (trial.state == "done" or not last)):
+        if trial.state in ("failed", "stopped") or (not wanted and (trial.state == "done" or not last)):
             ready: Future[None] = Future()
             ready.set_result(None)
             return ready
@@ -355,11 +362,15 @@ class _Work:
         try:
             for epochs in lengths:
                 trial.trainings.append(self._objective(trial, epochs))
+                if trial.trainings[-1].pruned:
+                    trial.state, trial.reason = "stopped", trial.trainings[-1].pruned
+                    break
                 if not math.isfinite(trial.trainings[-1].value):
                     made = trial.trainings.pop()
                     reason = f"the metric is {made.value} after {plural(epochs, 'epoch')}"
                     raise TrialFailedError(reason, made.seconds, made.cpu_seconds)
-            trial.state = "done" if last else "running"
+            else:
+                trial.state = "done" if last else "running"
         except TrialFailedError as error:
             trial.state, trial.reason = "failed", str(error)
             trial.lost_seconds, trial.lost_cpu_seconds = error.seconds, error.cpu_seconds

@@ -8,6 +8,7 @@ known. Its work is that of the steps, keyed and cached, so a training that was m
 
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import signal
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from voxline.components.train.pruner import PRUNER_ENV, PrunedError
 from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.load import load_config
@@ -47,6 +49,7 @@ class TrialProcesses:
       decodes: the step language runs after train, and its metrics are the ones that count.
       folder: for requests, results and logs.
       jobs: processes at a time, which share the cores.
+      prune: confidence with which a trial must be worse than the best one to be stopped; 0: none is stopped.
     """
 
     config: RunConfig
@@ -56,14 +59,19 @@ class TrialProcesses:
     decodes: bool
     folder: Path
     jobs: int = 1
+    prune: float = 0.0
     _running: "set[subprocess.Popen[bytes]]" = dataclasses.field(default_factory=set)
     _stopped: bool = False
 
     def __call__(self, trial: Trial, epochs: int) -> Training:
-        return self.train(f"{trial.number:04d}-{epochs}", trial_overlay(self.config, trial.settings, epochs), epochs)
+        overlay = trial_overlay(self.config, trial.settings, epochs)
+        return self.train(f"{trial.number:04d}-{epochs}", overlay, epochs, trial.rival)
 
-    def train(self, name: str, settings: Mapping[str, Any], epochs: int) -> Training:
+    def train(self, name: str, settings: Mapping[str, Any], epochs: int, rival: str = "") -> Training:
         """One training, in a process.
+
+        Args:
+          rival: train's output of the trial that it is compared with, if trials are stopped.
 
         Raises:
           TrialFailedError: it failed, for a reason that is its own.
@@ -76,8 +84,10 @@ class TrialProcesses:
         result_file.unlink(missing_ok=True)
         steps = ["train", "language"] if self.decodes else ["train"]
         document = with_settings(self.config, settings)
-        request = {"config": document, "dataset": self.dataset, "manifest": self.manifest, "steps": steps}
-        write_json(self.folder / f"{name}.request.json", {**request, "result": str(result_file)})
+        request: Values = {"config": document, "dataset": self.dataset, "manifest": self.manifest, "steps": steps}
+        pruner = {"rival": rival, "confidence": self.prune} if self.prune and rival else None
+        request |= {"result": str(result_file), "pruner": pruner}
+        write_json(self.folder / f"{name}.request.json", request)
         begin = time.monotonic()
         status, cpu_seconds = self._run(name)
         seconds = time.monotonic() - begin
@@ -92,6 +102,7 @@ class TrialProcesses:
         if result["error"]:
             raise TrialFailedError(result["error"], **cost)
         metrics = result["metrics"]
+        epochs = result["epoch"] if result["pruned"] else epochs
         if self.metric not in metrics:
             raise SettingsError(f"--metric {self.metric}: accepted: {', '.join(sorted(metrics))}")
         value = metrics[self.metric]
@@ -102,6 +113,7 @@ class TrialProcesses:
             continued_epochs=0 if result["reused"] else result["counts"].get("continued_epochs", 0),
             reused=result["reused"],
             folder=result["folder"],
+            pruned=result["pruned"],
             **cost,
         )
 
@@ -189,9 +201,12 @@ def main(request_file: str) -> None:
         "counts": {},
         "reused": True,
         "folder": "",
+        "pruned": "",
     }
     try:
         config = load_config(request["config"])
+        if request["pruner"]:
+            os.environ[PRUNER_ENV] = json.dumps(request["pruner"])
         inputs = [request["dataset"]]
         for step in request["steps"]:
             work = call_step(step, config, inputs)
@@ -200,6 +215,8 @@ def main(request_file: str) -> None:
             if step == "train":
                 result |= {"counts": work.counts, "reused": work.reused, "folder": work.uri}
             inputs = [work.uri, request["manifest"]]
+    except PrunedError as error:
+        result |= {"pruned": str(error), "epoch": error.epoch, "metrics": error.metrics, "reused": error.resumed}
     except VoxlineError as error:
         result |= {"error": str(error), "transient": isinstance(error, TransientError | PreconditionError)}
     except OSError as error:  # a full disk, a folder that cannot be written: no fault of the trial

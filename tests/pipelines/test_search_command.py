@@ -54,7 +54,7 @@ class FakeHouse:
         files = ("--config", str(self.folder / "config.yaml"), "--space", str(self.folder / "space.yaml"))
         return self.run("asr", *files, "--run-dir", str(self.folder / "runs"), *arguments)
 
-    def _train(self, name: str, settings: dict[str, Any], epochs: int) -> Training:
+    def _train(self, name: str, settings: dict[str, Any], epochs: int, rival: str = "") -> Training:
         """Seeds differ by some points."""
         own = {key: settings[key] for key in RANGES}
         made = self.objective(Trial(0, {**own, "seed": settings.get("train.seed", 1)}), epochs)
@@ -164,6 +164,10 @@ def test_options_that_cannot_be_are_refused_before_any_work(house: FakeHouse) ->
     assert "accepted: tpe, random, halving" in house.run_asr("--method", "grid")[1]
     assert "--name 'a/b'" in house.run_asr("--name", "a/b")[1]
     assert "--goal: it has an effect only with --compile" in house.run_asr("--goal", "0.05")[1]
+    assert "--prune 0.2: from 0.5 to below 1" in house.run_asr("--prune", "0.2")[1]
+    assert "--prune 0.95: it compares words on dev" in house.run_asr("--prune", "0.95", "--metric", "dev_cer")[1]
+    steps = ("--set", "train.evaluate_steps=5")
+    assert "train.evaluate_steps is 5; it compares after" in house.run_asr("--prune", "0.95", *steps)[1]
     assert "--budget: it has no effect with --compile" in house.run_asr("--compile", "katib", "--budget", "1h")[1]
     assert house.objective.calls == 0
     status, printed = house.run_asr(
@@ -174,7 +178,7 @@ def test_options_that_cannot_be_are_refused_before_any_work(house: FakeHouse) ->
 
 
 def test_a_search_without_any_result_gives_a_reason(house: FakeHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(processes: TrialProcesses, name: str, settings: dict[str, Any], epochs: int) -> Training:
+    def fail(processes: TrialProcesses, name: str, settings: dict[str, Any], epochs: int, rival: str = "") -> Training:
         raise TrialFailedError("train: 11 steps had a loss or gradient that is not finite")
 
     monkeypatch.setattr(TrialProcesses, "train", fail)

@@ -1,5 +1,6 @@
 """The study behind `voxline search`: its trials, kills, seeds, budget and halving."""
 
+import dataclasses
 import math
 import threading
 from pathlib import Path
@@ -190,6 +191,35 @@ def test_an_error_does_not_wait_for_the_trials_that_run(tmp_path: Path) -> None:
         make_study(tmp_path, jobs=2).run(wait, 4)
     released.set()
     assert [trial["state"] for trial in contents(tmp_path).values()] == ["running"] * 2
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_trial_is_compared_with_the_best_that_was_known_when_it_began(tmp_path: Path, jobs: int) -> None:
+    """A stopped one is no result, is not trained again, and TPE knows of it."""
+    objective, values = Objective(), {}
+
+    def train(trial: Trial, epochs: int) -> Training:
+        made = objective(trial, epochs)
+        best = f"/store/train/{trial.number}"
+        if trial.rival and made.value > values[trial.rival]:
+            return dataclasses.replace(made, epochs=3, pruned="stopped after epoch 3")
+        values[best] = made.value
+        return dataclasses.replace(made, folder=best)
+
+    study = make_study(tmp_path, jobs=jobs)
+    study.run(train, 8)
+    states = [trial.state for trial in study.trials]
+    assert states[0] == "done"
+    assert states.count("stopped") >= 2
+    for trial in study.trials:
+        known = [one for one in study.trials[: max(trial.number - jobs + 1, 0)] if one.state == "done"]
+        best = min(known, key=lambda one: one.value or 0.0, default=None)
+        assert trial.rival == (best.trainings[-1].folder if best else "")
+        assert (trial.reason == "stopped after epoch 3") is (trial.state == "stopped")
+    assert study.finished()[0].value == min(values.values())
+    calls, before = objective.calls, contents(tmp_path)
+    make_study(tmp_path, jobs=jobs).run(train, 8)
+    assert (objective.calls, contents(tmp_path)) == (calls, before)
 
 
 def test_no_trial_begins_above_the_budget(tmp_path: Path) -> None:

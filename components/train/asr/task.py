@@ -200,7 +200,8 @@ class AsrTask(TrainingTask):
                 references.append(batch.texts[hypothesis.row])
                 hypotheses.append(" ".join(hypothesis.text.split()))
                 losses.append(hypothesis.loss)
-        words = sum_edits(count_word_edits(references, hypotheses))
+        edits = count_word_edits(references, hypotheses)
+        words = sum_edits(edits)
         characters = sum_edits(count_character_edits(references, hypotheses))
         kinds = [words.substitutions, words.deletions, words.insertions]
         sums = [
@@ -222,7 +223,8 @@ class AsrTask(TrainingTask):
         for index in evenly_spaced(len(ids), LOGGED_TRANSCRIPTS):
             lines.append(f"| {ids[index]} | {references[index]} | {hypotheses[index]} |")
         samples = self._samples({"transcripts": "\n".join(lines)})
-        return ValidationOutput((wer, loss), metrics, samples)
+        by_utterance = {name: float(one.errors) for name, one in zip(ids, edits, strict=True)}
+        return ValidationOutput((wer, loss), metrics, samples, by_utterance if len(ids) == count else {})
 
     def _samples(self, texts: dict[str, str]) -> Samples:
         """The texts, and of some utterances the features with the CTC posteriors below; once, the features as audio."""

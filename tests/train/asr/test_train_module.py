@@ -18,6 +18,7 @@ from voxline.components.train.asr.task import AsrTask, AsrTrainModule
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.ctc import consistency_loss, ctc_loss
 from voxline.components.train.optimizer import AdamW
+from voxline.components.train.pruner import PairedPruner, PrunedError
 from voxline.components.train.trainer import Trainer
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
@@ -129,6 +130,28 @@ def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
     assert trained.counts["skipped_steps"] == len(trained.state.skipped) >= 3
     assert all(np.isfinite(weight).all() for weight in trained.weights.values())
     assert "skipped" in capsys.readouterr().out
+
+
+def test_a_trial_that_is_worse_is_stopped_and_can_be_trained_to_its_end(tmp_path: Path, tones: Dataset) -> None:
+    """Its rival makes no error. The stop is repeated from the checkpoint; without a pruner it resumes there."""
+    settings, rival = tiny_asr_settings(epochs=3, learning_rate=1e-5), tmp_path / "rival"
+    whole = Trainer(AsrTask(settings, tones), tmp_path / "whole").fit()
+    written = sorted((tmp_path / "whole" / "logs" / "dev_errors").iterdir())
+    assert [file.name for file in written] == ["00001.json", "00002.json", "00003.json"]
+    errors = json.loads(written[0].read_text(encoding="utf-8"))["errors"]
+    assert len(errors) == whole.counts["dev"]
+    assert sum(errors) > 0
+    folder = rival / "logs" / "dev_errors"
+    folder.mkdir(parents=True)
+    about = json.loads(written[0].read_text(encoding="utf-8"))
+    (folder / "00001.json").write_text(json.dumps({**about, "errors": [0.0] * len(errors)}), encoding="utf-8")
+    for resumed in (False, True):
+        with pytest.raises(PrunedError, match="stopped after epoch 1") as stopped:
+            Trainer(AsrTask(settings, tones), tmp_path / "trial", pruner=PairedPruner(rival, 0.9, 3)).fit()
+        assert stopped.value.resumed is resumed
+        assert stopped.value.metrics["dev_wer"] == whole.state.validations[0].metrics["wer"]
+    continued = Trainer(AsrTask(settings, tones), tmp_path / "trial").fit()
+    assert [one.metrics for one in continued.state.validations] == [one.metrics for one in whole.state.validations]
 
 
 def test_too_many_infeasible_utterances_stop_the_run_and_few_are_left_out(
