@@ -1,11 +1,13 @@
 """The commands of captured clips: what there is, what has drifted, what has expired. They parse, call and print."""
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from voxline.pipelines.cli.options import AsJson, CommandGroup
+from voxline.errors import WorkError
+from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
 if TYPE_CHECKING:
     from voxline.feedback.watch import Watched
@@ -56,6 +58,70 @@ def watch(
             typer.echo(line)
     if found.drifted:
         raise typer.Exit(DRIFTED)
+
+
+@capture_commands.command("select")
+def select(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The version: asr, asr@candidate or asr@7.")],
+    registry: Annotated[str, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")],
+    captures: Captures,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="For the clips and the tasks.")
+    ],
+    count: Annotated[int, typer.Option(min=1, help="Clips to select.")] = 100,
+    per_speaker: Annotated[int, typer.Option(min=1, help="Most clips of one pseudonym.")] = 10,
+) -> None:
+    """Select the captured clips that are most worth a label.
+
+    Those that the model doubts, that are unlike its test split and unlike each other. Writes manifest.jsonl with what
+    was heard, audio, and label-studio.json and .xml.
+
+    Example: voxline captures select asr --registry runs/demo/registry --captures runs/captures -o runs/to-label
+    """
+    from voxline.feedback.captures import CaptureStore
+    from voxline.feedback.labeling import select_clips, write_selection
+    from voxline.feedback.watch import judged_results, statistics_of_results
+    from voxline.registry.models import resolve_version
+
+    versions, version = resolve_version(registry, model)
+    reference = statistics_of_results(judged_results(versions, version))
+    store, digest = CaptureStore(captures), versions.event(version).digest
+    clips = [one for one in store.clips(versions.model, version) if one.digest == digest]
+    chosen = select_clips(clips, reference, count, per_speaker)
+    if not chosen:
+        raise WorkError(f"{captures}: no clips of version {version} of {versions.model} in which something may be said")
+    typer.echo(f"{write_selection(store, chosen, output)}: {len(chosen):,} of {len(clips):,} clips")
+
+
+@capture_commands.command("label")
+def label(
+    labels: Annotated[
+        Path,
+        typer.Argument(parser=machine_path, metavar="LABELS", help="Label Studio's JSON, or a corrected manifest."),
+    ],
+    selection: Annotated[
+        Path, typer.Option(parser=machine_path, metavar="FOLDER", help="The folder that captures select wrote.")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="The corpus; new clips are added."),
+    ],
+    test_share: Annotated[float, typer.Option(help="Share of the speakers to test on.")] = 0.2,
+    dev_share: Annotated[float, typer.Option(help="Share of the speakers to validate on.")] = 0.1,
+) -> None:
+    """Add labeled clips to a corpus.
+
+    A folder with manifest.jsonl and audio, for corpus.format manifest. Clips keep their expiry and consent.
+
+    Example: voxline captures label labeled.json --selection runs/to-label -o corpora/from-service
+    """
+    from voxline.feedback.labeling import collect_labels
+
+    counts = collect_labels(labels, selection, output, test_share=test_share, dev_share=dev_share)
+    more = [(counts.left_out, "left out"), (counts.expired, "expired meanwhile")]
+    told = "".join(f", {number:,} {what}" for number, what in more if number)
+    done = f"{counts.labeled:,} clips labeled, {counts.corrected:,} of them corrected{told}"
+    typer.echo(f"{output}: {done}; {counts.total:,} in all")
 
 
 @capture_commands.command("list")

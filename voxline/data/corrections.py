@@ -138,23 +138,37 @@ def read_label_studio(path: Path) -> list[Correction]:
     Raises:
       WorkError: it is not such an export.
     """
+    return [Correction(id, was, text or None) for id, was, text in _annotated(path) if text != was]
+
+
+def read_labels(path: Path) -> dict[str, str | None]:
+    """Every text in Label Studio's export that a person looked at, by id, changed or not; None: leave it out.
+
+    Raises:
+      WorkError: it is not such an export.
+    """
+    return {id: text or None for id, _, text in _annotated(path)}
+
+
+def _annotated(path: Path) -> list[tuple[str, str, str | None]]:
+    """Id, text before and after, of each task with an annotation; None: leave it out."""
     try:
         tasks = msgspec.json.decode(path.read_bytes())
-        return [found for task in tasks if (found := _correction(task)) is not None]
+        return [found for task in tasks if (found := _annotation(task)) is not None]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         why = f"{type(error).__name__}: {error}"
         raise WorkError(f"{path}: not an export of Label Studio ({why}); export the project as JSON") from None
 
 
-def _correction(task: Mapping[str, Any]) -> Correction | None:
+def _annotation(task: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
     annotations = [one for one in task["annotations"] if not one.get("was_cancelled")]
     if not annotations:
         return None
     id, was = str(task["data"]["id"]), str(task["data"]["text"])
-    text: str | None = was
+    text = was
     for region in annotations[-1]["result"]:
         if region["from_name"] == "transcription":
             text = " ".join(unicodedata.normalize("NFC", "".join(region["value"]["text"])).split())
         elif LEAVE_OUT in region["value"].get("choices", ()):
-            return Correction(id, was, None)
-    return None if text == was else Correction(id, was, text or None)
+            return id, was, None
+    return id, was, text

@@ -201,12 +201,19 @@ def find_recordings(location: Path | str, person: str) -> list[str]:
       WorkError: a record is damaged; nothing could be said of its speaker.
     """
     store = open_store(location)
-    return [store.uri_of(name) for name in _names_of(store, lambda line: person in (line.get("speaker"), line["id"]))]
+    return [store.uri_of(name) for name in _names_of(store, _is_of(person))]
 
 
 def erase_recordings(location: Path | str, person: str) -> None:
     """Deletes what there is of a speaker; a killed erasure can be repeated. See `find_recordings`."""
-    _delete_matching(open_store(location), lambda line: person in (line.get("speaker"), line["id"]))
+    _delete_matching(open_store(location), _is_of(person))
+
+
+def _is_of(person: str) -> Callable[[dict[str, Any]], bool]:
+    # With several corpora, the name of one is in front of a speaker; it has no hyphen.
+    tail = person.partition("-")[2]
+    names = {person, tail} if tail.startswith(ID_PREFIX) else {person}
+    return lambda line: bool(names & {line.get("speaker"), line["id"]})
 
 
 def expire_recordings(location: Path | str, day: str = "") -> int:

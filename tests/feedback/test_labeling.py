@@ -1,0 +1,131 @@
+"""Which clips a person is asked about, and how the answers come back as a corpus that ingest reads."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.feedback.judged_model import capture, push_judged, recordings, sentences
+from voxline.components.ingest.settings import CorpusSettings
+from voxline.components.ingest.step import run as ingest
+from voxline.data.manifest import read_manifest
+from voxline.errors import SettingsError, WorkError
+from voxline.feedback.captures import CapturedClip, expire_recordings, find_recordings
+from voxline.feedback.labeling import collect_labels, select_clips
+from voxline.feedback.watch import statistics_of_clips
+from voxline.pipelines.cli.main import app
+
+
+def clip(number: int, confidence: float, level: float = -20.0, speaker: str = "", note: str = "") -> CapturedClip:
+    return CapturedClip(
+        f"capture-{number}", "asr", 1, "d", "2026-11-23T18:00:00Z", "2999-01-01", "yes", 1.0, "one", confidence, [],
+        note, level, 30.0, [], speaker,
+    )  # fmt: skip
+
+
+def reference() -> dict[str, list[float]]:
+    random = np.random.default_rng(0)
+    return statistics_of_clips([clip(index, 0.9, -20 + float(random.normal())) for index in range(100)])
+
+
+def test_copies_of_one_doubtful_clip_count_once() -> None:
+    copies = [clip(index, 0.2, -35.0) for index in range(50)]
+    distinct = [clip(100 + index, 0.6, -45.0 + 25 * index) for index in range(3)]
+    chosen = {one.id for one in select_clips([*copies, *distinct], reference(), 3)}
+    assert len(chosen & {one.id for one in copies}) == 1
+    assert len(chosen & {one.id for one in distinct}) == 2
+
+
+def test_doubt_counts_where_nothing_is_new_and_silence_is_not_asked_about() -> None:
+    clips = [clip(index, 0.99) for index in range(20)] + [clip(50, 0.1)] + [clip(60, 0.0, note="no speech")]
+    assert select_clips(clips, reference(), 1)[0].id == "capture-50"
+    assert len(select_clips(clips, reference(), 100)) == 21
+
+
+def test_a_speaker_is_asked_for_a_few_only() -> None:
+    clips = [clip(index, 0.1, -60, "loud") for index in range(20)] + [clip(90, 0.9)]
+    assert len(select_clips(clips, reference(), 20, per_speaker=4)) == 5
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A registry and captures of 40 clips with noise."""
+    folder = tmp_path_factory.mktemp("service")
+    push_judged(folder / "registry", folder / "model", {"seven": "six"})
+    texts = sentences(40, seed=3)
+    capture(folder / "registry", folder / "captures", texts, recordings(texts, 4, noise=0.02), "p-7")
+    return folder
+
+
+def select(service: Path, folder: Path) -> list[dict[str, object]]:
+    arguments = ["--registry", service / "registry", "--captures", service / "captures", "--count", 12, "-o", folder]
+    result = CliRunner().invoke(app, ["captures", "select", "asr", *map(str, arguments), "--per-speaker", "40"])
+    assert result.exit_code == 0, result.output
+    return list(json.loads((folder / "label-studio.json").read_text(encoding="utf-8")))
+
+
+def annotated(task: dict[str, object], text: str, leave_out: bool = False) -> dict[str, object]:
+    result = [{"from_name": "transcription", "type": "textarea", "value": {"text": [text]}}]
+    if leave_out:
+        result.append({"from_name": "verdict", "type": "choices", "value": {"choices": ["leave out"]}})
+    return {**task, "annotations": [{"result": result}]}
+
+
+def test_labels_of_label_studio_come_back_as_a_corpus_that_ingest_reads(service: Path, tmp_path: Path) -> None:
+    tasks = select(service, tmp_path / "to-label")
+    assert len(tasks) == 12
+    export = [annotated(tasks[0], "zéro  eins"), annotated(tasks[1], str(tasks[1]["data"]["text"]))]
+    export += [annotated(tasks[2], "x", leave_out=True), {**tasks[3], "annotations": []}]
+    export += [annotated(task, "six") for task in tasks[4:]]
+    (tmp_path / "labeled.json").write_text(json.dumps(export))
+    arguments = [tmp_path / "labeled.json", "--selection", tmp_path / "to-label", "-o", tmp_path / "corpus"]
+    result = CliRunner().invoke(app, ["captures", "label", *map(str, arguments), "--test-share", "0"])
+    assert result.exit_code == 0, result.output
+    assert "10 clips labeled" in result.output
+    settings = CorpusSettings.of({"uri": str(tmp_path / "corpus"), "format": "manifest"}, "corpus")
+    found = {one.id: one for one in read_manifest(ingest(str(tmp_path / "store"), settings).path("manifest"))}
+    assert len(found) == 10
+    first = found[str(tasks[0]["data"]["id"])]
+    assert (first.text, first.speaker, first.extra["consent"]) == ("zéro eins", "p-7", "terms-1")
+    assert (first.extra["expires"], first.extra["model"]) == ("2999-01-01", "asr@1")
+    assert find_recordings(tmp_path / "corpus", "p-7")
+    assert expire_recordings(tmp_path / "corpus", "2999-01-01") == 10
+    assert list((tmp_path / "corpus" / "audio").iterdir()) == []
+
+
+def test_later_labels_replace_earlier_ones_and_expired_clips_do_not_come_back(service: Path, tmp_path: Path) -> None:
+    select(service, tmp_path / "to-label")
+    manifest = tmp_path / "to-label" / "manifest.jsonl"
+    lines = [json.loads(line) for line in manifest.read_text().splitlines()]
+    corpus = tmp_path / "corpus"
+    assert collect_labels(manifest, tmp_path / "to-label", corpus).total == 12, "a manifest is taken as it is"
+    (tmp_path / "again.jsonl").write_text(
+        json.dumps({"id": lines[0]["id"], "text": "nine"})
+        + "\n"
+        + json.dumps({"id": lines[1]["id"], "leave_out": True})
+    )
+    counts = collect_labels(tmp_path / "again.jsonl", tmp_path / "to-label", corpus)
+    assert dataclasses.astuple(counts) == (1, 1, 1, 0, 11)
+    found = {one.id: one.text for one in read_manifest(corpus / "manifest.jsonl")}
+    assert found[lines[0]["id"]] == "nine"
+    assert not (corpus / "audio" / f"{lines[1]['id']}.flac").exists()
+    manifest.write_text("".join(json.dumps({**line, "expires": "2020-01-01"}) + "\n" for line in lines))
+    counts = collect_labels(tmp_path / "again.jsonl", tmp_path / "to-label", corpus)
+    assert (counts.expired, counts.labeled) == (1, 0)
+    assert lines[0]["id"] not in {one.id for one in read_manifest(corpus / "manifest.jsonl")}
+
+
+def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> None:
+    select(service, tmp_path / "to-label")
+    (tmp_path / "other.jsonl").write_text('{"id": "capture-other", "text": "one"}\n')
+    with pytest.raises(WorkError, match="capture-other and 0 others are not in"):
+        collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+    (tmp_path / "other.jsonl").write_text('{"id": 3}\n')
+    with pytest.raises(WorkError, match=r"other.jsonl:1: .*is not a labeled line"):
+        collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path / "corpus")
+    with pytest.raises(SettingsError, match="no manifest.jsonl here"):
+        collect_labels(tmp_path / "other.jsonl", tmp_path, tmp_path / "corpus")

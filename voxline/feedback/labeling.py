@@ -1,0 +1,207 @@
+"""Captured clips that are most worth a label, out to a person and back as a corpus.
+
+A selection is a folder for a person: `manifest.jsonl`, whose texts are what was heard, `audio/`, and tasks for Label
+Studio. Its labels become a corpus folder, `manifest.jsonl` and `audio/`, in the format `manifest` of ingest. Lines of
+either keep when the clip expires and what its caller agreed to; see `captures.expire_recordings`.
+"""
+
+import dataclasses
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.data.corrections import LABEL_CONFIG, DoubtfulText, label_studio_tasks, read_labels
+from voxline.data.json_codec import iter_lines, parse_json
+from voxline.data.manifest import MANIFEST_FILE, Utterance, read_manifest, write_manifest
+from voxline.errors import SettingsError, WorkError
+from voxline.feedback.captures import AUDIO_SUFFIX, CapturedClip, CaptureStore, today
+from voxline.feedback.watch import statistics_of_clips
+from voxline.store.files import atomic_write, write_json, write_text
+from voxline.store.hashing import hash_value
+
+AUDIO_FOLDER = "audio"
+TASKS_JSON, TASKS_XML = "label-studio.json", "label-studio.xml"
+_DOUBT_FLOOR = 0.05
+_NOT_CHOSEN_BY = ("empty", "confidence")
+
+
+def select_clips(
+    clips: Sequence[CapturedClip], reference: Mapping[str, Sequence[float]], count: int, per_speaker: int = 10
+) -> list[CapturedClip]:
+    """The clips that are most worth a label: doubted, unlike the test split, and unlike each other.
+
+    One after the other the clip with the highest doubt times distance is taken. The distance is to the nearest test
+    utterance or clip that was taken before, in units of the test split's deviations, so that a hundred copies of one
+    doubtful clip count once (farthest-first traversal, Gonzalez 1985).
+
+    Args:
+      clips: those without speech are left out.
+      reference: statistics of the test split.
+      count: clips to take.
+      per_speaker: most clips of one pseudonym.
+    """
+    clips = [clip for clip in clips if not clip.note]
+    if not clips:
+        return []
+    points, known = _standardize(statistics_of_clips(clips), reference)
+    doubt = np.array([1.0 - (clip.confidence or 0.0) for clip in clips]) + _DOUBT_FLOOR
+    distance = np.full(len(clips), np.inf)
+    for start in range(0, len(known), 256):
+        part = known[start : start + 256]
+        distance = np.minimum(distance, np.sqrt(((points[:, None] - part[None]) ** 2).mean(axis=2)).min(axis=1))
+    distance += 1e-3
+    chosen: list[int] = []
+    taken: Counter[str] = Counter()
+    open_ = np.ones(len(clips), bool)
+    while open_.any() and len(chosen) < count:
+        best = int(np.argmax(np.where(open_, doubt * distance, -1.0)))
+        chosen.append(best)
+        open_[best] = False
+        taken[clips[best].person] += 1
+        if taken[clips[best].person] >= per_speaker:
+            open_ &= np.array([clip.person != clips[best].person for clip in clips])
+        distance = np.minimum(distance, np.sqrt(((points - points[best]) ** 2).mean(axis=1)) + 1e-3)
+    return [clips[index] for index in chosen]
+
+
+def _standardize(
+    new: Mapping[str, Sequence[float]], reference: Mapping[str, Sequence[float]]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    names = [name for name in new if name in reference and name not in _NOT_CHOSEN_BY]
+    if not names:
+        return np.zeros((len(next(iter(new.values()))), 1)), np.zeros((1, 1))
+    known = np.array([reference[name] for name in names], float).T
+    points = np.array([new[name] for name in names], float).T
+    deviation = np.maximum(known.std(axis=0), 1e-3)
+    return np.clip((points - known.mean(axis=0)) / deviation, -10, 10), (known - known.mean(axis=0)) / deviation
+
+
+def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder: Path) -> Path:
+    """Writes clips for a person to label; returns the manifest. Earlier files of the folder are replaced.
+
+    Raises:
+      WorkError: a clip has expired meanwhile.
+    """
+    (folder / AUDIO_FOLDER).mkdir(parents=True, exist_ok=True)
+    lines, tasks = [], []
+    for clip in chosen:
+        audio = folder / AUDIO_FOLDER / f"{clip.id}{AUDIO_SUFFIX}"
+        with atomic_write(audio) as file:
+            file.write(store.audio(clip))
+        doubt = round(1 - (clip.confidence or 0.0), 4)
+        extra = {"heard": clip.text, "doubt": doubt, "captured": clip.at, "expires": clip.expires}
+        extra |= {"consent": clip.consent, "model": f"{clip.model}@{clip.version}"}
+        lines.append(
+            Utterance(clip.id, str(audio.absolute()), clip.seconds, clip.text, clip.person, "train", extra=extra)
+        )
+        tasks.append(DoubtfulText(clip.id, str(audio.absolute()), clip.text, clip.text, doubt))
+    write_json(folder / TASKS_JSON, label_studio_tasks(tasks))
+    write_text(folder / TASKS_XML, LABEL_CONFIG)
+    write_manifest(folder / MANIFEST_FILE, lines)
+    return folder / MANIFEST_FILE
+
+
+@dataclasses.dataclass(frozen=True)
+class LabeledCounts:
+    """What labels gave.
+
+    Attributes:
+      labeled: clips that the corpus has from them.
+      corrected: of these, those whose text is another one than what was heard.
+      left_out: clips that a person left out, or in which nothing is said.
+      expired: clips whose time was over.
+      total: clips in the corpus now.
+    """
+
+    labeled: int
+    corrected: int
+    left_out: int
+    expired: int
+    total: int
+
+
+def collect_labels(
+    labels: Path, selection: Path, corpus: Path, *, test_share: float = 0.2, dev_share: float = 0.1
+) -> LabeledCounts:
+    """Adds labeled clips to a corpus folder; a later label of a clip replaces an earlier one.
+
+    Args:
+      labels: JSON that Label Studio exported, or a manifest whose texts a person corrected.
+      selection: the folder that was labeled.
+      corpus: is made if it does not exist.
+      test_share, dev_share: of the speakers, by hash, so that a clip stays in its split.
+
+    Raises:
+      SettingsError: a share is out of range, or a folder is not a selection.
+      WorkError: labels are damaged, or of clips that the selection does not have.
+    """
+    if min(test_share, dev_share) < 0 or test_share + dev_share >= 1:
+        raise SettingsError(
+            f"--test-share {test_share:g} and --dev-share {dev_share:g} must leave something to train on"
+        )
+    if not (selection / MANIFEST_FILE).is_file():
+        raise SettingsError(f"{selection}: no {MANIFEST_FILE} here; give the folder that captures select wrote")
+    known = {one.id: one for one in read_manifest(selection / MANIFEST_FILE)}
+    found = _read_labels(labels)
+    if unknown := sorted(found.keys() - known.keys()):
+        raise WorkError(
+            f"{labels}: {unknown[0]} and {len(unknown) - 1:,} others are not in {selection}; give its folder"
+        )
+    manifest = corpus / MANIFEST_FILE
+    lines = {one.id: one for one in read_manifest(manifest)} if manifest.is_file() else {}
+    (corpus / AUDIO_FOLDER).mkdir(parents=True, exist_ok=True)
+    counts: Counter[str] = Counter()
+    gone: list[Path] = []
+    for id, text in found.items():
+        one = known[id]
+        audio = corpus / AUDIO_FOLDER / f"{id}{AUDIO_SUFFIX}"
+        if str(one.extra["expires"]) <= today() or not text:
+            counts["left_out" if not text else "expired"] += 1
+            lines.pop(id, None)
+            gone.append(audio)
+            continue
+        with atomic_write(audio) as file:
+            file.write(Path(one.audio_filepath).read_bytes())
+        counts["labeled"] += 1
+        counts["corrected"] += text != one.text
+        split = _split(one.speaker, test_share, dev_share)
+        lines[id] = one.replace(audio_filepath=str(audio.absolute()), text=text, split=split)
+    write_manifest(manifest, (lines[id] for id in sorted(lines)))
+    for audio in gone:
+        audio.unlink(missing_ok=True)
+    return LabeledCounts(counts["labeled"], counts["corrected"], counts["left_out"], counts["expired"], len(lines))
+
+
+def _read_labels(path: Path) -> dict[str, str | None]:
+    """Id → text; None for a clip to leave out."""
+    if not path.is_file():
+        raise SettingsError(f"{path}: this file does not exist; give Label Studio's export, or a manifest")
+    head = path.read_bytes().lstrip()[:1]
+    if head == b"[":
+        return read_labels(path)
+    found: dict[str, str | None] = {}
+    for number, line in iter_lines(path):
+        try:
+            values: dict[str, Any] = parse_json(line)
+            id, text = values["id"], values.get("text")
+            if not isinstance(id, str) or not isinstance(text or "", str):
+                raise TypeError("id and text are texts")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise WorkError(
+                f"{path}:{number}: {json.dumps(line.decode(errors='replace')[:80])} is not a labeled line ({error}); "
+                'a line has "id" and "text"'
+            ) from None
+        left_out = values.get("leave_out") is True or not text
+        found[id] = None if left_out else " ".join(unicodedata.normalize("NFC", str(text)).split())
+    return found
+
+
+def _split(speaker: str, test_share: float, dev_share: float) -> str:
+    number = int(hash_value(["captured", speaker])[:12], 16) / 16**12
+    return "test" if number < test_share else "dev" if number < test_share + dev_share else "train"
