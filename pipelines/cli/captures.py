@@ -10,6 +10,7 @@ from voxline.errors import WorkError
 from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
 if TYPE_CHECKING:
+    from voxline.feedback.shadow import ShadowVerdict
     from voxline.feedback.watch import Watched
 
 capture_commands = CommandGroup(help="Watch, label and expire what serving captured.", no_args_is_help=True)
@@ -23,7 +24,9 @@ Locations = Annotated[
 
 
 DRIFTED = 3
-"""Exit status of `watch`."""
+"""Exit status of `watch`, and of `shadow` for a worse version."""
+SHOWN = 20
+"""Disagreements that are printed."""
 
 
 def watch(
@@ -124,6 +127,36 @@ def label(
     typer.echo(f"{output}: {done}; {counts.total:,} in all")
 
 
+@capture_commands.command("shadow")
+def shadow(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The version to try, such as asr@candidate.")],
+    registry: Annotated[str, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")],
+    captures: Captures,
+    labeled: Annotated[
+        Path | None,
+        typer.Option(parser=machine_path, metavar="FOLDER", help="Corpus of labeled clips; its labels decide."),
+    ] = None,
+    count: Annotated[int, typer.Option(min=1, help="Most clips to hear; the latest.")] = 500,
+    as_json: AsJson = False,
+) -> None:
+    """Try a version on what the one in service heard.
+
+    Shows where they disagree, and each one's estimated word error rate; on labeled clips, who is better. Exit status 3
+    if the version is worse on these, 0 if it is better or undecided.
+
+    Example: voxline captures shadow asr@candidate --registry runs/demo/registry --captures runs/captures
+    """
+    import json
+
+    from voxline.feedback.shadow import compare_in_shadow
+
+    found = compare_in_shadow(registry, model, captures, labeled=labeled, count=count)
+    for line in [json.dumps(found.plain(), ensure_ascii=False)] if as_json else _format_shadow(found):
+        typer.echo(line)
+    if found.verdict == "worse":
+        raise typer.Exit(DRIFTED)
+
+
 @capture_commands.command("list")
 def show_captures(captures: Captures, as_json: AsJson = False) -> None:
     """Count the captured clips of each version.
@@ -161,6 +194,24 @@ def expire(locations: Locations) -> None:
     for location in locations:
         check_captures(location)
         typer.echo(f"{location}: {expire_recordings(location):,} clips have expired")
+
+
+def _format_shadow(found: "ShadowVerdict") -> list[str]:
+    """Lines of `voxline captures shadow`, the verdict last."""
+    differ = f"{len(found.disagreements):,} of {found.clips:,} clips are heard differently"
+    lines = [f"{found.model} {found.version} beside {found.in_service}, which is in service: {differ}"]
+    for one in found.disagreements[:SHOWN]:
+        lines.append(f"  {one.id}: {one.in_service!r} -> {one.shadow!r}")
+    if found.estimated is not None and found.estimated_in_service is not None:
+        lines.append(f"estimated WER {found.estimated:.1%}; of the one in service {found.estimated_in_service:.1%}")
+    if found.comparison is None or found.wer is None or found.wer_in_service is None:
+        return [*lines, "undecided: give --labeled, a corpus of labeled clips"]
+    low, high = (end * 100 for end in (found.comparison.interval.low, found.comparison.interval.high))
+    lines.append(
+        f"WER on {found.labeled:,} labeled clips {found.wer:.1%}; of the one in service {found.wer_in_service:.1%}; "
+        f"difference {low:+.1f} to {high:+.1f} points"
+    )
+    return [*lines, found.verdict]
 
 
 def _format_watch(found: "Watched") -> list[str]:

@@ -127,5 +127,7 @@ def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> Non
     (tmp_path / "other.jsonl").write_text('{"id": 3}\n')
     with pytest.raises(WorkError, match=r"other.jsonl:1: .*is not a labeled line"):
         collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path / "corpus")
-    with pytest.raises(SettingsError, match="no manifest.jsonl here"):
+    with pytest.raises(SettingsError, match=r"--test-share 0\.9, --dev-share 0\.2: 0 or more"):
+        collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path, test_share=0.9, dev_share=0.2)
+    with pytest.raises(SettingsError, match=r"no manifest\.jsonl here"):
         collect_labels(tmp_path / "other.jsonl", tmp_path, tmp_path / "corpus")

@@ -141,18 +141,17 @@ def collect_labels(
       SettingsError: a share is out of range, or a folder is not a selection.
       WorkError: labels are damaged, or of clips that the selection does not have.
     """
-    if min(test_share, dev_share) < 0 or test_share + dev_share >= 1:
+    if min(test_share, dev_share) < 0 or test_share + dev_share > 1:
         raise SettingsError(
-            f"--test-share {test_share:g} and --dev-share {dev_share:g} must leave something to train on"
+            f"--test-share {test_share:g}, --dev-share {dev_share:g}: 0 or more, and 1 at most together"
         )
     if not (selection / MANIFEST_FILE).is_file():
         raise SettingsError(f"{selection}: no {MANIFEST_FILE} here; give the folder that captures select wrote")
     known = {one.id: one for one in read_manifest(selection / MANIFEST_FILE)}
     found = _read_labels(labels)
     if unknown := sorted(found.keys() - known.keys()):
-        raise WorkError(
-            f"{labels}: {unknown[0]} and {len(unknown) - 1:,} others are not in {selection}; give its folder"
-        )
+        others = f"{unknown[0]} and {len(unknown) - 1:,} others"
+        raise WorkError(f"{labels}: {others} are not in {selection}; give the folder that was labeled")
     manifest = corpus / MANIFEST_FILE
     lines = {one.id: one for one in read_manifest(manifest)} if manifest.is_file() else {}
     (corpus / AUDIO_FOLDER).mkdir(parents=True, exist_ok=True)
