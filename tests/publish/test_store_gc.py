@@ -32,6 +32,7 @@ from voxline.components.publish.versions import DatasetVersions
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_manifest
+from voxline.data.shards import SHARDS_FOLDER, lock_shards
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.local.runner import hold_store
@@ -293,6 +294,16 @@ def test_a_running_step_or_run_stops_the_collection(place: Path) -> None:
     with hold_store(str(place / "store")), pytest.raises(WorkError, match="in use by"):
         collect(place)
     assert before <= files(place)
+
+
+def test_a_reader_of_shards_stops_both_collections(place: Path) -> None:
+    before, (pool,) = files(place), (place / "store" / SHARDS_FOLDER).iterdir()
+    with lock_shards(pool):
+        with pytest.raises(WorkError, match="a process is adding to these shards"):
+            collect(place)
+        with pytest.raises(WorkError, match="a process is adding to these shards"):
+            collect_garbage(place / "store", [place / "datasets"], grace_days=0, dry_run=False)
+    assert files(place) == before
 
 
 def test_work_that_is_claimed_on_this_machine_stays_and_is_named(place: Path) -> None:
