@@ -27,6 +27,7 @@ from voxline.errors import WorkError
 from voxline.inference.saved_model import (
     TRAINING_FOLDERS,
     exported_folder,
+    find_curves,
     model_digest,
     read_model_json,
     require_family,
@@ -52,7 +53,6 @@ from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
 REVISION = 8
-CURVES = "curves.json"
 """Written by train beside the exported model."""
 
 
@@ -196,7 +196,7 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
 
 def _read_curves(model: Path) -> dict[str, Any] | None:
     """The training curves, if the model comes from train."""
-    file = next((file for file in (model / CURVES, model / "logs" / CURVES) if file.is_file()), None)
+    file = find_curves(model)
     return None if file is None else dict(read_json(file))
 
 

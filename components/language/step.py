@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from voxline.components.language.settings import LanguageSettings
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
 from voxline.inference.saved_model import (
+    CURVES_FILE,
     TRAINING_FOLDERS,
     exported_folder,
+    find_curves,
     model_digest,
     read_model_json,
     require_family,
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
 REVISION = 1
 NGRAMS, NGRAMS_FILE, ARPA_FILE = "ngrams", "ngrams.npz", "ngrams.arpa.gz"
-CURVES = "curves.json"
 """Written by train beside the exported model; evaluate shows it."""
 UNTUNED = (1.0, 1.0)
 """Alpha and beta where there is no dev split, and the settings have none."""
@@ -161,8 +162,8 @@ def _write_model(
         "tuned_on": tuned,
     }
     write_language_model(target, model, about)
-    if curves := next((file for file in (source / CURVES, source / "logs" / CURVES) if file.is_file()), None):
-        shutil.copyfile(curves, output.folder / CURVES)
+    if curves := find_curves(source):
+        shutil.copyfile(curves, output.folder / CURVES_FILE)
     with atomic_write(output.folder / ARPA_FILE) as file:
         file.write(ngrams.path("arpa").read_bytes())
     output.outputs = {"model": "model", "arpa": ARPA_FILE}

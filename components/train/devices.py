@@ -15,11 +15,9 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from voxline.components.train.batches import ReplicaShare
-from voxline.components.train.settings import TrainSettings
+from voxline.components.train.settings import ACCELERATOR_ENV, TrainSettings
 from voxline.errors import SettingsError, WorkError
 
-ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
-"""The cluster sets it to the kind and the number of devices that the pod requests, such as `gpu:4`."""
 CPU_ONLY = "or write accelerator: null under cluster.steps.train"
 
 

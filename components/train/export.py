@@ -18,10 +18,10 @@ import tensorflow as tf
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.weight_names import weight_names
 from voxline.data.dataset import Dataset
+from voxline.inference.saved_model import MODEL_JSON
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import write_json
 
-MODEL_JSON = "model.json"
 START = "start"
 PACKAGES = ("voxline", "tensorflow", "keras", "numpy")
 

@@ -6,6 +6,10 @@ import pydantic
 
 from voxline.settings import Settings
 
+ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
+"""A cluster sets it to the kind and the number of devices that the pod requests, such as `gpu:4`. The
+step fails if TensorFlow does not see them (`devices`)."""
+
 
 class WorkersSettings(Settings):
     """Machines that train one model together on a cluster; k8s/ holds the templates of their pods."""

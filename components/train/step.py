@@ -17,7 +17,7 @@ from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.inference.saved_model import exported_folder
+from voxline.inference.saved_model import CURVES_FILE, exported_folder
 from voxline.progress import print_status
 from voxline.registry.parents import Parent, find_other_model, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
@@ -149,7 +149,7 @@ def _train(
     task.check_length()
     from voxline.components.train.averaging import TRAINED
     from voxline.components.train.pruner import PairedPruner
-    from voxline.components.train.trainer import CURVES_FILE, Trainer
+    from voxline.components.train.trainer import Trainer
 
     work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY, VOICE_MELS)
     pruner = PairedPruner.from_environment(settings.epochs, settings.evaluate_epochs)

@@ -26,11 +26,11 @@ from voxline.components.train.task import (
 )
 from voxline.components.train.train_module import StepResult
 from voxline.errors import WorkError
+from voxline.inference.saved_model import CURVES_FILE
 from voxline.progress import Progress, print_status
 from voxline.report.page import plural
 from voxline.store.files import write_json
 
-CURVES_FILE = "curves.json"
 HISTOGRAM_BUCKETS = 30
 
 

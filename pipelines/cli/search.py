@@ -93,6 +93,7 @@ def _add_search(pipeline: str, what: str) -> None:
         from voxline.pipelines.config.load import read_layers, resolve_layers
         from voxline.pipelines.search import search as searches
         from voxline.pipelines.search.space import Space
+        from voxline.pipelines.search.study import DEFAULT_TRIALS
 
         _refuse_unused(
             "--compile", bool(compile_), {"--dataset": dataset, "--goal": goal, "--output": output},
@@ -120,7 +121,7 @@ def _add_search(pipeline: str, what: str) -> None:
             else:
                 from voxline.pipelines.search.katib import compile_experiment
 
-                count = trials or searches.DEFAULT_TRIALS
+                count = trials or DEFAULT_TRIALS
                 compile_experiment(
                     chosen, ranges, target,
                     dataset=dataset, method=method or "tpe", trials=count, goal=goal, **of_trials,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from kfp import compiler, dsl, kubernetes
 from kfp.dsl.pipeline_context import Pipeline
 
+from voxline.components.train.settings import ACCELERATOR_ENV
 from voxline.errors import SettingsError
 from voxline.notify.on_cluster import RUN_ID_ENV, NotifiedRun
 from voxline.notify.settings import NOTIFY_ENV
@@ -184,9 +185,6 @@ TYPE_LABELS = {"gpu": "cloud.google.com/gke-accelerator", "tpu": "cloud.google.c
 TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 NODE_NAME_ANNOTATION = "workflows.argoproj.io/node-name"
 """Argo's annotation of every pod: the run, the step and the number of the attempt."""
-
-ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
-"""components/train/devices.py reads it, and ends the step if TensorFlow does not see what it says."""
 
 STEP_IMAGES = {
     "ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "forecast": "data",

@@ -15,8 +15,9 @@ from typing import Any
 
 import yaml
 
+from voxline.components.train.settings import ACCELERATOR_ENV
 from voxline.errors import SettingsError
-from voxline.pipelines.cluster.compiler import ACCELERATOR_ENV, RESOURCES, accelerator_labels, image_reference
+from voxline.pipelines.cluster.compiler import RESOURCES, accelerator_labels, image_reference
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.search.space import Range, Space
 from voxline.store.files import write_text

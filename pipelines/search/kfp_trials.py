@@ -16,11 +16,10 @@ from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.kfp_graph import ParallelTrials
 from voxline.pipelines.search.space import Space, with_settings
-from voxline.pipelines.search.study import Study
+from voxline.pipelines.search.study import DEFAULT_TRIALS, Study
 from voxline.pipelines.search.trials import trial_overlay
 
 METHODS = ("random", "grid")
-DEFAULT_TRIALS = 12
 MAX_TRIALS = 200
 """Each trial is a part of the graph's file, which Kubernetes limits to 1.5 MB."""
 

@@ -27,6 +27,7 @@ from voxline.pipelines.local.runner import hold_store, run_pipeline
 from voxline.pipelines.local.single_step import last_output
 from voxline.pipelines.search.space import SECTIONS, Space, nested, with_settings
 from voxline.pipelines.search.study import (
+    DEFAULT_TRIALS,
     METHODS,
     Study,
     Trial,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 STUDY, WINNER, BEST, PAGE = "study.json", "winner.json", "best.yaml", "search.html"
 FOLDER = "searches"
 """In a run's folder: its searches."""
-DEFAULT_TRIALS = 12
 CONTINUED = {
     "train.schedule": "inverse_square_root", "train.evaluate_epochs": 1, "train.evaluate_steps": 0,
     "train.start.epochs": 0,

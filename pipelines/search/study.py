@@ -27,6 +27,7 @@ from voxline.store.hashing import hash_value
 if TYPE_CHECKING:
     import optuna
 
+DEFAULT_TRIALS = 12
 METHODS = ("tpe", "random", "halving")
 REDUCTION = 3
 """Successive halving (Jamieson and Talwalkar 2016) continues one trial in three, with three times as many epochs."""

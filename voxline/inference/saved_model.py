@@ -38,6 +38,8 @@ MODEL_PARTS = (
 )
 """The files of an exported model. Anything else in its folder, such as a model card, is not part of it."""
 
+CURVES_FILE = "curves.json"
+"""Of a training, beside its exported model: its losses, and what each validation measured."""
 TRAINING_FOLDERS = ("checkpoints/", "best/", "logs/")
 """Folders in train's output that are not needed to run the model."""
 
@@ -60,6 +62,11 @@ class SignatureSpec(NamedTuple):
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+
+
+def find_curves(source: Path) -> Path | None:
+    """The `curves.json` in a step's output with a model, or beside its logs; None if the model comes from elsewhere."""
+    return next((file for file in (source / CURVES_FILE, source / "logs" / CURVES_FILE) if file.is_file()), None)
 
 
 def exported_folder(model: Path | str) -> Path:

@@ -19,6 +19,7 @@ from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.ctc import consistency_loss, ctc_loss
 from voxline.components.train.optimizer import AdamW
 from voxline.components.train.pruner import PairedPruner, PrunedError
+from voxline.components.train.settings import ACCELERATOR_ENV
 from voxline.components.train.trainer import Trainer
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
@@ -184,14 +185,14 @@ def test_multi_worker_without_tf_config_is_refused(monkeypatch: pytest.MonkeyPat
 def test_a_booked_accelerator_that_is_not_there_ends_the_step(
     monkeypatch: pytest.MonkeyPatch, booked: str, message: str
 ) -> None:
-    monkeypatch.setenv(devices.ACCELERATOR_ENV, booked)
+    monkeypatch.setenv(ACCELERATOR_ENV, booked)
     with pytest.raises(WorkError, match=message):
         devices.choose_strategy("auto")
 
 
 @pytest.mark.parametrize("strategy", ["one", "multi_worker"])
 def test_a_strategy_that_does_not_suit_a_tpu_is_refused(monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
-    monkeypatch.setenv(devices.ACCELERATOR_ENV, "tpu:4")
+    monkeypatch.setenv(ACCELERATOR_ENV, "tpu:4")
     with pytest.raises(SettingsError, match=r"train\.strategy is .* 'auto' and 'mirrored' use all chips of one host"):
         devices.choose_strategy(strategy)
 
