@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tests.train.toy_family import ToyTrainSettings
 from voxline.components.train.distributed import worker
+from voxline.components.train.distributed.jobs import worker_arguments
 from voxline.components.train.families import FAMILIES, Family
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.step import run
@@ -41,7 +42,7 @@ def test_a_worker_trains_a_new_family(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setenv("TF_CONFIG", "{}")
     settings = ToyTrainSettings(seed=5)
-    given = worker.worker_arguments(settings, "/dataset", "/store", "job", 75)
+    given = worker_arguments(settings, "/dataset", "/store", "job", 75)
     assert worker.main(given, lambda *given: calls.append(given)) == 0
     assert calls == [("/dataset", "/store", settings, "")]
 
