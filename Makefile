@@ -154,6 +154,9 @@ bench-warm-start: $(READY) ## Measure what a warm start saves and keeps, on FSDD
 bench-search: $(READY) ## Measure what a search finds from a bad learning rate, and what halving saves (hours; resumes)
 	@$(PY) -W ignore -m benchmarks.search
 
+bench-history: $(READY) ## Retrain a small recognizer over a corpus that changes, and forecast (RUNS=24; 20 minutes; resumes)
+	@$(PY) -W ignore -m benchmarks.history runs/bench-history $(RUNS)
+
 leave-one-out: $(READY) ## Train on five of FSDD's speakers, test on the sixth, for each (FSDD=folder)
 	@for speaker in $(SPEAKERS); do \
 	  $(VOXLINE) run asr --config configs/asr/fsdd-unseen-speaker.yaml --run-dir "runs/fsdd-without-$$speaker" \
