@@ -4,9 +4,9 @@ import abc
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,9 @@ class TrainBatches(Protocol):
         """The batches of an epoch, from step `first` of it; the same in every process for the same arguments."""
 
 
+SplitBatches = TypeVar("SplitBatches", bound=TrainBatches)
+
+
 class Trainable(Protocol):
     """What the trainer needs of a model with its optimizers; `TrainModule` is the implementation for one optimizer."""
 
@@ -192,6 +195,35 @@ class TrainingTask(abc.ABC):
     @abc.abstractmethod
     def build_batches(self) -> tuple[TrainBatches, TrainBatches]:
         """The batches of the training split and of dev."""
+
+    def batches_of_splits(
+        self, kind: Callable[..., SplitBatches], of_train: dict[str, Any] | None = None, **of_both: Any
+    ) -> tuple[SplitBatches, SplitBatches]:
+        """Batches of train, in an order by the settings, and of dev; for `build_batches`.
+
+        Args:
+          kind: `Batches`, or a subclass of it.
+          of_train, of_both: further arguments of it, for train alone and for both.
+        """
+        settings = self.settings
+        of_both = {
+            "batch_size": settings.batch_size,
+            "share": devices.replica_share(self.strategy),
+            "buckets": self.buckets,
+            **of_both,
+        }
+        train = kind(
+            self.dataset,
+            "train",
+            seed=settings.seed,
+            shuffled=True,
+            length_noise=settings.length_noise,
+            shortest_first=settings.shortest_first,
+            corpus_weights=settings.corpus_weights,
+            **(of_train or {}),
+            **of_both,
+        )
+        return train, kind(self.dataset, "dev", **of_both)
 
     @abc.abstractmethod
     def build_module(self) -> Trainable:

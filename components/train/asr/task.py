@@ -137,28 +137,15 @@ class AsrTask(TrainingTask):
     def build_batches(self) -> tuple[Batches, Batches]:
         settings, dataset = self.settings, self.dataset
         mean, deviation = np.array(dataset.mean, np.float32), np.array(dataset.deviation, np.float32)
-        shared: dict[str, Any] = {
-            "batch_size": settings.batch_size,
-            "time_stride": settings.model.time_stride,
-            "padding": settings.model.padding,
-            "share": devices.replica_share(self.strategy),
-            "buckets": self.buckets,
-        }
-        train = Batches(
-            dataset,
-            "train",
-            seed=settings.seed,
-            shuffled=True,
-            length_noise=settings.length_noise,
-            shortest_first=settings.shortest_first,
-            corpus_weights=settings.corpus_weights,
-            augment=Augmentation(
-                settings.augment, dataset.features, mean, deviation, views=2 if settings.cr_ctc.weight else 1
-            ),
-            longer=settings.augment.speed,
-            **shared,
+        augment = Augmentation(
+            settings.augment, dataset.features, mean, deviation, views=2 if settings.cr_ctc.weight else 1
         )
-        return train, Batches(dataset, "dev", **shared)
+        return self.batches_of_splits(
+            Batches,
+            {"augment": augment, "longer": settings.augment.speed},
+            time_stride=settings.model.time_stride,
+            padding=settings.model.padding,
+        )
 
     def build_module(self) -> AsrTrainModule:
         return AsrTrainModule(self.settings, self.dataset, self.strategy)

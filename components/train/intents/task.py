@@ -94,26 +94,12 @@ class IntentsTask(TrainingTask):
         super().__init__(settings, dataset)
 
     def build_batches(self) -> tuple[TextBatches, TextBatches]:
-        settings = self.settings
-        shared: dict[str, Any] = {
-            "vocabulary": self.vocabulary,
-            "field": settings.field,
-            "batch_size": settings.batch_size,
-            "share": devices.replica_share(self.strategy),
-            "buckets": self.buckets,
-        }
-        train = TextBatches(
-            self.dataset,
-            "train",
-            seed=settings.seed,
-            shuffled=True,
-            length_noise=settings.length_noise,
-            shortest_first=settings.shortest_first,
-            corpus_weights=settings.corpus_weights,
-            augment=drop_words(settings.word_dropout),
-            **shared,
+        return self.batches_of_splits(
+            TextBatches,
+            {"augment": drop_words(self.settings.word_dropout)},
+            vocabulary=self.vocabulary,
+            field=self.settings.field,
         )
-        return train, TextBatches(self.dataset, "dev", **shared)
 
     def build_module(self) -> IntentsTrainModule:
         return IntentsTrainModule(self.settings, self.vocabulary, self.strategy)

@@ -61,26 +61,9 @@ class TtsTask(TrainingTask):
     decoder_parts = ("decoder", "postnet", "spectrum")
 
     def build_batches(self) -> tuple[Batches, Batches]:
-        settings = self.settings
         # A stride of 1 leaves out texts with more symbols than frames. Nobody speaks that fast: such a text belongs to
         # another recording, and a long one takes all memory. The auxiliary CTC could not align it either.
-        shared: dict[str, Any] = {
-            "batch_size": settings.batch_size,
-            "time_stride": 1,
-            "share": devices.replica_share(self.strategy),
-            "buckets": self.buckets,
-        }
-        train = Batches(
-            self.dataset,
-            "train",
-            seed=settings.seed,
-            shuffled=True,
-            length_noise=settings.length_noise,
-            shortest_first=settings.shortest_first,
-            corpus_weights=settings.corpus_weights,
-            **shared,
-        )
-        return train, Batches(self.dataset, "dev", **shared)
+        return self.batches_of_splits(Batches, time_stride=1)
 
     def build_module(self) -> TtsTrainModule:
         return TtsTrainModule(self.settings, self.dataset, self.strategy)
