@@ -131,3 +131,15 @@ def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> Non
         collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path, test_share=0.9, dev_share=0.2)
     with pytest.raises(SettingsError, match=r"no manifest\.jsonl here"):
         collect_labels(tmp_path / "other.jsonl", tmp_path, tmp_path / "corpus")
+
+
+def test_captures_are_counted_and_expired_by_commands(service: Path) -> None:
+    listed = CliRunner().invoke(app, ["captures", "list", "--captures", str(service / "captures")])
+    assert listed.output.startswith("asr 1: 40 clips, "), listed.output
+    assert "1 pseudonyms" in listed.output
+    counted = CliRunner().invoke(app, ["captures", "list", "--captures", str(service / "captures"), "--json"])
+    assert json.loads(counted.output)[0]["clips"] == 40
+    expired = CliRunner().invoke(app, ["captures", "expire", str(service / "captures")])
+    assert expired.output == f"{service / 'captures'}: 0 clips have expired\n"
+    wrong = CliRunner().invoke(app, ["captures", "expire", str(service)])
+    assert isinstance(wrong.exception, SettingsError)

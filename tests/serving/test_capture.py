@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.buckets.storages import AnyStorage
 from tests.serving.test_server import Served, push, wav
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.errors import SettingsError, WorkError
-from voxline.feedback.captures import CaptureStore, erase_recordings, expiry_day, find_recordings
+from voxline.feedback.captures import CaptureStore, erase_recordings, expire_recordings, expiry_day, find_recordings
 from voxline.inference.transcript import Transcript
 from voxline.serving.capture import Capture, CaptureSettings
 from voxline.store.local import LocalStore
@@ -188,3 +189,20 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
         list(CaptureStore(tmp_path).clips())
     with pytest.raises(WorkError, match="no captures here"):
         list(CaptureStore(tmp_path / "absent").clips())
+
+
+def test_captures_in_a_bucket_expire_and_are_erased_there(storage: AnyStorage) -> None:
+    location = f"{storage.uri}/captures"
+    capture = Capture(CaptureSettings(location, 1.0))
+    theirs, other = offer(capture, speaker="p-7"), offer(capture)
+    wait_until(lambda: capture.counts.total() == 2, "the clips")
+    capture.stop()
+    assert capture.fault == ""
+    store = CaptureStore(location)
+    assert {clip.id for clip in store.clips("asr", 1)} == {theirs, other}
+    samples, _ = soundfile.read(io.BytesIO(store.audio(next(iter(store.clips())))))
+    assert len(samples) == RATE // 10
+    erase_recordings(location, "p-7")
+    assert [clip.id for clip in store.clips()] == [other]
+    assert expire_recordings(location, "2999-01-01") == 1
+    assert store.size() == 0
