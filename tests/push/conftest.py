@@ -48,7 +48,7 @@ def judge(corpus: Path, tmp_path: Path) -> Judge:
 
 
 def evaluated(model: Path, corpus: Path, folder: Path) -> Path:
-    settings = AsrEvaluateSettings(bootstrap_samples=500)
+    settings = AsrEvaluateSettings(bootstrap_samples=500, worst_utterances=1, aligned_utterances=0)
     return evaluate(model, corpus, folder / "registry", folder / "store", settings).folder
 
 

@@ -96,13 +96,15 @@ def text_loss(log_probabilities: Array, text: str, alphabet: Alphabet) -> tuple[
         return None, f"impossible: {len(log_probabilities):,} frames, and {needed:,} are needed"
     states, may_skip = _states(labels, alphabet.blank)
     values = np.asarray(log_probabilities, np.float64)[:, states]
-    score = np.full(len(states), -np.inf)
+    never_skipped = np.where(may_skip, 0.0, -np.inf)
+    before = np.full(len(states) + 2, -np.inf)  # two columns in front of the first state
+    score, moved, skipped = before[2:], before[1:-1], before[:-2]
     score[0] = 0.0  # before the first frame: as after a blank
     with np.errstate(invalid="ignore"):
         for row in values:
-            moved = np.concatenate([[-np.inf], score[:-1]])
-            skipped = np.concatenate([[-np.inf, -np.inf], np.where(may_skip[2:], score[:-2], -np.inf)])[: len(states)]
-            score = np.logaddexp(np.logaddexp(score, moved), skipped) + row
+            after = np.logaddexp(score, moved)
+            np.logaddexp(after, skipped + never_skipped, out=after)
+            np.add(after, row, out=score)
         loss = -float(np.logaddexp.reduce(score[-2:]))
     return (max(loss, 0.0), "") if math.isfinite(loss) else (None, "impossible: the model's output is not finite")
 

@@ -248,8 +248,9 @@ def _transcribe(
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
         for index, waveform, one in zip(batch, waveforms, recognizer.decode_waveforms(waveforms), strict=True):
-            loss = text_loss(one.log_probabilities, utterances[index].text, alphabet)
-            free, _ = text_loss(one.log_probabilities, one.greedy, alphabet)
+            text = utterances[index].text
+            loss = text_loss(one.log_probabilities, text, alphabet)
+            free = loss[0] if one.greedy == text else text_loss(one.log_probabilities, one.greedy, alphabet)[0]
             decoded[index] = (one.text, one.greedy, *loss, free)
             if reference:
                 sure = recognizer.confidence(one, utterances[index].duration)
