@@ -83,6 +83,10 @@ ASR_SIZES: dict[str, dict[str, Any]] = {
 }
 
 
+ONE_LOOP = {"rnn": "simple", "directions": "forward"}
+"""Of `deepspeech2`, for tests of what is around a network: its loops take longest to build."""
+
+
 def tiny_asr_settings(**changes: Any) -> AsrTrainSettings:
     """Settings of a model that learns the tones in a few epochs."""
     model = changes.pop("model", {})

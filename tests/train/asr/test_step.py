@@ -18,7 +18,7 @@ from tests.train.processes import (
     run_train_step_until_killed,
     start_process,
 )
-from tests.train.tones import LETTERS, make_utterances, tiny_asr_settings
+from tests.train.tones import LETTERS, ONE_LOOP, make_utterances, tiny_asr_settings
 from voxline.audio import features as spectra
 from voxline.components.train.asr.models import build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
@@ -201,7 +201,7 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
         evaluate_epochs=2,
         checkpoint_steps=7,
         summary_steps=5,
-        model={"dropout": 0.1},
+        model={**ONE_LOOP, "dropout": 0.1},
         augment={"speed": 0.1, "volume": 3, "noise": 0.3, "time_masks": 1},
         average={"ema_decay": 0.9, "best_checkpoints": 2},
     )

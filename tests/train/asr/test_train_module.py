@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from tests.train.processes import read_log, start_process
-from tests.train.tones import make_utterances, tiny_asr_settings, write_dataset
+from tests.train.tones import ONE_LOOP, make_utterances, tiny_asr_settings, write_dataset
 from voxline.components.train import devices
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.asr.task import AsrTask, AsrTrainModule
@@ -123,10 +123,11 @@ def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
 
     dataset = write_dataset(tmp_path / "dataset", spoken, spoil)
     with pytest.raises(WorkError, match=r"3 steps.*max_bad_steps") as caught:
-        Trainer(AsrTask(tiny_asr_settings(max_bad_steps=2), dataset), tmp_path / "stops").fit()
+        Trainer(AsrTask(tiny_asr_settings(max_bad_steps=2, model=ONE_LOOP), dataset), tmp_path / "stops").fit()
     assert all(name in str(caught.value) for name in bad)
     assert spoken[0].id not in str(caught.value)
-    trained = Trainer(AsrTask(tiny_asr_settings(max_bad_steps=20, epochs=3), dataset), tmp_path / "continues").fit()
+    settings = tiny_asr_settings(max_bad_steps=20, epochs=3, model=ONE_LOOP)
+    trained = Trainer(AsrTask(settings, dataset), tmp_path / "continues").fit()
     assert {name for names in trained.state.skipped for name in names} == bad
     assert trained.counts["skipped_steps"] == len(trained.state.skipped) >= 3
     assert all(np.isfinite(weight).all() for weight in trained.weights.values())
@@ -135,7 +136,7 @@ def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
 
 def test_a_trial_that_is_worse_is_stopped_and_can_be_trained_to_its_end(tmp_path: Path, tones: Dataset) -> None:
     """Its rival makes no error. The stop is repeated from the checkpoint; without a pruner it resumes there."""
-    settings, rival = tiny_asr_settings(epochs=3, learning_rate=1e-5), tmp_path / "rival"
+    settings, rival = tiny_asr_settings(epochs=3, learning_rate=1e-5, model=ONE_LOOP), tmp_path / "rival"
     whole = Trainer(AsrTask(settings, tones), tmp_path / "whole").fit()
     written = sorted((tmp_path / "whole" / "logs" / "dev_errors").iterdir())
     assert [file.name for file in written] == ["00001.json", "00002.json", "00003.json"]
@@ -162,9 +163,8 @@ def test_too_many_infeasible_utterances_stop_the_run_and_few_are_left_out(
     dataset = write_dataset(tmp_path / "dataset", spoken, lambda e, f: f[:1] if e.id == spoken[4].id else f)
     with pytest.raises(WorkError, match=rf"1 of 20 utterances have too few frames.*{spoken[4].id}"):
         Trainer(AsrTask(tiny_asr_settings(), dataset), tmp_path / "stops").fit()
-    trained = Trainer(
-        AsrTask(tiny_asr_settings(max_infeasible_share=0.1, epochs=1), dataset), tmp_path / "continues"
-    ).fit()
+    settings = tiny_asr_settings(max_infeasible_share=0.1, epochs=1, model=ONE_LOOP)
+    trained = Trainer(AsrTask(settings, dataset), tmp_path / "continues").fit()
     assert (trained.counts["utterances"], trained.counts["infeasible"]) == (19, 1)
     assert f"are left out: {spoken[4].id}" in capsys.readouterr().out
 
@@ -223,7 +223,7 @@ def on_one_and_two_devices(folder: Path, answer: Path) -> None:
     states, steps, hypotheses = [], [], []
     for name in ("one", "mirrored"):
         strategy = devices.choose_strategy(name)
-        module = AsrTrainModule(tiny_asr_settings(), dataset, strategy)
+        module = AsrTrainModule(tiny_asr_settings(model=ONE_LOOP), dataset, strategy)
         steps.append([module.train_step(batch, 0.01, step).loss for step in range(5)])
         states.append(module.state())
         hypotheses.append(sorted(dataclasses.astuple(each) for each in module.transcribe(some)))
