@@ -18,7 +18,7 @@ from voxline.pipelines.cluster.compiler import Platform, compile_pipeline
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.store.files import read_json
 
-# Two small layers and an epoch: it learns nothing, and goes through everything.
+# Two small layers, one loop and an epoch: it learns nothing, and goes through everything.
 CONFIG = """
 name: tiny
 corpus: {{uri: {corpus}}}
@@ -26,7 +26,7 @@ extract: {{features: {{mels: 16}}}}
 train:
   epochs: 1
   batch_size: 8
-  model: {{layers: 1, units: 8, convolutions: [{{channels: 2, stride: [3, 2]}}]}}
+  model: {{layers: 1, units: 8, rnn: simple, directions: forward, convolutions: [{{channels: 2, stride: [3, 2]}}]}}
 evaluate: {{bootstrap_samples: 200}}
 """
 
