@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.waiting import PATIENCE_SECONDS
 from voxline.errors import TransientError
 from voxline.pipelines.search.space import Space
 from voxline.pipelines.search.study import Study, Training, Trial, TrialFailedError, halving_epochs
-from voxline.store.files import read_json, write_json
+from voxline.store.files import read_json
 
 
 def make_study(folder: Path, method: str = "tpe", *, epochs: int = 9, jobs: int = 1, seed: int = 1) -> Study:
@@ -31,17 +32,17 @@ def test_a_search_that_is_killed_anywhere_ends_in_the_same_study(
     """Killed before and after each file that it writes, and resumed each time: the same trials, the same trainings."""
     whole = make_study(tmp_path / "whole", method, jobs=jobs)
     whole.run(Objective(), 11)
-    left, objective = [0], Objective()
+    left, objective, rename = [0], Objective(), os.replace
 
-    def write_until_killed(path: Path, value: Any) -> None:
+    def rename_until_killed(source: Path | str, target: Path | str) -> None:
         if left[0] == 0:
             raise KeyboardInterrupt
         left[0] -= 1
-        write_json(path, value)
+        rename(source, target)
         if left[0] == 0:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("voxline.pipelines.search.study.write_json", write_until_killed)
+    monkeypatch.setattr("os.replace", rename_until_killed)
     for _ in range(200):
         left[0] = 3
         try:
