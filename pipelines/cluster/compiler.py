@@ -8,6 +8,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +65,14 @@ def compile_pipeline(
     Raises:
       SettingsError: the output is not a `.yaml` file, or the config has what the platform cannot do.
     """
+    # In a thread, whose stack is short: KFP reads the source of every function on it, for each setting of each task.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(_compile, config, output, kfp_version, platform, trials).result()
+
+
+def _compile(
+    config: RunConfig, output: Path, kfp_version: tuple[int, ...], platform: Platform, trials: ParallelTrials | None
+) -> None:
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +76,8 @@ def house(tmp_path: Path, corpus: Path) -> House:
 def compile_to_yaml(
     config: RunConfig, file: Path, kfp_version: tuple[int, ...] = (), platform: Platform = "kfp"
 ) -> str:
-    """The IR YAML of a config.
-
-    It is compiled in a thread, whose stack is short: KFP reads the source of every function on the stack, for each
-    setting of each task, which takes seconds below pytest.
-    """
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(compile_pipeline, config, file, kfp_version, platform).result()
+    """The IR YAML of a config."""
+    compile_pipeline(config, file, kfp_version, platform)
     return file.read_text(encoding="utf-8")
 
 
