@@ -140,7 +140,7 @@ def _rejects(found: "RecordingAlignment", recording: Path, text: Path) -> "list[
         Reject(
             f"{recording.stem}-at-{one.start:.2f}",
             Reason.AUDIO_WITHOUT_TEXT,
-            f"{recording}: {one.start:.2f} to {one.end:.2f} s have no text; heard: {quote_text(one.heard)}",
+            f"{recording}: {one.start:.2f} to {one.end:.2f} s have no text; recognized: {quote_text(one.hypothesis)}",
         )
         for one in found.unwritten
     ]

@@ -101,7 +101,7 @@ def test_missing_text_and_audio_without_text_are_named(recognizer: Recognizer, t
     assert furthest(found, recording.edges) < 0.02
     assert [(one.line, one.text) for one in found.missing] == [(number, lines[number - 1]) for number in (20, 21, 22)]
     (extra,) = found.unwritten
-    assert extra.heard == "eight eight one one six two two six"
+    assert extra.hypothesis == "eight eight one one six two two six"
     assert recording.edges[29][1] < extra.start < extra.end < recording.edges[30][0]
 
 

@@ -157,13 +157,13 @@ def localize_audio(utterances: Iterable[Utterance]) -> None:
 class ManifestEncoder:
     """Encodes the lines of a manifest in a folder.
 
-    Paths are relative to the folder, but absolute where they lead out of a mirrored bucket: its folder is elsewhere
+    Paths are relative to the folder, but absolute where they lead out of a cached bucket: its folder is elsewhere
     on another machine.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = os.path.abspath(folder)
-        self._mirrored = is_cached(Path(self._folder))
+        self._cached = is_cached(Path(self._folder))
         # Few folders hold many recordings, and a corpus may have a folder for each: memory must not grow with those.
         self._prefix_of = functools.lru_cache(_CACHED_FOLDERS)(self._prefix)
 
@@ -189,7 +189,7 @@ class ManifestEncoder:
         return os.path.normpath(prefix + name) if name in ("", os.curdir, os.pardir) else prefix + name
 
     def _prefix(self, parent: str) -> str:
-        if self._mirrored and not is_cached(Path(parent)):
+        if self._cached and not is_cached(Path(parent)):
             return parent.rstrip("/") + "/"
         relative = os.path.relpath(parent, self._folder)
         return "" if relative == os.curdir else f"{relative}/"

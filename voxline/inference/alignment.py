@@ -95,12 +95,12 @@ class UnwrittenAudio:
 
     Attributes:
       start, end: seconds.
-      heard: by greedy decoding.
+      hypothesis: what the recognizer outputs there, by greedy decoding.
     """
 
     start: float
     end: float
-    heard: str
+    hypothesis: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
