@@ -13,7 +13,7 @@ from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run as ingest
 from voxline.data.manifest import read_manifest
 from voxline.errors import SettingsError, WorkError
-from voxline.feedback.captures import CapturedClip, expire_recordings, find_recordings
+from voxline.feedback.captures import CapturedClip, erase_recordings, expire_recordings, find_recordings
 from voxline.feedback.labeling import collect_labels, select_clips
 from voxline.feedback.watch import statistics_of_clips
 from voxline.pipelines.cli.main import app
@@ -131,6 +131,20 @@ def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> Non
         collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path, test_share=0.9, dev_share=0.2)
     with pytest.raises(SettingsError, match=r"no manifest\.jsonl here"):
         collect_labels(tmp_path / "other.jsonl", tmp_path, tmp_path / "corpus")
+
+
+def test_an_erasure_takes_the_tasks_and_leaves_other_corpora_alone(service: Path, tmp_path: Path) -> None:
+    select(service, tmp_path / "to-label")
+    erase_recordings(tmp_path / "to-label", "p-7")
+    left = {path.name for path in (tmp_path / "to-label").rglob("[!.]*") if path.is_file()}
+    assert left == {"label-studio.xml", "manifest.jsonl"}
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "a.wav").write_bytes(b"RIFF")
+    line = {"id": "a", "audio_filepath": "a.wav", "duration": 1.0, "text": "one", "speaker": "p-7"}
+    (tmp_path / "theirs" / "manifest.jsonl").write_text(json.dumps(line) + "\n")
+    erase_recordings(tmp_path / "theirs", "p-7")
+    assert expire_recordings(tmp_path / "theirs", "2999-01-01") == 0
+    assert (tmp_path / "theirs" / "a.wav").exists()
 
 
 def test_captures_are_counted_and_expired_by_commands(service: Path) -> None:

@@ -315,6 +315,7 @@ def test_captured_and_labeled_recordings_of_a_speaker_are_erased(places: Folders
         (labeled / "audio").mkdir(parents=True, exist_ok=True)
         (labeled / "audio" / f"{clip.id}.flac").write_bytes(b"fLaC")
         line = {"id": clip.id, "audio_filepath": f"audio/{clip.id}.flac", "duration": 1.0, "text": ""}
+        line |= {"consent": "yes", "expires": "2999-01-01"}
         with open(labeled / "manifest.jsonl", "a") as manifest:
             manifest.write(json.dumps(line | {"speaker": speaker}) + "\n")
     scope = dataclasses.replace(places.scope, captures=(captures.uri, str(labeled)))

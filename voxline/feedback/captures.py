@@ -27,6 +27,8 @@ from voxline.store.storage import ABSENT, ObjectInfo
 
 AUDIO_SUFFIX, RECORD_SUFFIX = ".flac", ".json"
 ID_PREFIX = "capture-"
+TASKS_JSON = "label-studio.json"
+"""Of a selection for a person; it repeats what was heard."""
 MARKER = "captures.json"
 """Says that a folder is of captures, also if all have expired."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
@@ -263,7 +265,7 @@ def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -
     """The objects of clips whose record or manifest line is wanted, the record last."""
     names = []
     for line in _lines(store)[0]:
-        if is_wanted(line):
+        if _is_captured(line) and is_wanted(line):
             names.append(str(PurePosixPath(line["audio_filepath"])))
     for info in store.list():
         if _RECORD.fullmatch(info.name):
@@ -278,10 +280,17 @@ def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], b
     names = _names_of(store, is_wanted)
     for name in names:
         store.delete(name)
-    kept = [line for line in lines if not is_wanted(line)]
-    if len(kept) < len(lines):  # last: a killed erasure finds the lines again
+    kept = [line for line in lines if not (_is_captured(line) and is_wanted(line))]
+    if len(kept) < len(lines):
+        store.delete(TASKS_JSON)
+        # Last: a killed erasure finds the lines again.
         store.write(MANIFEST_FILE, "".join(encode_json(line) + "\n" for line in kept).encode(), if_version=version)
     return len(lines) - len(kept) + sum(name.endswith(RECORD_SUFFIX) for name in names)
+
+
+def _is_captured(line: dict[str, Any]) -> bool:
+    """Whether a line of a manifest is ours to delete: a publisher's corpus is never changed."""
+    return "consent" in line and "expires" in line
 
 
 def _lines(store: ObjectStore) -> tuple[list[dict[str, Any]], str]:

@@ -20,13 +20,13 @@ from voxline.data.corrections import LABEL_CONFIG, DoubtfulText, label_studio_ta
 from voxline.data.json_codec import iter_lines, parse_json
 from voxline.data.manifest import MANIFEST_FILE, Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
-from voxline.feedback.captures import AUDIO_SUFFIX, CapturedClip, CaptureStore, today
+from voxline.feedback.captures import AUDIO_SUFFIX, TASKS_JSON, CapturedClip, CaptureStore, today
 from voxline.feedback.watch import statistics_of_clips
 from voxline.store.files import atomic_write, write_json, write_text
 from voxline.store.hashing import hash_value
 
 AUDIO_FOLDER = "audio"
-TASKS_JSON, TASKS_XML = "label-studio.json", "label-studio.xml"
+TASKS_XML = "label-studio.xml"
 _DOUBT_FLOOR = 0.05
 _NOT_CHOSEN_BY = ("empty", "confidence")
 
