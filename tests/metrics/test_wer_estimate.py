@@ -72,3 +72,11 @@ def test_empty_texts_count_as_missed_words() -> None:
     judged = [HeardClip(2, 0.95, 0, 2)] * 30 + [HeardClip(0, None, 4, 4)] * 10
     new = [HeardClip(2, 0.95)] * 10 + [HeardClip(0, None)] * 10
     assert WerCurve.fit(judged).wer(new) == pytest.approx(40 / 60, abs=0.03)
+
+
+def test_a_slice_takes_no_part_in_its_own_estimate() -> None:
+    right, wrong = [HeardClip(1, 0.9, 0, 1)] * 100, [HeardClip(1, 0.9, 1, 1)] * 100
+    tested = back_test([*right, *wrong], [{"room": "a"}] * 100 + [{"room": "b"}] * 100)
+    found = {value: (estimated, actual) for _, value, estimated, actual in tested.slices}
+    assert found["a"] == pytest.approx((1.0, 0.0), abs=0.05)
+    assert found["b"] == pytest.approx((0.0, 1.0), abs=0.05)
