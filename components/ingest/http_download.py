@@ -16,7 +16,8 @@ import requests
 
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.progress import Progress, print_status
-from voxline.store.files import exclusive_lock, fsync_folder
+from voxline.store.file_locks import exclusive_lock
+from voxline.store.files import fsync_folder
 
 _FOLDER = "downloads"
 _CHUNK = 1 << 16

@@ -12,12 +12,12 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from voxline.components.publish.garbage_collection import lock_records
+from voxline.components.publish.shard_gc import lock_records
 from voxline.components.publish.store_contents import StoredItem, StoreUsers, survey_store
 from voxline.data.shards import SHARDS_FOLDER, lock_all_shards
 from voxline.errors import SettingsError
 from voxline.progress import Progress
-from voxline.store.files import open_lock_file, try_lock
+from voxline.store.file_locks import open_lock_file, try_lock
 from voxline.store.layout import CORPORA, UNPACKED, WAVS
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.store_locks import check_no_purge, sole_access

@@ -42,7 +42,8 @@ from voxline.pipelines.local.summary import finalize
 from voxline.pipelines.local.tracking import log_to_mlflow
 from voxline.progress import print_status
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
-from voxline.store.files import try_lock, write_json, write_text
+from voxline.store.file_locks import try_lock
+from voxline.store.files import write_json, write_text
 from voxline.store.objects import open_store
 from voxline.store.step_cache import FORCE_ENV
 from voxline.store.store_locks import shared_store_lock

@@ -37,7 +37,8 @@ from voxline.pipelines.search.study import (
 from voxline.pipelines.search.trials import DEFAULT_METRICS, TrialProcesses, trial_overlay
 from voxline.report.page import plural
 from voxline.settings import changed_settings
-from voxline.store.files import exclusive_lock, read_json, write_json, write_text
+from voxline.store.file_locks import exclusive_lock
+from voxline.store.files import read_json, write_json, write_text
 from voxline.store.hashing import hash_value
 from voxline.store.uris import is_remote
 

@@ -14,8 +14,8 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run as extract
-from voxline.components.publish.garbage_collection import GarbageCollected, collect_garbage
 from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.shard_gc import GarbageCollected, collect_garbage
 from voxline.components.publish.step import run as publish
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, iter_manifest, write_manifest

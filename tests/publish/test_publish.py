@@ -15,8 +15,8 @@ import pytest
 from tests.audit import noticed
 from tests.publish.conftest import Extract
 from tests.waiting import PATIENCE_SECONDS
-from voxline.components.publish.garbage_collection import collect_garbage
 from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.shard_gc import collect_garbage
 from voxline.components.publish.step import run
 from voxline.components.publish.versions import VERSION_FILE, DatasetVersions, list_datasets
 from voxline.components.train.batches import Batches

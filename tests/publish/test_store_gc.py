@@ -23,9 +23,9 @@ from tests.publish.three_speakers import GONE, make, refresh
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.extract.step import run as extract
-from voxline.components.publish.garbage_collection import collect_garbage
 from voxline.components.publish.purge.locations import PurgeScope
 from voxline.components.publish.purge.purge import find_speaker, purge_speaker
+from voxline.components.publish.shard_gc import collect_garbage
 from voxline.components.publish.store_contents import StoreUsers
 from voxline.components.publish.store_gc import CollectedStore, collect_store
 from voxline.components.publish.versions import DatasetVersions

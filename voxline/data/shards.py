@@ -26,7 +26,8 @@ from pathlib import Path
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import is_cached
-from voxline.store.files import open_lock_file, read_json, write_text
+from voxline.store.file_locks import open_lock_file
+from voxline.store.files import read_json, write_text
 from voxline.store.hashing import hash_bytes, hash_file, hash_value
 from voxline.store.localize import ensure_local
 from voxline.store.objects import open_store

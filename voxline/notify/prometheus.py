@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from voxline.errors import TransientError, WorkError
 from voxline.notify.event import VERDICTS, RunEvent
 from voxline.notify.settings import NotifySettings
-from voxline.store.files import exclusive_lock
+from voxline.store.file_locks import exclusive_lock
 
 JOB = "voxline"
 RUN_LABELS = ("pipeline", "run", "model")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from voxline.errors import PreconditionError, WorkError
-from voxline.store.files import atomic_write, fsync_folder, wait_for_lock
+from voxline.store.file_locks import wait_for_lock
+from voxline.store.files import atomic_write, fsync_folder
 from voxline.store.objects import ObjectStore
 from voxline.store.storage import ABSENT, ObjectInfo, Storage
 from voxline.store.uris import invalid_name_reason, safe_join

@@ -23,14 +23,8 @@ from voxline.progress import print_status
 from voxline.settings import Settings
 from voxline.store.bucket_cache import uri_of
 from voxline.store.bucket_step import BucketStep
-from voxline.store.files import (
-    DONE,
-    exclusive_lock,
-    explain_disk_errors,
-    file_sizes,
-    remove_unfinished,
-    write_json,
-)
+from voxline.store.file_locks import exclusive_lock
+from voxline.store.files import DONE, explain_disk_errors, file_sizes, remove_unfinished, write_json
 from voxline.store.finished import is_finished, read_done, step_key
 from voxline.store.hashing import hash_value
 from voxline.store.localize import ensure_local, localize

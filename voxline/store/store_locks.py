@@ -23,7 +23,7 @@ from pathlib import Path
 from voxline.errors import PreconditionError, WorkError
 from voxline.progress import print_status
 from voxline.store.bucket_cache import private_cache
-from voxline.store.files import open_lock_file, try_lock, wait_for_lock
+from voxline.store.file_locks import open_lock_file, try_lock, wait_for_lock
 from voxline.store.leases import Lease, describe_holder, hold_lease, lease_seconds
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ObjectInfo

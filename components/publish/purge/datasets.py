@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from voxline.components.publish.garbage_collection import lock_records
 from voxline.components.publish.purge.locations import Workspace
+from voxline.components.publish.shard_gc import lock_records
 from voxline.components.publish.versions import PURGE_STAGING, PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.record_locations import write_record_locations

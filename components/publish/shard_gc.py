@@ -21,7 +21,8 @@ from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, lock_all_shards, name
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.store.bucket_step import LAST_USE_FILE
-from voxline.store.files import DONE, try_lock
+from voxline.store.file_locks import try_lock
+from voxline.store.files import DONE
 from voxline.store.layout import check_store
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ObjectInfo

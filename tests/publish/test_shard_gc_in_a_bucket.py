@@ -9,8 +9,8 @@ import pytest
 from tests.buckets.storages import AnyStorage
 from tests.publish.test_publish import content
 from tests.publish.test_publish_in_a_bucket import extracted as extracted  # a fixture
-from voxline.components.publish.garbage_collection import GarbageCollected, collect_garbage
 from voxline.components.publish.settings import PublishSettings
+from voxline.components.publish.shard_gc import GarbageCollected, collect_garbage
 from voxline.components.publish.step import run
 from voxline.errors import WorkError
 from voxline.store import store_locks
