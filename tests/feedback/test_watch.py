@@ -9,7 +9,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.feedback.judged_model import capture, push_judged, recordings, sentences
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.feedback.watch import compare_captures
 from voxline.pipelines.cli.main import app
 
@@ -64,6 +64,8 @@ def test_texts_that_are_never_heard_are_named(root: Path, tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_compared_is_said(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"--alpha 0\.0001: a share from 0\.001"):
+        compare_captures(root, "asr", tmp_path, alpha=1e-4)
     with pytest.raises(WorkError, match="no captures here"):
         compare_captures(root, "asr", tmp_path / "absent")
     evaluation = root / "asr" / "1" / "evaluation" / "utterances.jsonl"

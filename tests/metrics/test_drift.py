@@ -65,3 +65,16 @@ def test_a_rate_of_three_points_more_is_an_alarm_and_missing_values_are_none() -
     assert not find_shifts({"empty": before}, {"empty": now}, [""] * 2000, permutations=500)[0].drifted
     nothing = [float("nan")] * 3
     assert find_shifts({"c": [1.0, 2.0, 3.0]}, {"c": nothing}, [""] * 3) == []
+
+
+def test_a_new_caller_is_no_alarm_though_most_clips_are_of_one() -> None:
+    random, alarms = np.random.default_rng(3), {"unknown": 0, "known": 0}
+    for _ in range(20):
+        before = random.standard_normal(40).repeat(5) + 0.5 * random.standard_normal(200)
+        now = random.standard_normal(3).repeat([50, 5, 5]) + 0.5 * random.standard_normal(60)
+        for name, callers in (("unknown", ()), ("known", ["p-1"] * 50 + ["p-2"] * 5 + ["p-3"] * 5)):
+            old = [str(index // 5) for index in range(200)]
+            (shift,) = find_shifts({"level": list(before)}, {"level": list(now)}, old, callers, permutations=200)
+            alarms[name] += shift.drifted
+    assert alarms["unknown"] > 5, "a caller may be far from the middle"
+    assert alarms["known"] <= 1

@@ -22,6 +22,8 @@ from voxline.registry.registry import EVALUATION, Registry
 
 MIN_CLIPS = 30
 """Clips of which something is said."""
+MIN_ALPHA = 0.001
+"""Less cannot be shown by the permutations of `find_shifts`: nothing would ever be an alarm."""
 RATES = ("empty",)
 
 
@@ -91,8 +93,8 @@ def compare_captures(
     Raises:
       SettingsError, WorkError: the version, its evaluation, or the captures do not exist.
     """
-    if not 0 < alpha < 1:
-        raise SettingsError(f"--alpha {alpha:g}: a share between 0 and 1 is accepted")
+    if not MIN_ALPHA <= alpha < 1:
+        raise SettingsError(f"--alpha {alpha:g}: a share from {MIN_ALPHA:g} to less than 1 is accepted")
     registry, version = resolve_version(root, reference)
     results = judged_results(registry, version)
     digest = registry.event(version).digest
@@ -103,8 +105,8 @@ def compare_captures(
     if len(clips) < MIN_CLIPS:
         return Watched(registry.model, version, len(clips), len(results), [], None, *test)
     shifts = find_shifts(
-        statistics_of_results(results), statistics_of_clips(clips), [one.speaker for one in results], rates=RATES,
-        alpha=alpha,
+        statistics_of_results(results), statistics_of_clips(clips), [one.speaker for one in results],
+        [one.person for one in clips], rates=RATES, alpha=alpha,
     )  # fmt: skip
     judged = [clip for one in results if (clip := clip_of_result(one)) is not None]
     estimate = estimate_wer(judged, [one.slices for one in results], [heard_clip(one) for one in clips])

@@ -10,6 +10,7 @@ differ by: with thousands of clips the smallest difference is not chance, and cl
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -49,6 +50,7 @@ def find_shifts(
     reference: Mapping[str, Sequence[float]],
     new: Mapping[str, Sequence[float]],
     speakers: Sequence[str],
+    new_speakers: Sequence[str] = (),
     *,
     rates: Sequence[str] = (),
     alpha: float = 0.01,
@@ -60,6 +62,7 @@ def find_shifts(
     Args:
       reference, new: by name, the values of each clip; all of one length each, NaN where a clip has none.
       speakers: of the reference clips; "" for none.
+      new_speakers: of the new clips; () if each is of another one.
       rates: statistics that are 0 or 1.
       alpha: share of false alarms, over all statistics together.
       permutations: of the test.
@@ -80,7 +83,7 @@ def find_shifts(
     for index, name in enumerate(names):
         probability = _probability(ranks[count:, index], ranks[:count, index])
         smallest = MIN_RATE_CHANGE / 2 if name in rates else MIN_EFFECT
-        allowed = max(smallest, _speaker_allowance(ranks[:count, index], speakers))
+        allowed = max(smallest, _speaker_allowance(ranks[:count, index], speakers, new_speakers))
         means = float(np.nanmean(before[:, index])), float(np.nanmean(now[:, index]))
         drifted = bool(adjusted[index] <= alpha and abs(probability - 0.5) > allowed)
         found.append(Shift(name, *means, probability, float(adjusted[index]), allowed, drifted))
@@ -122,8 +125,11 @@ def _permutation_test(
     return (exceeded + 1) / (permutations + 1)
 
 
-def _speaker_allowance(ranks: npt.NDArray[np.float64], speakers: Sequence[str]) -> float:
-    """What two groups of as many speakers as the reference has may differ by, in units of the probability."""
+def _speaker_allowance(ranks: npt.NDArray[np.float64], speakers: Sequence[str], new_speakers: Sequence[str]) -> float:
+    """What two groups of speakers may differ by, in units of the probability.
+
+    They have as many as the reference and the new clips have; the latter at most as many as the former.
+    """
     groups: dict[str, list[int]] = {}
     for index, speaker in enumerate(speakers):
         if speaker:
@@ -132,4 +138,7 @@ def _speaker_allowance(ranks: npt.NDArray[np.float64], speakers: Sequence[str]) 
         return 0.0
     spread = ranks.max() - ranks.min() + 1
     means = np.array([ranks[members].mean() for members in groups.values()]) / spread
-    return float(min(_SPEAKER_DEVIATIONS * means.std(ddof=1) * np.sqrt(2 / len(groups)), 0.45))
+    # Simpson's effective number: a caller with most of the clips counts as nearly all of them.
+    shares = np.array(list(Counter(new_speakers).values()), float) / max(len(new_speakers), 1)
+    new = min(1 / float((shares**2).sum()), len(groups)) if new_speakers else len(groups)
+    return float(min(_SPEAKER_DEVIATIONS * means.std(ddof=1) * np.sqrt(1 / len(groups) + 1 / new), 0.45))
