@@ -47,6 +47,7 @@ from voxline.serving.capture import (
     SPEAKER_FIELD,
     SPEAKER_HEADER,
     Capture,
+    joined,
 )
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
@@ -193,8 +194,8 @@ class RecognizerServer:
         self._audio.inc(transcript.seconds)
         response = _signed(_format(transcript, shape), served)
         if self._capture:
-            consent = request.headers.get(CONSENT_HEADER) or str(form.get(CONSENT_FIELD) or "")
-            speaker = request.headers.get(SPEAKER_HEADER) or str(form.get(SPEAKER_FIELD) or "")
+            consent = joined([*request.headers.getlist(CONSENT_HEADER), *map(str, form.getlist(CONSENT_FIELD))])
+            speaker = joined([*request.headers.getlist(SPEAKER_HEADER), *map(str, form.getlist(SPEAKER_FIELD))])
             about = model.reference.partition("@")[0], served.version, served.digest
             if id := self._capture.offer(
                 *about, transcript, waveform, recognizer.sample_rate, consent=consent, speaker=speaker

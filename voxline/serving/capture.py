@@ -12,6 +12,7 @@ import secrets
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from voxline.errors import SettingsError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
 CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
-_REFUSALS = ("", "no", "none", "false", "0", "off")
+_REFUSALS = ("", "no", "n", "none", "null", "undefined", "false", "f", "0", "off", "denied", "declined", "refused")
 _QUEUE_BYTES = 64 * 2**20
 _CLOSE_SECONDS = 5.0
 _HOUSEKEEPING_SECONDS = 600.0
@@ -115,7 +116,7 @@ class Capture:
           model: its name, without an alias.
           waveform: float32 [samples], what the model heard.
           rate: Hz.
-          consent: what the caller agreed to; without it nothing is kept.
+          consent: what the caller agreed to; without it nothing is kept. See `joined`.
           speaker: a pseudonym.
 
         Returns:
@@ -130,6 +131,9 @@ class Capture:
         id = ID_PREFIX + secrets.token_hex(8)
         clip = _Waiting(id, model, version, digest, consent, speaker, time.time(), transcript, waveform, rate)
         with self._lock:
+            if self.bytes >= self.settings.max_bytes:
+                self.counts["full"] += 1
+                return ""
             if self._queued_bytes + waveform.nbytes > _QUEUE_BYTES:
                 self.counts["dropped"] += 1
                 return ""
@@ -164,7 +168,8 @@ class Capture:
     def _clean_up(self) -> None:
         """Deletes what has expired, and counts what others have written since."""
         try:
-            self._store.prepare()
+            if self.settings.share:
+                self._store.prepare()
             if expired := self._store.expire():
                 print_status(f"serve: {expired:,} captured clips have expired")
             self.bytes = self._store.size()
@@ -184,10 +189,20 @@ class Capture:
         return "kept"
 
     def _report(self, error: Exception) -> None:
-        fault = str(error) or type(error).__name__
+        # Without the name of the file, which is another one each time.
+        fault = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
         if fault != self.fault:
             print_status(f"serve: captures: {fault}")
         self.fault = fault
+
+
+def joined(values: Iterable[str]) -> str:
+    """What a request says of one thing, in headers and fields; what it says in two ways is no valid value.
+
+    >>> joined(["yes", "yes"]), joined(["yes", "no"])
+    ('yes', 'yes,no')
+    """
+    return ",".join(dict.fromkeys(values))
 
 
 def _encode(clip: _Waiting, days: int) -> tuple[CapturedClip, bytes]:

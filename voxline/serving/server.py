@@ -77,7 +77,7 @@ def run_server(
 
     Args:
       names: of the models, with `@candidate` or a version if wanted; empty: all recognizers in production.
-      captures: what is kept of recordings; None or a share of 0 for nothing.
+      captures: what is kept of recordings; None for nothing. With a share of 0, what was kept goes on to expire.
 
     Raises:
       SettingsError, WorkError: nothing to serve, or a model is damaged.
@@ -96,12 +96,12 @@ def run_server(
             print_status(f"serve: {model.reference}: {model.absent}; it is picked up when there is one")
         model.follow(follow_seconds)
     print_status(f"serve: http://{host}:{port}")
-    capture = Capture(captures) if captures and captures.share else None
+    capture = Capture(captures) if captures and captures.location else None
     if capture:
         kept = capture.settings
+        share = f"{kept.share:.1%}" if kept.share else "none"
         print_status(
-            f"serve: keeps {kept.share:.1%} of the recordings whose callers agree, for {kept.days} days, in "
-            f"{kept.location}"
+            f"serve: keeps {share} of the recordings whose callers agree, for {kept.days} days, in {kept.location}"
         )
     server = RecognizerServer(models, limits, capture)
     uvicorn.run(
