@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run as ingest
 from voxline.data.manifest import read_manifest
 from voxline.errors import SettingsError, WorkError
-from voxline.feedback.captures import CapturedClip, erase_recordings, expire_recordings, find_recordings
-from voxline.feedback.labeling import collect_labels, select_clips
+from voxline.feedback.captures import CapturedClip, CaptureStore, erase_recordings, expire_recordings, find_recordings
+from voxline.feedback.labeling import collect_labels, select_clips, write_selection
 from voxline.feedback.watch import statistics_of_clips
 from voxline.pipelines.cli.main import app
 
@@ -118,6 +119,42 @@ def test_later_labels_replace_earlier_ones_and_expired_clips_do_not_come_back(se
     assert lines[0]["id"] not in {one.id for one in read_manifest(corpus / "manifest.jsonl")}
 
 
+def test_a_selection_into_the_same_folder_leaves_nothing_of_the_earlier_one(service: Path, tmp_path: Path) -> None:
+    clips = list(CaptureStore(service / "captures").clips())
+    write_selection(CaptureStore(service / "captures"), clips[:3], tmp_path)
+    write_selection(CaptureStore(service / "captures"), clips[2:4], tmp_path)
+    assert {path.stem for path in (tmp_path / "audio").iterdir()} == {one.id for one in clips[2:4]}
+
+
+def test_recordings_that_no_line_names_are_deleted_after_a_day(service: Path, tmp_path: Path) -> None:
+    clips = list(CaptureStore(service / "captures").clips())
+    manifest = write_selection(CaptureStore(service / "captures"), clips[:1], tmp_path)
+    for name in ("capture-old.flac", "capture-new.flac", "theirs.flac", ".capture-old.flac.ab.part"):
+        (tmp_path / "audio" / name).write_bytes(b"fLaC")
+        if "new" not in name:
+            os.utime(tmp_path / "audio" / name, (0, 0))
+    manifest.write_text(manifest.read_text() + "\n")  # as an editor leaves it
+    assert expire_recordings(tmp_path) == 0
+    left = {path.name for path in (tmp_path / "audio").iterdir()}
+    assert left == {f"{clips[0].id}.flac", "capture-new.flac", "theirs.flac"}
+    manifest.write_text(manifest.read_text().replace('"2999-01-01"', "29990101"))
+    with pytest.raises(WorkError, match="`expires` is 29990101"):
+        expire_recordings(tmp_path)
+
+
+def test_a_caller_stays_in_one_split_whatever_the_shares_are(service: Path, tmp_path: Path) -> None:
+    clips = list(CaptureStore(service / "captures").clips())[:4]
+    write_selection(CaptureStore(service / "captures"), clips, tmp_path / "to-label")
+    for part, share in ((clips[:2], 1.0), (clips[2:], 0.0)):
+        (tmp_path / "labels.jsonl").write_text("".join(f'{{"id": "{one.id}", "text": "one"}}\n' for one in part))
+        collect_labels(
+            tmp_path / "labels.jsonl", tmp_path / "to-label", tmp_path / "corpus", test_share=share, dev_share=0
+        )
+    assert {one.split for one in read_manifest(tmp_path / "corpus")} == {"test"}
+    with pytest.raises(SettingsError, match="this is the selection"):
+        collect_labels(tmp_path / "labels.jsonl", tmp_path / "to-label", tmp_path / "to-label")
+
+
 def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> None:
     select(service, tmp_path / "to-label")
     (tmp_path / "other.jsonl").write_text('{"id": "capture-other", "text": "one"}\n')
@@ -129,6 +166,9 @@ def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> Non
         collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path / "corpus")
     with pytest.raises(SettingsError, match=r"--test-share 0\.9, --dev-share 0\.2: 0 or more"):
         collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path, test_share=0.9, dev_share=0.2)
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(WorkError, match="not an export of Label Studio"):
+        collect_labels(tmp_path / "deep.json", tmp_path / "to-label", tmp_path / "corpus")
     with pytest.raises(SettingsError, match=r"no manifest\.jsonl here"):
         collect_labels(tmp_path / "other.jsonl", tmp_path, tmp_path / "corpus")
 

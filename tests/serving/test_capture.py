@@ -1,6 +1,8 @@
 """What a server keeps of recordings: only with consent, within its bounds, and never in the way of a request."""
 
 import io
+import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.errors import SettingsError, WorkError
 from voxline.feedback.captures import CaptureStore, erase_recordings, expire_recordings, expiry_day, find_recordings
 from voxline.inference.transcript import Transcript
-from voxline.serving.capture import Capture, CaptureSettings
+from voxline.serving.capture import Capture, CaptureSettings, joined
 from voxline.store.local import LocalStore
 from voxline.store.storage import ObjectInfo
 
@@ -60,6 +62,8 @@ def test_a_request_with_consent_is_kept_and_another_is_not(tmp_path: Path) -> No
     try:
         assert "x-voxline-capture" not in served.send(wav()).headers
         assert "x-voxline-capture" not in served.send(wav(), consent="no").headers
+        two = {"data": {"model": "asr", "consent": "no"}, "files": {"file": ("a.wav", wav())}, "headers": AGREED}
+        assert "x-voxline-capture" not in httpx.post(f"{served.url}/v1/audio/transcriptions", **two).headers
         by_field = served.send(wav("two"), consent="yes")
         by_header = httpx.post(
             f"{served.url}/v1/audio/transcriptions",
@@ -96,7 +100,7 @@ def test_nothing_is_kept_by_default() -> None:
         CaptureSettings("here", share=1.5)
 
 
-@pytest.mark.parametrize("consent", ["", "no", "false", "0", "/etc/passwd", "a" * 65, "ja\nnein"])
+@pytest.mark.parametrize("consent", ["", "no", "N", "undefined", "0", "/etc/passwd", "a" * 65, "ja\nnein", "yes,no"])
 def test_what_is_no_consent_is_none(tmp_path: Path, consent: str) -> None:
     capture = capture_in(LocalStore(tmp_path))
     assert offer(capture, consent) == ""
@@ -127,11 +131,46 @@ def test_the_queue_is_bounded_in_bytes(tmp_path: Path) -> None:
     capture.stop()
 
 
+def test_a_request_that_says_two_things_is_not_kept(tmp_path: Path) -> None:
+    assert joined(["terms-1", "terms-1"]) == "terms-1"
+    capture = capture_in(LocalStore(tmp_path))
+    assert offer(capture, joined(["yes", "no"])) == offer(capture, joined(["", "yes"])) == ""
+    assert offer(capture, speaker=joined(["p-7", "p-8"])) == "", "a purge of either would miss it"
+    capture.stop()
+
+
+def test_a_server_that_keeps_no_more_lets_expire_what_it_kept(tmp_path: Path) -> None:
+    old = tmp_path / "asr" / "1" / "2020-01-01"
+    old.mkdir(parents=True)
+    (old / "capture-1.flac").write_bytes(b"fLaC")
+    capture = capture_in(LocalStore(tmp_path), share=0.0)
+    assert offer(capture) == ""
+    wait_until(lambda: not (old / "capture-1.flac").exists(), "the expiry")
+    capture.stop()
+    assert not (tmp_path / "captures.json").exists(), "nothing is begun"
+
+
+def test_what_a_killed_writer_left_goes_as_well(tmp_path: Path) -> None:
+    folder = tmp_path / "asr" / "1" / "2999-01-01"
+    folder.mkdir(parents=True)
+    for name in (".capture-1.flac.ab.part", ".capture-2.flac.ab.part", "capture-3.flac", "notes.txt"):
+        (folder / name).write_bytes(b"fLaC")
+    os.utime(folder / ".capture-1.flac.ab.part", (0, 0))
+    store = CaptureStore(tmp_path)
+    assert store.expire() == 0
+    assert sorted(path.name for path in folder.iterdir()) == [".capture-2.flac.ab.part", "capture-3.flac", "notes.txt"]
+    erase_recordings(tmp_path, "capture-3")
+    assert not (folder / "capture-3.flac").exists()
+    (folder / "capture-4.flac").write_bytes(b"fLaC")
+    store.expire("2999-01-01")
+    assert sorted(path.name for path in folder.iterdir()) == [".capture-2.flac.ab.part", "notes.txt"]
+
+
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     capture = capture_in(FullDisk(tmp_path))
     assert offer(capture)
     wait_until(lambda: capture.counts["failed"] == 1, "the failure")
-    assert "No space left" in capture.fault
+    assert capture.fault == "No space left on device", "one line of the log, however many clips"
     capture.stop()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["captures.json"]
 
@@ -187,6 +226,16 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "asr" / "1" / day / "capture-1.json").write_text('{"id": 3}')
     with pytest.raises(WorkError, match=r"capture-1.json: not the record of a captured clip"):
         list(CaptureStore(tmp_path).clips())
+    capture = capture_in(LocalStore(tmp_path / "good"))
+    offer(capture)
+    wait_until(lambda: capture.counts["kept"] == 1, "the clip")
+    capture.stop()
+    (record,) = (tmp_path / "good").rglob("capture-*.json")
+    values = json.loads(record.read_text())
+    for wrong in ({"id": "../../x"}, {"id": "capture-2"}, {"at": 3}, {"confidence": "high"}, {"bands_db": ["loud"]}):
+        record.write_text(json.dumps(values | wrong))
+        with pytest.raises(WorkError, match="not the record of a captured clip"):
+            list(CaptureStore(tmp_path / "good").clips())
     with pytest.raises(WorkError, match="no captures here"):
         list(CaptureStore(tmp_path / "absent").clips())
 

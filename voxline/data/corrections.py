@@ -155,7 +155,7 @@ def _annotated(path: Path) -> list[tuple[str, str, str | None]]:
     try:
         tasks = msgspec.json.decode(path.read_bytes())
         return [found for task in tasks if (found := _annotation(task)) is not None]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
         raise WorkError(f"{path}: not an export of Label Studio ({why}); export the project as JSON") from None
 

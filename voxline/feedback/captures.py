@@ -14,6 +14,7 @@ by speaker erases one clip as well.
 
 import dataclasses
 import datetime
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -22,11 +23,14 @@ from typing import Any
 from voxline.data.json_codec import encode_json, parse_json, parse_line
 from voxline.data.manifest import MANIFEST_FILE
 from voxline.errors import SettingsError, WorkError
+from voxline.store.files import ABANDONED_SECONDS, remove_unfinished
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ABSENT, ObjectInfo
 
 AUDIO_SUFFIX, RECORD_SUFFIX = ".flac", ".json"
 ID_PREFIX = "capture-"
+AUDIO_FOLDER = "audio"
+"""Of a corpus of labeled clips, or a selection."""
 TASKS_JSON = "label-studio.json"
 """Of a selection for a person; it repeats what was heard."""
 MARKER = "captures.json"
@@ -34,6 +38,9 @@ MARKER = "captures.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 """A pseudonym, or what a caller agreed to."""
 _RECORD = re.compile(r"[^/]+/[0-9]+/[0-9]{4}-[0-9]{2}-[0-9]{2}/[^/]+\.json")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_TEXTS = ("id", "model", "digest", "at", "expires", "consent", "text", "note", "speaker")
+_NUMBERS = ("version", "seconds", "level_db", "snr_db")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +93,9 @@ class CapturedClip:
     def parse(cls, data: bytes, where: str) -> "CapturedClip":
         """Reads a record; keys of later releases are ignored.
 
+        Args:
+          where: the path of the record, which must be that of this clip: files are named by what it says.
+
         Raises:
           WorkError: it is damaged.
         """
@@ -93,8 +103,7 @@ class CapturedClip:
             values = parse_json(data)
             known = {field.name for field in dataclasses.fields(cls)}
             clip = cls(**{key: value for key, value in values.items() if key in known})
-            if not all(isinstance(one, str) for one in (clip.id, clip.model, clip.text, clip.expires, clip.speaker)):
-                raise TypeError("a text was expected")
+            _check_record(clip, where)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise WorkError(f"{where}: not the record of a captured clip ({error}); remove it and its audio") from None
         return clip
@@ -125,10 +134,11 @@ class CaptureStore:
         """Writes a clip, its record last. Returns the bytes."""
         record = encode_json(dataclasses.asdict(clip)).encode()
         name = f"{clip.folder}/{clip.id}"
-        self.store.write(name + AUDIO_SUFFIX, audio)
         try:
+            self.store.write(name + AUDIO_SUFFIX, audio)
             self.store.write(name + RECORD_SUFFIX, record)
-        except BaseException:
+        except BaseException:  # a bucket may have written what it reports as failed
+            self.store.delete(name + RECORD_SUFFIX)
             self.store.delete(name + AUDIO_SUFFIX)
             raise
         return len(audio) + len(record)
@@ -184,6 +194,9 @@ class CaptureStore:
             if _is_ours(info) and info.name.split("/")[2] <= limit:
                 self.store.delete(info.name)
                 count += info.name.endswith(RECORD_SUFFIX)
+        if not self.store.is_remote:  # what a killed process left half written is somebody's clip, too
+            for folder in Path(self.uri).glob("*/*/*-*-*/"):
+                remove_unfinished(folder)
         return count
 
     def _read(self, name: str) -> bytes | None:
@@ -227,7 +240,9 @@ def expire_recordings(location: Path | str, day: str = "") -> int:
     limit, store = day or today(), open_store(location)
     if store.stat(MANIFEST_FILE) is None:
         return CaptureStore(location).expire(limit)
-    return _delete_matching(store, lambda line: str(line.get("expires") or "9999") <= limit)
+    count = _delete_matching(store, lambda line: _expiry_of(line, store) <= limit)
+    _delete_unnamed(store)
+    return count
 
 
 def count_captures(clips: Iterable[CapturedClip]) -> list[dict[str, Any]]:
@@ -267,11 +282,16 @@ def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -
     for line in _lines(store)[0]:
         if _is_captured(line) and is_wanted(line):
             names.append(str(PurePosixPath(line["audio_filepath"])))
-    for info in store.list():
-        if _RECORD.fullmatch(info.name):
-            clip = CapturedClip.parse(store.read(info.name), store.uri_of(info.name))
-            if is_wanted({"id": clip.id, "speaker": clip.speaker, "expires": clip.expires}):
-                names += [info.name.removesuffix(RECORD_SUFFIX) + AUDIO_SUFFIX, info.name]
+    found = {info.name for info in store.list() if _is_ours(info)}
+    for stem in sorted({name.rpartition(".")[0] for name in found}):
+        audio, record = stem + AUDIO_SUFFIX, stem + RECORD_SUFFIX
+        if record in found:
+            clip = CapturedClip.parse(store.read(record), store.uri_of(record))
+            line = {"id": clip.id, "speaker": clip.speaker, "expires": clip.expires}
+        else:  # its writer was killed; its names are all that is known
+            line = {"id": PurePosixPath(stem).name, "expires": stem.split("/")[2]}
+        if is_wanted(line):
+            names += [audio, record] if record in found else [audio]
     return names
 
 
@@ -288,6 +308,28 @@ def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], b
     return len(lines) - len(kept) + sum(name.endswith(RECORD_SUFFIX) for name in names)
 
 
+def _delete_unnamed(store: ObjectStore) -> None:
+    """Deletes captured recordings in a corpus or selection that no line names: their writer was killed."""
+    named = {str(PurePosixPath(line["audio_filepath"])) for line in _lines(store)[0]}
+    limit = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ABANDONED_SECONDS)
+    for info in list(store.list(f"{AUDIO_FOLDER}/{ID_PREFIX}")):
+        if info.name not in named and info.updated < limit:
+            store.delete(info.name)
+    if not store.is_remote:
+        remove_unfinished(Path(store.uri) / AUDIO_FOLDER)
+
+
+def _expiry_of(line: dict[str, Any], store: ObjectStore) -> str:
+    """Of a line of ours; of another one it is never asked."""
+    day = line["expires"]
+    if not isinstance(day, str) or not _DAY.fullmatch(day):
+        where = store.uri_of(MANIFEST_FILE)
+        raise WorkError(
+            f"{where}: {line['id']}: `expires` is {day!r}; write a day such as 2026-12-23, or purge the clip"
+        )
+    return day
+
+
 def _is_captured(line: dict[str, Any]) -> bool:
     """Whether a line of a manifest is ours to delete: a publisher's corpus is never changed."""
     return "consent" in line and "expires" in line
@@ -300,7 +342,8 @@ def _lines(store: ObjectStore) -> tuple[list[dict[str, Any]], str]:
     except FileNotFoundError:
         return [], ABSENT
     where = store.uri_of(MANIFEST_FILE)
-    return [parse_line(line, f"{where}:{number}") for number, line in enumerate(data.splitlines(), start=1)], version
+    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
+    return [parse_line(line, f"{where}:{number}") for number, line in lines], version
 
 
 def today() -> str:
@@ -322,5 +365,20 @@ def expiry_day(at: float, days: int) -> str:
 
 
 def _is_ours(info: ObjectInfo) -> bool:
-    path = PurePosixPath(info.name)
-    return bool(_RECORD.fullmatch(str(path.with_suffix(RECORD_SUFFIX))))
+    stem, dot, suffix = info.name.rpartition(".")
+    return dot + suffix in (AUDIO_SUFFIX, RECORD_SUFFIX) and bool(_RECORD.fullmatch(stem + RECORD_SUFFIX))
+
+
+def _check_record(clip: CapturedClip, where: str) -> None:
+    if wrong := [name for name in _TEXTS if not isinstance(getattr(clip, name), str)]:
+        raise TypeError(f"`{wrong[0]}` is no text")
+    numbers = {name: getattr(clip, name) for name in _NUMBERS} | {"confidence": clip.confidence or 0.0}
+    numbers |= {f"bands_db[{index}]": level for index, level in enumerate(clip.bands_db)}
+    if wrong := [name for name, value in numbers.items() if not _is_number(value)]:
+        raise TypeError(f"`{wrong[0]}` is no number")
+    if not NAME.fullmatch(clip.id) or not where.endswith(f"{clip.version}/{clip.expires}/{clip.id}{RECORD_SUFFIX}"):
+        raise ValueError(f"it is of {clip.folder}/{clip.id}")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)

@@ -20,12 +20,19 @@ from voxline.data.corrections import LABEL_CONFIG, DoubtfulText, label_studio_ta
 from voxline.data.json_codec import iter_lines, parse_json
 from voxline.data.manifest import MANIFEST_FILE, Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
-from voxline.feedback.captures import AUDIO_SUFFIX, TASKS_JSON, CapturedClip, CaptureStore, today
+from voxline.feedback.captures import (
+    AUDIO_FOLDER,
+    AUDIO_SUFFIX,
+    ID_PREFIX,
+    TASKS_JSON,
+    CapturedClip,
+    CaptureStore,
+    today,
+)
 from voxline.feedback.watch import statistics_of_clips
 from voxline.store.files import atomic_write, write_json, write_text
 from voxline.store.hashing import hash_value
 
-AUDIO_FOLDER = "audio"
 TASKS_XML = "label-studio.xml"
 _DOUBT_FLOOR = 0.05
 _NOT_CHOSEN_BY = ("empty", "confidence")
@@ -88,7 +95,8 @@ def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder:
     Raises:
       WorkError: a clip has expired meanwhile.
     """
-    (folder / AUDIO_FOLDER).mkdir(parents=True, exist_ok=True)
+    _prepare(folder)
+    (folder / TASKS_JSON).unlink(missing_ok=True)  # no tasks without the lines by which they expire
     lines, tasks = [], []
     for clip in chosen:
         audio = folder / AUDIO_FOLDER / f"{clip.id}{AUDIO_SUFFIX}"
@@ -101,10 +109,20 @@ def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder:
             Utterance(clip.id, str(audio.absolute()), clip.seconds, clip.text, clip.person, "train", extra=extra)
         )
         tasks.append(DoubtfulText(clip.id, str(audio.absolute()), clip.text, clip.text, doubt))
-    write_json(folder / TASKS_JSON, label_studio_tasks(tasks))
-    write_text(folder / TASKS_XML, LABEL_CONFIG)
     write_manifest(folder / MANIFEST_FILE, lines)
+    for audio in (folder / AUDIO_FOLDER).glob(f"{ID_PREFIX}*{AUDIO_SUFFIX}"):
+        if audio.stem not in {one.id for one in tasks}:  # of an earlier selection: no line says when it expires
+            audio.unlink(missing_ok=True)
+    write_text(folder / TASKS_XML, LABEL_CONFIG)
+    write_json(folder / TASKS_JSON, label_studio_tasks(tasks))
     return folder / MANIFEST_FILE
+
+
+def _prepare(folder: Path) -> None:
+    """Makes a folder of clips that can be expired from the start, should its first writer be killed."""
+    (folder / AUDIO_FOLDER).mkdir(parents=True, exist_ok=True)
+    if not (folder / MANIFEST_FILE).exists():
+        write_manifest(folder / MANIFEST_FILE, [])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +153,7 @@ def collect_labels(
       labels: JSON that Label Studio exported, or a manifest whose texts a person corrected.
       selection: the folder that was labeled.
       corpus: is made if it does not exist.
-      test_share, dev_share: of the speakers, by hash, so that a clip stays in its split.
+      test_share, dev_share: of the speakers, by hash; a speaker whom the corpus has stays in the split.
 
     Raises:
       SettingsError: a share is out of range, or a folder is not a selection.
@@ -147,14 +165,23 @@ def collect_labels(
         )
     if not (selection / MANIFEST_FILE).is_file():
         raise SettingsError(f"{selection}: no {MANIFEST_FILE} here; give the folder that captures select wrote")
+    if selection.resolve() == corpus.resolve():
+        raise SettingsError(
+            f"{corpus}: this is the selection, whose other texts are what was heard; give the corpus another folder"
+        )
     known = {one.id: one for one in read_manifest(selection / MANIFEST_FILE)}
+    if strange := sorted(one.id for one in known.values() if not {"expires", "consent"} <= one.extra.keys()):
+        raise WorkError(
+            f"{selection}: {strange[0]} has no expiry and consent; give the folder that captures select wrote"
+        )
     found = _read_labels(labels)
     if unknown := sorted(found.keys() - known.keys()):
         others = f"{unknown[0]} and {len(unknown) - 1:,} others"
         raise WorkError(f"{labels}: {others} are not in {selection}; give the folder that was labeled")
     manifest = corpus / MANIFEST_FILE
     lines = {one.id: one for one in read_manifest(manifest)} if manifest.is_file() else {}
-    (corpus / AUDIO_FOLDER).mkdir(parents=True, exist_ok=True)
+    splits = {one.speaker: one.split for one in lines.values()}
+    _prepare(corpus)
     counts: Counter[str] = Counter()
     gone: list[Path] = []
     for id, text in found.items():
@@ -168,8 +195,9 @@ def collect_labels(
         with atomic_write(audio) as file:
             file.write(Path(one.audio_filepath).read_bytes())
         counts["labeled"] += 1
-        counts["corrected"] += text != one.text
-        split = _split(one.speaker, test_share, dev_share)
+        counts["corrected"] += text != one.extra.get("heard", one.text)
+        # With other shares than before, the same caller would be in train and test.
+        split = splits.setdefault(one.speaker, _split(one.speaker, test_share, dev_share))
         lines[id] = one.replace(audio_filepath=str(audio.absolute()), text=text, split=split)
     write_manifest(manifest, (lines[id] for id in sorted(lines)))
     for audio in gone:

@@ -36,9 +36,10 @@ from voxline.components.publish.purge.locations import PurgeLocations, PurgeScop
 from voxline.components.publish.purge.registry import RegistryUse
 from voxline.components.publish.purge.retention import Retention, delete_old_versions, retention_of
 from voxline.data.dataset import DATASET_FILE, Dataset
+from voxline.data.manifest import MANIFEST_FILE
 from voxline.data.shard_rewrite import RewrittenShard
 from voxline.data.shards import ShardInfo
-from voxline.feedback.captures import RECORD_SUFFIX, erase_recordings, find_recordings
+from voxline.feedback.captures import RECORD_SUFFIX, TASKS_JSON, erase_recordings, find_recordings
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
@@ -270,6 +271,7 @@ def _changed_uris(findings: PurgeFindings, locations: PurgeLocations) -> Iterato
     )
     for uri in findings.captures:
         yield from find_recordings(uri, findings.footprint.speaker)
+        yield from (open_store(uri).uri_of(name) for name in (MANIFEST_FILE, TASKS_JSON))
     workspace = locations.workspace
     yield from (workspace.uri_of(path) for path in paths if workspace.is_in_bucket(path))
 
