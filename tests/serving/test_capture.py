@@ -147,7 +147,7 @@ def test_a_server_that_keeps_no_more_lets_expire_what_it_kept(tmp_path: Path) ->
     assert offer(capture) == ""
     wait_until(lambda: not (old / "capture-1.flac").exists(), "the expiry")
     capture.stop()
-    assert not (tmp_path / "captures.json").exists(), "nothing is begun"
+    assert not (tmp_path / "captures.json").exists(), "nothing is started"
 
 
 def test_what_a_killed_writer_left_goes_as_well(tmp_path: Path) -> None:

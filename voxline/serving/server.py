@@ -77,7 +77,7 @@ def run_server(
 
     Args:
       names: of the models, with `@candidate` or a version if wanted; empty: all recognizers in production.
-      captures: what is kept of recordings; None for nothing. With a share of 0, what was kept goes on to expire.
+      captures: what is kept of recordings; None for nothing. With a share of 0, what was kept still expires.
 
     Raises:
       SettingsError, WorkError: nothing to serve, or a model is damaged.
