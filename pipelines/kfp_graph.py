@@ -34,12 +34,14 @@ class ParallelTrials:
 
     Attributes:
       items: what the component `trial` is given, a text for each trial.
+      base: what all of them are given: the config's section `train` as JSON.
       parallelism: trials at a time.
       metric: of train on dev, by which `choose` ranks them.
       family: of the models.
     """
 
     items: tuple[str, ...]
+    base: str
     parallelism: int
     metric: str
     family: str
@@ -60,8 +62,9 @@ class ParallelTrials:
 
         with dsl.ParallelFor(items=list(self.items), parallelism=self.parallelism, name="trials") as item:
             made = trial(
-                dataset=dataset, given=item, store=given["store"], registry=given["registry"], family=self.family
-            )
+                dataset=dataset, base=self.base, given=item, store=given["store"], registry=given["registry"],
+                family=self.family,
+            )  # fmt: skip
         best = choose(trials=dsl.Collected(made.outputs["trained"]), store=given["store"], metric=self.metric)
         return best.outputs["model"]
 

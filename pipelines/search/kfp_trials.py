@@ -7,7 +7,9 @@ same seed draws, or a grid. Data passes through the keyed store, so a trial that
 
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import compile_pipeline
@@ -21,7 +23,8 @@ from voxline.pipelines.search.trials import trial_overlay
 
 METHODS = ("random", "grid")
 MAX_TRIALS = 200
-"""Each trial is a part of the graph's file, which Kubernetes limits to 1.5 MB."""
+MAX_BYTES = 100_000
+"""Of all trials. A KFP server gives them to the driver of the loop as one argument, of 128 KiB at most on Linux."""
 
 
 def compile_trials(
@@ -52,11 +55,18 @@ def compile_trials(
     if method not in METHODS:
         raise SettingsError(f"--method {method!r}: with --compile kfp, accepted: {', '.join(METHODS)}")
     space.refuse_decoding("--compile kfp")
+    if method == "random" and trials > MAX_TRIALS:
+        raise SettingsError(f"{trials} trials: at most {MAX_TRIALS} are accepted with --compile kfp")
     chosen = grid(space, trials) if method == "grid" else _draw(config, space, trials, 1 if seed is None else seed)
-    if len(chosen) > MAX_TRIALS:
-        raise SettingsError(f"{len(chosen)} trials: at most {MAX_TRIALS} are accepted with --compile kfp")
-    items = [_item(config, number, settings) for number, settings in enumerate(chosen)]
-    compile_pipeline(config, output, kfp_version, trials=ParallelTrials(tuple(items), jobs, metric, config.pipeline))
+    base = config.plain()["train"]
+    items = tuple(_item(config, base, number, settings) for number, settings in enumerate(chosen))
+    if (size := len(json.dumps(json.dumps(items)))) > MAX_BYTES:
+        raise SettingsError(
+            f"{len(items)} trials of {space.source} are {size:,} bytes, and at most {MAX_BYTES:,} are accepted with "
+            "--compile kfp; give fewer --trials, or shorter choices"
+        )
+    trials_of_graph = ParallelTrials(items, json.dumps(base, ensure_ascii=False), jobs, metric, config.pipeline)
+    compile_pipeline(config, output, kfp_version, trials=trials_of_graph)
     return len(items)
 
 
@@ -85,9 +95,23 @@ def _draw(config: RunConfig, space: Space, trials: int, seed: int) -> list[Value
     return study.draw(trials or DEFAULT_TRIALS)
 
 
-def _item(config: RunConfig, number: int, settings: Values) -> str:
-    """What the component `trial` gets of a trial. Settings that the config refuses are refused here."""
+def _item(config: RunConfig, base: Values, number: int, settings: Values) -> str:
+    """What the component `trial` gets of a trial. Settings that the config refuses are refused here.
+
+    Args:
+      base: the config's section `train`.
+    """
     epochs = int(settings.get("train.epochs", get_key(config.plain(), "train.epochs")))
     made = load_config(with_settings(config, trial_overlay(config, settings, epochs)), pipeline=config.pipeline)
-    given = {"trial": number, "settings": settings, "train": made.plain()["train"]}
+    given = {"trial": number, "settings": settings, "train": dict(_changes(base, made.plain()["train"]))}
     return json.dumps(given, ensure_ascii=False)
+
+
+def _changes(base: Values, other: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted keys at which a section differs, with the other one's values. One of other keys differs as a whole."""
+    for key, value in other.items():
+        was = base[key]
+        if isinstance(was, dict) and isinstance(value, dict) and was.keys() == value.keys():
+            yield from _changes(was, value, f"{prefix}{key}.")
+        elif was != value:
+            yield f"{prefix}{key}", value

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -19,13 +20,13 @@ from tests.conftest import ROOT
 from tests.waiting import PATIENCE_SECONDS
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.step import REVISION
-from voxline.components.train.trials.component import rank_trials
+from voxline.components.train.trials.component import rank_trials, with_changes
 from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.pipeline_configs import AsrConfig
-from voxline.pipelines.search.kfp_trials import grid
+from voxline.pipelines.search.kfp_trials import _changes, grid
 from voxline.pipelines.search.space import Space
 from voxline.pipelines.search.study import Study, Training
 from voxline.store.step_cache import cached_step
@@ -96,12 +97,35 @@ def test_the_trials_are_those_of_a_random_search_here(compiled: list[Any], tmp_p
     study.run(lambda trial, epochs: Training(epochs, 0.5, {}), 5)
     _, items = loop_of(compiled[0])
     assert [item["settings"] for item in items] == [trial.settings for trial in study.trials]
+    loop = next(one for name, one in compiled[0]["components"].items() if name.startswith("comp-for-loop-"))
+    base = loop["dag"]["tasks"]["trial"]["inputs"]["parameters"]["base"]["runtimeValue"]["constant"]
+    assert json.loads(base) == config.plain()["train"]
     for item in items:
-        assert item["train"]["learning_rate"] == item["settings"]["train.learning_rate"]
-        assert item["train"]["model"]["units"] == item["settings"]["train.model.units"]
-        assert {**item["train"], "learning_rate": 0, "model": 0} == {
+        made = with_changes(json.loads(base), item["train"])
+        assert made["learning_rate"] == item["settings"]["train.learning_rate"]
+        assert made["model"]["units"] == item["settings"]["train.model.units"]
+        assert {**made, "learning_rate": 0, "model": 0} == {
             **config.plain()["train"], "learning_rate": 0, "model": 0
         }  # fmt: skip
+
+
+def test_as_many_trials_as_are_accepted_fit_into_an_argument_of_a_program(tmp_path: Path) -> None:
+    """KFP's compiler gives a driver the task as JSON, by `--task`; Linux takes no argument above 128 KiB."""
+    spec, _ = compile_kfp(tmp_path, "--trials", "200", ranges={**RANGES, "train.weight_decay": {"linear": [0, 0.01]}})
+    task, items = loop_of(spec)
+    assert len(items) == 200
+    assert len(json.dumps(task)) < 128 * 1024
+    long = {**RANGES, "train.start.model": ["gs://speech/registry/" + "a" * 400, "gs://speech/registry/" + "b" * 400]}
+    with pytest.raises(SettingsError, match="bytes, and at most 100,000 are accepted"):
+        compile_kfp(tmp_path, "--trials", "200", ranges=long)
+
+
+def test_a_trial_may_have_a_model_of_other_settings() -> None:
+    base = {"epochs": 5, "model": {"kind": "deepspeech2", "units": 96}, "stop": {"rule": "patience", "validations": 4}}
+    other = {"epochs": 5, "model": {"kind": "tcn", "channels": 8}, "stop": {"rule": "patience", "validations": 9}}
+    changes = dict(_changes(base, other))
+    assert changes == {"model": {"kind": "tcn", "channels": 8}, "stop.validations": 9}
+    assert with_changes(base, changes) == other
 
 
 def test_a_grid_has_every_combination() -> None:
@@ -132,9 +156,9 @@ def test_what_the_graph_cannot_do_is_refused(tmp_path: Path, arguments: list[str
 
 
 def test_trials_are_ranked_by_the_metric_then_by_the_loss() -> None:
-    values = [(0.5, 3.0), (0.2, 2.0), (math.nan, 1.0), (0.2, 1.0)]
+    values = [(0.5, 3.0), (0.2, 2.0), (math.nan, 1.0), (0.2, 1.0), (0.2, math.nan)]
     metadata: list[dict[str, Any]] = [{"metrics": {"dev_wer": wer, "dev_loss": loss}} for wer, loss in values]
-    assert rank_trials([*metadata, {"failed": "out of memory"}], "dev_wer") == [3, 1, 0, 2]
+    assert rank_trials([*metadata, {"failed": "out of memory"}], "dev_wer") == [3, 1, 4, 0, 2]
     with pytest.raises(WorkError, match="accepted: dev_loss, dev_wer"):
         rank_trials(metadata, "dev_cer")
     with pytest.raises(WorkError, match="none of the 2 trials came to a model: a"):
@@ -150,7 +174,7 @@ from voxline.pipelines.kfp_graph import ParallelTrials
 
 request = json.loads(sys.stdin.read())
 local.init(local.SubprocessRunner(use_venv=False), pipeline_root=request["root"])
-trials = ParallelTrials(tuple(request["items"]), 2, "dev_wer", "asr")
+trials = ParallelTrials(tuple(request["items"]), request["base"], 2, "dev_wer", "asr")
 
 
 @dsl.pipeline(name="trials")
@@ -167,7 +191,9 @@ print("RESULT", json.dumps({"uri": model.uri, "metadata": model.metadata}))
 
 
 def test_kfp_runs_the_trials_and_passes_on_the_best_one(tmp_path: Path) -> None:
-    """Three trials that the store holds, and one that cannot be trained: it fails, and the others are ranked."""
+    """Three trials that the store holds, one that is refused, and one in which TensorFlow fails: these are no trials
+    to rank, and the run goes to its end.
+    """
     noise = np.random.default_rng(0)
     examples = [
         NewExample(f"u{at}", "yes no", split, noise.normal(size=(60, 16)).astype(np.float32), f"s{at}")
@@ -187,14 +213,19 @@ def test_kfp_runs_the_trials_and_passes_on_the_best_one(tmp_path: Path) -> None:
             work.outputs = {"model": "model"}
             work.metrics = {"dev_wer": wer, "dev_loss": 1.0}
         settings = {"train.learning_rate": 0.001 * (1 + number)}
-        items.append(json.dumps({"trial": number, "settings": settings, "train": config.plain()["train"]}))
-    broken = load_config({**base, "train": {"start": {"model": str(tmp_path / "no model")}}}).plain()["train"]
+        changes = {"learning_rate": config.train.learning_rate}
+        items.append(json.dumps({"trial": number, "settings": settings, "train": changes}))
+    broken = {"start.model": str(tmp_path / "no model")}
     items.append(json.dumps({"trial": 3, "settings": {"train.start.model": "no model"}, "train": broken}))
-    request = {"items": items, "root": str(tmp_path / "root")}
+    items.append(json.dumps({"trial": 4, "settings": {"train.batch_size": 999}, "train": {"batch_size": 999}}))
+    (tmp_path / "full" / "tensorflow").mkdir(parents=True)
+    (tmp_path / "full" / "tensorflow" / "__init__.py").write_text('raise MemoryError("no memory left on the GPU")\n')
+    shared = json.dumps(load_config(base).plain()["train"])
+    request = {"items": items, "base": shared, "root": str(tmp_path / "root")}
     request |= {"store": base["store"], "dataset": str(tmp_path / "dataset")}
     done = subprocess.run(
         [sys.executable, "-c", RUN], input=json.dumps(request), capture_output=True, text=True, cwd=tmp_path,
-        timeout=PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS, env={**os.environ, "PYTHONPATH": str(tmp_path / "full")},
     )  # fmt: skip
     lines = [one.strip() for one in done.stdout.splitlines()]
     line = next((one for one in lines if one.startswith("RESULT ")), "")
@@ -208,3 +239,4 @@ def test_kfp_runs_the_trials_and_passes_on_the_best_one(tmp_path: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "learning_rate 0.002" in text
     assert "no model" in text, "the trial that failed, with its reason"
+    assert "MemoryError: no memory left on the GPU" in text

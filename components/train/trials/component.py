@@ -42,6 +42,7 @@ def trial(
     trained: dsl.Output[dsl.Model],
     store: str,
     registry: str,
+    base: str,
     given: str,
     settings: TrialSettings,
 ) -> None:
@@ -52,8 +53,10 @@ def trial(
       trained: the exported model; of a trial that failed, a file that says why.
       store: folder or bucket URI of all cached step outputs.
       registry: folder or bucket URI of the model registry, for the model to start from.
-      given: number, settings that vary, and the section `train` of this trial, as JSON.
+      base: the config's section `train`, as JSON.
+      given: number, settings that vary, and the keys of `train` with other values than in `base`, as JSON.
     """
+    import traceback
     from pathlib import Path
 
     from voxline.components.train.families import FAMILIES
@@ -63,17 +66,21 @@ def trial(
     from voxline.store.artifacts import artifact_uri, publish_artifact
 
     about = json.loads(given)
-    chosen = FAMILIES[settings.family].settings.of(about["train"], "train")
+    chosen = FAMILIES[settings.family].settings.of(with_changes(json.loads(base), about["train"]), "train")
     trial = json.dumps({"number": about["trial"], "settings": about["settings"]}, ensure_ascii=False)
     try:
         output = run(artifact_uri(dataset), store, chosen, registry)
-    except (TransientError, PreconditionError):
+    except (TransientError, PreconditionError, OSError):  # a storage, a full disk: no fault of the trial
         raise
-    except VoxlineError as error:  # as in a search on one machine, the others go on
-        print_status(f"trial {about['trial']} failed: {error}")
-        trained.metadata.update({TRIAL: trial, FAILED: str(error)})
+    except Exception as error:  # TensorFlow raises many kinds, as where a GPU's memory runs out; the others go on
+        why = str(error)
+        if not isinstance(error, VoxlineError):
+            traceback.print_exc()
+            why = f"{type(error).__name__}: {why.strip().partition(chr(10))[0][:300]}"
+        print_status(f"trial {about['trial']} failed: {why}")
+        trained.metadata.update({TRIAL: trial, FAILED: why})
         Path(trained.path).parent.mkdir(parents=True, exist_ok=True)
-        Path(trained.path).write_text(f"{error}\n", encoding="utf-8")
+        Path(trained.path).write_text(f"{why}\n", encoding="utf-8")
         return
     digest = model_digest(output.path("model"))
     publish_artifact(output, trained, content="model", about={"digest": digest, TRIAL: trial})
@@ -112,6 +119,21 @@ def choose(
     _write_page([trials[at].metadata for at in _with_failed(ranked, len(trials))], settings.metric, report.path)
 
 
+def with_changes(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A section with other values at dotted keys, in place.
+
+    >>> with_changes({"epochs": 5, "model": {"units": 96}}, {"model.units": 48})
+    {'epochs': 5, 'model': {'units': 48}}
+    """
+    for key, value in changes.items():
+        *sections, last = key.split(".")
+        inner = values
+        for section in sections:
+            inner = inner[section]
+        inner[last] = value
+    return values
+
+
 def rank_trials(metadata: list[dict[str, Any]], metric: str) -> list[int]:
     """The places of the trials with a model, the best first; equal error rates are ordered by the loss on dev.
 
@@ -127,8 +149,8 @@ def rank_trials(metadata: list[dict[str, Any]], metric: str) -> list[int]:
 
     def rank(at: int) -> tuple[float, float, int]:
         values = metadata[at]["metrics"]
-        value = float(values[metric])
-        return value if math.isfinite(value) else math.inf, float(values.get("dev_loss", 0.0)), at
+        value, loss = float(values[metric]), float(values.get("dev_loss", 0.0))
+        return value if math.isfinite(value) else math.inf, loss if math.isfinite(loss) else math.inf, at
 
     ranked = sorted(made, key=rank)
     if not math.isfinite(rank(ranked[0])[0]):
