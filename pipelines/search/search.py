@@ -236,6 +236,8 @@ class Search:
             why = "it compares words on dev, so dev_wer of recognizers and settings of train alone"
         elif self.method == "halving":
             why = "halving stops trials by itself"
+        elif any(one.key == "train.epochs" for one in self.space.ranges):
+            why = "train.epochs varies; after the same epoch a longer training has not come as far as a shorter one"
         elif steps := get_key(self.config.plain(), "train.evaluate_steps"):
             why = f"train.evaluate_steps is {steps}; it compares after epochs"
         elif is_remote(self.config.store):

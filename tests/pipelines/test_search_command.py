@@ -165,6 +165,9 @@ def test_options_that_cannot_be_are_refused_before_any_work(house: FakeHouse) ->
     assert "--name 'a/b'" in house.run_asr("--name", "a/b")[1]
     assert "--goal: it has an effect only with --compile" in house.run_asr("--goal", "0.05")[1]
     assert "--prune 0.2: from 0.5 to below 1" in house.run_asr("--prune", "0.2")[1]
+    write_yaml(house.folder / "lengths.yaml", {"train.epochs": {"integer": [2, 9]}})
+    varied = house.run_asr("--prune", "0.95", "--space", str(house.folder / "lengths.yaml"))[1]
+    assert "--prune 0.95: train.epochs varies" in varied
     assert "--prune 0.95: it compares words on dev" in house.run_asr("--prune", "0.95", "--metric", "dev_cer")[1]
     steps = ("--set", "train.evaluate_steps=5")
     assert "train.evaluate_steps is 5; it compares after" in house.run_asr("--prune", "0.95", *steps)[1]
