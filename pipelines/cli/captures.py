@@ -204,8 +204,13 @@ def _format_shadow(found: "ShadowVerdict") -> list[str]:
         lines.append(f"  {one.id}: {one.in_service!r} -> {one.shadow!r}")
     if found.estimated is not None and found.estimated_in_service is not None:
         lines.append(f"estimated WER {found.estimated:.1%}; of the one in service {found.estimated_in_service:.1%}")
+    if found.trained:
+        lines.append(f"{found.trained:,} labeled clips are left out: one of the versions was trained on them")
     if found.comparison is None or found.wer is None or found.wer_in_service is None:
-        return [*lines, "undecided: give --labeled, a corpus of labeled clips"]
+        missing = (
+            "label clips that none was trained on" if found.trained else "give --labeled, a corpus of labeled clips"
+        )
+        return [*lines, f"undecided: {missing}"]
     low, high = (end * 100 for end in (found.comparison.interval.low, found.comparison.interval.high))
     lines.append(
         f"WER on {found.labeled:,} labeled clips {found.wer:.1%}; of the one in service {found.wer_in_service:.1%}; "

@@ -14,6 +14,8 @@ from voxline.feedback.labeling import collect_labels, write_selection
 from voxline.feedback.shadow import compare_in_shadow
 from voxline.pipelines.cli.main import app
 from voxline.registry.journal import CANDIDATE
+from voxline.registry.registry import Registry
+from voxline.registry.training_data import TRAINED_ON, TrainingData
 
 
 @pytest.fixture(scope="module")
@@ -62,5 +64,11 @@ def test_labels_decide_and_a_worse_version_has_a_status_of_its_own(service: Path
     values = json.loads(worse.output)
     assert (values["verdict"], values["labeled"], values["wer_in_service"]) == ("worse", 40, 0.0)
     assert values["wer"] > 0.05
+    with_list = Registry(service / "registry", "asr").path(2) / TRAINED_ON
+    lines = [{"id": f"service-capture-{number:016x}", "split": split} for number, split in ((3, "train"), (4, "dev"))]
+    TrainingData("d", "r", 0, lines).write(with_list)
+    again = shadow(service, "--labeled", service / "corpus", version="asr@1")
+    assert "2 labeled clips are left out: one of the versions was trained on them" in again.output
+    assert "WER on 38 labeled clips" in again.output
     with pytest.raises(SettingsError, match="asr is what serves already"):
         compare_in_shadow(service / "registry", "asr", service / "captures")

@@ -6,13 +6,14 @@ With labels the word error rates themselves are compared, on the same clips.
 
 import dataclasses
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from voxline.data.manifest import MANIFEST_FILE, read_manifest
 from voxline.errors import SettingsError, WorkError
-from voxline.feedback.captures import CapturedClip, CaptureStore
+from voxline.feedback.captures import ID_PREFIX, CapturedClip, CaptureStore
 from voxline.feedback.watch import heard_clip, judged_results
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.transcript import Transcript
@@ -23,8 +24,11 @@ from voxline.metrics.wer_estimate import HeardClip, WerCurve, clip_of_result
 from voxline.registry.journal import PRODUCTION
 from voxline.registry.models import resolve_version
 from voxline.registry.registry import Registry
+from voxline.registry.training_data import TRAINED_ON, read_training_data
 
 _BATCH = 64
+_ID = re.compile(ID_PREFIX + "[0-9a-f]{16}")
+_NOT_LABELED = (0, 0, None, None, None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +56,9 @@ class ShadowVerdict:
       clips: that both have heard.
       disagreements: the largest and surest first.
       estimated, estimated_in_service: WER by each version's own confidences; None without clips.
-      labeled: clips with labels.
-      wer, wer_in_service: on these; None without.
+      labeled: clips with labels that neither version was trained on.
+      trained: clips with labels that one of them was trained on, which are left out.
+      wer, wer_in_service: on the labeled ones; None without.
       comparison: of the two, paired; None without.
     """
 
@@ -65,6 +70,7 @@ class ShadowVerdict:
     estimated: float | None
     estimated_in_service: float | None
     labeled: int
+    trained: int
     wer: float | None
     wer_in_service: float | None
     comparison: Comparison | None
@@ -109,7 +115,7 @@ def compare_in_shadow(
     heard = _hear_captures(recognizer, store, clips)
     estimated = _estimate(registry, version, [_of_transcript(one) for one in heard]) if clips else None
     before = _estimate(registry, production, [heard_clip(one) for one in clips]) if clips else None
-    counts = _compare_labeled(recognizer, registry, production, labeled) if labeled else (0, None, None, None)
+    counts = _compare_labeled(recognizer, registry, version, production, labeled) if labeled else _NOT_LABELED
     return ShadowVerdict(
         registry.model, version, production, len(clips), _disagreements(clips, heard), estimated, before, *counts
     )
@@ -154,14 +160,20 @@ def _disagreements(clips: Sequence[CapturedClip], heard: Sequence[Transcript]) -
 
 
 def _compare_labeled(
-    recognizer: Recognizer, registry: Registry, production: int, corpus: Path
-) -> tuple[int, float | None, float | None, Comparison | None]:
-    """Clips, the WERs of both versions, and the paired comparison."""
+    recognizer: Recognizer, registry: Registry, version: int, production: int, corpus: Path
+) -> tuple[int, int, float | None, float | None, Comparison | None]:
+    """Clips, those that one version was trained on, the WERs of both versions, and the paired comparison.
+
+    A version that was trained on a clip repeats its label, so only clips that both do not know show who is better.
+    """
     if not (corpus / MANIFEST_FILE).is_file():
         raise SettingsError(f"{corpus}: no {MANIFEST_FILE} here; give the corpus that captures label wrote")
-    utterances = list(read_manifest(corpus / MANIFEST_FILE))
+    known = _trained_clips(registry, version) | _trained_clips(registry, production)
+    every = read_manifest(corpus / MANIFEST_FILE)
+    utterances = [one for one in every if one.id not in known]
+    trained = len(every) - len(utterances)
     if not utterances:
-        return 0, None, None, None
+        return 0, trained, None, None, None
     texts = [one.text for one in utterances]
     rates: list[list[SumAndWeight]] = []
     for model in (recognizer, Recognizer(registry.intact_path(production), threads=1)):
@@ -170,4 +182,13 @@ def _compare_labeled(
         rates.append([one.as_metric for one in edits])
     compared = Bootstrap().compare(rates[0], rates[1], [one.speaker for one in utterances])
     wers = [sum(one.sum for one in rate) / max(sum(one.weight for one in rate), 1) for rate in rates]
-    return len(utterances), wers[0], wers[1], compared
+    return len(utterances), trained, wers[0], wers[1], compared
+
+
+def _trained_clips(registry: Registry, version: int) -> set[str]:
+    """The ids of captured clips in a version's training data, where the name of a corpus may be in front of them."""
+    file = registry.path(version) / TRAINED_ON
+    if not file.is_file():
+        return set()
+    lines = read_training_data(file.read_bytes(), str(file)).utterances
+    return {found[0] for line in lines if (found := _ID.search(str(line["id"])))}
