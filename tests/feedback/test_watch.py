@@ -1,6 +1,7 @@
 """What captures say of a version: quiet, drifted in what, or too few; for people and for a scheduler."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from typer.testing import CliRunner
 
 from tests.feedback.judged_model import capture, push_judged, recordings, sentences
 from voxline.errors import SettingsError, WorkError
-from voxline.feedback.watch import compare_captures
+from voxline.feedback.watch import Watched, compare_captures
+from voxline.metrics.wer_estimate import BackTest, WerEstimate
 from voxline.pipelines.cli.main import app
 
 
@@ -61,6 +63,16 @@ def test_texts_that_are_never_heard_are_named(root: Path, tmp_path: Path) -> Non
     capture(root, tmp_path, texts, [one if index % 3 else np.zeros_like(one) for index, one in enumerate(waveforms)])
     found = compare_captures(root, "asr", tmp_path)
     assert "empty" in found.drifted
+    assert "wer" not in found.drifted
+    assert found.wer is not None
+    assert found.wer.value < 0.15, "silence has no words that could be wrong"
+
+
+def test_an_estimate_that_was_not_tested_alarms_nobody() -> None:
+    tested = BackTest([("speaker", "p0", 0.1, 0.1)], 0.0, 0.0)
+    for back_test, expected in ((tested, ["wer"]), (BackTest([], math.nan, math.nan), [])):
+        estimate = WerEstimate(0.3, 0.25, 0.35, back_test)
+        assert Watched("asr", 1, 60, 120, [], estimate, 0.1, 0.05, 0.15).drifted == expected
 
 
 def test_what_cannot_be_compared_is_said(root: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class Watched:
       clips: how many were compared.
       reference: utterances of the test split.
       shifts: of each statistic; [] with too few clips.
-      wer: estimated; None with too few clips.
+      wer: estimated, of the clips that were transcribed: silence has no words; None with too few clips.
       test_wer, test_low, test_high: of the test split, as it was judged.
     """
 
@@ -52,9 +52,13 @@ class Watched:
 
     @property
     def drifted(self) -> list[str]:
-        """The statistics that have drifted; `wer` if the estimate is certainly above that of the test split."""
+        """The statistics that have drifted; `wer` if the estimate is certainly above that of the test split.
+
+        Without a back-test the interval does not hold how far off the estimate is, so then it alarms nobody.
+        """
         names = [shift.name for shift in self.shifts if shift.drifted]
-        return names + (["wer"] if self.wer and self.wer.low > self.test_high else [])
+        certain = self.wer is not None and self.wer.back_test.slices and self.wer.low > self.test_high
+        return [*names, *(["wer"] if certain else [])]
 
     def plain(self) -> dict[str, Any]:
         """For `--json`."""
@@ -109,7 +113,8 @@ def compare_captures(
         [one.person for one in clips], rates=RATES, alpha=alpha,
     )  # fmt: skip
     judged = [clip for one in results if (clip := clip_of_result(one)) is not None]
-    estimate = estimate_wer(judged, [one.slices for one in results], [heard_clip(one) for one in clips])
+    spoken = [heard_clip(one) for one in clips if not one.note] or [heard_clip(one) for one in clips]
+    estimate = estimate_wer(judged, [one.slices for one in results], spoken)
     return Watched(registry.model, version, len(clips), len(results), shifts, estimate, *test)
 
 
