@@ -100,7 +100,9 @@ def test_nothing_is_kept_by_default() -> None:
         CaptureSettings("here", share=1.5)
 
 
-@pytest.mark.parametrize("consent", ["", "no", "N", "undefined", "0", "/etc/passwd", "a" * 65, "ja\nnein", "yes,no"])
+@pytest.mark.parametrize(
+    "consent", ["", "no", "N", "undefined", "0", "/etc/passwd", "a" * 65, "ja\nnein", "yes,no", "no-consent"]
+)
 def test_what_is_no_consent_is_none(tmp_path: Path, consent: str) -> None:
     capture = capture_in(LocalStore(tmp_path))
     assert offer(capture, consent) == ""

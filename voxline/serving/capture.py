@@ -8,6 +8,7 @@ import dataclasses
 import io
 import queue
 import random
+import re
 import secrets
 import threading
 import time
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 
 CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
 CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
-_REFUSALS = ("", "no", "n", "none", "null", "undefined", "false", "f", "0", "off", "denied", "declined", "refused")
+_REFUSALS = {
+    *("", "no", "n", "not", "none", "never", "false", "f", "0", "off", "null", "nil", "undefined", "nan", "unknown"),
+    *("deny", "denied", "decline", "declined", "disagree", "refuse", "refused", "reject", "rejected", "revoked"),
+    *("withdrawn", "opt-out", "optout"),
+}
+"""Values, or first words of values, that clients send for no consent, an absent variable of theirs included."""
 _QUEUE_BYTES = 64 * 2**20
 _CLOSE_SECONDS = 5.0
 _HOUSEKEEPING_SECONDS = 600.0
@@ -122,7 +128,9 @@ class Capture:
         Returns:
           The id under which it will be kept; "" if it will not.
         """
-        if consent.strip().lower() in _REFUSALS or not NAME.fullmatch(consent):
+        said = consent.strip().lower()
+        first = re.split("[._:-]", said)[0]
+        if not NAME.fullmatch(consent) or said in _REFUSALS or (len(first) > 1 and first in _REFUSALS):
             return ""
         if speaker and not NAME.fullmatch(speaker):
             return ""  # it could not be erased by that name
