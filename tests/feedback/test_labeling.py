@@ -155,10 +155,20 @@ def test_a_caller_stays_in_one_split_whatever_the_shares_are(service: Path, tmp_
         collect_labels(tmp_path / "labels.jsonl", tmp_path / "to-label", tmp_path / "to-label")
 
 
+def test_a_selection_replaces_no_corpus(service: Path, tmp_path: Path) -> None:
+    folder, corpus = tmp_path / "to-label", tmp_path / "corpus"
+    select(service, folder)
+    collect_labels(folder / "manifest.jsonl", folder, corpus)
+    assert (folder.stat().st_mode | corpus.stat().st_mode) & 0o077 == 0, "both hold recordings of callers"
+    with pytest.raises(SettingsError, match=r"corpus: it holds another manifest\.jsonl"):
+        write_selection(CaptureStore(service / "captures"), [], corpus)
+    assert len(read_manifest(corpus)) == 12
+
+
 def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> None:
     select(service, tmp_path / "to-label")
     (tmp_path / "other.jsonl").write_text('{"id": "capture-other", "text": "one"}\n')
-    with pytest.raises(WorkError, match="capture-other and 0 others are not in"):
+    with pytest.raises(WorkError, match=r"1 clip not in .*, such as capture-other"):
         collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
     (tmp_path / "other.jsonl").write_text('{"id": 3}\n')

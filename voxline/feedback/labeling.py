@@ -30,6 +30,7 @@ from voxline.feedback.captures import (
     today,
 )
 from voxline.feedback.watch import statistics_of_clips
+from voxline.report.page import plural
 from voxline.store.files import atomic_write, write_json, write_text
 from voxline.store.hashing import hash_value
 
@@ -93,8 +94,11 @@ def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder:
     """Writes clips for a person to label; returns the manifest. Earlier files of the folder are replaced.
 
     Raises:
+      SettingsError: the folder has a manifest that is of no selection.
       WorkError: a clip has expired meanwhile.
     """
+    if (folder / MANIFEST_FILE).exists() and not (folder / TASKS_XML).exists() and read_manifest(folder):
+        raise SettingsError(f"{folder}: it holds another {MANIFEST_FILE}, and a selection would replace it")
     _prepare(folder)
     (folder / TASKS_JSON).unlink(missing_ok=True)  # no tasks without the lines by which they expire
     lines, tasks = [], []
@@ -103,7 +107,7 @@ def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder:
         with atomic_write(audio) as file:
             file.write(store.audio(clip))
         doubt = round(1 - (clip.confidence or 0.0), 4)
-        extra = {"heard": clip.text, "doubt": doubt, "captured": clip.at, "expires": clip.expires}
+        extra = {"hypothesis": clip.text, "doubt": doubt, "captured": clip.at, "expires": clip.expires}
         extra |= {"consent": clip.consent, "model": f"{clip.model}@{clip.version}"}
         lines.append(
             Utterance(clip.id, str(audio.absolute()), clip.seconds, clip.text, clip.person, "train", extra=extra)
@@ -120,7 +124,8 @@ def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder:
 
 def _prepare(folder: Path) -> None:
     """Makes a folder of clips that can be expired from the start, should its first writer be killed."""
-    (folder / AUDIO_FOLDER).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / AUDIO_FOLDER).mkdir(exist_ok=True)
     if not (folder / MANIFEST_FILE).exists():
         write_manifest(folder / MANIFEST_FILE, [])
 
@@ -176,8 +181,8 @@ def collect_labels(
         )
     found = _read_labels(labels)
     if unknown := sorted(found.keys() - known.keys()):
-        others = f"{unknown[0]} and {len(unknown) - 1:,} others"
-        raise WorkError(f"{labels}: {others} are not in {selection}; give the folder that was labeled")
+        clips = plural(len(unknown), "clip")
+        raise WorkError(f"{labels}: {clips} not in {selection}, such as {unknown[0]}; give the folder that was labeled")
     manifest = corpus / MANIFEST_FILE
     lines = {one.id: one for one in read_manifest(manifest)} if manifest.is_file() else {}
     splits = {one.speaker: one.split for one in lines.values()}
@@ -195,7 +200,7 @@ def collect_labels(
         with atomic_write(audio) as file:
             file.write(Path(one.audio_filepath).read_bytes())
         counts["labeled"] += 1
-        counts["corrected"] += text != one.extra.get("heard", one.text)
+        counts["corrected"] += text != one.extra.get("hypothesis", one.text)
         # With other shares than before, the same caller would be in train and test.
         split = splits.setdefault(one.speaker, _split(one.speaker, test_share, dev_share))
         lines[id] = one.replace(audio_filepath=str(audio.absolute()), text=text, split=split)
