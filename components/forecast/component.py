@@ -20,7 +20,7 @@ def forecast(
     model_name: str,
     settings: ForecastSettings,
 ) -> str:
-    """Foretells from the history whether a model of this dataset will be promoted; else the run trains nothing.
+    """Predicts from the history whether a model of this dataset will be promoted; else the run trains nothing.
 
     Its output is "yes", or "no" if the run ends here.
 

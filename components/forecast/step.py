@@ -42,7 +42,7 @@ def run(
     registry: Path | str,
     model_name: str,
 ) -> StepOutput:
-    """Foretells whether a model of this dataset will be promoted.
+    """Predicts whether a model of this dataset will be promoted.
 
     The output is never reused: it depends on the history at the time.
 

@@ -116,7 +116,7 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
     for step, kinds in nodes.items():
         if any(node.get("phase") != "Omitted" for group in kinds.values() for node in group):
             yield _step_of_nodes(step, kinds, workflow)
-    yield from (StepStatus(step, "SKIPPED", None, None) for step in skipped)
+    yield from (StepStatus(step, "SKIPPED", None, None) for step in dict.fromkeys(skipped))  # the root may be retried
 
 
 def _steps_of_template(workflow: dict[str, Any], name: str) -> list[str]:

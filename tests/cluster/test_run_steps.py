@@ -84,6 +84,7 @@ def test_status_says_that_a_training_was_skipped_and_why(
     why = "when 'false != false' evaluated false"
     left_out = {"type": "Skipped", "phase": "Skipped", "name": f"{root}.condition-1", "id": "b", "message": why}
     nodes |= {"a": driver, "b": {**left_out, "templateName": "comp-condition-1"}}
+    nodes["c"] = {**nodes["b"], "name": left_out["name"].replace("root(0)", "root(1)"), "id": "c"}  # Argo retried it
     depends = {"evaluate": "evaluate-driver.Succeeded", "evaluate-driver": "language.Succeeded && train.Succeeded"}
     depends |= {"language": "language-driver.Succeeded", "language-driver": "train.Succeeded"}
     depends |= {"push": "push-driver.Succeeded", "push-driver": "evaluate.Succeeded && train.Succeeded"}
@@ -193,7 +194,7 @@ def test_the_log_of_a_lost_pod_is_an_error_and_not_a_log(shell: Shell, kfp: Stan
 
 
 def test_the_steps_after_one_that_failed_are_not_listed() -> None:
-    """As a real server answered about a run in real pods (tests/kubeflow/test_pods.py), where Argo omits them."""
+    """As a real server answered about a run in real pods (tests/kubeflow/test_steps.py), where Argo omits them."""
     real = real_answers()["failed"]
     steps = list(steps_of_workflow(real["workflow"]))
     assert [(step.name, step.state, step.message) for step in steps] == [("ingest", "FAILED", "Error (exit code 1)")]

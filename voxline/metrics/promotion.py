@@ -73,7 +73,7 @@ class PromotionForecast:
 
 
 def predict_promotion(past: Sequence[JudgedRun], hours: float | None, drift: float = 0.0) -> PromotionForecast:
-    """Foretells whether the next run will promote its model.
+    """Predicts whether the next run will promote its model.
 
     Args:
       past: oldest first. Those before the first promotion are left out: nothing was in service.
