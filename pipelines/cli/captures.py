@@ -46,8 +46,9 @@ def watch(
 
     Example: voxline watch asr --registry runs/demo/registry --captures runs/captures --hours 24
     """
-    import json
     import time
+
+    import msgspec
 
     from voxline.feedback.watch import compare_captures
     from voxline.registry.journal import format_utc
@@ -55,7 +56,7 @@ def watch(
     since = format_utc(time.time() - hours * 3600) if hours else ""
     found = compare_captures(registry, model, captures, since=since, alpha=alpha)
     if as_json:
-        typer.echo(json.dumps(found.plain(), ensure_ascii=False))
+        typer.echo(msgspec.json.encode(found.plain()).decode())  # what is not known is null, not NaN
     else:
         for line in _format_watch(found):
             typer.echo(line)
@@ -121,7 +122,7 @@ def label(
     from voxline.feedback.labeling import collect_labels
 
     counts = collect_labels(labels, selection, output, test_share=test_share, dev_share=dev_share)
-    more = [(counts.left_out, "left out"), (counts.expired, "expired meanwhile")]
+    more = [(counts.left_out, "left out"), (counts.expired, "expired or erased meanwhile")]
     told = "".join(f", {number:,} {what}" for number, what in more if number)
     done = f"{counts.labeled:,} clips labeled, {counts.corrected:,} of them corrected{told}"
     typer.echo(f"{output}: {done}; {counts.total:,} in all")
@@ -146,12 +147,12 @@ def shadow(
 
     Example: voxline captures shadow asr@candidate --registry runs/demo/registry --captures runs/captures
     """
-    import json
+    import msgspec
 
     from voxline.feedback.shadow import compare_in_shadow
 
     found = compare_in_shadow(registry, model, captures, labeled=labeled, count=count)
-    for line in [json.dumps(found.plain(), ensure_ascii=False)] if as_json else _format_shadow(found):
+    for line in [msgspec.json.encode(found.plain()).decode()] if as_json else _format_shadow(found):
         typer.echo(line)
     if found.verdict == "worse":
         raise typer.Exit(DRIFTED)

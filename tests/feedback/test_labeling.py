@@ -171,6 +171,18 @@ def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> Non
     with pytest.raises(WorkError, match=r"1 clip not in .*, such as capture-other"):
         collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
+    manifest = tmp_path / "to-label" / "manifest.jsonl"
+    known = json.loads(manifest.read_text().splitlines()[0])
+    (tmp_path / "some.jsonl").write_text(
+        json.dumps({"id": known["id"], "text": "one"}) + '\n{"id": "capture-erased", "text": "one"}\n'
+    )
+    counts = collect_labels(tmp_path / "some.jsonl", tmp_path / "to-label", tmp_path / "some")
+    assert (counts.labeled, counts.expired) == (1, 1), "a purge of one clip holds up no other label"
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "manifest.jsonl").write_text(json.dumps(known | {"id": "../../a"}) + "\n")
+    with pytest.raises(WorkError, match=r"'\.\./\.\./a' was not captured"):
+        collect_labels(tmp_path / "some.jsonl", theirs, tmp_path / "corpus")
     (tmp_path / "other.jsonl").write_text('{"id": 3}\n')
     with pytest.raises(WorkError, match=r"other.jsonl:1: .*is not a labeled line"):
         collect_labels(tmp_path / "other.jsonl", tmp_path / "to-label", tmp_path / "corpus")

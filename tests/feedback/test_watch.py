@@ -75,6 +75,20 @@ def test_an_estimate_that_was_not_tested_alarms_nobody() -> None:
         assert Watched("asr", 1, 60, 120, [], estimate, 0.1, 0.05, 0.15).drifted == expected
 
 
+def test_json_has_null_where_a_back_test_is_not_possible(root: Path, tmp_path: Path) -> None:
+    texts = sentences(30, seed=7)
+    capture(root, tmp_path, texts, recordings(texts, 8))
+    evaluation = root / "asr" / "1" / "evaluation" / "utterances.jsonl"
+    lines = evaluation.read_text()
+    try:
+        slices = [json.dumps(json.loads(line) | {"slices": {}}) + "\n" for line in lines.splitlines()]
+        evaluation.write_text("".join(slices))
+        found = json.loads(run(root, tmp_path, "--json").output, parse_constant=pytest.fail)
+    finally:
+        evaluation.write_text(lines)
+    assert found["wer"]["back_test"] == {"slices": [], "mean_error": None, "deviation": None}
+
+
 def test_what_cannot_be_compared_is_said(root: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"--alpha 0\.0001: a share from 0\.001"):
         compare_captures(root, "asr", tmp_path, alpha=1e-4)

@@ -24,6 +24,7 @@ from voxline.feedback.captures import (
     AUDIO_FOLDER,
     AUDIO_SUFFIX,
     ID_PREFIX,
+    NAME,
     TASKS_JSON,
     CapturedClip,
     CaptureStore,
@@ -60,8 +61,9 @@ def select_clips(
     points, known = _standardize(statistics_of_clips(clips), reference)
     doubt = np.array([1.0 - (clip.confidence or 0.0) for clip in clips]) + _DOUBT_FLOOR
     distance = np.full(len(clips), np.inf)
-    for start in range(0, len(known), 256):
-        part = known[start : start + 256]
+    rows = max(4_000_000 // points.size, 1)  # 32 MB at a time
+    for start in range(0, len(known), rows):
+        part = known[start : start + rows]
         distance = np.minimum(distance, np.sqrt(((points[:, None] - part[None]) ** 2).mean(axis=2)).min(axis=1))
     distance += 1e-3
     chosen: list[int] = []
@@ -138,7 +140,7 @@ class LabeledCounts:
       labeled: clips that the corpus has from them.
       corrected: of these, those whose text is another one than what was heard.
       left_out: clips that a person left out, or in which nothing is said.
-      expired: clips whose time was over.
+      expired: clips whose time was over, or of which the selection has nothing any more.
       total: clips in the corpus now.
     """
 
@@ -175,22 +177,22 @@ def collect_labels(
             f"{corpus}: this is the selection, whose other texts are what was heard; give the corpus another folder"
         )
     known = {one.id: one for one in read_manifest(selection / MANIFEST_FILE)}
-    if strange := sorted(one.id for one in known.values() if not {"expires", "consent"} <= one.extra.keys()):
-        raise WorkError(
-            f"{selection}: {strange[0]} has no expiry and consent; give the folder that captures select wrote"
-        )
+    ours = {id for id, one in known.items() if NAME.fullmatch(id) and {"expires", "consent"} <= one.extra.keys()}
+    if strange := sorted(known.keys() - ours):
+        raise WorkError(f"{selection}: {strange[0]!r} was not captured; give the folder that captures select wrote")
     found = _read_labels(labels)
-    if unknown := sorted(found.keys() - known.keys()):
+    unknown = sorted(found.keys() - known.keys())
+    if unknown and len(unknown) == len(found):
         clips = plural(len(unknown), "clip")
         raise WorkError(f"{labels}: {clips} not in {selection}, such as {unknown[0]}; give the folder that was labeled")
     manifest = corpus / MANIFEST_FILE
     lines = {one.id: one for one in read_manifest(manifest)} if manifest.is_file() else {}
     splits = {one.speaker: one.split for one in lines.values()}
     _prepare(corpus)
-    counts: Counter[str] = Counter()
+    counts: Counter[str] = Counter(expired=len(unknown))
     gone: list[Path] = []
-    for id, text in found.items():
-        one = known[id]
+    for one, text in ((known[id], text) for id, text in found.items() if id in known):
+        id = one.id
         audio = corpus / AUDIO_FOLDER / f"{id}{AUDIO_SUFFIX}"
         if str(one.extra["expires"]) <= today() or not text:
             counts["left_out" if not text else "expired"] += 1
