@@ -115,11 +115,12 @@ def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder:
             Utterance(clip.id, str(audio.absolute()), clip.seconds, clip.text, clip.person, "train", extra=extra)
         )
         tasks.append(DoubtfulText(clip.id, str(audio.absolute()), clip.text, clip.text, doubt))
+    write_text(folder / TASKS_XML, LABEL_CONFIG)  # first: it says that the manifest is of a selection
     write_manifest(folder / MANIFEST_FILE, lines)
+    selected = {one.id for one in tasks}
     for audio in (folder / AUDIO_FOLDER).glob(f"{ID_PREFIX}*{AUDIO_SUFFIX}"):
-        if audio.stem not in {one.id for one in tasks}:  # of an earlier selection: no line says when it expires
+        if audio.stem not in selected:  # of an earlier selection: no line says when it expires
             audio.unlink(missing_ok=True)
-    write_text(folder / TASKS_XML, LABEL_CONFIG)
     write_json(folder / TASKS_JSON, label_studio_tasks(tasks))
     return folder / MANIFEST_FILE
 

@@ -177,8 +177,12 @@ def _compare_labeled(
     texts = [one.text for one in utterances]
     rates: list[list[SumAndWeight]] = []
     for model in (recognizer, Recognizer(registry.intact_path(production), threads=1)):
-        waveforms = [read_waveform(Path(one.audio_filepath), model.sample_rate) for one in utterances]
-        edits = count_word_edits(texts, [one.text for one in model.recognize_waveforms(waveforms)])
+        heard: list[Transcript] = []
+        for start in range(0, len(utterances), _BATCH):
+            part = utterances[start : start + _BATCH]
+            waveforms = [read_waveform(Path(one.audio_filepath), model.sample_rate) for one in part]
+            heard += model.recognize_waveforms(waveforms)
+        edits = count_word_edits(texts, [one.text for one in heard])
         rates.append([one.as_metric for one in edits])
     compared = Bootstrap().compare(rates[0], rates[1], [one.speaker for one in utterances])
     wers = [sum(one.sum for one in rate) / max(sum(one.weight for one in rate), 1) for rate in rates]
