@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from voxline.data.corrections import LABEL_CONFIG, DoubtfulText, label_studio_tasks, read_labels
 from voxline.data.json_codec import iter_lines, parse_json
-from voxline.data.manifest import MANIFEST_FILE, Utterance, read_manifest, write_manifest
-from voxline.errors import SettingsError, WorkError
+from voxline.data.manifest import MANIFEST_FILE, ManifestEncoder, Utterance, read_manifest, write_manifest
+from voxline.errors import PreconditionError, SettingsError, WorkError
 from voxline.feedback.captures import (
     AUDIO_FOLDER,
     AUDIO_SUFFIX,
@@ -34,6 +34,7 @@ from voxline.feedback.watch import statistics_of_clips
 from voxline.report.page import plural
 from voxline.store.files import atomic_write, write_json, write_text
 from voxline.store.hashing import hash_value
+from voxline.store.objects import open_store
 
 TASKS_XML = "label-studio.xml"
 _DOUBT_FLOOR = 0.05
@@ -177,6 +178,8 @@ def collect_labels(
         raise SettingsError(
             f"{corpus}: this is the selection, whose other texts are what was heard; give the corpus another folder"
         )
+    source, target = open_store(selection), open_store(corpus)
+    was = source.stat(MANIFEST_FILE)
     known = {one.id: one for one in read_manifest(selection / MANIFEST_FILE)}
     ours = {id for id, one in known.items() if NAME.fullmatch(id) and {"expires", "consent"} <= one.extra.keys()}
     if strange := sorted(known.keys() - ours):
@@ -187,9 +190,11 @@ def collect_labels(
         clips = plural(len(unknown), "clip")
         raise WorkError(f"{labels}: {clips} not in {selection}, such as {unknown[0]}; give the folder that was labeled")
     manifest = corpus / MANIFEST_FILE
-    lines = {one.id: one for one in read_manifest(manifest)} if manifest.is_file() else {}
-    splits = {one.speaker: one.split for one in lines.values()}
     _prepare(corpus)
+    before = target.stat(MANIFEST_FILE)
+    lines = {one.id: one for one in read_manifest(manifest)}
+    splits = {one.speaker: one.split for one in lines.values()}
+    added: list[Path] = []
     counts: Counter[str] = Counter(expired=len(unknown))
     gone: list[Path] = []
     for one, text in ((known[id], text) for id, text in found.items() if id in known):
@@ -200,6 +205,7 @@ def collect_labels(
             lines.pop(id, None)
             gone.append(audio)
             continue
+        added += [] if id in lines else [audio]
         with atomic_write(audio) as file:
             file.write(Path(one.audio_filepath).read_bytes())
         counts["labeled"] += 1
@@ -207,7 +213,16 @@ def collect_labels(
         # With other shares than before, the same caller would be in train and test.
         split = splits.setdefault(one.speaker, _split(one.speaker, test_share, dev_share))
         lines[id] = one.replace(audio_filepath=str(audio.absolute()), text=text, split=split)
-    write_manifest(manifest, (lines[id] for id in sorted(lines)))
+    encoder = ManifestEncoder(corpus)
+    data = "".join(encoder.encode(lines[id]) for id in sorted(lines)).encode()
+    try:  # what was erased meanwhile must not come back
+        if before is None or source.stat(MANIFEST_FILE) != was:
+            raise PreconditionError(f"{selection}: another process changed {MANIFEST_FILE} meanwhile; start again")
+        target.write(MANIFEST_FILE, data, if_version=before.version)
+    except PreconditionError:
+        for audio in added:
+            audio.unlink(missing_ok=True)
+        raise
     for audio in gone:
         audio.unlink(missing_ok=True)
     return LabeledCounts(counts["labeled"], counts["corrected"], counts["left_out"], counts["expired"], len(lines))
