@@ -126,11 +126,12 @@ def test_what_callers_send_makes_the_next_model_better(tmp_path: Path) -> None:
         assert watched.exit_code == 3, watched.output
         assert "1000-2000 Hz (dB)" in watched.output.splitlines()[-1]
 
-        selected = command("captures", "select", "asr", *captures, "--count", 60, "-o", tmp_path / "to-label")
+        selected = command("captures", "select", "asr", *captures, "--count", 80, "-o", tmp_path / "to-label")
         assert selected.exit_code == 0, selected.output
         lines = [{"id": one.id, "text": said[one.id]} for one in read_manifest(tmp_path / "to-label/manifest.jsonl")]
         (tmp_path / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         labels = [tmp_path / "labels.jsonl", "--selection", tmp_path / "to-label", "-o", tmp_path / "service"]
+        labels += ["--test-share", 0.4]  # shadow judges by these alone
         assert command("captures", "label", *labels).exit_code == 0
 
         start = {"model": "asr@production", "epochs": 5, "rate_share": 0.5}
