@@ -211,7 +211,7 @@ def serve(
     from voxline.serving.server import run_server
 
     limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds, streams=streams)
-    captures = CaptureSettings(capture, capture_share, capture_days, round(capture_gb * 1e9))
+    captures = CaptureSettings(capture, capture_share, capture_days, capture_gb * 1e9)
     run_server(registry, model or [], host, port, follow, limits, captures)
 
 

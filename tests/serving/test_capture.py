@@ -98,6 +98,8 @@ def test_nothing_is_kept_by_default() -> None:
         CaptureSettings(share=0.5)
     with pytest.raises(SettingsError, match=r"--capture-share 1.5: a share from 0 to 1"):
         CaptureSettings("here", share=1.5)
+    with pytest.raises(SettingsError, match="--capture-gb: more than 0"):
+        CaptureSettings("here", max_bytes=float("nan"))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class CaptureSettings:
       location: folder or bucket URI of the captures; "" for none.
       share: of the requests whose callers agreed, 0 to 1.
       days: after which a clip is deleted, at most.
-      max_bytes: of all clips; further ones are dropped.
+      max_bytes: of all clips; further ones are dropped. Infinite for no limit.
 
     Raises:
       SettingsError: a value is out of range.
@@ -56,7 +56,7 @@ class CaptureSettings:
     location: str = ""
     share: float = 0.0
     days: int = 30
-    max_bytes: int = 10**9
+    max_bytes: float = 1e9
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
@@ -65,7 +65,7 @@ class CaptureSettings:
             raise SettingsError("--capture-share needs --capture, the folder or bucket URI for the clips")
         if not 1 <= self.days <= 3650:
             raise SettingsError(f"--capture-days {self.days}: 1 to 3,650 days are accepted")
-        if self.max_bytes <= 0:
+        if not self.max_bytes > 0:
             raise SettingsError("--capture-gb: more than 0 is accepted")
 
 
