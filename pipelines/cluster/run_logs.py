@@ -101,11 +101,16 @@ def find_step_error(cluster: KfpServer, run: ClusterRun) -> StepError | None:
 
 
 def find_outcome(cluster: KfpServer, run: ClusterRun) -> str:
-    """The last status line of the last step that ran, such as `push: Not pushed: …`; "" if there is none, or no log."""
+    """The last status line of the last step that ran, such as `push: Not pushed: …`; "" if there is none, or no log.
+
+    What a step says of notifications comes after its outcome, and is none.
+    """
     ran = [step for step in run.steps if step.state != "SKIPPED"]
     texts = [text for step in ran[-1:] for _, text in read_logs(cluster, run, step, [])]
-    lines = [line for text in texts for line in text.splitlines() if line.startswith(STATUS_PREFIX)]
-    return printable(lines[-1].removeprefix(STATUS_PREFIX)) if lines else ""
+    printed = [line for text in texts for line in text.splitlines() if line.startswith(STATUS_PREFIX)]
+    lines = [line.removeprefix(STATUS_PREFIX) for line in printed]
+    outcomes = [line for line in lines if not line.startswith("notify.")]
+    return printable(outcomes[-1]) if outcomes else ""
 
 
 def _log_from_server(cluster: KfpServer, run_id: str, pod: str) -> str:

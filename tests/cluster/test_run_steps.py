@@ -94,7 +94,9 @@ def test_status_says_that_a_training_was_skipped_and_why(
     ended["v1beta1"]["pipeline_runtime"]["workflow_manifest"] = json.dumps(workflow)
     ended["pods"] = {pod: name.replace(".push", ".forecast") for pod, name in ended["pods"].items()}
     monkeypatch.setitem(recorded(), "skipped", ended)
-    kfp.state.failing["forecast"] = "▸ forecast: Nothing was trained: a promotion has a probability of 3%"
+    kfp.state.failing["forecast"] = (
+        "▸ forecast: Nothing was trained: a promotion has a probability of 3%\n▸ notify.history: sent to gs://b/run.json"
+    )
     shell.submit()
     (run_id,) = kfp.state.runs
     kfp.state.scenario = "skipped"
