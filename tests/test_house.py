@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import importlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,3 +72,9 @@ def test_no_module_is_too_long_to_read_at_once() -> None:
     assert {
         name: n for name, n in lengths.items() if n > MOST_LINES and name.split(".")[-1] not in LARGE_ON_PURPOSE
     } == {}
+
+
+def test_tests_that_only_make_test_kubeflow_collects_can_be_imported() -> None:
+    """Else a class that got another name would break them unseen."""
+    for file in sorted((ROOT / "tests" / "kubeflow").glob("*.py")):
+        importlib.import_module(f"tests.kubeflow.{file.stem}")
