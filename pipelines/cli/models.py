@@ -199,7 +199,7 @@ def serve(
     It follows the registry: a version that is promoted or rolled back to takes over without a lost request, and one
     whose bytes are not those that were judged does not. / is a page with a microphone. There is no authentication: put
     a gateway in front. A recording is kept only with --capture and --capture-share, and if its request has the header
-    x-voxline-consent.
+    x-voxline-consent: yes.
 
     \b
     Examples:

@@ -24,7 +24,7 @@ from voxline.store.local import LocalStore
 from voxline.store.storage import ObjectInfo
 
 HEARD = Transcript("one", [], 0.9, 0.1)
-AGREED = {"x-voxline-consent": "terms-2026"}
+AGREED = {"x-voxline-consent": "yes:terms-2026"}
 
 
 class SlowStore(LocalStore):
@@ -81,7 +81,7 @@ def test_a_request_with_consent_is_kept_and_another_is_not(tmp_path: Path) -> No
     clips = {clip.id: clip for clip in store.clips("asr", 1)}
     assert clips.keys() == ids
     clip = clips[by_header.headers["x-voxline-capture"]]
-    assert (clip.text, clip.consent, clip.speaker, clip.version) == ("one two", "terms-2026", "p-7", 1)
+    assert (clip.text, clip.consent, clip.speaker, clip.version) == ("one two", "yes:terms-2026", "p-7", 1)
     assert (clip.expires, clip.digest) == (expiry_day(time.time(), 7), by_header.headers["x-voxline-digest"])
     assert [word for word, _ in clip.words] == ["one", "two"]
     samples, rate = soundfile.read(io.BytesIO(store.audio(clip)), dtype="float32")
@@ -103,7 +103,8 @@ def test_nothing_is_kept_by_default() -> None:
 
 
 @pytest.mark.parametrize(
-    "consent", ["", "no", "N", "undefined", "0", "/etc/passwd", "a" * 65, "ja\nnein", "yes,no", "no-consent"]
+    "consent",
+    ["", "no", "nein", "undefined", "0", "terms-2026", "yes:/etc", f"yes:{'a' * 61}", "yes\nno", "yes,no", "yes:"],
 )
 def test_what_is_no_consent_is_none(tmp_path: Path, consent: str) -> None:
     capture = capture_in(LocalStore(tmp_path))

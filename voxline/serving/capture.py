@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 
 CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
 CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
-_REFUSALS = {
-    *("", "no", "n", "not", "none", "never", "false", "f", "0", "off", "null", "nil", "undefined", "nan", "unknown"),
-    *("deny", "denied", "decline", "declined", "disagree", "refuse", "refused", "reject", "rejected", "revoked"),
-    *("withdrawn", "opt-out", "optout"),
-}
-"""Values, or first words of values, that clients send for no consent, an absent variable of theirs included."""
+CONSENT = re.compile(r"yes(:[a-z0-9._-]+)?", re.IGNORECASE)
+"""`yes`, or `yes:` and what the caller agreed to. Anything else, a refusal in whatever words, is no consent."""
 _QUEUE_BYTES = 64 * 2**20
 _CLOSE_SECONDS = 5.0
 _HOUSEKEEPING_SECONDS = 600.0
@@ -122,15 +118,13 @@ class Capture:
           model: its name, without an alias.
           waveform: float32 [samples], what the model heard.
           rate: Hz.
-          consent: what the caller agreed to; without it nothing is kept. See `joined`.
+          consent: `yes`, or `yes:` and what the caller agreed to; nothing else is kept. See `joined`.
           speaker: a pseudonym.
 
         Returns:
           The id under which it will be kept; "" if it will not.
         """
-        said = consent.strip().lower()
-        first = re.split("[._:-]", said)[0]
-        if not NAME.fullmatch(consent) or said in _REFUSALS or (len(first) > 1 and first in _REFUSALS):
+        if not (CONSENT.fullmatch(consent) and NAME.fullmatch(consent)):
             return ""
         if speaker and not NAME.fullmatch(speaker):
             return ""  # it could not be erased by that name
