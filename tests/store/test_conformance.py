@@ -76,10 +76,11 @@ def test_written_objects_are_read_and_listed_in_order_below_their_prefix(store: 
 @pytest.mark.parametrize("data", [b"", b"x", LARGE[: 3 << 20]])
 def test_an_object_is_read_in_one_request(storage: AnyStorage, data: bytes) -> None:
     info = storage.bucket("a").write("x", data)
-    storage.bucket("a").read("x")  # a new connection asks once whether the bucket exists
     storage.proxy.requests.clear()
     assert storage.bucket("a").read_with_version("x") == (data, info.version)
-    assert len(storage.proxy.requests) == 1
+    asked = [path.partition("?")[0] for _, path, _ in storage.proxy.requests]
+    # Google's client asks for the bucket too, once and in a thread of its own, at a time of its choosing
+    assert len([path for path in asked if path.endswith("x")]) == 1
     with pytest.raises(FileNotFoundError):
         storage.bucket("a").read("none")
 
