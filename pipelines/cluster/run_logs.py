@@ -68,7 +68,7 @@ def read_logs(cluster: KfpServer, run: ClusterRun, step: StepStatus, reasons: li
         yield (f", attempt {number}" if len(step.attempts) > 1 else ""), text
     if found:
         return
-    pods = list(_logs_from_kubernetes(cluster, run.id, step.name, reasons))
+    pods = list(_logs_from_kubernetes(cluster, run.id, step, reasons))
     yield from pods
     if not pods:
         for attempt in step.attempts:
@@ -132,7 +132,7 @@ def _log_from_server(cluster: KfpServer, run_id: str, pod: str) -> str:
     return text
 
 
-def _logs_from_kubernetes(cluster: KfpServer, run_id: str, step: str, reasons: list[str]) -> Iterator[NamedLog]:
+def _logs_from_kubernetes(cluster: KfpServer, run_id: str, step: StepStatus, reasons: list[str]) -> Iterator[NamedLog]:
     from kubernetes.client import ApiException
 
     from voxline.pipelines.cluster.kubernetes_api import core_api
@@ -141,8 +141,10 @@ def _logs_from_kubernetes(cluster: KfpServer, run_id: str, step: str, reasons: l
     try:
         core = core_api()
         pods = core.list_namespaced_pod(
-            namespace, label_selector=f"{RUN_LABEL}={run_id},{STEP_LABEL}={step}", _request_timeout=30
+            namespace, label_selector=f"{RUN_LABEL}={run_id},{STEP_LABEL}={step.component}", _request_timeout=30
         ).items
+        if step.component != step.name:
+            pods = [pod for pod in pods if pod.metadata.name in {attempt.pod for attempt in step.attempts}]
         for pod in sorted(pods, key=_attempt_number):
             text = core.read_namespaced_pod_log(
                 pod.metadata.name, pod.metadata.namespace, container=MAIN_CONTAINER, _request_timeout=60

@@ -37,6 +37,11 @@ class StepStatus:
     message: str = ""
     attempts: tuple[Attempt, ...] = ()
 
+    @property
+    def component(self) -> str:
+        """The component that the step runs; `trial` for every trial of a search."""
+        return _TRIAL.sub("trial", self.name)
+
 
 def read_steps(cluster: KfpServer, run: Any, workflow: dict[str, Any] | None) -> list[StepStatus]:
     """The steps in the order in which they started; waiting steps come last.
@@ -83,6 +88,11 @@ def start_message(workflow: dict[str, Any]) -> str:
 _CONDITION = re.compile(r"condition-\d+(-driver)?")
 """The part of a graph that runs only if the step forecast says so; its steps are nodes below it."""
 
+_LOOP = re.compile(r"for-loop-\d+")
+"""The trials of a search: Argo makes a node of the loop, and one of each iteration with its number."""
+_ITERATION = re.compile(r"iteration-iterations\((\d+):[^)]*\)")
+_TRIAL = re.compile(r"^trial-\d+$")
+
 
 def _tasks(cluster: KfpServer, run_id: str) -> list[Any]:
     """By KFP 3's call; earlier servers refuse it."""
@@ -105,18 +115,42 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
     nodes: dict[str, dict[str, list[dict[str, Any]]]] = {}
     skipped: list[str] = []
     for node in ((workflow.get("status") or {}).get("nodes") or {}).values():
-        path = [_unnumbered(part) for part in str(node.get("name", "")).removeprefix(name).split(".")[1:]]
-        if path and _CONDITION.fullmatch(path[-1]) and node.get("phase") == "Skipped":
+        path = str(node.get("name", "")).removeprefix(name).split(".")[1:]
+        if path and _CONDITION.fullmatch(_unnumbered(path[-1])) and node.get("phase") == "Skipped":
             skipped += _steps_of_template(workflow, str(node.get("templateName")))
-        path = [part for part in path if not _CONDITION.fullmatch(part)]
-        if len(path) in (2, 3) and path[0] == "root":
-            step = path[1].removesuffix("-driver")
-            kind = "driver" if step != path[1] else "executor" if len(path) == 3 else "whole"
-            nodes.setdefault(step, {}).setdefault(kind, []).append(node)
+        if named := _step_and_kind(path):
+            nodes.setdefault(named[0], {}).setdefault(named[1], []).append(node)
+    if any(_TRIAL.fullmatch(step) for step in nodes):
+        nodes = {step: kinds for step, kinds in nodes.items() if not _LOOP.fullmatch(step)}
     for step, kinds in nodes.items():
         if any(node.get("phase") != "Omitted" for group in kinds.values() for node in group):
             yield _step_of_nodes(step, kinds, workflow)
     yield from (StepStatus(step, "SKIPPED", None, None) for step in dict.fromkeys(skipped))  # the root may be retried
+
+
+def _step_and_kind(path: list[str]) -> tuple[str, str] | None:
+    """Of a node, by its path below the workflow: the step, and `driver`, `executor` or `whole`; None if of no step.
+
+    The trials of a search are the iterations of a loop, and each is a step of its own, by its number.
+
+    >>> _step_and_kind(["root(0)", "train(0)", "executor(1)"]), _step_and_kind(["root(0)"])
+    (('train', 'executor'), None)
+    >>> _step_and_kind("root.for-loop-1.iteration-iterations(3:3)(0).iteration-item(0).trial-driver(0)".split("."))
+    ('trial-3', 'driver')
+    """
+    parts = [_unnumbered(part) for part in path]
+    parts = [part for part in parts if not _CONDITION.fullmatch(part)]
+    if len(parts) < 2 or parts[0] != "root":
+        return None
+    step, inner = parts[1], parts[2:]
+    if _LOOP.fullmatch(step):
+        if inner and (found := _ITERATION.fullmatch(inner[0])):
+            step, inner = f"trial-{found[1]}", inner[1:]
+    elif len(inner) > 1:
+        return None
+    last = inner[-1] if inner else parts[1]
+    kind = "driver" if last.endswith("-driver") else "executor" if last == "executor" else "whole"
+    return step.removesuffix("-driver"), kind
 
 
 def _steps_of_template(workflow: dict[str, Any], name: str) -> list[str]:
@@ -198,7 +232,7 @@ def steps_of_details(details: Iterable[Any]) -> Iterator[StepStatus]:
         named.setdefault(_unnumbered(detail.display_name or ""), []).append(detail)
     steps = [name.removesuffix("-driver") for name in named if name.endswith("-driver")]
     for step in steps:
-        if step == "root" or _CONDITION.fullmatch(step):
+        if step == "root" or _CONDITION.fullmatch(step) or step in ("iteration", "iteration-item"):
             continue
         nodes = sorted(named.get(step) or named[f"{step}-driver"], key=lambda detail: len(detail.display_name))
         driver = named[f"{step}-driver"][0]

@@ -68,6 +68,32 @@ def test_steps_below_a_condition_are_steps_like_others() -> None:
     assert len(plain["train"].attempts) == 2
 
 
+def test_each_trial_of_a_search_is_a_step_of_its_own() -> None:
+    """Trials are iterations of KFP's loop; tests/kubeflow/test_trials.py has them on a server."""
+    workflow = json.loads(recorded()["retried"]["v1beta1"]["pipeline_runtime"]["workflow_manifest"])
+    name, nodes = workflow["metadata"]["name"], workflow["status"]["nodes"]
+    train = next(step for step in steps_of_workflow(workflow) if step.name == "train")
+    loop = {"type": "DAG", "phase": "Running", "name": f"{name}(0).root(0).for-loop-1(0)", "id": "loop"}
+    made = {"loop": loop, "group": {**loop, "name": f"{loop['name']}.iteration-iterations", "id": "group"}}
+    made["driver"] = {**loop, "type": "Pod", "phase": "Succeeded", "name": f"{loop['name']}.iteration-driver(0)"}
+    for key, node in list(nodes.items()):
+        if ".train" in node["name"]:
+            del nodes[key]
+            for number in (0, 1):
+                inside = f"for-loop-1(0).iteration-iterations({number}:{number})(0).iteration-item(0).trial"
+                named = node["name"].replace("train", inside)
+                made[f"{key}-{number}"] = {**node, "name": named, "id": f"{number}-{key}"}
+    waiting = {**loop, "phase": "Pending", "name": f"{loop['name']}.iteration-iterations(2:2)", "id": "waits"}
+    nodes |= {**made, "waits": waiting}
+    steps = {step.name: step for step in steps_of_workflow(workflow)}
+    assert [name for name in steps if name not in STEPS] == ["trial-0", "trial-1", "trial-2"]
+    assert [(steps[name].state, len(steps[name].attempts)) for name in ("trial-0", "trial-2")] == [
+        (train.state, 2), ("PENDING", 0)
+    ]  # fmt: skip
+    workflow["status"]["nodes"] = {key: node for key, node in nodes.items() if "iteration-" not in node["name"]}
+    assert "for-loop-1" in [step.name for step in steps_of_workflow(workflow)], "before the first trial"
+
+
 def test_status_says_that_a_training_was_skipped_and_why(
     shell: Shell, kfp: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
