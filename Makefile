@@ -12,6 +12,8 @@ ENVIRONMENT := $(VENV)/.ready
 READY := $(VENV)/.installed
 PEERS := .bench-venv
 PEERS_READY := $(PEERS)/.ready
+PROGRAMS := .programs-venv
+PROGRAMS_READY := $(PROGRAMS)/.ready
 MONITORING := .cluster-tools/monitoring
 SIGNING := .cluster-tools/signing
 # Twice the two cores of a small machine: a test often waits, for a disk, a lease, a lock or another process.
@@ -100,8 +102,10 @@ bench-vocoders: $(READY) ## Measure the networks of vocoders: weights, and speed
 bench-voices: $(READY) ## Measure the networks of voices: weights, and mel frames a second on one core (1 minute)
 	@$(PY) -m benchmarks voices
 
-bench-serving: $(READY) ## Measure what serving costs: ONNX next to the SavedModel, 8 bits, streams a core, a start (1 minute)
+bench-serving: $(READY) ## Measure what serving costs: ONNX next to the SavedModel and sherpa-onnx, streams a core, a start (2 minutes)
 	@$(PY) -W ignore -m benchmarks serving
+	@if [ -e $(PROGRAMS_READY) ]; then $(PY) -W ignore -m benchmarks sherpa; \
+	else echo "bench-serving: sherpa-onnx is not beside it; make test-programs installs it in $(PROGRAMS)"; fi
 
 bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utterances (10 minutes)
 	@$(PY) -m benchmarks refresh
@@ -110,6 +114,17 @@ test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, an
 	@if $(MAKE) --no-print-directory $(PEERS_READY); then \
 	  $(PY) -m pytest -q -rs tests/publish/test_export.py tests/notify -k "lhotse or own_client"; \
 	else echo "test-peers: skipped, the peers cannot be installed in $(PEERS) here"; fi
+
+test-programs: $(READY) ## Let sherpa-onnx and Label Studio read what we export for them (900 MB)
+	@if $(MAKE) --no-print-directory $(PROGRAMS_READY); then \
+	  $(PY) -m pytest -q -rs tests/inference/test_sherpa_onnx.py; \
+	else echo "test-programs: skipped, the programs cannot be installed in $(PROGRAMS) here"; fi
+
+# Their requirements exclude ours, so they have their own environment.
+$(PROGRAMS_READY): benchmarks/programs.lock | $(READY)
+	@$(PY) -m uv venv --quiet --clear --python 3.11 $(PROGRAMS)
+	@$(PY) -m uv pip install --quiet --python "$(PROGRAMS)/bin/python" --require-hashes --no-deps -r benchmarks/programs.lock
+	@touch $(PROGRAMS_READY)
 
 # Debian's packages of both are unpacked, not installed: nothing is started by itself.
 test-monitoring: $(READY) ## Test gauges and alerts with a real Pushgateway and promtool, where Debian's packages are available
@@ -236,6 +251,8 @@ lock: $(READY) ## Resolve the requirements into requirements.lock and requiremen
 	  --no-header -o benchmarks/requirements.lock
 	@$(PY) -m uv pip compile --quiet benchmarks/decoders.in --python-version 3.11 --generate-hashes --no-header \
 	  -o benchmarks/decoders.lock
+	@$(PY) -m uv pip compile --quiet benchmarks/programs.in --python-version 3.11 --generate-hashes --no-header \
+	  -o benchmarks/programs.lock
 	@echo uv | $(PY) -m uv pip compile --quiet - --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate -o requirements.bootstrap
 	@$(MAKE) --no-print-directory image-locks

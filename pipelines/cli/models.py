@@ -29,6 +29,7 @@ def add_model_commands(app: typer.Typer) -> None:
     models.command("show")(show_model)
     models.command("promote")(promote_model)
     models.command("rollback")(roll_back_model)
+    models.command("export")(export_model)
     models.command("rollout")(roll_out_model)
     models.command("anchor")(anchor_model)
     models.command("serving-config")(show_serving_config)
@@ -290,6 +291,30 @@ def promote_model(
     from voxline.pipelines.cli.model_views import promote
 
     typer.echo(promote(registry, model, version, alias, note))
+
+
+def export_model(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An exported recognizer, or <registry>/<model>.")],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="sherpa-onnx.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="For model.onnx, tokens.txt.")
+    ],
+) -> None:
+    """Export a recognizer for other programs.
+
+    sherpa-onnx loads the two files as an Omnilingual ASR model, and decodes greedily.
+
+    \b
+    Example:
+      voxline models export runs/demo/registry/asr --to sherpa-onnx -o asr-sherpa
+      sherpa-onnx-offline --omnilingual-asr-model=asr-sherpa/model.onnx --tokens=asr-sherpa/tokens.txt a.wav
+    """
+    from voxline.inference.sherpa_onnx import export_sherpa_onnx
+    from voxline.registry.models import find_model
+
+    if to != "sherpa-onnx":
+        raise SettingsError(f"--to {to}: accepted: sherpa-onnx")
+    _print([f"{file} ({file.stat().st_size:,} bytes)" for file in export_sherpa_onnx(find_model(model), output)])
 
 
 def show_serving_config(
