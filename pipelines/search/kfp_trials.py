@@ -44,7 +44,7 @@ def compile_trials(
     Args:
       trials: 0: 12, or the whole grid.
       jobs: trials at a time.
-      seed: of random settings; None: 1, as `voxline search` has it.
+      seed: of random settings, refused for a grid; None: 1, as `voxline search` has it.
 
     Returns:
       How many trials the graph has.
@@ -54,6 +54,8 @@ def compile_trials(
     """
     if method not in METHODS:
         raise SettingsError(f"--method {method!r}: with --compile kfp, accepted: {', '.join(METHODS)}")
+    if method == "grid" and seed is not None:
+        raise SettingsError(f"--seed {seed}: it has no effect with --method grid, which has no random settings")
     space.refuse_decoding("--compile kfp")
     if method == "random" and trials > MAX_TRIALS:
         raise SettingsError(f"{trials} trials: at most {MAX_TRIALS} are accepted with --compile kfp")

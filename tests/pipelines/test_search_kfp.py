@@ -28,7 +28,8 @@ from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.pipeline_configs import AsrConfig
 from voxline.pipelines.search.kfp_trials import _changes, grid
 from voxline.pipelines.search.space import Space
-from voxline.pipelines.search.study import Study, Training
+from voxline.pipelines.search.study import Study
+from voxline.pipelines.search.trial_files import Training
 from voxline.store.step_cache import cached_step
 from voxline.text.alphabet import Alphabet
 
@@ -141,6 +142,7 @@ def test_a_grid_has_every_combination() -> None:
         (["--method", "tpe"], RANGES, "with --compile kfp, accepted: random, grid"),
         (["--method", "grid"], RANGES, "train.learning_rate: give its values"),
         (["--method", "grid", "--trials", "5"], GRID, "6 combinations, more than 5"),
+        (["--method", "grid", "--seed", "0"], GRID, "--seed 0: it has no effect with --method grid"),
         (["--trials", "201"], RANGES, "at most 200 are accepted"),
         ([], {"language.alpha": {"linear": [0, 2]}}, "only train.* can vary"),
         (["--dataset", "gs://speech/x"], RANGES, "--dataset: it has no effect with --compile"),
