@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from voxline.pipelines.search.study import Trial, read_trials
+from voxline.pipelines.search.trial_files import Trial, read_trials
 from voxline.store.files import read_json, write_text
 from voxline.store.finished import read_done
 

@@ -46,6 +46,7 @@ Jobs = Annotated[int, typer.Option(min=1, max=64, help="Trials at a time.")]
 SEEDS_HELP = "Seeds that the winner is trained with; 0: none, and no gate."
 Seeds = Annotated[int, typer.Option(min=0, max=20, help=SEEDS_HELP)]
 Gate = Annotated[bool, typer.Option("--gate/--no-gate", help="Run the winner through the gate, once.")]
+Goal = Annotated[float, typer.Option(min=0, help="Value of the metric that is enough: no trial begins after it.")]
 Folder = Annotated[Path, typer.Argument(parser=machine_path, metavar="FOLDER", help="Of the search.")]
 
 
@@ -87,7 +88,7 @@ def _add_search(pipeline: str, what: str) -> None:
             typer.Option("--output", "-o", parser=machine_path, help="Of --compile.  [default: <name>-search.yaml]"),
         ] = None,
         dataset: Annotated[str, typer.Option(help="For Katib: extract's output, as the pods see it.")] = "",
-        goal: Annotated[float, typer.Option(min=0, help="For Katib: value of the metric that is enough.")] = 0.0,
+        goal: Goal | None = None,
     ) -> None:
         from voxline.pipelines.config.keys import get_key
         from voxline.pipelines.config.load import read_layers, resolve_layers
@@ -96,9 +97,9 @@ def _add_search(pipeline: str, what: str) -> None:
         from voxline.pipelines.search.study import DEFAULT_TRIALS
 
         _refuse_unused(
-            "--compile", bool(compile_), {"--dataset": dataset, "--goal": goal, "--output": output},
+            "--compile", bool(compile_), {"--dataset": dataset, "--output": output},
             {
-                **({"--dataset": dataset, "--goal": goal} if compile_ == "kfp" else {}),
+                **({"--dataset": dataset, "--goal": goal is not None} if compile_ == "kfp" else {}),
                 "--budget": budget, "--name": name, "--run-dir": run_dir, "--prune": prune,
                 "--seeds": seeds is not None, "--gate": gate, "--no-gate": gate is False,
             },
@@ -124,7 +125,7 @@ def _add_search(pipeline: str, what: str) -> None:
                 count = trials or DEFAULT_TRIALS
                 compile_experiment(
                     chosen, ranges, target,
-                    dataset=dataset, method=method or "tpe", trials=count, goal=goal, **of_trials,
+                    dataset=dataset, method=method or "tpe", trials=count, goal=goal or 0.0, **of_trials,
                 )  # fmt: skip
             for key, path in chosen.unmounted_paths().items():
                 if compile_ == "kfp" or not key.startswith("corpus."):  # Katib's trial reads the dataset alone
@@ -146,7 +147,7 @@ def _add_search(pipeline: str, what: str) -> None:
             prune=prune,
         )
         seconds, of_winner = _seconds(budget), 3 if seeds is None else seeds
-        _run(found, searches.Limits(trials, seconds, jobs, of_winner, gate is not False))
+        _run(found, searches.Limits(trials, seconds, jobs, of_winner, gate is not False, goal))
 
     search.__doc__ = f"""Search for the settings of {what}.
 
@@ -170,6 +171,7 @@ def resume_search(
     jobs: Jobs | None = None,
     seeds: Seeds | None = None,
     gate: Gate | None = None,
+    goal: Goal | None = None,
 ) -> None:
     """Continue a search that was stopped, or extend one. What is not given is as before.
 
@@ -178,7 +180,7 @@ def resume_search(
     from voxline.pipelines.search.search import Search
 
     search = Search.open(folder)
-    given: dict[str, Any] = {"jobs": jobs, "seeds": seeds, "gate": gate}
+    given: dict[str, Any] = {"jobs": jobs, "seeds": seeds, "gate": gate, "goal": goal}
     if trials is not None or budget is not None:  # one of them replaces both
         given |= {"trials": trials or 0, "seconds": _seconds(budget or "")}
     _run(search, dataclasses.replace(search.limits, **{key: one for key, one in given.items() if one is not None}))

@@ -3,7 +3,8 @@
 import math
 
 from voxline.pipelines.search.search import Search
-from voxline.pipelines.search.study import Study, Trial
+from voxline.pipelines.search.study import Study
+from voxline.pipelines.search.trial_files import Trial
 from voxline.report.charts import bar_plot, line_plot, scatter_plot
 from voxline.report.page import (
     Block,

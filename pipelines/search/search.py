@@ -26,14 +26,8 @@ from voxline.pipelines.local.plan import plan_run
 from voxline.pipelines.local.runner import hold_store, run_pipeline
 from voxline.pipelines.local.single_step import last_output
 from voxline.pipelines.search.space import SECTIONS, Space, nested, with_settings
-from voxline.pipelines.search.study import (
-    DEFAULT_TRIALS,
-    METHODS,
-    Study,
-    Trial,
-    TrialFailedError,
-    started_now,
-)
+from voxline.pipelines.search.study import DEFAULT_TRIALS, METHODS, Study, started_now
+from voxline.pipelines.search.trial_files import Trial, TrialFailedError
 from voxline.pipelines.search.trials import DEFAULT_METRICS, TrialProcesses, trial_overlay
 from voxline.report.page import plural
 from voxline.settings import changed_settings
@@ -65,6 +59,7 @@ class Limits:
       jobs: trials at a time.
       seeds: trainings of the winner with other seeds, its own included; 0: none, and no gate.
       gate: run the winner through the gate.
+      goal: no trial begins after one whose metric is this or lower; None: all of them are made.
     """
 
     trials: int = 0
@@ -72,6 +67,7 @@ class Limits:
     jobs: int = 1
     seeds: int = 3
     gate: bool = True
+    goal: float | None = None
 
     @classmethod
     def of(cls, values: Values) -> "Limits":
@@ -201,7 +197,13 @@ class Search:
             before = study.trained()
             try:
                 with processes.ended_with_block():
-                    study.run(processes, limits.count(), limits.seconds, lambda trial: console.say(self.line(trial)))
+                    study.run(
+                        processes,
+                        limits.count(),
+                        limits.seconds,
+                        lambda trial: console.say(self.line(trial)),
+                        limits.goal,
+                    )
                     self._run_winner(study, processes, limits, console)
             finally:
                 on_end(self, study)

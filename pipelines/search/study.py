@@ -1,11 +1,9 @@
-"""A study: its trials as files, which settings the next one gets, and the order in which they run.
+"""A study: which settings the next trial gets, and the order in which trials run.
 
-    study.json          what is searched, by what, on which dataset
-    trials/0007.json    one trial: its settings, and what each training of it came to
-
-A file is written by rename before and after each training. The settings of a trial depend on the study's seed, its
-number and the results of trials with lower numbers alone, and which of them are waited for is fixed by `jobs`. So a
-study that is killed at any moment and resumed has the trials of one that was not: there is no other state.
+A trial's file (`trial_files`) is written by rename before and after each training. The settings of a trial depend on
+the study's seed, its number and the results of trials with lower numbers alone, and which of them are waited for is
+fixed by `jobs`. So a study that is killed at any moment and resumed has the trials of one that was not: there is no
+other state.
 """
 
 import dataclasses
@@ -15,13 +13,12 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from voxline.errors import WorkError
 from voxline.pipelines.config.keys import Values
 from voxline.pipelines.search.space import Space
+from voxline.pipelines.search.trial_files import Training, Trial, TrialFailedError, read_trials, write_trial
 from voxline.report.page import plural
-from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 
 if TYPE_CHECKING:
@@ -38,102 +35,6 @@ RANDOM_TRIALS = 5
 DRAWS = 10
 """Draws by TPE before a trial gets random settings, if all of them were tried before."""
 RANDOM_DRAWS = 100
-
-State = Literal["running", "done", "stopped", "failed"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """One training of a trial.
-
-    Attributes:
-      epochs: passes over the training split.
-      value: the metric that is searched for; lower is better.
-      metrics: of train, and of language where decoding varies.
-      continued_epochs: passes of an earlier training that it continued.
-      reused: it was in the store already.
-      seconds, cpu_seconds: what it took here, of wall time and of all cores.
-      folder: train's output.
-      pruned: why it ended before its last epoch; empty: it did not.
-    """
-
-    epochs: int
-    value: float
-    metrics: dict[str, float]
-    continued_epochs: int = 0
-    reused: bool = False
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    folder: str = ""
-    pruned: str = ""
-
-    @property
-    def steps(self) -> int:
-        """Training steps that this training made, or had made when it was first done."""
-        total = self.metrics.get("steps", 0.0)
-        share = self.continued_epochs / max(self.metrics.get("epochs", self.epochs), 1)
-        return round(total * (1 - min(share, 1.0)))  # above 1 where the shorter training stopped early
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        """Orders trainings: equal error rates, as of models that output nothing yet, by the loss on dev."""
-        return self.value, self.metrics.get("dev_loss", 0.0)
-
-
-@dataclasses.dataclass
-class Trial:
-    """One choice of settings.
-
-    Attributes:
-      settings: value by dotted key.
-      state: "stopped": successive halving continued others, or the pruner ended it.
-      reason: why it failed, or was stopped.
-      trainings: in the order in which they were made; of successive halving several.
-      lost_seconds, lost_cpu_seconds: what a training took that came to no result.
-      rival: the best training that was known when the trial began, which the pruner compares it with; empty: none.
-    """
-
-    number: int
-    settings: Values
-    state: State = "running"
-    reason: str = ""
-    trainings: list[Training] = dataclasses.field(default_factory=list)
-    lost_seconds: float = 0.0
-    lost_cpu_seconds: float = 0.0
-    rival: str = ""
-
-    @classmethod
-    def of(cls, values: Values) -> "Trial":
-        return cls(**{**values, "trainings": [Training(**one) for one in values["trainings"]]})
-
-    @property
-    def value(self) -> float | None:
-        """The metric after the longest training; None if there is none."""
-        return self.trainings[-1].value if self.trainings else None
-
-    @property
-    def seconds(self) -> float:
-        return self.lost_seconds + sum(one.seconds for one in self.trainings)
-
-    @property
-    def cpu_seconds(self) -> float:
-        return self.lost_cpu_seconds + sum(one.cpu_seconds for one in self.trainings)
-
-    def training(self, epochs: int) -> Training | None:
-        return next((one for one in self.trainings if one.epochs == epochs), None)
-
-
-class TrialFailedError(WorkError):
-    """A trial has no result; the search continues without it.
-
-    Attributes:
-      seconds, cpu_seconds: what it took.
-    """
-
-    def __init__(self, message: str, seconds: float = 0.0, cpu_seconds: float = 0.0) -> None:
-        super().__init__(message)
-        self.seconds, self.cpu_seconds = seconds, cpu_seconds
-
 
 Objective = Callable[[Trial, int], Training]
 """Trains a trial for so many epochs; raises TrialFailedError."""
@@ -188,42 +89,45 @@ class Study:
         count: int,
         budget_seconds: float = math.inf,
         on_change: Callable[[Trial], None] = lambda trial: None,
+        goal: float | None = None,
     ) -> None:
         """Runs trials until there are `count` of them, the budget is used up, or all settings were tried.
 
         A trial that has started is finished, also above the budget.
 
         Args:
+          goal: no trial begins after one whose metric is this or lower; of halving no bracket.
           on_change: called with each trial that has ended, from the thread that ran it.
         """
         pool = ThreadPoolExecutor(self.jobs)
         run = self._run_bracket if self.method == "halving" else self._run_plain
         try:
-            run(_Work(self, objective, on_change, pool), min(count, self.space.size), budget_seconds)
+            work = _Work(self, objective, on_change, pool, budget_seconds, goal)
+            run(work, min(count, self.space.size))
         finally:  # an error does not wait for trials that run: the caller ends them
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run_plain(self, work: "_Work", count: int, budget_seconds: float) -> None:
+    def _run_plain(self, work: "_Work", count: int) -> None:
         """Each trial waits for all before the last `jobs` - 1 of those that began."""
         running: list[Future[None]] = []
         for number in range(count):
             known = max(number - self.jobs + 1, 0)
             for earlier in running[:known]:
                 earlier.result()
-            if number >= len(self.trials) and self.seconds >= budget_seconds:
+            if number >= len(self.trials) and work.is_enough(known):
                 break
             trial = self._trial(number, known)
             running.append(work.start(trial, [self.epochs_of(trial)], last=True))
         for one in running:
             one.result()
 
-    def _run_bracket(self, work: "_Work", count: int, budget_seconds: float) -> None:
+    def _run_bracket(self, work: "_Work", count: int) -> None:
         """Brackets of successive halving, one after the other."""
         lengths = halving_epochs(self.epochs)
         size = REDUCTION ** (len(lengths) - 1)
         for first in range(0, count, size):
             numbers = range(first, min(first + size, count))
-            if first >= len(self.trials) and self.seconds >= budget_seconds:
+            if first >= len(self.trials) and work.is_enough(first):
                 break
             remaining = [self._trial(number, first) for number in numbers]
             for level, epochs in enumerate(lengths):
@@ -336,12 +240,26 @@ class _Work:
     """Runs trials in threads, and keeps their files."""
 
     def __init__(
-        self, study: Study, objective: Objective, on_change: Callable[[Trial], None], pool: ThreadPoolExecutor
+        self,
+        study: Study,
+        objective: Objective,
+        on_change: Callable[[Trial], None],
+        pool: ThreadPoolExecutor,
+        budget_seconds: float,
+        goal: float | None,
     ) -> None:
         self._study, self._objective, self._on_change, self._pool = study, objective, on_change, pool
+        self._budget_seconds, self._goal = budget_seconds, goal
+
+    def is_enough(self, known: int) -> bool:
+        """Whether no further trial begins: the budget is used up, or one of the first `known` has reached the goal."""
+        if self._study.seconds >= self._budget_seconds:
+            return True
+        values = [one.value for one in self._study.trials[:known] if one.state == "done" and one.value is not None]
+        return self._goal is not None and min(values, default=math.inf) <= self._goal
 
     def save(self, trial: Trial) -> None:
-        write_json(_file(self._study.folder, trial.number), dataclasses.asdict(trial))
+        write_trial(self._study.folder, trial)
 
     def start(self, trial: Trial, lengths: Iterable[int], *, last: bool) -> "Future[None]":
         """Makes those trainings of a trial that it lacks.
@@ -390,25 +308,6 @@ def halving_epochs(epochs: int) -> list[int]:
     while len(lengths) < LEVELS and lengths[0] > 1:
         lengths.insert(0, math.ceil(lengths[0] / REDUCTION))
     return lengths
-
-
-def read_trials(folder: Path) -> list[Trial]:
-    """The trials of a study's folder.
-
-    Raises:
-      WorkError: a file of a trial is damaged.
-    """
-    trials: list[Trial] = []
-    while (file := _file(folder, len(trials))).is_file():
-        try:
-            trials.append(Trial.of(read_json(file)))
-        except (ValueError, TypeError, KeyError) as error:
-            raise WorkError(f"{file}: not a trial ({error}); delete it, and resume the search") from None
-    return trials
-
-
-def _file(folder: Path, number: int) -> Path:
-    return folder / "trials" / f"{number:04d}.json"
 
 
 def started_now() -> str:

@@ -29,7 +29,7 @@ from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.graph_process import end_with_parent
 from voxline.pipelines.local.single_step import call_step
 from voxline.pipelines.search.space import with_settings
-from voxline.pipelines.search.study import Training, Trial, TrialFailedError
+from voxline.pipelines.search.trial_files import Training, Trial, TrialFailedError
 from voxline.store.files import read_json, write_json
 
 DEFAULT_METRICS = {"asr": "dev_wer", "tts": "dev_score", "vocoder": "dev_log_stft"}

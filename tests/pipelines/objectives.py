@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from voxline.pipelines.search.study import Training, Trial
+from voxline.pipelines.search.trial_files import Training, Trial
 
 RANGES = {
     "train.learning_rate": {"log": [1e-4, 1e-1]},

@@ -19,7 +19,7 @@ from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.run_record import RunRecord
 from voxline.pipelines.search.search import Limits, Search
-from voxline.pipelines.search.study import Training, Trial, TrialFailedError
+from voxline.pipelines.search.trial_files import Training, Trial, TrialFailedError
 from voxline.pipelines.search.trials import TrialProcesses
 from voxline.store.files import read_json, write_json
 
@@ -126,6 +126,16 @@ def test_a_search_is_resumed_with_what_it_was_begun_with(house: FakeHouse, monke
     assert (house.objective.calls, house.gates) == (14 + 2, 1)
 
 
+def test_a_search_ends_at_its_goal_and_is_extended_by_another(house: FakeHouse) -> None:
+    goal = ("--seeds", "0", "--goal", "1")
+    assert house.run_asr("--trials", "6", *goal)[0] == 0
+    assert (house.objective.calls, Search.open(house.search).limits.goal) == (1, 1.0)
+    assert house.run("resume", str(house.search))[0] == 0
+    assert house.objective.calls == 1
+    assert house.run("resume", str(house.search), "--goal", "0")[0] == 0
+    assert house.objective.calls == 6
+
+
 def test_list_and_show_tell_what_was_found(house: FakeHouse) -> None:
     house.run_asr("--trials", "4", "--seeds", "0")
     status, printed = house.run("list", str(house.folder / "runs"))
@@ -163,7 +173,7 @@ def test_options_that_cannot_be_are_refused_before_any_work(house: FakeHouse) ->
     assert "--budget '30'" in house.run_asr("--budget", "30")[1]
     assert "accepted: tpe, random, halving" in house.run_asr("--method", "grid")[1]
     assert "--name 'a/b'" in house.run_asr("--name", "a/b")[1]
-    assert "--goal: it has an effect only with --compile" in house.run_asr("--goal", "0.05")[1]
+    assert "--dataset: it has an effect only with --compile" in house.run_asr("--dataset", "x")[1]
     assert "--prune 0.2: from 0.5 to below 1" in house.run_asr("--prune", "0.2")[1]
     write_yaml(house.folder / "lengths.yaml", {"train.epochs": {"integer": [2, 9]}})
     varied = house.run_asr("--prune", "0.95", "--space", str(house.folder / "lengths.yaml"))[1]

@@ -3,7 +3,9 @@
 import dataclasses
 import math
 import os
+import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ from tests.pipelines.objectives import OWN, RANGES, STEPS, Objective, error_rate
 from tests.waiting import PATIENCE_SECONDS
 from voxline.errors import TransientError
 from voxline.pipelines.search.space import Space
-from voxline.pipelines.search.study import Study, Training, Trial, TrialFailedError, halving_epochs
-from voxline.store.files import read_json
+from voxline.pipelines.search.study import Study, halving_epochs
+from voxline.pipelines.search.trial_files import Training, Trial, TrialFailedError
+from voxline.store.files import read_json, write_json
 
 
 def make_study(folder: Path, method: str = "tpe", *, epochs: int = 9, jobs: int = 1, seed: int = 1) -> Study:
@@ -22,41 +25,75 @@ def make_study(folder: Path, method: str = "tpe", *, epochs: int = 9, jobs: int 
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    return {file.name: read_json(file) for file in sorted((folder / "trials").iterdir())}
+    return {file.name: read_json(file) for file in sorted((folder / "trials").glob("[0-9]*.json"))}
+
+
+class StoredObjective(Objective):
+    """One that outlives its process, as a store of finished trainings does."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file, self.lock = file, threading.Lock()
+        if file.is_file():
+            self.trained = read_json(file)
+
+    def __call__(self, trial: Trial, epochs: int) -> Training:
+        with self.lock:
+            made = super().__call__(trial, epochs)
+            if not made.reused:
+                write_json(self.file, self.trained)
+        return made
 
 
 @pytest.mark.parametrize(("method", "jobs"), [("tpe", 1), ("tpe", 3), ("random", 1), ("halving", 1), ("halving", 3)])
-def test_a_search_that_is_killed_anywhere_ends_in_the_same_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, jobs: int
-) -> None:
-    """Killed before and after each file that it writes, and resumed each time: the same trials, the same trainings."""
-    whole = make_study(tmp_path / "whole", method, jobs=jobs)
-    whole.run(Objective(), 11)
-    left, objective, rename = [0], Objective(), os.replace
-
-    def rename_until_killed(source: Path | str, target: Path | str) -> None:
-        if left[0] == 0:
-            raise KeyboardInterrupt
-        left[0] -= 1
-        rename(source, target)
-        if left[0] == 0:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("os.replace", rename_until_killed)
-    for _ in range(200):
-        left[0] = 3
-        try:
-            make_study(tmp_path / "killed", method, jobs=jobs).run(objective, 11)
-            break
-        except KeyboardInterrupt:
-            continue
+def test_a_search_that_is_killed_anywhere_ends_in_the_same_study(tmp_path: Path, method: str, jobs: int) -> None:
+    """By kill -9, before or after each file that it writes, and resumed each time: the same trials and trainings."""
+    make_study(tmp_path / "whole", method, jobs=jobs).run(Objective(), 11)
+    kills = 0
+    while run_until_killed(lambda: _search(tmp_path, method, jobs), files=3 + kills % 3, after=kills % 2 == 0):
+        kills += 1
+        assert kills < 100
+    assert kills > 5
     killed, expected = contents(tmp_path / "killed"), contents(tmp_path / "whole")
     for trial in (*killed.values(), *expected.values()):
         for one in trial["trainings"]:
             one["reused"] = one["continued_epochs"] = 0  # a training whose file was not written is found in the store
     assert killed == expected
     assert len(killed) == 11
-    assert objective.epochs == sum(max(one["epochs"] for one in trial["trainings"]) for trial in killed.values())
+    trained = {str(trial["settings"]): max(one["epochs"] for one in trial["trainings"]) for trial in killed.values()}
+    assert read_json(tmp_path / "store.json") == trained
+
+
+def _search(folder: Path, method: str, jobs: int) -> None:
+    make_study(folder / "killed", method, jobs=jobs).run(StoredObjective(folder / "store.json"), 11)
+
+
+def run_until_killed(work: Callable[[], None], *, files: int, after: bool) -> bool:
+    """Runs work in a process that is killed when it gives the n-th file its name, or right after.
+
+    Returns:
+      Whether it was killed; no: it ended before.
+    """
+    child = os.fork()
+    if not child:
+        try:
+            rename, left = os.replace, [files]
+
+            def rename_or_be_killed(source: Path | str, target: Path | str) -> None:
+                left[0] -= 1
+                if left[0] > 0 or after:
+                    rename(source, target)
+                if left[0] <= 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            os.replace = rename_or_be_killed
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL)
+    return status != 0
 
 
 def test_optuna_logs_nothing_to_the_terminal(tmp_path: Path) -> None:
@@ -230,6 +267,22 @@ def test_no_trial_begins_above_the_budget(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     study.run(Objective(), 100, budget_seconds=150)
     assert len(study.trials) == 3
+
+
+@pytest.mark.parametrize(("method", "jobs", "expected"), [("random", 1, 5), ("random", 3, 7), ("halving", 3, 9)])
+def test_no_trial_begins_after_one_that_reached_the_goal(tmp_path: Path, method: str, jobs: int, expected: int) -> None:
+    """The trials that run beside it are finished, so that their number does not depend on which one is faster."""
+    whole = make_study(tmp_path / "whole", method, jobs=jobs)
+    whole.run(Objective(), 18)
+    goal = 0.03
+    reached = [trial.number for trial in whole.trials if trial.state == "done" and (trial.value or 1.0) <= goal]
+    assert reached[0] in range(1, 9), "the study must reach it neither at once nor in its second bracket"
+    for _ in range(2):
+        study = make_study(tmp_path / "goal", method, jobs=jobs)
+        study.run(Objective(), 18, goal=goal)
+        assert contents(tmp_path / "goal") == dict(list(contents(tmp_path / "whole").items())[:expected])
+    study.run(Objective(), 18)
+    assert contents(tmp_path / "goal") == contents(tmp_path / "whole")
 
 
 def test_trials_that_fail_use_up_the_budget_too(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.search import trials
 from voxline.pipelines.search.space import Space, with_settings
-from voxline.pipelines.search.study import Study, Trial, TrialFailedError
+from voxline.pipelines.search.study import Study
+from voxline.pipelines.search.trial_files import Trial, TrialFailedError
 from voxline.pipelines.search.trials import TrialProcesses, trial_overlay
 from voxline.store.step_cache import StepOutput
 
