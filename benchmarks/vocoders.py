@@ -16,10 +16,12 @@ import tensorflow as tf
 from threadpoolctl import threadpool_limits
 
 from benchmarks.griffin_lim import TACOTRON_2
+from benchmarks.voices import one_thread
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.train.models.hifigan import HifiganGenerator
 from voxline.components.train.models.vocos import Vocos, magnitude_prior
 from voxline.components.train.models.waveglow import WaveGlow
+from voxline.components.train.vocoder.onnx_vocoder import export_onnx_vocoder
 from voxline.components.train.vocoder.settings import (
     HifiganSettings,
     VocoderModelSettings,
@@ -29,6 +31,8 @@ from voxline.components.train.vocoder.settings import (
 
 SECONDS, SECONDS_OF_A_LARGE_FLOW = 4.0, 0.5
 ROUNDS = 3
+MEAN, DEVIATION = [-5.0] * TACOTRON_2.mels, [2.0] * TACOTRON_2.mels
+"""Of random mels."""
 V3 = {
     "channels": 256, "upsample_rates": (8, 8, 4), "upsample_kernels": (16, 16, 8), "residual_kernels": (3, 5, 7),
     "residual_dilations": ((1, 2), (2, 6), (3, 12)), "residual_block": "single",
@@ -49,11 +53,11 @@ def main() -> None:
     """Prints a row for Griffin-Lim and for each network, at 22.05 kHz and a hop of 256 samples."""
     features = TACOTRON_2
     mels = _random_mels(SECONDS)
-    print("| vocoder | weights | x real time on one core |")
-    print("| --- | --- | --- |")
+    print("| vocoder | weights | x real time on one core, TensorFlow | ONNX Runtime |")
+    print("| --- | --- | --- | --- |")
     with threadpool_limits(1):
         speed = SECONDS / _cpu_seconds(lambda: features_to_waveform(mels, features))
-    print(f"| Griffin-Lim, 60 iterations | none | {speed:.3g} |", flush=True)
+    print(f"| Griffin-Lim, 60 iterations | none | {speed:.3g} (numpy) | - |", flush=True)
     for name, settings in NETWORKS.items():
         model = _build(settings)
         vocode = tf.function(model, input_signature=[tf.TensorSpec([1, None, features.mels])], autograph=False)
@@ -61,7 +65,13 @@ def main() -> None:
         seconds = SECONDS_OF_A_LARGE_FLOW if large else SECONDS
         given = tf.constant(_random_mels(seconds)[None])
         speed = seconds / _cpu_seconds(lambda: vocode(given).numpy())  # noqa: B023
-        print(f"| {name} | {model.count_params():,} | {speed:.3g} |", flush=True)
+        onnx = "-"
+        if isinstance(settings, VocosSettings):
+            session = one_thread(export_onnx_vocoder(model, settings, features, MEAN, DEVIATION))
+            frames = np.array([given.shape[1]], np.int32)
+            made = {"mels": given.numpy(), "frames": frames}
+            onnx = f"{seconds / _cpu_seconds(lambda: session.run(None, made)):.3g}"  # noqa: B023
+        print(f"| {name} | {model.count_params():,} | {speed:.3g} | {onnx} |", flush=True)
 
 
 def _random_mels(seconds: float) -> npt.NDArray[np.float32]:
@@ -71,7 +81,7 @@ def _random_mels(seconds: float) -> npt.NDArray[np.float32]:
 
 def _build(settings: VocoderModelSettings) -> Any:
     features = TACOTRON_2
-    statistics_of_mels = {"mean": [-5.0] * features.mels, "deviation": [2.0] * features.mels}
+    statistics_of_mels: dict[str, Any] = {"mean": MEAN, "deviation": DEVIATION}
     if isinstance(settings, VocosSettings):
         size = settings.inverse_fft_size(features)
         prior = magnitude_prior(features, size) if settings.prior else None

@@ -1,5 +1,7 @@
 """The networks of voices: weights, and mel frames a second of one core, from text to mels, without a vocoder.
 
+In TensorFlow, and by the ONNX graph where there is one (`train.export.onnx`).
+
 Weights are random: speed does not depend on what was learned. CPU seconds, so that a busy machine matters less.
 
   python -m benchmarks.voices
@@ -8,6 +10,7 @@ Weights are random: speed does not depend on what was learned. CPU seconds, so t
 import math
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,12 +20,14 @@ from voxline.components.train.models.fastspeech import FastSpeech
 from voxline.components.train.models.tacotron2 import Tacotron2
 from voxline.components.train.models.tts_network import TtsNetwork
 from voxline.components.train.tts.model_settings import FastSpeechSettings, Tacotron2Settings
+from voxline.components.train.tts.onnx_voice import export_onnx_voice
 from voxline.components.train.tts.train_module import INFERENCE_NOISE
 
 MELS, SYMBOLS = 80, 40
 TEXT, FRAMES = 60, 360
 """Symbols of the text, and frames of its speech: 4.2 seconds at a hop of 256 samples."""
 ROUNDS = 3
+ONNX_NETWORKS = ("fastspeech",)
 NETWORKS: dict[str, Tacotron2Settings | FastSpeechSettings] = {
     "Tacotron 2, one frame a step": Tacotron2Settings(),
     "Tacotron 2, two frames a step": Tacotron2Settings(reduction=2),
@@ -35,8 +40,8 @@ NETWORKS: dict[str, Tacotron2Settings | FastSpeechSettings] = {
 
 def main() -> None:
     """Prints a row for each network."""
-    print("| voice | weights | mel frames a second on one core |")
-    print("| --- | --- | --- |")
+    print("| voice | weights | mel frames a second on one core, TensorFlow | ONNX Runtime |")
+    print("| --- | --- | --- | --- |")
     labels = tf.constant(np.random.default_rng(0).integers(0, SYMBOLS, (1, TEXT)), tf.int32)
     for name, settings in NETWORKS.items():
         model = _build(settings)
@@ -47,12 +52,34 @@ def main() -> None:
             return model.synthesize(labels, tf.constant([TEXT]), max_steps=steps, noise=noise).mels
 
         graph = tf.function(speak, input_signature=[tf.TensorSpec([1, None], tf.int32)], autograph=False)
-        made, times = graph(labels).shape[1], []
-        for _ in range(ROUNDS):
-            start = time.process_time()
-            graph(labels).numpy()
-            times.append(time.process_time() - start)
-        print(f"| {name} | {model.count_params():,} | {made / statistics.median(times):,.0f} |", flush=True)
+        made = graph(labels).shape[1]
+        speed = made / _cpu_seconds(lambda: graph(labels).numpy())  # noqa: B023
+        onnx = "-"
+        if settings.kind in ONNX_NETWORKS:
+            session = one_thread(export_onnx_voice(model, max_steps=steps, reduction=settings.reduction))
+            given = {"symbols": labels.numpy(), "lengths": np.array([TEXT], np.int32)}
+            onnx = f"{made / _cpu_seconds(lambda: session.run(None, given)):,.0f}"  # noqa: B023
+        print(f"| {name} | {model.count_params():,} | {speed:,.0f} | {onnx} |", flush=True)
+
+
+def one_thread(content: bytes) -> Any:
+    """A session of ONNX Runtime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def _cpu_seconds(make: Callable[[], Any]) -> float:
+    """The median of some rounds, after one that prepares."""
+    make()
+    times = []
+    for _ in range(ROUNDS):
+        start = time.process_time()
+        make()
+        times.append(time.process_time() - start)
+    return statistics.median(times)
 
 
 def _build(settings: Tacotron2Settings | FastSpeechSettings) -> Any:

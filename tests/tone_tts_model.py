@@ -42,6 +42,37 @@ def make_tts_model(tmp_path_factory: pytest.TempPathFactory) -> MakeTtsModel:
     return make
 
 
+def add_onnx_graph(folder: Path, smear: float = 0.0) -> Path:
+    """Puts an ONNX graph beside the SavedModel of `export_tts_model`, which makes the same mels."""
+    from onnx import TensorProto
+
+    from voxline.components.train.onnx_graph import Graph
+
+    blocks = [render_words([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in ALPHABET]
+    mels = np.stack([compute_features(block, FEATURES)[:FRAMES] for block in blocks]) + np.float32(smear)
+    graph = Graph()
+    lengths = graph("Cast", "lengths", to=TensorProto.INT64)
+    made = graph("Reshape", graph("Gather", mels, "symbols"), np.array([0, -1, FEATURES.mels]))
+    places = graph("Range", np.int64(0), graph.size("symbols", 1), np.int64(1))
+    diagonal = graph("Equal", graph("Unsqueeze", places, np.array([0])), graph("Unsqueeze", places, np.array([1])))
+    attended = graph.mask(
+        graph("Cast", graph("Unsqueeze", diagonal, np.array([0])), to=TensorProto.FLOAT), lengths, 1, 3
+    )
+    frames = graph("Cast", graph("Mul", lengths, np.int64(FRAMES)), to=TensorProto.INT32)
+    content = graph.finish(
+        "voice",
+        [("symbols", TensorProto.INT32, ["batch", "n"]), ("lengths", TensorProto.INT32, ["batch"])],
+        [
+            ("mels", made, TensorProto.FLOAT, ["batch", "t", FEATURES.mels]),
+            ("frames", frames, TensorProto.INT32, ["batch"]),
+            ("alignments", attended, TensorProto.FLOAT, ["batch", "n", "m"]),
+            ("hit_limit", graph("Less", lengths, np.int64(0)), TensorProto.BOOL, ["batch"]),
+        ],
+    )
+    (folder / "model.onnx").write_bytes(content)
+    return folder
+
+
 def spell_digits(symbols: str) -> str:
     return " ".join(WORDS[int(symbol)] for symbol in symbols if symbol.isdigit())
 

@@ -140,7 +140,9 @@ def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateChe
 
 
 def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
-    """A model's ONNX graphs write what the SavedModel writes, on every utterance; [] without such graphs.
+    """A model's ONNX graphs make what the SavedModel makes, on every utterance; [] without such graphs.
+
+    Recognizers write the same texts. The mels of a voice and the waveforms of a vocoder differ by roundings only.
 
     One of 8-bit integers may write something else: it is held to the limit, and compared with the SavedModel as a
     model is with the one in service.
@@ -153,6 +155,8 @@ def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck
             continue
         if about.get("precision") == "int8":
             checks += _check_int8(evaluation, settings)
+        elif "largest" in about:
+            checks.append(_check_difference(about))
         elif not about["count"]:
             detail = f"the {title} graph wrote the same text for all {utterances:,}"
             checks.append(GateCheck(title, True, detail))
@@ -165,6 +169,18 @@ def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck
             )
             checks.append(GateCheck(title, False, detail, about["count"], 0))
     return checks
+
+
+def _check_difference(about: dict[str, Any]) -> GateCheck:
+    """The largest difference of what a voice or a vocoder makes in its two forms."""
+    largest, limit = about["largest"], about["limit"]
+    found = f"from the SavedModel by {largest:.2g} {about['unit']} at most, for the utterance {about['id']}"
+    if largest <= limit:
+        return GateCheck("ONNX", True, f"the ONNX graph differs {found}; up to {limit:g} is accepted", largest, limit)
+    detail = (
+        f"the ONNX graph differs {found}; at most {limit:g} is accepted; set train.export.onnx to none, and report it"
+    )
+    return GateCheck("ONNX", False, detail, largest, limit)
 
 
 def _check_int8(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:

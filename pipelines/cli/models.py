@@ -143,7 +143,7 @@ def time_stages(
     batch: Annotated[int, typer.Option(min=1, max=4096, help="Texts or recordings at a time.")] = 1,
     iterations: Annotated[int, typer.Option(min=1, max=1_000_000, help="How often.")] = 14,
     vocoder: Annotated[str, typer.Option(help="For a voice: an exported vocoder, or <registry>/<model>.")] = "",
-    engine: Annotated[str, typer.Option(help="For a recognizer: auto, onnx or tensorflow.")] = "auto",
+    engine: Annotated[str, typer.Option(help="What runs the network: auto, onnx or tensorflow.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Time the stages of a voice, a recognizer or a vocoder.
@@ -159,7 +159,7 @@ def time_stages(
     import json
     from typing import get_args
 
-    from voxline.inference.recognizer import Engine
+    from voxline.inference.onnx_model import Engine
     from voxline.inference.timing import TimingInput, format_timing, time_model
     from voxline.registry.models import find_model
     from voxline.registry.registry import EVALUATION

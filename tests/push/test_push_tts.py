@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.tone_asr_model import MakeAsrModel
-from tests.tone_tts_model import MakeTtsModel, write_tts_corpus
+from tests.tone_tts_model import MakeTtsModel, add_onnx_graph, write_tts_corpus
 from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.model_card import model_card
@@ -129,6 +129,20 @@ def test_a_model_beyond_a_limit_is_refused_by_that_limit(
     (only,) = verdict["reasons"]
     assert reason in only
     assert Registry(tmp_path / "registry", "tts").versions() == []
+
+
+def test_an_onnx_graph_that_says_something_else_is_refused(
+    judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
+) -> None:
+    for name, smear in (("other", 0.4), ("same", 0.0)):
+        shutil.copytree(make_tts_model(), tmp_path / name)
+        add_onnx_graph(tmp_path / name, smear)
+    (reason,) = judge(tmp_path / "other")["reasons"]
+    assert "the ONNX graph differs from the SavedModel by 0." in reason
+    assert "at most 0.05 is accepted; set train.export.onnx to none" in reason
+    accepted = judge(tmp_path / "same")
+    assert accepted["pushed"]
+    assert any(check["name"] == "ONNX" and check["passed"] for check in accepted["checks"])
 
 
 def test_a_worse_tts_model_is_refused_and_a_better_one_replaces(

@@ -1,13 +1,15 @@
-"""The ONNX graph of a recognizer, run by ONNX Runtime: what the SavedModel computes, without TensorFlow.
+"""The ONNX graph of a model, run by ONNX Runtime: what a signature of the SavedModel computes, without TensorFlow.
 
-`components/train/asr/onnx_export.py` writes it. ONNX Runtime is imported when a graph is loaded.
+Train writes it: `onnx_export.py` a recognizer's, `onnx_voice.py` a voice's, `onnx_vocoder.py` a vocoder's. ONNX Runtime
+is imported when a graph is loaded.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from voxline.errors import WorkError
+from voxline.inference.saved_model import SignatureSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,11 +17,58 @@ if TYPE_CHECKING:
 
 ONNX_FILE = "model.onnx"
 """In the folder of an exported model."""
-INPUTS, OUTPUTS = ("waveforms", "lengths"), ("log_probabilities", "frames")
+RECOGNIZER = SignatureSpec(("waveforms", "lengths"), ("log_probabilities", "frames"))
+Engine = Literal["auto", "onnx", "tensorflow"]
+"""What runs a network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow."""
+
+
+def choose_engine(folder: Path, engine: Engine) -> Literal["onnx", "tensorflow"]:
+    """What runs the network of an exported model's folder."""
+    if engine != "auto":
+        return engine
+    return "onnx" if (folder / ONNX_FILE).is_file() else "tensorflow"
+
+
+class OnnxGraph:
+    """A loaded graph, called as a signature is.
+
+    Args:
+      folder: of the exported model.
+      spec: what the graph takes and returns, in order.
+      role: whose graph it is, for messages: "a voice".
+      threads: for one batch; None: one for each core.
+
+    Raises:
+      WorkError: the file is damaged, or takes or returns something else.
+    """
+
+    def __init__(self, folder: Path, spec: SignatureSpec, role: str, threads: int | None = None) -> None:
+        self._file, self._outputs = folder / ONNX_FILE, spec.outputs
+        self._session = load_session(self._file, threads)
+        taken = tuple(each.name for each in self._session.get_inputs())
+        given = tuple(each.name for each in self._session.get_outputs())
+        if taken != spec.inputs or given != spec.outputs:
+            raise WorkError(
+                f"{self._file}: takes {', '.join(taken)} and returns {', '.join(given)}; {role} takes "
+                f"{', '.join(spec.inputs)} and returns {', '.join(spec.outputs)}"
+            )
+
+    def __call__(self, **inputs: Any) -> dict[str, Any]:
+        """Arrays by the names of the outputs.
+
+        Raises:
+          WorkError: the graph fails on them.
+        """
+        try:
+            return dict(zip(self._outputs, self._session.run(self._outputs, inputs), strict=True))
+        except Exception as error:
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+            shape = next(iter(inputs.values())).shape
+            raise WorkError(f"{self._file}: fails on a batch of {shape}: {why}") from None
 
 
 class OnnxModel:
-    """A loaded graph.
+    """A recognizer's graph.
 
     Args:
       folder: of the exported model.
@@ -31,15 +80,7 @@ class OnnxModel:
     """
 
     def __init__(self, folder: Path, symbols: Sequence[str], threads: int | None = None) -> None:
-        self._file, self._symbols = folder / ONNX_FILE, symbols
-        self._session = load_session(self._file, threads)
-        taken = tuple(each.name for each in self._session.get_inputs())
-        given = tuple(each.name for each in self._session.get_outputs())
-        if taken != INPUTS or given != OUTPUTS:
-            raise WorkError(
-                f"{self._file}: takes {', '.join(taken)} and returns {', '.join(given)}; a recognizer takes "
-                f"{', '.join(INPUTS)} and returns {', '.join(OUTPUTS)}"
-            )
+        self._graph, self._symbols = OnnxGraph(folder, RECOGNIZER, "a recognizer", threads), symbols
 
     def __call__(self, waveforms: "npt.NDArray[np.float32]", lengths: "npt.NDArray[np.int32]") -> dict[str, Any]:
         """As the signature `transcribe` of the SavedModel.
@@ -55,11 +96,7 @@ class OnnxModel:
         Raises:
           WorkError: the graph fails on them.
         """
-        try:
-            values, frames = self._session.run(OUTPUTS, {"waveforms": waveforms, "lengths": lengths})
-        except Exception as error:
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-            raise WorkError(f"{self._file}: fails on a batch of {waveforms.shape}: {why}") from None
+        values, frames = self._graph(waveforms=waveforms, lengths=lengths).values()
         text = [greedy_text(row[:count], self._symbols).encode() for row, count in zip(values, frames, strict=True)]
         return {"text": text, "log_probabilities": values, "frames": frames}
 

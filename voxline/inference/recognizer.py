@@ -19,10 +19,10 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from voxline.errors import SettingsError
-from voxline.inference.onnx_model import ONNX_FILE, OnnxModel
+from voxline.inference.onnx_model import Engine, OnnxModel, choose_engine
 from voxline.inference.saved_model import (
     LANGUAGE_MODEL,
     SignatureSpec,
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from voxline.inference.waveforms import Audio, Waveform
     from voxline.text.alphabet import Alphabet
 
-Engine = Literal["auto", "onnx", "tensorflow"]
 SIGNATURES = {"transcribe": SignatureSpec(("waveforms", "lengths"), ("text", "log_probabilities", "frames"))}
 ONNX_BATCH_SECONDS = 24.0
 """The largest batch for ONNX Runtime: each op writes its whole output, which in larger batches leaves the cache."""
@@ -103,7 +102,7 @@ class Recognizer:
         self._streaming: StreamingGraph | None = None
         if hot_words or n_best > 1 or (language_model and (self.folder / LANGUAGE_MODEL).is_dir()):
             self._search = self._make_search(language_model, hot_words or {})
-        self.engine = engine if engine != "auto" else "onnx" if (self.folder / ONNX_FILE).is_file() else "tensorflow"
+        self.engine = choose_engine(self.folder, engine)
         self.batch_seconds = min(batch_seconds, ONNX_BATCH_SECONDS) if self.engine == "onnx" else batch_seconds
         if self.engine == "onnx":
             self._infer: Callable[..., dict[str, Any]] = OnnxModel(self.folder, self.about["alphabet"], threads)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.onnx_model import INPUTS, ONNX_FILE, OUTPUTS
+from voxline.inference.onnx_model import ONNX_FILE, RECOGNIZER
 from voxline.inference.saved_model import exported_folder, read_model_json, require_family
 from voxline.store.files import explain_disk_errors
 
@@ -102,10 +102,13 @@ def _with_samples_in_front(graph: bytes, classes: int, file: Path) -> bytes:
     except Exception as error:  # of protobuf, one of several
         raise WorkError(f"{file}: not an ONNX graph ({error}); train again") from None
     inside: Any = model.graph
-    if tuple(one.name for one in inside.input) != INPUTS or tuple(one.name for one in inside.output) != OUTPUTS:
+    if (
+        tuple(one.name for one in inside.input) != RECOGNIZER.inputs
+        or tuple(one.name for one in inside.output) != RECOGNIZER.outputs
+    ):
         raise WorkError(f"{file}: not the graph of a recognizer; train again")
-    waveforms, lengths = INPUTS
-    values, frames = OUTPUTS
+    waveforms, lengths = RECOGNIZER.inputs
+    values, frames = RECOGNIZER.outputs
     # In float64: 1 - w is 1e-5 of a loud recording.
     before = [
         helper.make_node("Cast", ["standardized"], ["standardized_double"], to=TensorProto.DOUBLE),

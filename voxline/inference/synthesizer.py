@@ -4,7 +4,8 @@
   result = synthesizer.synthesize("Three, one, four.")
   result.waveform                                              # float32 [samples] at synthesizer.sample_rate
 
-TensorFlow is imported when a `Synthesizer` is made.
+A voice with an ONNX graph beside it is run by ONNX Runtime, which loads in a fraction of a second; its Griffin-Lim is
+then numpy's. TensorFlow is imported where a SavedModel is needed.
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
 from voxline.inference.int8_decoder import Int8Decoder
+from voxline.inference.onnx_model import Engine, OnnxGraph, choose_engine
 from voxline.inference.saved_model import (
     VOCODER,
     SignatureSpec,
@@ -52,6 +54,8 @@ MEL_SIGNATURES = {
     REFINE_MELS: SignatureSpec(("before", "frames"), ("mels", "frames")),
 }
 """Without Griffin-Lim, for a voice with a vocoder. Models of earlier versions have neither."""
+ONNX_BATCH_SYMBOLS = 500
+"""The largest batch for ONNX Runtime: each op writes its whole output, which in larger batches leaves the cache."""
 TEACHER_FORCED_SIGNATURES = {
     "teacher_forced": SignatureSpec(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
 }
@@ -104,10 +108,14 @@ class Synthesizer:
       vocoder: the folder of an exported vocoder, which makes the waveforms; None: the vocoder that the model ships
         with, or its Griffin-Lim.
       batch_size: most texts in one batch.
-      batch_symbols: most symbols in one batch, padding included.
+      batch_symbols: most symbols in one batch, padding included; with ONNX Runtime 500 at most.
+      engine: that runs the network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow, and the same
+        for the vocoder. Teacher forcing needs TensorFlow, which is imported at its first call.
+      threads: of ONNX Runtime for one batch; None: one for each core.
 
     Attributes:
       about: the contents of `model.json`.
+      engine: "onnx" or "tensorflow".
       text: encodes text as the model reads it.
       features: of its mels.
       sample_rate: of its waveforms, in Hz.
@@ -126,6 +134,8 @@ class Synthesizer:
         vocoder: Path | str | None = None,
         batch_size: int = 16,
         batch_symbols: int = 4_000,
+        engine: Engine = "auto",
+        threads: int | None = None,
     ) -> None:
         self.folder = exported_folder(model)
         self.about = read_model_json(self.folder)
@@ -135,15 +145,27 @@ class Synthesizer:
         self.text = TextEncoder(self.about, self.folder)
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
-        self.batch_size, self.batch_symbols = batch_size, batch_symbols
+        self.engine = choose_engine(self.folder, engine)
+        most = ONNX_BATCH_SYMBOLS if self.engine == "onnx" else batch_symbols
+        self.batch_size, self.batch_symbols = batch_size, min(batch_symbols, most)
         if vocoder is None and (self.folder / VOCODER).is_dir():
             vocoder = self.folder / VOCODER
-        self.vocoder = None if vocoder is None else Vocoder(vocoder)
+        self.vocoder = (
+            None
+            if vocoder is None
+            else Vocoder(vocoder, engine=engine if engine == "tensorflow" else "auto", threads=threads)
+        )
         if self.vocoder is not None:
             self.vocoder.check_features(self.features, str(self.folder))
-        self._decoder = self._load_decoder()
-        specs = (FULL_SIGNATURES if self._decoder is None else SPLIT_SIGNATURES) | TEACHER_FORCED_SIGNATURES
-        self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
+        self._decoder: Int8Decoder | None = None
+        self._graph: OnnxGraph | None = None
+        self._signatures: dict[str, Any] = {}
+        if self.engine == "onnx":
+            self._graph = OnnxGraph(self.folder, MEL_SIGNATURES[SPEAK], "a voice", threads)
+        else:
+            self._decoder = self._load_decoder()
+            specs = (FULL_SIGNATURES if self._decoder is None else SPLIT_SIGNATURES) | TEACHER_FORCED_SIGNATURES
+            self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
         self.seconds = self.audio_seconds = 0.0
         self._synthesize([self.text.alphabet.characters[-1:]])  # the first call builds the graph
         self.seconds = self.audio_seconds = 0.0
@@ -176,7 +198,7 @@ class Synthesizer:
     @property
     def has_mels_alone(self) -> bool:
         """Whether mels are made without a waveform; models of earlier versions compute their Griffin-Lim too."""
-        return SPEAK in self._signatures or REFINE_MELS in self._signatures
+        return self._graph is not None or SPEAK in self._signatures or REFINE_MELS in self._signatures
 
     def mels(self, symbols: Sequence[str]) -> list["Array"]:
         """The mels of encoded texts alone, float32 [frames, mels] each, in order.
@@ -264,12 +286,26 @@ class Synthesizer:
           with_audio: whether Griffin-Lim is wanted too; an earlier version's model computes it in any case.
         """
         text = {"symbols": labels, "lengths": lengths}
+        if self._graph is not None:
+            made = self._graph(**text)
+            return {**made, **self._griffin_lim(made)} if with_audio else made
         if self._decoder is None:
             return self._call("synthesize" if with_audio or SPEAK not in self._signatures else SPEAK, **text)
         decoded = self._decoder.decode(self._call("encode", **text), lengths, int(self.about["max_steps"]))
         refine = "refine" if with_audio or REFINE_MELS not in self._signatures else REFINE_MELS
         refined = self._call(refine, before=decoded.before, frames=decoded.frames)
         return {**refined, "alignments": decoded.alignments, "hit_limit": decoded.hit_limit}
+
+    def _griffin_lim(self, made: dict[str, Any]) -> dict[str, Any]:
+        """waveforms and samples of a batch's mels, as the exported Griffin-Lim makes them."""
+        from voxline.audio.griffin_lim import features_to_waveform
+
+        settings = self.about["settings"].get("griffin_lim", {})
+        waveforms = [
+            features_to_waveform(mels[:frames], self.features, **settings)
+            for mels, frames in zip(made["mels"], made["frames"], strict=True)
+        ]
+        return {"waveforms": waveforms, "samples": [len(waveform) for waveform in waveforms]}
 
     def _call(self, signature: str, **inputs: Any) -> dict[str, Any]:
         return call_signature(self._signatures[signature], self.folder, **inputs)
@@ -283,6 +319,8 @@ class Synthesizer:
         for row, one in zip(padded, features, strict=True):
             row[: len(one)] = one
         inputs = {"symbols": labels, "lengths": lengths, "features": padded, "frames": frames}
+        if not self._signatures:
+            self._model, self._signatures = load_saved_model(self.folder, TEACHER_FORCED_SIGNATURES)
         outputs = self._call("teacher_forced", **inputs)
         results = []
         for index, text in enumerate(symbols):

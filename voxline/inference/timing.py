@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.recognizer import Engine, Recognizer
+from voxline.inference.onnx_model import Engine
+from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import exported_folder, read_model_json
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
@@ -131,7 +132,7 @@ def time_model(
 
     Args:
       vocoder: for a voice, in place of the one that it ships with or of its Griffin-Lim.
-      engine: that runs a recognizer's network.
+      engine: that runs the network.
 
     Returns:
       model, batch, iterations, and the stages as `TimedStage.to_dict` has them, "all" last; seconds throughout.
@@ -152,7 +153,7 @@ def time_model(
     described = {name: about[name] for name in ("name", "family", "kind")}
     timing = ModelTiming({**described, "arithmetic": "float32"}, given.batch, given.iterations)
     with tempfile.TemporaryDirectory() as scratch:
-        options = {"vocoder": vocoder} if family == "tts" else {"engine": engine} if family == "asr" else {}
+        options = {"engine": engine} | ({"vocoder": vocoder} if family == "tts" else {})
         run = _FAMILIES[family](folder, given, timing, Path(scratch), **options)
         run()  # builds the graphs
         timing.stages.clear()
@@ -190,17 +191,24 @@ def _seconds(value: float) -> str:
 
 
 def _time_voice(
-    folder: Path, given: TimingInput, timing: ModelTiming, scratch: Path, *, vocoder: Path | str | None
+    folder: Path,
+    given: TimingInput,
+    timing: ModelTiming,
+    scratch: Path,
+    *,
+    vocoder: Path | str | None,
+    engine: Engine,
 ) -> Callable[[], float]:
     import numpy as np
 
     from voxline.audio.griffin_lim import features_to_waveform
     from voxline.audio.wav import to_int16, write_wav
 
-    synthesizer = Synthesizer(folder, vocoder=vocoder, batch_size=given.batch)
+    synthesizer = Synthesizer(folder, vocoder=vocoder, batch_size=given.batch, engine=engine)
     texts = [_text(given, synthesizer.text.alphabet.symbols)] * given.batch
     lim = synthesizer.about["settings"].get("griffin_lim", {"iterations": 60, "momentum": 0.99, "power": 1.0})
     made_by = synthesizer.vocoder
+    timing.model["engine"] = synthesizer.engine
     timing.model["arithmetic"] = f"{synthesizer.about.get('decoder', 'float32')} decoder"
     timing.model["vocoder"] = "Griffin-Lim" if made_by is None else made_by.about["name"]
     network = "encoder and decoder" if synthesizer.has_mels_alone else "encoder, decoder and Griffin-Lim"
@@ -230,11 +238,14 @@ def _time_voice(
     return run
 
 
-def _time_vocoder(folder: Path, given: TimingInput, timing: ModelTiming, scratch: Path) -> Callable[[], float]:
+def _time_vocoder(
+    folder: Path, given: TimingInput, timing: ModelTiming, scratch: Path, *, engine: Engine
+) -> Callable[[], float]:
     from voxline.audio.features import compute_features
     from voxline.audio.wav import to_int16, write_wav
 
-    vocoder = Vocoder(folder)
+    vocoder = Vocoder(folder, engine=engine)
+    timing.model["engine"] = vocoder.engine
     file = _recording(given, vocoder.sample_rate, scratch)
     samples = read_waveform(file, vocoder.sample_rate)
     mels = [compute_features(samples, vocoder.features)[:, vocoder.features.mel_columns]] * given.batch

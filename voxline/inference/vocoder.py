@@ -4,10 +4,11 @@
   (waveform,) = vocoder.vocode([mels])            # float32 [samples] at vocoder.sample_rate
   for chunk in vocoder.stream([mels]): ...        # the same, 100 ms at a time
 
-Griffin-Lim does the same without a model (`voxline.audio.griffin_lim.features_to_waveform`). TensorFlow is imported
-when a `Vocoder` is made.
+Griffin-Lim does the same without a model (`voxline.audio.griffin_lim.features_to_waveform`). A vocoder with an ONNX
+graph beside it is run by ONNX Runtime; TensorFlow is imported for others.
 """
 
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.onnx_model import Engine, OnnxGraph, choose_engine
 from voxline.inference.saved_model import (
     SignatureSpec,
     batches_by_length,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 NOT_STREAMING = ("waveglow",)
 """Kinds of vocoders that make whole utterances only."""
+ONNX_BATCH_FRAMES = 1_000
+"""The largest batch for ONNX Runtime: each op writes its whole output, which in larger batches leaves the cache."""
 VOCODER_SIGNATURES = {"vocode": SignatureSpec(("mels", "frames"), ("waveforms", "samples"))}
 
 
@@ -42,10 +46,13 @@ class Vocoder:
 
     Args:
       model: an exported model's folder, or a version's folder in a registry.
-      batch_frames: most frames in one batch, padding included.
+      batch_frames: most frames in one batch, padding included; with ONNX Runtime 1,000 at most.
+      engine: that runs the network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow.
+      threads: of ONNX Runtime for one batch; None: one for each core.
 
     Attributes:
       about: the contents of `model.json`.
+      engine: "onnx" or "tensorflow".
       features: of the mels that it reads.
       sample_rate: of its waveforms, in Hz.
       seconds: spent in `vocode` so far, loading and warming up excluded.
@@ -55,7 +62,14 @@ class Vocoder:
       WorkError: the model is damaged, or of another family.
     """
 
-    def __init__(self, model: Path | str, *, batch_frames: int = 4_000) -> None:
+    def __init__(
+        self,
+        model: Path | str,
+        *,
+        batch_frames: int = 4_000,
+        engine: Engine = "auto",
+        threads: int | None = None,
+    ) -> None:
         import numpy as np
 
         self.folder = exported_folder(model)
@@ -63,8 +77,15 @@ class Vocoder:
         require_family(self.about, "vocoder", self.folder)
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
+        self.engine = choose_engine(self.folder, engine)
+        if self.engine == "onnx":
+            spec = VOCODER_SIGNATURES["vocode"]
+            self._call: Callable[..., dict[str, Any]] = OnnxGraph(self.folder, spec, "a vocoder", threads)
+            batch_frames = min(batch_frames, ONNX_BATCH_FRAMES)
+        else:
+            self._model, signatures = load_saved_model(self.folder, VOCODER_SIGNATURES)
+            self._call = functools.partial(call_signature, signatures["vocode"], self.folder)
         self.batch_frames = batch_frames
-        self._model, self._signatures = load_saved_model(self.folder, VOCODER_SIGNATURES)
         self.seconds = self.audio_seconds = 0.0
         self.vocode([np.zeros((2, self.features.mels), np.float32)])  # the first call builds the graph
         self.seconds = self.audio_seconds = 0.0
@@ -132,7 +153,7 @@ class Vocoder:
         for row, one in zip(padded, mels, strict=True):
             row[: len(one)] = one
         start = time.perf_counter()
-        outputs = call_signature(self._signatures["vocode"], self.folder, mels=padded, frames=frames)
+        outputs = self._call(mels=padded, frames=frames)
         self.seconds += time.perf_counter() - start
         self.audio_seconds += float(outputs["samples"].sum()) / self.sample_rate
         waveforms: list[Array] = [

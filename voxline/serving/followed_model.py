@@ -132,7 +132,7 @@ class FollowedModel:
         try:
             voice = read_model_json(folder)["family"] == "tts"
             # The first call, which each of them makes, warms it.
-            engine = Synthesizer(folder) if voice else Recognizer(folder, threads=self._threads)
+            engine = Synthesizer(folder, threads=self._threads) if voice else Recognizer(folder, threads=self._threads)
         except WorkError as error:
             raise WorkError(f"{self.reference}, version {version}: {error}") from None
         return LoadedVersion(engine, version, digest, time.time())

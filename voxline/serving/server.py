@@ -87,10 +87,10 @@ def run_server(
     models = [FollowedModel(root, name) for name in names or recognizers(root)]
     for model in models:
         if served := model.current:
-            engine = "a voice"
-            if isinstance(served.engine, Recognizer):
-                engine = served.engine.engine
-                engine += "" if engine == "onnx" else "; train.export.onnx starts faster and needs no TensorFlow"
+            engine: str = served.engine.engine
+            engine += "" if engine == "onnx" else "; train.export.onnx starts faster and needs no TensorFlow"
+            if not isinstance(served.engine, Recognizer):
+                engine = f"a voice, {engine}"
             print_status(f"serve: {model.reference}, version {served.version} ({engine})")
         else:
             print_status(f"serve: {model.reference}: {model.absent}; it is picked up when there is one")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxline.audio.dtw import dtw
 from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, slice_by_band
 from voxline.components.evaluate.settings import TtsEvaluateSettings
@@ -22,16 +23,20 @@ from voxline.components.evaluate.tts.synthesize import (
 )
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.onnx_model import ONNX_FILE, Engine
 from voxline.inference.synthesizer import Synthesizer
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE
 from voxline.metrics.wer import count_word_edits, sum_edits
-from voxline.progress import print_status
+from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
 
 if TYPE_CHECKING:
     from voxline.report import Block
 
 ROUND_TRIP_RECOGNIZER = "round_trip_recognizer"
+MEL_TOLERANCE = 0.05
+"""Largest DTW distance between the mels of a model's two forms, as a share of their standard deviation. They are equal
+to 1e-4 but for a sound that rounding makes a frame longer."""
 
 
 class TtsEvaluateFamily:
@@ -57,6 +62,7 @@ class TtsEvaluateFamily:
             synthesizer, utterances, recognizer, f0_ids, settings, "utterances synthesized", gallery
         )
         rtf = _rtf(synthesizer)
+        onnx = _compare_onnx(job, synthesizer)
         champion, champion_rtf = _measure_version(
             job, job.champion, "the model in service", synthesizer, recognizer, f0_ids
         )
@@ -78,6 +84,7 @@ class TtsEvaluateFamily:
                 # The recognizer's own errors on the recordings are a floor under the round trip's.
                 "recorded_wer": None if recognizer is None else _recorded_wer(recognizer, synthesizer, utterances),
                 "f0_utterances": len(f0_ids),
+                **onnx,
             },
             smoke_test=_write_clip(job, synthesizer, records),
             outputs={"clip_mels": CLIP_MELS_FILE},
@@ -145,8 +152,33 @@ def evenly_spaced_ids(utterances: Sequence[Utterance], count: int) -> set[str]:
     return {order[index * len(order) // count].id for index in range(count)}
 
 
-def _load(folder: Path, settings: TtsEvaluateSettings) -> Synthesizer:
-    return Synthesizer(folder, batch_size=settings.batch_size, batch_symbols=settings.batch_symbols)
+def _load(folder: Path, settings: TtsEvaluateSettings, engine: Engine = "tensorflow") -> Synthesizer:
+    return Synthesizer(folder, batch_size=settings.batch_size, batch_symbols=settings.batch_symbols, engine=engine)
+
+
+def _compare_onnx(job: EvaluationJob, synthesizer: Synthesizer) -> dict[str, Any]:
+    """For metrics.json: how far the mels of the model's ONNX graph are from those of the SavedModel; {} without one."""
+    if not (job.model / ONNX_FILE).is_file():
+        return {}
+    print_status("evaluate: synthesizing them with the model's ONNX graph")
+    other = _load(job.model, job.settings, engine="onnx")
+    apart, progress = [], Progress("utterances synthesized by ONNX Runtime", len(job.utterances))
+    for start in range(0, len(job.utterances), job.settings.batch_size):
+        texts = [utterance.text for utterance in job.utterances[start : start + job.settings.batch_size]]
+        for ours, theirs in zip(synthesizer.mels(texts), other.synthesize_symbols(texts), strict=True):
+            apart.append(dtw(ours, theirs.mels).distance / max(float(ours.std()), 1e-9))
+        progress.advance(len(texts))
+    unit = "standard deviations of the mels"
+    return {"onnx": describe_difference(job.utterances, apart, unit, MEL_TOLERANCE, _rtf(other))}
+
+
+def describe_difference(
+    utterances: Sequence[Utterance], apart: Sequence[float], unit: str, limit: float, rtf: float
+) -> dict[str, Any]:
+    """For metrics.json: the largest difference of a model's two forms, and the utterance that has it."""
+    worst = max(range(len(apart)), key=apart.__getitem__)
+    found = {"largest": apart[worst], "id": utterances[worst].id, "unit": unit, "limit": limit}
+    return {"rtf": rtf, "precision": "float32", **found}
 
 
 def _rtf(synthesizer: Synthesizer) -> float:

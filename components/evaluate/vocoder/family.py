@@ -11,7 +11,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.evaluate.champion import ModelVersion, find_in_service
 from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, compare_with, slice_by_band
 from voxline.components.evaluate.settings import VocoderEvaluateSettings
-from voxline.components.evaluate.tts.family import ROUND_TRIP_RECOGNIZER, evenly_spaced_ids
+from voxline.components.evaluate.tts.family import ROUND_TRIP_RECOGNIZER, describe_difference, evenly_spaced_ids
 from voxline.components.evaluate.tts.round_trip import (
     RoundTripRecognizer,
     find_round_trip_recognizer,
@@ -20,6 +20,7 @@ from voxline.components.evaluate.tts.round_trip import (
 from voxline.components.evaluate.tts.synthesize import NOT_MEASURED, read_utterance
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.saved_model import read_model_json, require_family
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder, check_same_mels
@@ -46,6 +47,8 @@ Vocode = Callable[[Sequence["Array"]], list["Array"]]
 CLIP_SECONDS = 2.0
 """Wanted length of the smoke test's clip."""
 VOICE = "voice"
+WAVEFORM_TOLERANCE = 0.001
+"""Largest difference between the waveforms of a model's two forms, as a share of their root mean square."""
 
 
 class VocoderEvaluateFamily:
@@ -63,7 +66,7 @@ class VocoderEvaluateFamily:
     def measure(self, job: EvaluationJob) -> Measurements:
         settings, utterances = job.settings, job.utterances
         print_status(f"evaluate: vocoding {len(utterances):,} utterances of the split {settings.split!r}")
-        vocoder = Vocoder(job.model, batch_frames=settings.batch_frames)
+        vocoder = Vocoder(job.model, batch_frames=settings.batch_frames, engine="tensorflow")
         version = job.auxiliary_models[ROUND_TRIP_RECOGNIZER]
         recognizer = None if version is None else RoundTripRecognizer(version)
         if recognizer is None:
@@ -101,6 +104,7 @@ class VocoderEvaluateFamily:
                 "griffin_lim": compare_with(griffin_lim, ours, [one.speaker for one in utterances], settings),
                 "recorded_wer": None if recognizer is None else _recorded_wer(recognizer, vocoder, utterances),
                 "f0_utterances": min(settings.f0_utterances, len(utterances)),
+                **_compare_onnx(job, vocoder),
             },
             smoke_test=_write_clip(job, vocoder),
             outputs={"clip_mels": CLIP_MELS_FILE},
@@ -271,7 +275,7 @@ def _measure_version(
         return None, None
     print_status(f"evaluate: vocoding them with version {other.version}, {role}")
     try:
-        vocoder = Vocoder(other.folder, batch_frames=job.settings.batch_frames)
+        vocoder = Vocoder(other.folder, batch_frames=job.settings.batch_frames, engine="tensorflow")
     except WorkError as error:
         raise other.unusable(error) from None
     if vocoder.sample_rate != challenger.sample_rate:
@@ -282,6 +286,37 @@ def _measure_version(
         )
     records = measure(vocoder.vocode, vocoder.features, unit=f"utterances vocoded by {role}")
     return records, vocoder.seconds / max(vocoder.audio_seconds, 1 / vocoder.sample_rate)
+
+
+def _compare_onnx(job: EvaluationJob, vocoder: Vocoder) -> dict[str, Any]:
+    """For metrics.json: how far the waveforms of the model's ONNX graph are from those of the SavedModel; {} without
+    one. Both make them of the recordings' mels.
+    """
+    import numpy as np
+
+    from voxline.audio.features import compute_features
+
+    if not (job.model / ONNX_FILE).is_file():
+        return {}
+    print_status("evaluate: vocoding them with the model's ONNX graph")
+    other = Vocoder(job.model, batch_frames=job.settings.batch_frames, engine="onnx")
+    apart, progress = [], Progress("utterances vocoded by ONNX Runtime", len(job.utterances))
+    for start in range(0, len(job.utterances), job.settings.batch_size):
+        batch = job.utterances[start : start + job.settings.batch_size]
+        mels = [
+            compute_features(read_utterance(one, vocoder.sample_rate), vocoder.features)[
+                :, vocoder.features.mel_columns
+            ]
+            for one in batch
+        ]
+        for ours, theirs in zip(vocoder.vocode(mels), other.vocode(mels), strict=True):
+            level = float(np.sqrt(np.mean(ours**2))) if len(ours) else 0.0
+            difference = float(np.sqrt(np.mean((ours - theirs) ** 2))) if len(ours) else 0.0
+            apart.append(difference / max(level, 1e-9))
+        progress.advance(len(batch))
+    rtf = other.seconds / max(other.audio_seconds, 1 / other.sample_rate)
+    unit = "of the waveform's root mean square"
+    return {"onnx": describe_difference(job.utterances, apart, unit, WAVEFORM_TOLERANCE, rtf)}
 
 
 def _recorded_wer(recognizer: RoundTripRecognizer, vocoder: Vocoder, utterances: Sequence[Utterance]) -> float:

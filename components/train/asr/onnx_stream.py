@@ -19,17 +19,8 @@ from onnx import TensorProto
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr.models import CtcModelSettings, DeepSpeech2Settings
-from voxline.components.train.asr.onnx_export import (
-    Graph,
-    Name,
-    affine,
-    classify,
-    convolution_weights,
-    log_spectra,
-    normalize_features,
-    recurrent_op,
-    to_numpy,
-)
+from voxline.components.train.asr.onnx_export import affine, classify, convolution_weights, log_spectra
+from voxline.components.train.onnx_graph import Graph, Name, normalize_features, recurrent_op, to_numpy
 from voxline.errors import SettingsError
 from voxline.inference.streaming_graph import WindowStage, describe_stream
 

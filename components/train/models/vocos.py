@@ -127,11 +127,7 @@ def magnitude_prior(features: FeatureSettings, fft_size: int) -> Callable[[Tenso
     `griffin_lim.mel_to_spectrum`, but from a spectrum that is nowhere zero. Magnitudes are those of Hann windows of
     `fft_size` samples; up to the phases, they are the magnitudes of the frames of an inverse STFT of that size.
     """
-    ours = features.model_copy(update={"fft_size": fft_size})
-    forth, back = mel_filterbank(ours), bin_weights(ours)
-    # A band is a sum over bins, of which there are more or fewer here; a longer window holds more of a tone.
-    louder = math.log(fft_size / features.win_length)
-    denser = math.log(fft_size / features.n_fft)
+    forth, back, louder, denser = prior_matrices(features, fft_size)
 
     def prior(mels: Tensor) -> Tensor:
         if features.kind == "mel_and_linear":
@@ -145,6 +141,19 @@ def magnitude_prior(features: FeatureSettings, fft_size: int) -> Callable[[Tenso
         return power * ops.log(ops.maximum(found, MIN_PRIOR ** (1 / power))) + louder
 
     return prior
+
+
+def prior_matrices(features: FeatureSettings, fft_size: int) -> tuple[Any, Any, float, float]:
+    """What `magnitude_prior` computes with.
+
+    Returns:
+      from bins to mel bands, and back, float32 [fft_size // 2 + 1, mels] and its reverse; what is added to log
+      magnitudes; and to log mels.
+    """
+    ours = features.model_copy(update={"fft_size": fft_size})
+    # A band is a sum over bins, of which there are more or fewer here; a longer window holds more of a tone.
+    louder, denser = math.log(fft_size / features.win_length), math.log(fft_size / features.n_fft)
+    return mel_filterbank(ours), bin_weights(ours), louder, denser
 
 
 def mask(x: Tensor, real: Tensor | None) -> Tensor:

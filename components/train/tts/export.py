@@ -10,7 +10,7 @@ Signatures:
 
 With an int8 decoder (`train.export.decoder: int8`) one decoder step is a TensorFlow Lite file next to the SavedModel,
 and `encode`, `refine` and `refine_mels` replace `synthesize` and `speak`; the loop is in
-`voxline.inference.int8_decoder`.
+`voxline.inference.int8_decoder`. With `train.export.onnx` there is an ONNX graph of `speak` too: `onnx_voice`.
 """
 
 import math
@@ -26,10 +26,12 @@ from voxline.components.train.export import model_metadata, write_exported
 from voxline.components.train.models.decoder import Decoder, DecoderWeights, EncodedText, decode_step, split_columns
 from voxline.components.train.models.layers import mask_padding
 from voxline.components.train.tts import griffin_lim, losses
+from voxline.components.train.tts.onnx_voice import export_onnx_voice
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.tts.train_module import INFERENCE_NOISE, build_tts_model, denormalize_output
 from voxline.data.dataset import Dataset
 from voxline.inference.int8_decoder import DECODER_FILE
+from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.synthesizer import REFINE_MELS, SPEAK
 
 Tensor = Any
@@ -237,6 +239,8 @@ def export_tts(
         module = full = FullTtsGraph(model, settings, dataset, reduction)
         signatures, files = {"synthesize": full.synthesize, "serving_default": full.synthesize}, {}
         signatures[SPEAK] = full.speak
+        if settings.export.onnx != "none":
+            files[ONNX_FILE] = export_onnx_voice(model, max_steps=full.max_steps, reduction=reduction)
     else:
         module = split = SplitTtsGraph(model, settings, dataset, reduction)
         signatures = {"encode": split.encode, "refine": split.refine, REFINE_MELS: split.refine_mels}

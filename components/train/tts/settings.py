@@ -89,6 +89,12 @@ class GriffinLimSettings(Settings):
 class ExportSettings(Settings):
     """The form of the exported model."""
 
+    onnx: Literal["none", "float32"] = pydantic.Field(
+        "none",
+        description="float32: an ONNX graph beside the SavedModel, which `voxline synthesize` and `voxline serve` run "
+        "without TensorFlow; evaluate compares the two over the test split",
+    )
+
     decoder: Literal["float32", "int8"] = pydantic.Field(
         "float32",
         description="weights of the decoder; int8 is several times faster on one core, but works with Voxline's own "
@@ -176,6 +182,15 @@ class TtsTrainSettings(TrainSettings):
             raise ValueError("XLA cannot compile the sum over alignments that fastspeech learns by; set xla to false")
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _check_forms(self) -> Self:
+        if self.export.onnx != "none" and self.export.decoder != "float32":
+            raise ValueError(
+                "export.onnx computes what the SavedModel computes, and export.decoder int8 is a decoder of its own "
+                "beside it; set decoder to float32, or onnx to none"
+            )
+        return self
+
     @property
     def shipped_vocoder(self) -> str:
         return self.export.vocoder
@@ -187,6 +202,8 @@ class TtsTrainSettings(TrainSettings):
         """See `TrainSettings`. The training's key does not know the vocoder; what ships with it has its own."""
         values = super().key_values()
         values["export"] = {"decoder": self.export.decoder}
+        if self.export.onnx != "none":
+            values["export"] = {"decoder": self.export.decoder, "onnx": self.export.onnx}
         return values
 
     def started_from(self, model: str) -> Self:

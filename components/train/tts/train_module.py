@@ -18,6 +18,7 @@ from voxline.components.train.models.tacotron2 import Tacotron2
 from voxline.components.train.models.tts_network import TtsOutput
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.components.train.tts import losses
+from voxline.components.train.tts.onnx_voice import check_onnx_voice
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
@@ -36,6 +37,8 @@ class TtsTrainModule(TrainModule):
     def __init__(self, settings: TtsTrainSettings, dataset: Dataset, strategy: Any) -> None:
         self.settings, self.features = settings, dataset.features
         symbols = len(dataset.alphabet.symbols)
+        if settings.export.onnx != "none":
+            check_onnx_voice(settings.model.kind)
         self._low_bins = count_low_bins(settings.loss.low_hz, dataset.features)
 
         def make_models() -> list[Any]:

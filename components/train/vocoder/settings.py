@@ -251,6 +251,16 @@ class DiscriminatorSettings(Settings):
         return self
 
 
+class VocoderExportSettings(Settings):
+    """The form of the exported model."""
+
+    onnx: Literal["none", "float32"] = pydantic.Field(
+        "none",
+        description="float32: an ONNX graph beside the SavedModel, which Voxline runs without TensorFlow; evaluate "
+        "compares the two over the test split",
+    )
+
+
 class VocoderTrainSettings(TrainSettings):
     """How a vocoder is trained."""
 
@@ -262,6 +272,9 @@ class VocoderTrainSettings(TrainSettings):
     loss: VocoderLossSettings = pydantic.Field(VocoderLossSettings(), description="terms of the loss")
     discriminators: DiscriminatorSettings = pydantic.Field(
         DiscriminatorSettings(), description="adversarial training; off by default"
+    )
+    export: VocoderExportSettings = pydantic.Field(
+        VocoderExportSettings(), description="the form of the exported model"
     )
     voice: str = pydantic.Field(
         "",
@@ -302,8 +315,13 @@ class VocoderTrainSettings(TrainSettings):
         return self
 
     def key_values(self) -> dict[str, object]:
-        """See `TrainSettings`. A voice is in the key by its digest."""
-        return {name: value for name, value in super().key_values().items() if name != "voice"}
+        """See `TrainSettings`. A voice is in the key by its digest; without an ONNX graph, keys are as before there was
+        one.
+        """
+        values = {name: value for name, value in super().key_values().items() if name != "voice"}
+        if self.export == VocoderExportSettings():
+            del values["export"]
+        return values
 
     def adversarial_at(self, step: int) -> bool:
         """Whether the discriminators train and judge at a training step.

@@ -18,10 +18,12 @@ from voxline.components.train.export import model_metadata, write_exported
 from voxline.components.train.models.waveglow import WaveGlow
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.components.train.tts.task import render_comparison
+from voxline.components.train.vocoder.onnx_vocoder import export_onnx_vocoder
 from voxline.components.train.vocoder.segments import SegmentBatches, split_segments
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.components.train.vocoder.train_module import LIKELIHOOD, VocoderTrainModule, build_vocoder
 from voxline.components.train.vocoder.voice_mels import use_mels_of_voice
+from voxline.inference.onnx_model import ONNX_FILE
 
 Tensor = Any
 DISTANCES = ("log_stft", "mel_distance", "spectral_convergence")
@@ -101,7 +103,17 @@ class VocoderTask(TrainingTask):
         metadata = model_metadata(self.settings.model.kind, self.settings, self.dataset, training, model)
         if model.context_frames is not None:
             metadata["context_frames"] = model.context_frames
-        write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, metadata)
+        files = {}
+        if self.settings.export.onnx != "none":
+            columns = self.dataset.features.mel_columns
+            files[ONNX_FILE] = export_onnx_vocoder(
+                model,
+                self.settings.model,
+                self.dataset.features,
+                self.dataset.mean[columns],
+                self.dataset.deviation[columns],
+            )
+        write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, metadata, files)
 
     def _samples(self, batch: Any, outputs: dict[int, dict[str, Any]]) -> Samples:
         """Mels of what was generated above the recorded ones, and the audio of both."""

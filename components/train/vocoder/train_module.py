@@ -11,6 +11,7 @@ from voxline.components.train.models.waveglow import WaveGlow
 from voxline.components.train.optimizer import AdamW, TwoOptimizers
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.components.train.vocoder import losses
+from voxline.components.train.vocoder.onnx_vocoder import check_onnx_vocoder
 from voxline.components.train.vocoder.segments import split_segments
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.data.dataset import Dataset
@@ -53,6 +54,8 @@ def build_vocoder(settings: VocoderTrainSettings, dataset: Dataset, precision: s
     """
     model, features = settings.model, dataset.features
     settings.check_features(features)
+    if settings.export.onnx != "none":
+        check_onnx_vocoder(model)
     shared: dict[str, Any] = {
         "mean": dataset.mean[features.mel_columns],
         "deviation": dataset.deviation[features.mel_columns],

@@ -1,12 +1,15 @@
 """FastSpeech: alignment against all paths one by one, durations learned without a teacher, no skip and no loop."""
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import soundfile
 import tensorflow as tf
 from scipy.special import erf
 
@@ -17,6 +20,7 @@ from voxline.components.train.models.fastspeech import FastSpeech
 from voxline.components.train.models.monotonic_alignment import best_path_alignment, forward_sum_loss
 from voxline.components.train.tts.export import export_tts
 from voxline.components.train.tts.model_settings import FastSpeechSettings
+from voxline.components.train.tts.settings import ExportSettings
 from voxline.components.train.tts.train_module import TtsTrainModule
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
@@ -172,6 +176,29 @@ def module(tones: Dataset) -> TtsTrainModule:
     return TtsTrainModule(tiny_tts_settings("fastspeech"), tones, tf.distribute.get_strategy())
 
 
+@pytest.fixture(scope="module")
+def exported(module: TtsTrainModule, tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("train") / "model"
+    settings = module.settings.model_copy(update={"export": ExportSettings(onnx="float32")})
+    export_tts(folder, settings, tones, module.weights(), {"best_step": 1})
+    return folder
+
+
+def test_a_voice_with_an_onnx_graph_speaks_without_tensorflow(exported: Path) -> None:
+    code = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "from voxline.pipelines.cli.models import synthesize_to_file; from pathlib import Path\n"
+        "print(synthesize_to_file(Path(sys.argv[2]), 'abcd', Path(sys.argv[1]))[0])"
+    )
+    wav = exported.parent / "speech.wav"
+    ran = subprocess.run([sys.executable, "-c", code, exported, wav], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    samples, rate = soundfile.read(wav)
+    spoken = Synthesizer(exported, engine="tensorflow").synthesize("abcd")
+    assert (len(samples), rate) == (len(spoken.waveform), FEATURES.sample_rate)
+    assert np.abs(np.fft.rfft(samples[:400])).argmax() == np.abs(np.fft.rfft(spoken.waveform[:400])).argmax()
+
+
 def test_durations_are_learned_from_the_recordings_alone(module: TtsTrainModule, tones: Dataset) -> None:
     """A letter of the tones is its tone and its breath: between 0.11 and 0.18 seconds."""
     batches = Batches(tones, "train", batch_size=8, seed=1, shuffled=True)
@@ -190,9 +217,11 @@ def test_durations_are_learned_from_the_recordings_alone(module: TtsTrainModule,
     assert np.abs(spoken.frames / dev.frames - 1).max() < 0.3
 
 
-def test_the_export_speaks_and_is_teacher_forced(module: TtsTrainModule, tones: Dataset, tmp_path: Path) -> None:
-    export_tts(tmp_path / "model", module.settings, tones, module.weights(), {"best_step": 1})
-    voice = Synthesizer(tmp_path / "model")
+@pytest.mark.parametrize("engine", ["tensorflow", "onnx"])
+def test_the_export_speaks_and_is_teacher_forced(
+    exported: Path, engine: Literal["tensorflow", "onnx"], module: TtsTrainModule, tones: Dataset
+) -> None:
+    voice = Synthesizer(exported, engine=engine)
     dev = next(Batches(tones, "dev", batch_size=4).epoch(0))
     ours = module.synthesize(dev, 1, int(voice.about["max_steps"]))
     mels = np.asarray(module.denormalize(ours)[0])

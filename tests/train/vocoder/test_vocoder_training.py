@@ -156,7 +156,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_a_resumed_run_repeats(
 
 
 def test_the_step_exports_what_it_trained(dataset: Dataset, tmp_path: Path) -> None:
-    chosen = settings(discriminators={})
+    chosen = settings(discriminators={}, export={"onnx": "float32"})
     output = run(dataset.folder, tmp_path, chosen)
     about = json.loads((output.path("model") / "model.json").read_text())
     assert (about["family"], about["kind"]) == ("vocoder", chosen.model.kind)
@@ -172,6 +172,10 @@ def test_the_step_exports_what_it_trained(dataset: Dataset, tmp_path: Path) -> N
     assert made["samples"].numpy().tolist() == [8 * HOP, 4 * HOP]
     np.testing.assert_allclose(made["waveforms"][0], model(mels)[0], atol=1e-5)
     assert not made["waveforms"][1, 4 * HOP :].numpy().any()
+    vocoder = Vocoder(output.path("model"))
+    assert vocoder.engine == "onnx"
+    for row, found in enumerate(vocoder.vocode([mels[0], mels[1, :5]])):
+        np.testing.assert_allclose(found, made["waveforms"][row, : len(found)], atol=1e-5)
 
 
 def test_a_waveglow_learns_by_likelihood_alone_and_says_that_it_does_not_stream(

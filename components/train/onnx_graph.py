@@ -1,0 +1,216 @@
+"""An ONNX graph, built node by node, and the layers that recognizers, voices and vocoders share.
+
+Keras' own exporter turns each recurrent layer into a loop of small ops. ONNX's `GRU` and `LSTM` are single kernels,
+which can be quantized too.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+OPSET, IR_VERSION = 17, 9
+"""Read by every ONNX Runtime since 1.13."""
+MICROSOFT = "com.microsoft"
+"""The domain of ONNX Runtime's own ops, which 8-bit layers are."""
+
+Array = Any
+Name = str
+"""Of a value in the graph."""
+
+
+class Graph:
+    """A graph under construction; each method adds nodes and returns the name of their output.
+
+    Args:
+      int8: whether the weights of `dense` and of recurrent layers are 8-bit integers.
+    """
+
+    def __init__(self, int8: bool = False) -> None:
+        self.int8 = int8
+        self._nodes: list[Any] = []
+        self._constants: dict[Name, Any] = {}
+
+    def __call__(self, op: str, *inputs: Name | Array | None, outputs: int = 1, **attributes: Any) -> Any:
+        """Adds a node. An input is the name of a value, an array, or None for one that is left out."""
+        names = [self._input(each) for each in inputs]
+        made = [f"v{len(self._nodes)}_{number}" for number in range(outputs)]
+        self._nodes.append(helper.make_node(op, names, made, **attributes))
+        return made[0] if outputs == 1 else made
+
+    def _input(self, value: Name | Array | None) -> Name:
+        if value is None or isinstance(value, str):
+            return value or ""
+        name = f"c{len(self._constants)}"
+        self._constants[name] = numpy_helper.from_array(np.array(value, order="C"), name)
+        return name
+
+    def size(self, value: Name, axis: int) -> Name:
+        """int64 scalar."""
+        return str(self("Squeeze", self("Shape", value, start=axis, end=axis + 1)))
+
+    def below(self, counts: Name, longest: Name) -> Name:
+        """bool [batch, longest], true within each row's count (int64 [batch])."""
+        steps = self("Range", np.int64(0), longest, np.int64(1))
+        return str(self("Less", steps, self("Unsqueeze", counts, np.array([1]))))
+
+    def mask(self, value: Name, counts: Name, axis: int, rank: int) -> Name:
+        """Sets a value to zero beyond each row's count along an axis; the batch is axis 0."""
+        real = self.below(counts, self.size(value, axis))
+        axes = np.array([each for each in range(1, rank) if each != axis])
+        return str(self("Where", self("Unsqueeze", real, axes) if len(axes) else real, value, np.float32(0)))
+
+    def clip(self, value: Name, highest: float) -> Name:
+        return str(self("Clip", value, np.float32(0), np.float32(highest)))
+
+    def dense(self, value: Name, layer: Any) -> Name:
+        return self.product(value, to_numpy(layer.kernel), to_numpy(layer.bias))
+
+    def product(self, value: Name, kernel: Array, bias: Array) -> Name:
+        """value · kernel + bias."""
+        if not self.int8:
+            return str(self("Add", self("MatMul", value, kernel), bias))
+        whole, scale, zero = quantize_weights(kernel)
+        return str(self("DynamicQuantizeMatMul", value, whole, scale, zero, bias, domain=MICROSOFT))
+
+    def transpose(self, value: Name) -> Name:
+        """[batch, frames, channels] to [batch, channels, frames], and back."""
+        return str(self("Transpose", value, perm=[0, 2, 1]))
+
+    def convolution(self, value: Name, kernel: Array, bias: Array, groups: int = 1) -> Name:
+        """Along the frames of [batch, frames, inputs], with padding "same".
+
+        Args:
+          kernel: Keras', [taps, inputs / groups, outputs].
+        """
+        pads = [(len(kernel) - 1) // 2, len(kernel) // 2]
+        weights = kernel.transpose(2, 1, 0)
+        return self.transpose(self("Conv", self.transpose(value), weights, bias, group=groups, pads=pads))
+
+    def layer_norm(self, value: Name, layer: Any) -> Name:
+        weights = to_numpy(layer.gamma), to_numpy(layer.beta)
+        return str(self("LayerNormalization", value, *weights, axis=-1, epsilon=float(layer.epsilon)))
+
+    def convnext(self, value: Name, block: Any) -> Name:
+        """A `ConvNeXtBlock`."""
+        depthwise = to_numpy(block.convolution.kernel).transpose(0, 2, 1)  # [taps, 1, channels]
+        found = self.convolution(value, depthwise, to_numpy(block.convolution.bias), groups=depthwise.shape[2])
+        found = self.dense(self.layer_norm(found, block.norm), block.widen)
+        error = self("Erf", self("Div", found, np.float32(np.sqrt(2))))
+        found = self("Mul", self("Mul", found, self("Add", error, np.float32(1))), np.float32(0.5))
+        scale = to_numpy(block.scale)
+        return str(
+            self(
+                "Add",
+                value,
+                self.product(found, to_numpy(block.narrow.kernel) * scale, to_numpy(block.narrow.bias) * scale),
+            )
+        )
+
+    def finish(
+        self,
+        name: str,
+        inputs: Sequence[tuple[str, int, list[Any]]],
+        outputs: Sequence[tuple[str, Name, int, list[Any]]],
+        metadata: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The graph as a file.
+
+        Args:
+          inputs: name, type and shape.
+          outputs: name, value, type and shape.
+        """
+        self._nodes += [helper.make_node("Identity", [value], [output]) for output, value, _, _ in outputs]
+        made = helper.make_graph(
+            self._nodes,
+            name,
+            [helper.make_tensor_value_info(*each) for each in inputs],
+            [helper.make_tensor_value_info(output, kind, shape) for output, _, kind, shape in outputs],
+            list(self._constants.values()),
+        )
+        opsets = [helper.make_opsetid("", OPSET), *([helper.make_opsetid(MICROSOFT, 1)] if self.int8 else [])]
+        model = helper.make_model(made, opset_imports=opsets, ir_version=IR_VERSION, producer_name="voxline")
+        helper.set_model_props(model, dict(metadata or {}))
+        onnx.checker.check_model(model, full_check=True)
+        data: bytes = model.SerializeToString()
+        return data
+
+
+def normalize_features(graph: Graph, values: Name, mean: Sequence[float], deviation: Sequence[float]) -> Name:
+    """By the statistics of the training split, as every network does."""
+    scale = 1 / np.maximum(np.asarray(deviation, np.float32), np.float32(1e-5))
+    return str(graph("Mul", graph("Sub", values, np.asarray(mean, np.float32)), scale))
+
+
+def scale_and_shift(norm: Any) -> tuple[Array, Array]:
+    """A batch normalization as y = scale · x + shift."""
+    scale = to_numpy(norm.gamma) / np.sqrt(to_numpy(norm.moving_variance) + np.float32(norm.epsilon))
+    return scale, to_numpy(norm.beta) - to_numpy(norm.moving_mean) * scale
+
+
+def recurrent(graph: Graph, layer: Any, values: Name, lengths: Name) -> Name:
+    """One recurrent layer over [frames, batch, inputs]; frames beyond a row's length come out as zero."""
+    ways = directions(layer)
+    op, weights, attributes = recurrent_op([way.cell for way in ways])
+    if graph.int8:
+        (inputs, *of_inputs), (units, *of_units) = (quantize_weights(each.transpose(0, 2, 1)) for each in weights[:2])
+        none = [None] * 3
+        outputs = graph(
+            "DynamicQuantizeLSTM", values, inputs, units, weights[2], lengths, *none, *of_inputs, *of_units,
+            domain=MICROSOFT, **attributes,
+        )  # fmt: skip
+    else:
+        outputs = graph(op, values, *weights, lengths, **attributes)  # [frames, directions, batch, units]
+    if len(ways) == 1:
+        return str(graph("Squeeze", outputs, np.array([1])))
+    if layer.merge_mode == "sum":
+        return str(graph("ReduceSum", outputs, np.array([1]), keepdims=0))
+    return str(graph("Reshape", graph("Transpose", outputs, perm=[0, 2, 1, 3]), np.array([0, 0, 2 * ways[0].units])))
+
+
+def directions(layer: Any) -> list[Any]:
+    return [layer.forward_layer, layer.backward_layer] if hasattr(layer, "forward_layer") else [layer]
+
+
+def recurrent_op(cells: Sequence[Any]) -> tuple[str, list[Array], dict[str, Any]]:
+    """ONNX's op for Keras cells, one for each direction: its name, its weights W, R and B, and its attributes."""
+    units = int(cells[0].units)
+    op, order = _OPS[type(cells[0]).__name__]
+    attributes: dict[str, Any] = {"hidden_size": units, "direction": "bidirectional" if len(cells) == 2 else "forward"}
+    if op == "GRU":
+        attributes["linear_before_reset"] = 1  # Keras' reset_after
+    if op == "RNN" and (bounds := getattr(cells[0].activation, "keywords", None)):
+        # The op clips what goes into the activation.
+        attributes |= {"activations": ["Relu"] * len(cells), "clip": float(bounds["x_max"])}
+    weights = [np.stack([_reorder(to_numpy(cell.kernel), order, units).T for cell in cells])]
+    weights += [np.stack([_reorder(to_numpy(cell.recurrent_kernel), order, units).T for cell in cells])]
+    weights += [np.stack([_biases(to_numpy(cell.bias), order, units) for cell in cells])]
+    return op, weights, attributes
+
+
+_OPS = {"GRUCell": ("GRU", (0, 1, 2)), "LSTMCell": ("LSTM", (0, 3, 1, 2)), "SimpleRNNCell": ("RNN", (0,))}
+"""Of a Keras cell: ONNX's op, and its order of the gates: zrh of both, iofc of ifco, one."""
+
+
+def quantize_weights(weights: Array) -> tuple[Array, Array, Array]:
+    """Weights […, inputs, outputs] as int8, with a float32 scale for each output, and zero points, which are 0."""
+    scale = np.maximum(np.abs(weights).max(axis=-2), np.float32(1e-8)) / np.float32(127)
+    whole = np.round(weights / scale[..., None, :]).astype(np.int8)
+    return whole, scale.astype(np.float32), np.zeros(scale.shape, np.int8)
+
+
+def _reorder(values: Array, order: Sequence[int], units: int) -> Array:
+    """The gates of [..., gates · units] in another order."""
+    return np.concatenate([values[..., gate * units : (gate + 1) * units] for gate in order], axis=-1)
+
+
+def _biases(bias: Array, order: Sequence[int], units: int) -> Array:
+    """ONNX has one of the inputs and one of the state; of Keras' cells the GRU alone has both."""
+    both = bias if bias.ndim == 2 else np.stack([bias, np.zeros_like(bias)])
+    return _reorder(both, order, units).reshape(-1)
+
+
+def to_numpy(variable: Any) -> Array:
+    return np.asarray(variable.numpy(), np.float32)

@@ -1,0 +1,58 @@
+"""The ONNX graph of a voice computes what its network computes."""
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.train.tones import TTS_SIZES, tiny_tts_settings
+from voxline.components.train.models.fastspeech import FastSpeech
+from voxline.components.train.tts.model_settings import FastSpeechSettings
+from voxline.components.train.tts.onnx_voice import check_onnx_voice, export_onnx_voice
+from voxline.errors import SettingsError
+
+RANDOM = np.random.default_rng(7)
+SYMBOLS, MELS = 9, 5
+
+
+def normalization() -> dict[str, Any]:
+    return {"mean": RANDOM.normal(-3, 1, MELS).tolist(), "deviation": RANDOM.uniform(0.5, 2, MELS).tolist()}
+
+
+def check_against(model: Any, max_steps: int, reduction: int = 1) -> Any:
+    """Both forms on a padded batch; returns the network's output."""
+    labels, counts = RANDOM.integers(0, SYMBOLS, (3, 11)).astype(np.int32), np.array([11, 4, 1], np.int32)
+    wanted = model.synthesize(labels, counts, max_steps=max_steps, noise=(7, 0), reduction=reduction)
+    session = onnxruntime.InferenceSession(export_onnx_voice(model, max_steps=max_steps, reduction=reduction))
+    mels, frames, alignments, hit_limit = session.run(None, {"symbols": labels, "lengths": counts})
+    np.testing.assert_array_equal(frames, wanted.frames)
+    np.testing.assert_array_equal(hit_limit, wanted.hit_limit)
+    np.testing.assert_allclose(alignments, wanted.alignment, atol=1e-5)
+    raw = model.denormalize(wanted.mels).numpy()
+    for row, length in enumerate(frames):
+        np.testing.assert_allclose(mels[row, :length], raw[row, :length], atol=1e-4)
+        assert not mels[row, length:].any()
+    return wanted
+
+
+@pytest.mark.parametrize(("energy", "max_steps"), [(True, 40), (False, 400)])
+def test_fastspeech_is_the_networks(energy: bool, max_steps: int) -> None:
+    settings = FastSpeechSettings.of({**TTS_SIZES["fastspeech"], "energy": energy})
+    model = FastSpeech(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, **normalization())
+    for weight in model.weights:
+        weight.assign(RANDOM.standard_normal(weight.shape) * (0.6 if weight.ndim == 1 else 0.3))
+    model.duration.last.kernel.assign(0.2 * model.duration.last.kernel)
+    model.duration.last.bias.assign([2.0])
+    output = check_against(model, max_steps)
+    assert output.hit_limit.numpy().any() == (max_steps == 40)
+    assert len(set(output.frames.numpy().tolist())) == 3
+
+
+def test_a_network_without_a_graph_is_refused_by_name() -> None:
+    with pytest.raises(
+        SettingsError, match=r"train\.export\.onnx: no ONNX graph is known for .*'tacotron'; accepted: fast"
+    ):
+        check_onnx_voice("tacotron")
+    with pytest.raises(SettingsError, match=r"decoder int8 is a decoder of its own beside it; set decoder to float32"):
+        tiny_tts_settings("tacotron2", export={"decoder": "int8", "onnx": "float32"})
