@@ -232,7 +232,10 @@ def _check_version(version: tuple[int, ...]) -> Diagnostic:
     if version < OLDEST:
         return Diagnostic.problem("version", f"KFP {text}; {tested}", "upgrade Kubeflow Pipelines to 2.5 or later")
     if version[:2] > NEWEST:
-        return Diagnostic.not_checked("version", f"KFP {text} is newer than what was {tested}")
+        more = "; KFP 3 has no ML Metadata, and its steps need more permissions than k8s/ grants"
+        return Diagnostic.not_checked(
+            "version", f"KFP {text} is newer than what we test ({tested}){more if version >= (3,) else ''}"
+        )
     missing = []
     if version < RUN_LIMITS_SINCE:
         missing.append("cluster.deadline_hours and cluster.kept_days have no effect before 2.17")

@@ -139,3 +139,36 @@ def test_a_half_changed_schedule_is_a_problem(shell: Shell, kfp: StandIn) -> Non
     ended = shell("doctor")
     assert ended.status == 1
     assert "nightly: 0 are enabled instead of 1; fix: run its `voxline schedule` command again" in ended.out
+
+
+LIMITS = "cluster.deadline_hours and cluster.kept_days have no effect before 2.17"
+USER = "cluster.user has no effect before 2.16, and pods do not pass `restricted`"
+TESTED = "tested with 2.5 to 2.17"
+
+
+@pytest.mark.parametrize(
+    ("server", "status", "line"),
+    [
+        ("2.4.1", 1, f"problem      version      KFP 2.4.1; {TESTED}; fix: upgrade Kubeflow Pipelines to 2.5 or later"),
+        ("2.5.0", 0, f"ok           version      KFP 2.5.0, {TESTED}; {LIMITS}; {USER}"),
+        ("2.15.0", 0, f"ok           version      KFP 2.15.0, {TESTED}; {LIMITS}; {USER}"),
+        ("2.16.1", 0, f"ok           version      KFP 2.16.1, {TESTED}; {LIMITS}"),
+        ("2.17.0", 0, f"ok           version      KFP 2.17.0, {TESTED}"),
+        ("2.17.3", 0, f"ok           version      KFP 2.17.3, {TESTED}"),
+        ("2.18.0", 0, f"not checked  version      KFP 2.18.0 is newer than what we test ({TESTED})"),
+        (
+            "3.0.0",
+            0,
+            f"not checked  version      KFP 3.0.0 is newer than what we test ({TESTED}); KFP 3 has no ML Metadata, and "
+            "its steps need more permissions than k8s/ grants",
+        ),
+        ("master", 0, f"not checked  version      the server does not say its version; {TESTED}"),
+    ],
+)
+def test_a_server_of_any_version_gets_an_answer(
+    server: str, status: int, line: str, shell: Shell, kfp: StandIn
+) -> None:
+    kfp.state.version = server
+    ended = shell("doctor")
+    assert ended.status == status
+    assert [one for one in ended.out.splitlines() if " version " in one] == [line]

@@ -20,11 +20,10 @@ from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.cluster.run_steps import steps_of_workflow
 from voxline.pipelines.cluster.submit import CompiledPipeline
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import OPTIONAL_STEPS, steps_until
+from voxline.pipelines.graph import GRAPHS, OPTIONAL_STEPS, steps_until
 
 ROOT = Path(__file__).resolve().parents[3]
-CONFIGS = sorted(ROOT.glob("configs/asr/*.yaml")) + sorted(ROOT.glob("configs/tts/*.yaml"))
-CONFIGS += sorted(ROOT.glob("configs/refresh/*.yaml"))
+CONFIGS = sorted(file for graph in GRAPHS for file in ROOT.glob(f"configs/{graph}/*.yaml"))
 OVERLAYS = sorted(file for file in ROOT.glob("configs/cluster/*.yaml") if file.stem != "vertex")
 PLACES = ["store=/mnt/store", "registry=/mnt/registry", "datasets=/mnt/store/datasets"]
 REFUSED = {
