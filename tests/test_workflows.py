@@ -114,6 +114,19 @@ def test_the_job_that_installs_packages_may_write_nothing_and_the_one_that_publi
     assert scan["with"]["fail-build"] == "true"
 
 
+def test_the_data_image_is_built_for_arm64_too() -> None:
+    """docs/images.md says why no other image is."""
+    jobs = load_workflow("images.yml")["jobs"]
+    for name in ("build", "publish"):
+        matrix = jobs[name]["strategy"]["matrix"]
+        assert (matrix["arch"], matrix["include"]) == (["amd64"], [{"image": "data", "arch": "arm64"}])
+    building = next(step["run"] for step in jobs["build"]["steps"] if step.get("name") == "Build")
+    assert '-- --platform "linux/$ARCH"' in building
+    handed = [step["with"]["name"] for step in jobs["build"]["steps"] if "upload-artifact" in step.get("uses", "")]
+    taken = [step["with"]["name"] for step in jobs["publish"]["steps"] if "download-artifact" in step.get("uses", "")]
+    assert handed == taken == ["image-${{ matrix.image }}-${{ matrix.arch }}"]
+
+
 def test_a_refresh_waits_for_its_end_and_follows_the_corpus() -> None:
     workflow = load_workflow("refresh.yml")
     assert {"push", "workflow_dispatch", "repository_dispatch"} <= set(workflow["on"])
