@@ -17,11 +17,9 @@ from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import METRICS_FILE
 from voxline.registry.registry import Registry
 
-SECRET = "/etc/hostname"
-
 
 def _read_file(tf: Any, victim: Path) -> Any:
-    return tf.io.read_file(SECRET)
+    return tf.io.read_file("/etc/hostname")
 
 
 def _call_python(tf: Any, victim: Path) -> Any:

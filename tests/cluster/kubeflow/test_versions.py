@@ -19,8 +19,8 @@ SPECS = (
     *("0.2.2", "0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0"),
     *("2.14.0", "2.14.3", "2.14.6", "2.15.0", "2.15.1", "2.15.2", "2.16.0", "2.16.1", "2.17.0", "2.17.3"),
 )
-"""Every release of kfp-pipeline-spec since that of KFP 2.5 (0.2.2). KFP 2.8 has 0.3.0, 2.10 has 0.4.0, 2.11 to 2.13 have
-0.6.0; since 2.14 the numbers are KFP's."""
+"""Every release of kfp-pipeline-spec since that of KFP 2.5 (0.2.2). KFP 2.8 has 0.3.0, 2.10 has 0.4.0, 2.11 to 2.13
+have 0.6.0; since 2.14 the numbers are KFP's."""
 RUNS = {
     "asr": ("configs/asr/librispeech.yaml", "configs/cluster/gke-gpu.yaml"),
     "tts": ("configs/tts/ljspeech.yaml", "configs/cluster/one-node.yaml"),

@@ -1,4 +1,4 @@
-"""The commands on the pages of docs/cluster: ours are parsed with their configs, and what others name exists."""
+"""The commands on the pages: ours are parsed with their configs; of docs/cluster, what others name exists."""
 
 import itertools
 import re
@@ -12,23 +12,39 @@ import typer.main
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.cluster.vertex import check_config
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.graph import PIPELINES
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted((ROOT / "docs" / "cluster").glob("*.md"))
+CLUSTER = ROOT / "docs" / "cluster"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for page in PAGES if page.parent.name != "decisions"]
+SHELLS = ("", "sh", "bash", "console", "shell")
+"""Languages of fenced blocks that hold commands; without one, only our own are read."""
 OTHERS = {"aws", "az", "curl", "docker", "eksctl", "export", "gcloud", "helm", "k3s", "kind", "kubectl", "make", "sudo"}
 """Programs that a reader has; only what they name of this repository is looked up."""
 
 
 def commands(page: Path) -> list[str]:
-    """The lines of the page's shell blocks."""
-    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    lines = [line.strip().removesuffix(" &") for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line and not line.startswith("#")]
+    """The commands of the page's fenced blocks, without prompts, comments and `&`."""
+    found: list[str] = []
+    language, inside = "", False
+    for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        if fence := re.match(r"^```(\w*)", line):
+            language, inside = fence[1], not inside
+        elif inside and language in SHELLS:
+            prompted = line.startswith("$ ")
+            command = line.removeprefix("$ ").strip().removesuffix(" &")
+            ours = command.startswith("voxline ")
+            ours = ours and not re.match(r"voxline \w+ \w+:", command)  # what `voxline search` prints
+            printed = (language == "console" and not prompted) or (not language and not ours)
+            if command and not command.startswith("#") and not printed:
+                found.append(command)
+    return found
 
 
-EVERY = [(page, line) for page in PAGES for line in commands(page)]
-OURS = [(page, line) for page, line in EVERY if line.startswith("voxline ")]
+ALL = [(page, line) for page in PAGES for line in commands(page)]
+EVERY = [(page, line) for page, line in ALL if page.parent == CLUSTER]
+OURS = [(page, line) for page, line in ALL if line.startswith("voxline ")]
 
 
 def parse(words: list[str]) -> list[str]:
@@ -47,19 +63,19 @@ def parse(words: list[str]) -> list[str]:
 @pytest.mark.parametrize(("page", "line"), OURS, ids=[f"{page.stem}: {line[:60]}" for page, line in OURS])
 def test_our_commands_are_parsed_and_their_configs_load(page: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    words = shlex.split(line)
+    words = shlex.split(re.sub(r"\{(\w+),(\w+)\}", r"\1 \2", line), comments=True)
+    words = list(itertools.takewhile(lambda word: word not in ("|", ">"), words))
     path = parse(words)
     files = [Path(word) for before, word in itertools.pairwise(words) if before in ("--config", "-c")]
-    if not files:
-        return
+    if not files or any(len(file.parts) == 1 for file in files):
+        return  # a file of the reader's own
     given = [word for before, word in itertools.pairwise(words) if before == "--set"]
-    pipeline = next((word for word in words if word in ("asr", "tts", "refresh")), None)
+    pipeline = next((word for word in words if word in PIPELINES), None)
     config = load_config(files, given, pipeline=pipeline)
     if "vertex" in words:
         check_config(config)
-    elif path[0] in ("submit", "compile", "schedule"):
-        known = "corpus.uri is /data/"  # the run's config says where the corpus is on a laptop
-        assert [one for one in config.unmounted_paths() if not one.startswith(known)] == []
+    elif page.parent == CLUSTER and path[0] in ("submit", "compile", "schedule"):
+        assert not config.unmounted_paths()
 
 
 def test_the_parser_refuses_what_the_command_would_refuse() -> None:
@@ -70,7 +86,7 @@ def test_the_parser_refuses_what_the_command_would_refuse() -> None:
 
 def test_what_other_commands_name_of_this_repository_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert {page.stem for page, _ in OURS} >= {"README", "vertex"}
+    assert {page.stem for page, _ in OURS} >= {"README", "vertex", "eks", "vocoders", "intents", "tutorial"}
     for page, line in EVERY:
         words = shlex.split(line)
         assert words[0] in OTHERS | {"voxline"}, (page.name, line)
