@@ -60,7 +60,7 @@ def test_evaluate_refuses_it_by_the_name_of_the_op(
 
 
 def test_push_refuses_it_even_with_an_evaluation(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
-    """Whoever can write to the store can write an evaluation; the smoke test loads the model that is pushed."""
+    """An evaluation in the store can be forged; the smoke test loads the model that is pushed."""
     honest = make_asr_model()
     model = export_unsafe(honest, tmp_path / "unsafe", _read_file, _call_python)
     evaluation = tmp_path / "forged"

@@ -1,24 +1,21 @@
-"""Who reaches whom, evaluated over the built overlays beside Kubeflow's own pods, multi-user and standalone."""
+"""Who reaches whom: the built overlays beside KFP's own manifests, multi-user and standalone, evaluated."""
+
+import dataclasses
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.cluster.k8s.built import K8S, Object, builder, built
+from tests.cluster.k8s.kubeflow_manifests import behind, installed, pods, ports
 from tests.cluster.k8s.network import End, allowed, selecting
+from voxline.pipelines.config.load import load_config
 
+CONFIGS = K8S.parent / "configs"
 MULTI_USER = ["overlays/one-node", "overlays/gpu-pool", "overlays/tpu-pool", "overlays/gcs"]
 MULTI_USER += ["overlays/aks", "overlays/plain"]
 STEP = {"workflows.argoproj.io/workflow": "asr-x7k2p", "app.kubernetes.io/name": "voxline"}
-KUBEFLOW_PODS = {
-    "ml-pipeline": {"app": "ml-pipeline"},
-    "metadata-grpc": {"component": "metadata-grpc-server"},
-    "mysql": {"app": "mysql"},
-    "seaweedfs": {"app": "seaweedfs"},
-    "workflow-controller": {"app": "workflow-controller"},
-    "persistenceagent": {"app": "ml-pipeline-persistenceagent"},
-    "ui": {"app": "ml-pipeline-ui"},
-}
-"""As KFP's kustomize manifests label them."""
-STEPS_NEED = [("ml-pipeline", 8887), ("ml-pipeline", 8888), ("metadata-grpc", 8080), ("seaweedfs", 9000)]
+STEPS_NEED = [("ml-pipeline", 8887), ("ml-pipeline", 8888), ("metadata-grpc-service", 8080), ("seaweedfs", 9000)]
+"""Services of KFP, and their ports."""
 DNS = End("kube-system", {"k8s-app": "kube-dns"})
 LOCAL_DNS = End(address="169.254.20.10")
 CLOUD_DNS = End(address="169.254.169.254")
@@ -30,21 +27,39 @@ def _can_build() -> None:
         pytest.skip("neither kubectl nor kustomize is on the PATH; either builds k8s/")
 
 
-def kubeflow(name: str) -> End:
-    return End("kubeflow", KUBEFLOW_PODS[name])
+def step(namespace: str = "voxline") -> End:
+    """A pod of a run, in the namespace as `k8s/namespace` labels it."""
+    (made,) = built("namespace")
+    labels = made["metadata"]["labels"] if namespace == "voxline" else {}
+    return End(namespace, STEP, namespace_labels=labels)
+
+
+@pytest.mark.parametrize("path", [*MULTI_USER, "overlays/eks"])
+def test_a_step_reaches_the_services_of_kubeflow_that_it_needs(path: str) -> None:
+    """By our policies and by KFP's own, at the port of the pod behind the service."""
+    objects = [*built(path), *installed("multi-user")]
+    for service, port in STEPS_NEED:
+        pod, target = behind("multi-user", service, port)
+        assert allowed(objects, step(), pod, target), service
+    for name, pod in pods("multi-user").items():
+        reached = [port for port in ports("multi-user") if allowed(objects, step(), pod, port)]
+        assert not reached or name in ("ml-pipeline", "metadata-grpc-deployment", "seaweedfs"), (name, reached)
+
+
+def test_kubeflows_object_store_refuses_a_namespace_without_its_label() -> None:
+    pod, port = behind("multi-user", "seaweedfs", 9000)
+    objects = [*built("overlays/one-node"), *installed("multi-user")]
+    assert not allowed(objects, End("voxline", STEP), pod, port)
 
 
 @pytest.mark.parametrize("path", MULTI_USER)
-def test_a_step_reaches_kubeflow_dns_and_nothing_else(path: str) -> None:
-    objects, step = built(path), End("voxline", STEP)
-    for name, port in STEPS_NEED:
-        assert allowed(objects, step, kubeflow(name), port), name
+def test_a_step_reaches_dns_and_nothing_else(path: str) -> None:
+    objects = built(path)
     for dns in (DNS, LOCAL_DNS, CLOUD_DNS):
-        assert allowed(objects, step, dns, 53, "UDP"), dns
+        assert allowed(objects, step(), dns, 53, "UDP"), dns
         assert allowed(objects, End("voxline", {"app.kubernetes.io/part-of": "voxline"}), dns, 53, "UDP"), dns
-    assert not allowed(objects, step, kubeflow("mysql"), 3306)
-    assert not allowed(objects, step, End(address="93.184.216.34"), 443)
-    assert not allowed(objects, End("voxline", {"app": "notebook"}), step, 8080)
+    assert not allowed(objects, step(), End(address="93.184.216.34"), 443)
+    assert not allowed(objects, End("voxline", {"app": "notebook"}), step(), 8080)
 
 
 def test_on_eks_steps_and_workers_reach_s3_and_the_agent_of_pod_identity() -> None:
@@ -66,32 +81,57 @@ def test_on_eks_steps_and_workers_reach_s3_and_the_agent_of_pod_identity() -> No
 
 
 def test_a_worker_with_a_server_of_s3_reaches_it_with_a_key_by_reference() -> None:
-    objects = built("overlays/plain")
-    worker = End("voxline", {"app.kubernetes.io/part-of": "voxline", "voxline/uses-buckets": "true"})
-    assert allowed(objects, worker, kubeflow("seaweedfs"), 9000)
-    assert not allowed(objects, worker, kubeflow("mysql"), 3306)
+    objects = [*built("overlays/plain"), *installed("multi-user")]
     (template,) = (one["template"] for one in objects if one["kind"] == "PodTemplate")
     (node,) = template["spec"]["containers"]
     assert node["envFrom"] == [{"secretRef": {"name": "voxline-s3"}}]
+    config = load_config([CONFIGS / "asr/librispeech.yaml", CONFIGS / "cluster/plain.yaml"], pipeline="asr")
+    endpoint = config.cluster.env["AWS_ENDPOINT_URL_S3"]
+    assert [one["value"] for one in node["env"] if one["name"] == "AWS_ENDPOINT_URL_S3"] == [endpoint]
+    url = urlsplit(endpoint)
+    service, _, namespace = str(url.hostname).partition(".")
+    assert (namespace, url.port) == ("kubeflow", 9000)
+    pod, port = behind("multi-user", service, 9000)
+    worker = dataclasses.replace(
+        step(), labels={"app.kubernetes.io/part-of": "voxline", "voxline/uses-buckets": "true"}
+    )
+    for one in (worker, step()):
+        assert allowed(objects, one, pod, port)
+    assert not allowed(objects, worker, pods("multi-user")["mysql"], 3306)
 
 
 @pytest.mark.parametrize("path", [*MULTI_USER, "overlays/eks", "overlays/standalone"])
 def test_pods_of_others_are_not_touched(path: str) -> None:
-    objects = built(path)
-    namespace = "kubeflow" if path == "overlays/standalone" else "voxline"
-    for name, labels in {**KUBEFLOW_PODS, "notebook": {"app": "notebook"}}.items():
-        assert selecting(objects, End(namespace, labels)) == [], name
+    objects, standalone = built(path), path == "overlays/standalone"
+    namespace = "kubeflow" if standalone else "voxline"
+    others = pods("standalone" if standalone else "multi-user")
+    for name, pod in {**others, "notebook": End(labels={"app": "notebook"})}.items():
+        assert selecting(objects, dataclasses.replace(pod, namespace=namespace)) == [], name
 
 
 def test_standalone_kubeflow_keeps_its_own_traffic_and_pods() -> None:
-    objects = built("overlays/standalone")
-    pods = [kubeflow(name) for name in KUBEFLOW_PODS]
-    assert all(allowed(objects, one, other, 3306) for one in pods for other in pods)
+    """Who reaches whom on which port is as without our overlay."""
+    ours, kubeflow = built("overlays/standalone"), installed("standalone")
+    both, every = [*ours, *kubeflow], pods("standalone").values()
+    for port in ports("standalone"):
+        for one in every:
+            for other in every:
+                assert allowed(both, one, other, port) == allowed(kubeflow, one, other, port), (one, other, port)
+    assert allowed(both, *behind_and_from("persistenceagent", "ml-pipeline", 8887))
+    assert allowed(both, *behind_and_from("", "mysql", 3306))
+    for service, port in STEPS_NEED:
+        assert allowed(both, step("kubeflow"), *behind("standalone", service, port)), service
     another = End("kubeflow", {"workflows.argoproj.io/workflow": "of-another-team"})
-    assert selecting(objects, another) == []
-    assert not {one["kind"] for one in objects} & {"Namespace", "ResourceQuota", "LimitRange"}
-    assert {one["metadata"]["namespace"] for one in objects} == {"kubeflow"}
-    assert not allowed(objects, End("kubeflow", {"app": "notebook"}), _serving("kubeflow"), 8501)
+    assert selecting(ours, another) == []
+    assert not {one["kind"] for one in ours} & {"Namespace", "ResourceQuota", "LimitRange"}
+    assert {one["metadata"]["namespace"] for one in ours} == {"kubeflow"}
+    assert not allowed(both, End("kubeflow", {"app": "notebook"}), _serving("kubeflow"), 8501)
+
+
+def behind_and_from(source: str, service: str, port: int) -> tuple[End, End, int]:
+    """A pod of KFP, and what it reaches by a service."""
+    name = f"ml-pipeline-{source}" if source else "ml-pipeline"
+    return pods("standalone")[name], *behind("standalone", service, port)
 
 
 def test_the_namespace_is_one_that_kubeflow_serves() -> None:
@@ -120,10 +160,10 @@ def test_callers_need_both_labels_to_reach_serving() -> None:
 
 
 def test_public_egress_opens_public_addresses_alone() -> None:
-    objects, step = built("components/public-egress"), End("voxline", STEP)
-    assert allowed(objects, step, End(address="142.250.74.27"), 443)
-    assert not allowed(objects, step, End(address="142.250.74.27"), 80)
-    assert not allowed(objects, step, End(address="169.254.169.254"), 443)
+    objects = built("components/public-egress")
+    assert allowed(objects, step(), End(address="142.250.74.27"), 443)
+    assert not allowed(objects, step(), End(address="142.250.74.27"), 80)
+    assert not allowed(objects, step(), End(address="169.254.169.254"), 443)
 
 
 def test_flinks_operator_and_steps_reach_it() -> None:
@@ -133,7 +173,7 @@ def test_flinks_operator_and_steps_reach_it() -> None:
     operator = End("flink-operator", {"app.kubernetes.io/name": "flink-kubernetes-operator"})
     assert allowed(objects, operator, manager, 8081)
     assert allowed(objects, jobs, manager, 8081)
-    assert allowed(objects, End("voxline", STEP), jobs, 8099)
+    assert allowed(objects, step(), jobs, 8099)
     assert not allowed(objects, End("shop", {"app": "x"}), manager, 8081)
 
 

@@ -68,6 +68,11 @@ def built(test: str) -> tuple[Path, Path]:
     return binary, sources
 
 
+def available() -> bool:
+    """Whether the sources are there, or may be fetched."""
+    return bool(_archives()) or (TOOLS / "kubeflow").is_dir() or os.environ.get("VOXLINE_KUBEFLOW_BUILD") != "0"
+
+
 @functools.cache
 def unpacked() -> Path:
     """The folder of KFP's sources, with Argo's beside it."""
