@@ -14,6 +14,8 @@ PEERS := .bench-venv
 PEERS_READY := $(PEERS)/.ready
 PROGRAMS := .programs-venv
 PROGRAMS_READY := $(PROGRAMS)/.ready
+SERVED := .tensorflow-serving-venv
+SERVED_READY := $(SERVED)/.ready
 MONITORING := .cluster-tools/monitoring
 SIGNING := .cluster-tools/signing
 # Twice the two cores of a small machine: a test often waits, for a disk, a lease, a lock or another process.
@@ -107,6 +109,13 @@ bench-serving: $(READY) ## Measure what serving costs: ONNX next to the SavedMod
 	@if [ -e $(PROGRAMS_READY) ]; then $(PY) -W ignore -m benchmarks sherpa; \
 	else echo "bench-serving: sherpa-onnx is not beside it; make test-programs installs it in $(PROGRAMS)"; fi
 
+bench-align: $(READY) ## Align an hour of recording with its text by the model of make demo: edges, memory (10 minutes)
+	@if [ ! -e runs/bench-align/corpus/manifest.jsonl ]; then \
+	  $(VOXLINE) corpus demo runs/bench-align/corpus --set seed=7 --set train_speakers=1 --set dev_speakers=1 \
+	    --set test_speakers=10 --set utterances_per_speaker=150 --set dev_utterances_per_speaker=1; \
+	fi
+	@$(PY) -W ignore -m benchmarks.alignment $(RUN)/registry/asr runs/bench-align/corpus/manifest.jsonl
+
 bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utterances (10 minutes)
 	@$(PY) -m benchmarks refresh
 
@@ -115,16 +124,23 @@ test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, an
 	  $(PY) -m pytest -q -rs tests/publish/test_export.py tests/notify -k "lhotse or own_client"; \
 	else echo "test-peers: skipped, the peers cannot be installed in $(PEERS) here"; fi
 
-test-programs: $(READY) ## Let sherpa-onnx and Label Studio read what we export for them (900 MB)
-	@if $(MAKE) --no-print-directory $(PROGRAMS_READY); then \
-	  $(PY) -m pytest -q -rs tests/inference/test_sherpa_onnx.py; \
-	else echo "test-programs: skipped, the programs cannot be installed in $(PROGRAMS) here"; fi
+test-programs: $(READY) ## Let sherpa-onnx, Label Studio and TensorFlow Serving's TensorFlow read what we export (2 GB, 10 minutes)
+	@if $(MAKE) --no-print-directory $(PROGRAMS_READY) $(SERVED_READY); then \
+	  $(PY) -m pytest -q -rs tests/inference/test_sherpa_onnx.py tests/feedback/test_label_studio.py \
+	    tests/train/asr/test_serving_release.py; \
+	else echo "test-programs: skipped, the programs cannot be installed in $(PROGRAMS) and $(SERVED) here"; fi
 
-# Their requirements exclude ours, so they have their own environment.
+# Their requirements exclude ours and each other's, so they have their own environments.
 $(PROGRAMS_READY): benchmarks/programs.lock | $(READY)
 	@$(PY) -m uv venv --quiet --clear --python 3.11 $(PROGRAMS)
 	@$(PY) -m uv pip install --quiet --python "$(PROGRAMS)/bin/python" --require-hashes --no-deps -r benchmarks/programs.lock
 	@touch $(PROGRAMS_READY)
+
+$(SERVED_READY): benchmarks/tensorflow_serving.lock | $(READY)
+	@$(PY) -m uv venv --quiet --clear --python 3.11 $(SERVED)
+	@$(PY) -m uv pip install --quiet --python "$(SERVED)/bin/python" --require-hashes --no-deps \
+	  -r benchmarks/tensorflow_serving.lock
+	@touch $(SERVED_READY)
 
 # Debian's packages of both are unpacked, not installed: nothing is started by itself.
 test-monitoring: $(READY) ## Test gauges and alerts with a real Pushgateway and promtool, where Debian's packages are available
@@ -253,6 +269,8 @@ lock: $(READY) ## Resolve the requirements into requirements.lock and requiremen
 	  -o benchmarks/decoders.lock
 	@$(PY) -m uv pip compile --quiet benchmarks/programs.in --python-version 3.11 --generate-hashes --no-header \
 	  -o benchmarks/programs.lock
+	@$(PY) -m uv pip compile --quiet benchmarks/tensorflow_serving.in --python-version 3.11 --generate-hashes --no-header \
+	  -o benchmarks/tensorflow_serving.lock
 	@echo uv | $(PY) -m uv pip compile --quiet - --universal --python-version 3.11 --generate-hashes --no-header \
 	  --no-annotate -o requirements.bootstrap
 	@$(MAKE) --no-print-directory image-locks

@@ -14,18 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import soundfile
 
 import voxline
+from benchmarks.alignment import JoinedRecording
 from benchmarks.table import Row, print_table
 from voxline.data.manifest import Utterance
 from voxline.inference.ctc_alignment import text_loss
 from voxline.inference.recognizer import Recognizer
 from voxline.text.alphabet import normalize_transcript
-
-EDGE_SECONDS = 0.05
-SILENCE = 3e-5
-"""Standard deviation of what is between utterances: -90 dB."""
 
 
 def main(model: str, manifest: str) -> None:
@@ -38,63 +34,17 @@ def main(model: str, manifest: str) -> None:
 
 
 def _align(recognizer: Recognizer, utterances: list[Utterance], random: Any) -> list[Row]:
-    rate = recognizer.sample_rate
-    lines: list[str] = []
-    spoken: dict[int, tuple[float, float]] = {}
-    missing, extra, parts, length = set(), [], [], 0
-
-    def add(samples: Any) -> None:
-        nonlocal length
-        parts.append(samples.astype(np.float32))
-        length += len(samples)
-
-    for number, one in enumerate(utterances):
-        if number % 20 != 14:
-            lines.append(one.text)
-        if number % 20 == 9:
-            missing.add(len(lines))
-            continue
-        add(SILENCE * random.standard_normal(int(random.uniform(0.2, 1.0) * rate)))
-        samples = voxline.load_audio(one.audio_filepath, rate, one.offset, one.duration)
-        loud = np.nonzero(np.abs(samples) > 0.01 * np.abs(samples).max())[0]
-        start = length / rate
-        add(samples[loud[0] : loud[-1] + 1])
-        if number % 20 == 14:
-            extra.append((start, length / rate))
-        else:
-            spoken[len(lines)] = start, length / rate
-    add(SILENCE * random.standard_normal(rate))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "recording.flac")
-        soundfile.write(file, np.concatenate(parts), rate)
-        voxline.align_recording(recognizer, file, lines)  # compiles
+        joined = JoinedRecording.write(file, utterances, recognizer.sample_rate, random, minutes=0)
+        voxline.align_recording(recognizer, file, joined.lines)  # compiles
         before = time.process_time()
-        found = voxline.align_recording(recognizer, file, lines)
+        found = voxline.align_recording(recognizer, file, joined.lines)
         spent = time.process_time() - before
-    edges, words = [], 0
-    for one in found.utterances:
-        if one.line in spoken:
-            words += len(one.words)
-            if one.text == lines[one.line - 1]:
-                edges += [abs(one.start - spoken[one.line][0]), abs(one.end - spoken[one.line][1])]
-    near = sum(edge <= EDGE_SECONDS for edge in edges)
-    wanted = sum(len(lines[line - 1].split()) for line in spoken)
-    named = {one.line for one in found.missing if one.text == lines[one.line - 1]}
-    heard = sum(any(min(b, one.end) - max(a, one.start) > (b - a) / 2 for one in found.unwritten) for a, b in extra)
-    told = f"{len(missing & named)} and {heard}; {len(named - missing) + len(found.unwritten) - heard} wrong"
-    share = (len(missing & named) + heard) / (len(missing) + len(extra))
     return [
-        Row.of(f"align {found.seconds:.0f} s: words placed", f"{words:,}", f"{wanted:,}", words / wanted, ">=", 0.99),
-        Row.of(
-            f"edges within 50 ms (median {1000 * np.median(edges):.1f} ms), all of {len(spoken):,} lines",
-            f"{near:,}", f"{2 * len(spoken):,}", near / (2 * len(spoken)), ">=", 0.9,
-        ),
-        Row.of(
-            "lines not spoken, and utterances not written, that are named", told, f"{len(missing)} and {len(extra)}",
-            share, ">=", 0.95,
-        ),
+        *joined.score(found),
         Row.of("CPU time", f"{spent:.1f} s", f"{found.seconds:.0f} s", spent / found.seconds, "<=", 0.1),
-    ]  # fmt: skip
+    ]
 
 
 def _rank(recognizer: Recognizer, utterances: list[Utterance], random: Any) -> Row:

@@ -26,16 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.errors import SettingsError
-from voxline.inference.alignment_search import (
-    LEVEL_SECONDS,
-    HeardRecording,
-    Script,
-    WordPlaces,
-    find_words,
-    greedy_symbols,
-    hear,
-)
+from voxline.inference.alignment_search import Script, WordPlaces, find_words, greedy_symbols
 from voxline.inference.ctc_alignment import AlignedWord
+from voxline.inference.heard_recording import LEVEL_SECONDS, HeardRecording, hear
 from voxline.text.alphabet import Alphabet, normalize_transcript
 
 if TYPE_CHECKING:

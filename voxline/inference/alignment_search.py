@@ -1,43 +1,28 @@
-"""The parts of `alignment`: a text as symbols, a recording as a model hears it, and the frames of each word.
+"""The search of `alignment`: a text as symbols, and the frames of each of its words in a recording that was heard.
 
-Memory is bounded by `MAX_CELLS`; of the recording, levels and what is heard greedily are kept, some megabytes an hour.
+Memory is bounded by `MAX_CELLS`.
 """
 
 import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from voxline.audio.decoding import Segment, decode_segments, read_header, resample
-from voxline.errors import WorkError
 from voxline.inference.ctc_alignment import LEAST
-from voxline.rejects import BadAudioError
+from voxline.inference.heard_recording import HeardRecording, ValuesFile
 from voxline.text.alphabet import Alphabet, is_ideograph, word_spans
 
-if TYPE_CHECKING:
-    from voxline.inference.recognizer import Recognizer
-
 Array = npt.NDArray[Any]
-STRETCH_SECONDS, PAUSE_SECONDS, CONTEXT_SECONDS = (1.0, 20.0), 0.25, 1.0
-"""Least and most audio that the network hears at a time, cut at pauses as long as the second; and what it hears besides
-where there is no pause."""
-QUIET_SECONDS, ABOVE_NOISE_DB = 30.0, 10.0
-"""Of audio, in which a pause is no louder than this above the quietest parts."""
-BATCH_SECONDS, _BLOCK = 120.0, 60.0
-"""Of audio that is in memory at a time: for the network, and for its levels."""
 ANCHORS = (20, 10)
 """Characters that must agree; the smaller number only where sections would be too large. An ideograph counts three."""
 ANCHOR_SPACING = 200
 """Characters between two anchors in a stretch that agrees."""
 MAX_CELLS = 200_000_000
 """Frames times states of a section, each a byte. Where the model hears that little of a text, it is not searched."""
-LEVEL_SECONDS = 0.005
-"""Between two levels."""
 AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST, LINE_COST = 12.0, 2.0, 16.0, 1.0, 6.0
 """See `alignment_kernel.GapCosts`. A wrong text costs several nats a symbol, a right one less than one."""
 
@@ -91,27 +76,6 @@ def _labels(spelled: str, alphabet: Alphabet) -> list[int]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HeardRecording:
-    """A recording as a model hears it.
-
-    Attributes:
-      values: float32 [frames, symbols + 1], log probabilities; in a file.
-      times: float64 [frames], seconds at which each frame begins.
-      frame_seconds: from one frame to the next.
-      best: int32 [frames], the most probable label.
-      levels: float32, dB of full scale, one each `LEVEL_SECONDS`.
-      seconds: of the recording.
-    """
-
-    values: Array
-    times: Array
-    frame_seconds: float
-    best: Array
-    levels: Array
-    seconds: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class WordPlaces:
     """Where the words of a text are.
 
@@ -125,132 +89,6 @@ class WordPlaces:
     last: Array
     confidence: Array
     unwritten: Array
-
-
-def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRecording:
-    """Runs a recognizer over a recording, which is cut at pauses: networks hear utterances best.
-
-    Args:
-      file: for the network's output.
-
-    Raises:
-      WorkError: the recording is absent, damaged or not audio.
-    """
-    rate, classes = recognizer.sample_rate, recognizer.alphabet.blank + 1
-    times: list[Array] = []
-    best: list[Array] = []
-    frame_seconds, batch = 0.0, list[tuple[_Stretch, Array]]()
-
-    def run() -> None:
-        nonlocal frame_seconds
-        for (stretch, samples), values in zip(
-            batch, recognizer.log_probabilities([samples for _, samples in batch]), strict=True
-        ):
-            first, frame_seconds = recognizer.frame_times(len(samples) / rate, len(values))
-            begins = stretch.offset + first + frame_seconds * np.arange(len(values))
-            center = begins + frame_seconds / 2
-            # Frames of padding count: networks learn to write the first and last symbols of close cuts there.
-            kept = (center >= stretch.first) & (center < stretch.last)
-            file.write(np.ascontiguousarray(values[kept], np.float32).tobytes())
-            times.append(np.clip(begins[kept], stretch.start, stretch.end))
-            best.append(values[kept].argmax(axis=1).astype(np.int32))
-        batch.clear()
-
-    try:
-        blocks = [Segment(start, _BLOCK) for start in _blocks(recording)]
-        measured = [(_levels(samples, rate), len(samples)) for samples in _in_order(recording, blocks, rate)]
-        levels, seconds = np.concatenate([one for one, _ in measured]), sum(count for _, count in measured) / rate
-        stretches = list(_stretches(levels, seconds))
-        for stretch, samples in zip(stretches, _in_order(recording, stretches, rate), strict=True):
-            batch.append((stretch, samples))
-            if sum(len(one) for _, one in batch) > BATCH_SECONDS * rate:
-                run()
-        run()
-    except BadAudioError as bad:
-        raise WorkError(f"{recording}: cannot be aligned: {bad.detail} ({bad.reason})") from None
-    file.flush()
-    frames = sum(map(len, times))
-    values = np.memmap(file, np.float32, "r", shape=(frames, classes)) if frames else np.zeros((0, classes), np.float32)
-    return HeardRecording(values, np.concatenate(times), frame_seconds, np.concatenate(best), levels, seconds)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Stretch:
-    """A part of a recording that the network hears at a time, in seconds.
-
-    Attributes:
-      offset, duration: with the context.
-      start, end: of what counts.
-      first, last: of the frames that count: those of padding too, where it was cut in a pause.
-    """
-
-    offset: float
-    duration: float
-    start: float
-    end: float
-    first: float
-    last: float
-
-
-def _stretches(levels: Array, seconds: float) -> Iterator[_Stretch]:
-    """Cuts a recording at pauses; where there is none for long, at its quietest point, with context."""
-    start, context = 0.0, 0.0
-    pauses = list(_pauses(levels))
-    while start < seconds:
-        while pauses and pauses[0] < start + STRETCH_SECONDS[0]:
-            pauses.pop(0)
-        end, behind = seconds, 0.0
-        if pauses and pauses[0] <= start + STRETCH_SECONDS[1]:
-            end = pauses[0]
-        elif seconds > start + STRETCH_SECONDS[1]:
-            first, last = (round((start + one) / LEVEL_SECONDS) for one in (STRETCH_SECONDS[1] / 2, STRETCH_SECONDS[1]))
-            end, behind = (first + int(levels[first:last].argmin())) * LEVEL_SECONDS, CONTEXT_SECONDS
-        offset, to = max(0.0, start - context), min(end + behind, seconds)
-        edges = start if context else -math.inf, end if behind else math.inf
-        yield _Stretch(offset, to - offset, start, end, *edges)
-        start, context = end, behind
-
-
-def _pauses(levels: Array) -> Iterator[float]:
-    """The middle of each pause, in seconds; what is quiet depends on the minute around."""
-    step, least = round(QUIET_SECONDS / LEVEL_SECONDS), round(PAUSE_SECONDS / LEVEL_SECONDS)
-    quiet = np.zeros(len(levels) + 2, bool)
-    for first in range(0, len(levels), step):
-        noise, speech = np.percentile(levels[max(0, first - step // 2) : first + step + step // 2], [5, 95])
-        part = slice(first, min(first + step, len(levels)))
-        quiet[1:-1][part] = levels[part] < min(noise + ABOVE_NOISE_DB, (noise + speech) / 2)
-    edges = np.diff(quiet.astype(np.int8))
-    for begins, ends in zip(np.nonzero(edges == 1)[0].tolist(), np.nonzero(edges == -1)[0].tolist(), strict=True):
-        if ends - begins >= least:
-            yield (begins + ends) / 2 * LEVEL_SECONDS
-
-
-def _blocks(recording: Path) -> list[float]:
-    total = read_header(recording).seconds
-    return np.arange(0, max(total - _BLOCK / 4, 1e-3), _BLOCK).tolist()
-
-
-def _in_order(recording: Path, parts: "Sequence[_Stretch | Segment]", rate: int) -> Iterator[Array]:
-    """The samples of parts of a recording, float32; the last part reads to the end."""
-    segments = [Segment(one.offset, None if one is parts[-1] else one.duration) for one in parts]
-    arrived: dict[int, Array] = {}
-    following = 0
-    for index, decoded in decode_segments(recording, segments, rate):
-        if isinstance(decoded, BadAudioError):
-            raise decoded
-        arrived[index] = resample(decoded.samples, rate, rate)
-        while following in arrived:
-            yield arrived.pop(following)
-            following += 1
-
-
-def _levels(samples: Array, rate: int) -> Array:
-    """The RMS level each `LEVEL_SECONDS`, in dB of full scale, -100 at least."""
-    edges = np.round(np.arange(math.ceil(len(samples) / (LEVEL_SECONDS * rate))) * LEVEL_SECONDS * rate).astype(int)
-    if not len(edges):
-        return np.zeros(0, np.float32)
-    sums = np.add.reduceat(samples.astype(np.float64) ** 2, edges)
-    return (10 * np.log10(sums / np.diff(edges, append=len(samples)) + 1e-10)).astype(np.float32)
 
 
 def find_words(script: Script, heard: HeardRecording, alphabet: Alphabet) -> WordPlaces:
@@ -381,17 +219,19 @@ def _search(
     )
 
     frames = slice(section.first_frame, section.last_frame)
-    values = np.fmax(np.asarray(heard.values[frames]), np.float32(LEAST))
-    space, blank = _space(alphabet), alphabet.blank
-    pause = values[:, blank] if space < 0 else np.maximum(values[:, blank], values[:, space])
     words = script.words[section.first_word : section.last_word]
     labels = np.array([label for word in words for label in word.labels], np.int32)
     first_label = np.cumsum([0, *(len(word.labels) for word in words)]).astype(np.int32)
     within = np.array([False, *(one.line == other.line for one, other in itertools.pairwise(words)), False])
-    joined = space < 0 or any(map(is_ideograph, alphabet.characters))
+    joined = _space(alphabet) < 0 or any(map(is_ideograph, alphabet.characters))
+    # Of the symbols, those of the section alone: a section in Mandarin has a few of thousands.
+    known = np.unique(labels[labels >= 0])
+    labels = np.where(labels >= 0, np.searchsorted(known, labels), labels).astype(np.int32)
+    values, best, pause = _read_values(heard.values, section, known, alphabet)
     path, word_of, place_of = best_gapped_path(
-        HeardFrames(values, values.max(axis=1, initial=LEAST), np.ascontiguousarray(pause), begins[frames]),
-        labels, first_label, within, blank, joined, GapCosts(AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST, LINE_COST),
+        HeardFrames(values, best, pause, begins[frames]),
+        labels, first_label, within, len(known), joined,
+        GapCosts(AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST, LINE_COST),
     )  # fmt: skip
     places.unwritten[frames] = np.append(True, word_of[1:] != word_of[:-1])[path]
     place = place_of[path]
@@ -409,3 +249,25 @@ def _search(
         places.first[number], places.last[number] = section.first_frame + at[0], section.first_frame + at[-1]
         found = highest[first_label[word] : first_label[word + 1]]
         places.confidence[number] = math.exp(min(0.0, float(found.mean())))
+
+
+def _read_values(values: ValuesFile, section: _Section, known: Array, alphabet: Alphabet) -> tuple[Array, Array, Array]:
+    """What a search needs of the network's output for a section.
+
+    Args:
+      known: labels.
+
+    Returns:
+      float32 [frames, known + 1], log probabilities of those labels and of the blank; float32 [frames], the highest of
+      all; float32 [frames], the higher one of blank and space.
+    """
+    frames, space, blank = section.last_frame - section.first_frame, _space(alphabet), alphabet.blank
+    columns = np.append(known, blank)
+    chosen = np.empty((frames, len(columns)), np.float32)
+    best, pause = np.empty(frames, np.float32), np.empty(frames, np.float32)
+    for rows, block in values.blocks(section.first_frame, section.last_frame):
+        least = np.fmax(block, np.float32(LEAST))
+        chosen[rows] = least[:, columns]
+        best[rows] = least.max(axis=1)
+        pause[rows] = least[:, blank] if space < 0 else np.maximum(least[:, blank], least[:, space])
+    return chosen, best, pause
