@@ -249,7 +249,7 @@ def roll_out_model(
     version: Annotated[str, typer.Option(help="The version, or candidate.")] = "production",
     name: Annotated[str, typer.Option(help="Of the InferenceService.  [default: the model's name]")] = "",
     namespace: Annotated[str, typer.Option(help="Of the InferenceService.")] = "voxline",
-    storage: Annotated[str, typer.Option(help="The registry as pods mount it.")] = "pvc://voxline-registry",
+    storage: Annotated[str, typer.Option(help="The registry as pods see it.")] = "pvc://voxline-registry",
 ) -> None:
     """Print KServe manifests for a share of the traffic.
 

@@ -30,6 +30,23 @@ def test_it_is_the_service_of_the_component() -> None:
     assert config["data"]["models.config"].splitlines() == [line for line in lines if not line.startswith("#")]
 
 
+@pytest.mark.parametrize("storage", ["gs://your-bucket/voxline/registry", "s3://your-bucket/voxline/registry"])
+def test_of_a_bucket_it_is_the_component_for_buckets(storage: str) -> None:
+    config, service = serving_objects("asr", 1, "ab12", KserveSettings(storage=storage), 100)
+    folder = KSERVE.with_name("kserve-bucket")
+    patch = yaml.safe_load((folder / "service.yaml").read_text(encoding="utf-8"))
+    uri = patch["spec"]["predictor"]["model"]["storageUri"].replace("gs:", storage[:3])
+    assert service["spec"]["predictor"]["model"]["storageUri"] == uri == f"{storage}/asr/"
+    assert patch["metadata"]["labels"].items() <= service["metadata"]["labels"].items()
+    assert config["data"] == yaml.safe_load((folder / "served-version.yaml").read_text(encoding="utf-8"))["data"]
+
+
+@pytest.mark.parametrize("storage", ["az://account/registry", "gs://", "s3://bucket/registry/", "/mnt/registry"])
+def test_a_registry_that_kserve_would_not_find_is_refused(storage: str) -> None:
+    with pytest.raises(SettingsError, match="storage"):
+        KserveSettings.of({"storage": storage}, "rollout")
+
+
 def test_another_version_is_another_revision_and_another_share_is_none() -> None:
     def predictor(version: int, percent: int) -> Any:
         found = serving_objects("asr", version, "ab12", KserveSettings(), percent)[1]["spec"]["predictor"]

@@ -18,6 +18,7 @@ from voxline.store.objects import open_store
 
 Object = dict[str, Any]
 USER = 65532
+MOUNTED, MODELS = "pvc://", "/mnt/models"
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
 """The next manifest has another ConfigMap; the revision that gets the rest of the traffic still mounts this one."""
 
@@ -40,9 +41,12 @@ def serving_objects(model: str, version: int, digest: str, settings: KserveSetti
     if not 0 <= percent <= 100:
         raise SettingsError(f"percent is {percent}: 0 to 100 is accepted")
     labels = {"app.kubernetes.io/name": "serving", "app.kubernetes.io/part-of": "voxline"}
+    storage, folder = _model_storage(model, settings)
+    if not storage.startswith(MOUNTED):
+        labels["voxline/uses-buckets"] = "true"  # the network policy that opens buckets
     place = {"namespace": settings.namespace} if settings.namespace else {}
     served = f"{name}-served-{version}"
-    served_config = model_config_entry(model, f"/mnt/models/{model}", version)
+    served_config = model_config_entry(model, folder, version)
     return [
         {
             "apiVersion": "v1",
@@ -63,12 +67,23 @@ def serving_objects(model: str, version: int, digest: str, settings: KserveSetti
                     "voxline.dev/digest": digest,
                 },
             },
-            "spec": {"predictor": _predictor(model, served, settings, percent)},
+            "spec": {"predictor": _predictor(model, served, storage, settings, percent)},
         },
     ]
 
 
-def _predictor(model: str, served: str, settings: KserveSettings, percent: int) -> Object:
+def _model_storage(model: str, settings: KserveSettings) -> tuple[str, str]:
+    """The `storageUri`, and where the model's versions then are in the pod.
+
+    KServe mounts a claim at /mnt/models. Of a bucket it copies there what begins with the URI, without it; with the
+    slash at the end that is no other model's.
+    """
+    if settings.storage.startswith(MOUNTED):
+        return settings.storage, f"{MODELS}/{model}"
+    return f"{settings.storage}/{model}/", MODELS
+
+
+def _predictor(model: str, served: str, storage: str, settings: KserveSettings, percent: int) -> Object:
     return {
         "serviceAccountName": "voxline-serving",
         "automountServiceAccountToken": False,
@@ -88,7 +103,7 @@ def _predictor(model: str, served: str, settings: KserveSettings, percent: int) 
             "runtime": "voxline-tensorflow",
             "modelFormat": {"name": "tensorflow", "version": "2"},
             "protocolVersion": "v1",
-            "storageUri": settings.storage,
+            "storageUri": storage,
             "readinessProbe": {"httpGet": {"path": f"/v1/models/{model}", "port": 8080}},
             "volumeMounts": [
                 {"name": "config", "mountPath": "/etc/serving", "readOnly": True},

@@ -13,7 +13,7 @@ from voxline.settings import Settings
 
 NOTIFY_ENV = "VOXLINE_NOTIFY"
 """Of a step on a cluster: what it needs to send the outcome of its run; see `on_cluster`."""
-CLAIM = r"^pvc://[a-z0-9][-a-z0-9.]*(/[^/]+)*$"
+SERVED_REGISTRY = r"^(pvc://[a-z0-9][-a-z0-9.]*|(gs|s3)://[a-z0-9][-a-z0-9._]*)(/[^/]+)*$"
 VARIABLE = r"^([A-Za-z_][A-Za-z0-9_]*)?$"
 
 
@@ -107,8 +107,9 @@ class KserveSettings(Settings):
     namespace: str = pydantic.Field("voxline", description="of the InferenceService; empty: that of kubectl's context")
     storage: str = pydantic.Field(
         "pvc://voxline-registry",
-        pattern=CLAIM,
-        description="the registry as pods mount it: pvc://CLAIM, or a folder in it",
+        pattern=SERVED_REGISTRY,
+        description="the registry as pods see it: pvc://CLAIM, which they mount; or gs:// or s3://, of which KServe "
+        "copies the model; or a folder in it",
     )
     min_replicas: int = pydantic.Field(2, ge=0, le=1000, description="fewest replicas of a revision")
     max_replicas: int = pydantic.Field(6, ge=1, le=1000, description="most replicas of a revision")

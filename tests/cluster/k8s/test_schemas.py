@@ -42,8 +42,9 @@ def test_every_object_is_valid(objects: list[Object], schema_folder: Path) -> No
     assert faults(objects, schema_folder) == []
 
 
-def test_the_canary_of_a_version_is_valid(schema_folder: Path) -> None:
-    objects = serving_objects("asr", 7, "ab12", KserveSettings(), 10)
+@pytest.mark.parametrize("storage", ["pvc://voxline-registry", "gs://speech/registry", "s3://speech/registry"])
+def test_the_canary_of_a_version_is_valid(storage: str, schema_folder: Path) -> None:
+    objects = serving_objects("asr", 7, "ab12", KserveSettings(storage=storage), 10)
     assert faults(objects, schema_folder) == []
     objects[1]["spec"]["predictor"]["canaryPercent"] = 10
     (fault,) = faults(objects, schema_folder)
