@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from google.protobuf import json_format
+from kfp import dsl
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 from typer.testing import CliRunner
 
@@ -21,6 +22,7 @@ from tests.waiting import PATIENCE_SECONDS
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.step import REVISION
 from voxline.components.train.trials.component import rank_trials, with_changes
+from voxline.data.dataset import Dataset
 from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.main import app
@@ -30,6 +32,7 @@ from voxline.pipelines.search.kfp_trials import _changes, grid
 from voxline.pipelines.search.space import Space
 from voxline.pipelines.search.study import Study
 from voxline.pipelines.search.trial_files import Training
+from voxline.store.artifacts import artifact_metadata
 from voxline.store.step_cache import cached_step
 from voxline.text.alphabet import Alphabet
 
@@ -169,6 +172,14 @@ def test_trials_are_ranked_by_the_metric_then_by_the_loss() -> None:
         rank_trials(metadata[2:3], "dev_wer")
 
 
+def test_metadata_is_read_as_it_was_published() -> None:
+    """From a KFP server, whose ML Metadata wraps objects and lists, and from kfp.local, which does not."""
+    published = {"uri": "gs://speech/store/train/0f3c", "metrics": {"dev_wer": 0.2}, "counts": {}, "names": ["a"]}
+    kept = {**published, "metrics": {"struct": {"dev_wer": 0.2}}, "counts": {"struct": {}}, "names": {"list": ["a"]}}
+    for metadata in (published, kept):
+        assert artifact_metadata(dsl.Model(uri="minio://a", metadata=metadata)) == published
+
+
 RUN = """
 import json, sys
 from kfp import dsl, local
@@ -192,28 +203,36 @@ print("RESULT", json.dumps({"uri": model.uri, "metadata": model.metadata}))
 """
 
 
-def test_kfp_runs_the_trials_and_passes_on_the_best_one(tmp_path: Path) -> None:
-    """Three trials that the store holds, one that is refused, and one in which TensorFlow fails: these are no trials
-    to rank, and the run goes to its end.
-    """
+def store_training(store: str, config: AsrConfig, dataset: str, about: dict[str, Any], wer: float) -> None:
+    """Finished work of train, as a search leaves it; `model.json` says `about`."""
+    with cached_step(store, "train", config.train.key_settings(), {"dataset": dataset}, revision=REVISION) as work:
+        (work.folder / "model").mkdir()
+        for name in ("model.json", "saved_model.pb"):
+            (work.folder / "model" / name).write_text(json.dumps(about), encoding="utf-8")
+        work.outputs = {"model": "model"}
+        work.metrics = {"dev_wer": wer, "dev_loss": 1.0}
+
+
+def write_small_dataset(folder: Path) -> Dataset:
     noise = np.random.default_rng(0)
     examples = [
         NewExample(f"u{at}", "yes no", split, noise.normal(size=(60, 16)).astype(np.float32), f"s{at}")
         for at, split in enumerate(["train"] * 3 + ["dev", "test"])
     ]
-    dataset = write_dataset(tmp_path / "dataset", examples, FeatureSettings(mels=16), Alphabet.from_name("english"))
+    return write_dataset(folder, examples, FeatureSettings(mels=16), Alphabet.from_name("english"))
+
+
+def test_kfp_runs_the_trials_and_passes_on_the_best_one(tmp_path: Path) -> None:
+    """Three trials that the store holds, one that is refused, and one in which TensorFlow fails: these are no trials
+    to rank, and the run goes to its end.
+    """
+    dataset = write_small_dataset(tmp_path / "dataset")
     base: dict[str, Any] = {"name": "tiny", "store": str(tmp_path / "store"), "corpus": {"uri": "c"}}
     items = []
     for number, wer in enumerate([0.5, 0.2, 0.4]):
         config = load_config({**base, "train": {"learning_rate": 0.001 * (1 + number)}})
         assert isinstance(config, AsrConfig)
-        inputs = {"dataset": dataset.key}
-        with cached_step(base["store"], "train", config.train.key_settings(), inputs, revision=REVISION) as work:
-            (work.folder / "model").mkdir()
-            for name in ("model.json", "saved_model.pb"):
-                (work.folder / "model" / name).write_text(f'{{"number": {number}}}', encoding="utf-8")
-            work.outputs = {"model": "model"}
-            work.metrics = {"dev_wer": wer, "dev_loss": 1.0}
+        store_training(base["store"], config, dataset.key, {"number": number}, wer)
         settings = {"train.learning_rate": 0.001 * (1 + number)}
         changes = {"learning_rate": config.train.learning_rate}
         items.append(json.dumps({"trial": number, "settings": settings, "train": changes}))

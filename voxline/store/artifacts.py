@@ -83,7 +83,7 @@ def pass_on_artifact(chosen: Any, folder: Any) -> None:
       chosen: an artifact of `publish_artifact` with a content.
       folder: the artifact to write.
     """
-    folder.metadata.update(chosen.metadata)
+    folder.metadata.update(artifact_metadata(chosen))
     if "://" in folder.uri and not os.environ.get(ARTIFACT_URIS_ENV):
         shutil.copytree(chosen.path, folder.path, dirs_exist_ok=True)
     else:
@@ -93,6 +93,22 @@ def pass_on_artifact(chosen: Any, folder: Any) -> None:
 def artifact_uri(artifact: Any) -> str:
     """The path or bucket URI of the output that a step published as this KFP artifact."""
     return str(artifact.metadata.get("uri") or artifact.uri)
+
+
+def artifact_metadata(artifact: Any) -> dict[str, Any]:
+    """The metadata that `publish_artifact` gave an artifact.
+
+    A KFP server keeps it in ML Metadata, from which an object comes back as {"struct": object}, and a list as
+    {"list": list} (StructValueToMLMDValue in KFP's backend/src/v2/metadata).
+    """
+    return {name: _unwrapped(value) for name, value in artifact.metadata.items()}
+
+
+def _unwrapped(value: Any) -> Any:
+    for kind, expected in (("struct", dict), ("list", list)):
+        if isinstance(value, dict) and value.keys() == {kind} and isinstance(value[kind], expected):
+            return value[kind]
+    return value
 
 
 def check_accepted(artifact: Any) -> None:

@@ -105,18 +105,19 @@ def choose(
       store: folder or bucket URI of all cached step outputs.
     """
     from voxline.progress import print_status
-    from voxline.store.artifacts import pass_on_artifact
+    from voxline.store.artifacts import artifact_metadata, pass_on_artifact
 
-    ranked = rank_trials([one.metadata for one in trials], settings.metric)
-    best = trials[ranked[0]]
-    about = json.loads(best.metadata[TRIAL])
-    pass_on_artifact(best, model)
-    value = best.metadata["metrics"][settings.metric]
+    published = [artifact_metadata(one) for one in trials]
+    ranked = rank_trials(published, settings.metric)
+    best = published[ranked[0]]
+    about = json.loads(best[TRIAL])
+    pass_on_artifact(trials[ranked[0]], model)
+    value = best["metrics"][settings.metric]
     print_status(f"trial {about['number']} of {len(trials)} is the best: {settings.metric} {value:.6g}")
     print_status(f"its settings: {json.dumps(about['settings'], ensure_ascii=False)}")
-    for name, one in best.metadata["metrics"].items():
+    for name, one in best["metrics"].items():
         metrics.log_metric(name, one)
-    _write_page([trials[at].metadata for at in _with_failed(ranked, len(trials))], settings.metric, report.path)
+    _write_page([published[at] for at in _with_failed(ranked, len(trials))], settings.metric, report.path)
 
 
 def with_changes(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
