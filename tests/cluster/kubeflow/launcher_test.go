@@ -3,14 +3,17 @@ package component
 // KFP's launcher runs every step of $VOXLINE_IR/refresh.yaml, each as in a new pod: it downloads inputs, starts the
 // executor, collects and uploads outputs. Metadata goes through the converters of ML Metadata, both ways. Writes the
 // artifacts into $VOXLINE_OUT/launcher.json. $VOXLINE_FAILS_IN names a step that must fail; then none after it runs.
+// A second test runs the trials of a search.
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/kubeflow/pipelines/api/v2alpha1/go/pipelinespec"
@@ -27,8 +30,15 @@ import (
 
 const voxlineRoot = "minio://mlpipeline/private-artifacts/team-speech/v2/artifacts"
 
-func TestVoxlineLauncher(t *testing.T) {
-	raw, err := os.ReadFile(os.Getenv("VOXLINE_IR") + "/refresh.yaml")
+type voxlineHouse struct {
+	spec       *pipelinespec.PipelineSpec
+	deployment *pipelinespec.PipelineDeploymentConfig
+	bucket     *blob.Bucket
+	config     *objectstore.Config
+}
+
+func voxlineOpen(t *testing.T, name string) voxlineHouse {
+	raw, err := os.ReadFile(filepath.Join(os.Getenv("VOXLINE_IR"), name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,17 +62,32 @@ func TestVoxlineLauncher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return voxlineHouse{spec, deployment, bucket, config}
+}
+
+// One step, as in a new pod.
+func (house voxlineHouse) launch(input *pipelinespec.ExecutorInput, component *pipelinespec.ComponentSpec) (*pipelinespec.ExecutorOutput, error) {
+	container := house.deployment.Executors[component.GetExecutorLabel()].GetContainer()
+	arguments := append(append([]string{}, container.Command[1:]...), container.Args...)
+	os.RemoveAll("/minio")
+	client := &fake.Clientset{}
+	out, _, err := executeV2(context.Background(), input, component, container.Command[0], arguments, house.bucket, house.config,
+		metadata.NewFakeClient(), "team-speech", client, "true", "", &OpenBucketConfig{context.Background(), client, "team-speech", house.config})
+	return out, err
+}
+
+func TestVoxlineLauncher(t *testing.T) {
+	if os.Getenv("VOXLINE_DATASET") != "" {
+		t.Skip("only the trials of a search are run")
+	}
+	house := voxlineOpen(t, "refresh.yaml")
+	spec, bucket := house.spec, house.bucket
 	artifacts := map[string]*pipelinespec.RuntimeArtifact{}
 	for _, step := range []string{"ingest", "convert", "validate", "extract", "publish"} {
 		component := spec.Components["comp-"+step]
 		input := voxlineInput(spec, spec.Root.GetDag().Tasks[step], artifacts)
 		voxlineOutputs(input, component, step)
-		container := deployment.Executors[component.GetExecutorLabel()].GetContainer()
-		arguments := append(append([]string{}, container.Command[1:]...), container.Args...)
-		os.RemoveAll("/minio") // a new pod
-		client := &fake.Clientset{}
-		out, _, err := executeV2(context.Background(), input, component, container.Command[0], arguments, bucket, config,
-			metadata.NewFakeClient(), "team-speech", client, "true", "", &OpenBucketConfig{context.Background(), client, "team-speech", config})
+		out, err := house.launch(input, component)
 		if step == os.Getenv("VOXLINE_FAILS_IN") {
 			if err == nil {
 				t.Fatalf("%s succeeded", step)
@@ -91,6 +116,102 @@ func TestVoxlineLauncher(t *testing.T) {
 	}
 	b, _ := json.MarshalIndent(map[string]any{"artifacts": described, "objects": objects}, "", " ")
 	if err := os.WriteFile(filepath.Join(os.Getenv("VOXLINE_OUT"), "launcher.json"), b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The trials of $VOXLINE_IR/search.yaml, one for each item of the loop, and what chooses among them. The dataset is the
+// artifact whose metadata $VOXLINE_DATASET holds. Writes the artifact of each trial, in their order, and those of the choice.
+func TestVoxlineTrials(t *testing.T) {
+	if os.Getenv("VOXLINE_DATASET") == "" {
+		t.Skip("no dataset")
+	}
+	house := voxlineOpen(t, "search.yaml")
+	about := &structpb.Struct{}
+	if err := protojson.Unmarshal([]byte(os.Getenv("VOXLINE_DATASET")), about); err != nil {
+		t.Fatal(err)
+	}
+	var loop, choice *pipelinespec.PipelineTaskSpec
+	for name, task := range house.spec.Root.GetDag().Tasks {
+		if task.GetParameterIterator() != nil {
+			loop = task
+		}
+		if name == "choose" {
+			choice = task
+		}
+	}
+	var items []string
+	if err := json.Unmarshal([]byte(loop.GetParameterIterator().GetItems().GetRaw()), &items); err != nil {
+		t.Fatal(err)
+	}
+	inner := house.spec.Components[loop.GetComponentRef().GetName()]
+	task := inner.GetDag().Tasks["trial"]
+	component := house.spec.Components[task.GetComponentRef().GetName()]
+	given := func(source *pipelinespec.TaskInputsSpec_InputParameterSpec, item string) *structpb.Value {
+		if constant := source.GetRuntimeValue().GetConstant(); constant != nil {
+			return constant
+		}
+		name := source.GetComponentInputParameter()
+		if name == loop.GetParameterIterator().GetItemInput() {
+			return structpb.NewStringValue(item)
+		}
+		if outer := loop.Inputs.GetParameters()[name]; outer != nil {
+			name = outer.GetComponentInputParameter()
+		}
+		return house.spec.Root.InputDefinitions.Parameters[name].GetDefaultValue()
+	}
+	list := &pipelinespec.ArtifactList{}
+	described := map[string][]json.RawMessage{}
+	for number, item := range items {
+		in := &pipelinespec.ExecutorInput{Inputs: &pipelinespec.ExecutorInput_Inputs{ParameterValues: map[string]*structpb.Value{},
+			Artifacts: map[string]*pipelinespec.ArtifactList{"dataset": {Artifacts: []*pipelinespec.RuntimeArtifact{
+				{Name: "dataset", Uri: voxlineRoot + "/dataset", Metadata: about}}}}}}
+		for name, source := range task.Inputs.GetParameters() {
+			in.Inputs.ParameterValues[name] = given(source, item)
+		}
+		voxlineOutputs(in, component, fmt.Sprintf("trial-%d", number))
+		out, err := house.launch(in, component)
+		if err != nil {
+			t.Fatalf("trial %d: %v", number, err)
+		}
+		stored := voxlineStored(t, "trained", out.Artifacts["trained"].Artifacts[0])
+		list.Artifacts = append(list.Artifacts, stored)
+		b, _ := protojson.Marshal(stored)
+		described["trials"] = append(described["trials"], b)
+	}
+	component = house.spec.Components[choice.GetComponentRef().GetName()]
+	in := &pipelinespec.ExecutorInput{Inputs: &pipelinespec.ExecutorInput_Inputs{ParameterValues: map[string]*structpb.Value{},
+		Artifacts: map[string]*pipelinespec.ArtifactList{"trials": list}}}
+	for name, source := range choice.Inputs.GetParameters() {
+		in.Inputs.ParameterValues[name] = given(source, "")
+	}
+	voxlineOutputs(in, component, "choose")
+	out, err := house.launch(in, component)
+	if err != nil {
+		t.Fatalf("choose: %v", err)
+	}
+	os.RemoveAll("/minio")
+	for _, name := range []string{"model", "metrics"} {
+		b, _ := protojson.Marshal(voxlineStored(t, name, out.Artifacts[name].Artifacts[0]))
+		described[name] = append(described[name], b)
+	}
+	var report []byte
+	for each := house.bucket.List(nil); ; {
+		object, end := each.Next(context.Background())
+		if end == io.EOF {
+			break
+		}
+		if strings.HasSuffix(object.Key, "/choose/salt/report") {
+			report, err = house.bucket.ReadAll(context.Background(), object.Key)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := json.Marshal(string(report))
+	described["report"] = append(described["report"], b)
+	b, _ = json.MarshalIndent(described, "", " ")
+	if err := os.WriteFile(filepath.Join(os.Getenv("VOXLINE_OUT"), "trials.json"), b, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -54,6 +54,10 @@ type voxlineResult struct {
 	Pods            map[string]voxlinePod `json:"pods"`
 	// Of the part of the graph that a step may leave out.
 	Conditions map[string]voxlineCondition `json:"conditions"`
+	// Of each loop: the items that the driver of the loop finds.
+	Loops map[string][]string `json:"loops"`
+	// Of what the workflow gives its drivers, each of which is an argument of a program.
+	LongestParameter int `json:"longest_parameter"`
 }
 
 type voxlineCondition struct {
@@ -138,6 +142,17 @@ func voxlineCheck(t *testing.T, file string, result *voxlineResult) {
 		t.Fatal(err)
 	}
 	fail("condition", voxlineConditions(spec, wf, result))
+	fail("loop", voxlineLoops(spec, result))
+	for _, x := range wf.Spec.Templates {
+		if x.DAG == nil {
+			continue
+		}
+		for _, one := range x.DAG.Tasks {
+			for _, parameter := range one.Arguments.Parameters {
+				result.LongestParameter = max(result.LongestParameter, len(parameter.GetValue()))
+			}
+		}
+	}
 	for name, component := range spec.Components {
 		if component.GetDag() != nil {
 			continue
@@ -224,6 +239,33 @@ func voxlineConditions(spec *pipelinespec.PipelineSpec, wf *wfapi.Workflow, resu
 			}
 		}
 		result.Conditions[name] = found
+	}
+	return nil
+}
+
+// The items of each loop, as `DAG` reads constant ones.
+func voxlineLoops(spec *pipelinespec.PipelineSpec, result *voxlineResult) error {
+	result.Loops = map[string][]string{}
+	for name, task := range spec.Root.GetDag().Tasks {
+		iterator := task.GetParameterIterator()
+		if iterator == nil {
+			continue
+		}
+		var raw any
+		if err := json.Unmarshal([]byte(iterator.GetItems().GetRaw()), &raw); err != nil {
+			return err
+		}
+		value, err := structpb.NewValue(raw)
+		if err != nil {
+			return err
+		}
+		items, err := getItems(value)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			result.Loops[name] = append(result.Loops[name], item.GetStringValue())
+		}
 	}
 	return nil
 }

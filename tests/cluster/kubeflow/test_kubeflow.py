@@ -15,12 +15,16 @@ import pytest
 from tests.cluster.kfp_runs import ANSWERS
 from tests.cluster.kubeflow import sources
 from tests.cluster.kubeflow.scenarios import scenarios
+from tests.pipelines.test_search_kfp import store_training, write_small_dataset
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.cluster.run_steps import steps_of_workflow
 from voxline.pipelines.cluster.submit import CompiledPipeline
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.pipeline_configs import AsrConfig
 from voxline.pipelines.graph import GRAPHS, OPTIONAL_STEPS, steps_until
+from voxline.pipelines.search.kfp_trials import MAX_TRIALS, compile_trials
+from voxline.pipelines.search.space import Space
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = sorted(file for graph in GRAPHS for file in ROOT.glob(f"configs/{graph}/*.yaml"))
@@ -39,6 +43,8 @@ MAY_SKIP = (
     "forecast.skip_below=0.05 notify.history=/mnt/store/history",
 )
 """A run that trains nothing where its forecast says so."""
+SEARCH = "asr-search"
+"""A graph with as many parallel trials as are accepted."""
 ARGUMENT_BYTES = 128 * 1024
 """Linux' limit for one argument."""
 WORKFLOW_BYTES = 1024 * 1024
@@ -63,7 +69,18 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pipeline = CompiledPipeline.of(chosen, (2, 17, 0))
         (folder / f"{name}.yaml").write_bytes(pipeline.text)
         (folder / f"{name}.json").write_text(json.dumps(pipeline.parameters), encoding="utf-8")
+    _compile_search(folder / f"{SEARCH}.yaml")
     return folder
+
+
+def _compile_search(file: Path) -> None:
+    """For `kfp run create -f`, which gives no parameters."""
+    chosen = load_config([ROOT / "configs/asr/librispeech.yaml", ROOT / "configs/cluster/one-node.yaml"], PLACES[:2])
+    ranges = {"train.learning_rate": {"log": [1e-4, 2e-2]}, "train.weight_decay": {"linear": [0, 0.01]}}
+    compile_trials(
+        chosen, Space(ranges), file, metric="dev_wer", trials=MAX_TRIALS, jobs=4, kfp_version=(2, 17, 0)
+    )  # fmt: skip
+    file.with_suffix(".json").write_text("{}", encoding="utf-8")
 
 
 def _graph(config: Path) -> str:
@@ -87,8 +104,16 @@ def test_kfp_takes_every_pipeline_and_makes_a_pod_of_each_step(results: dict[str
     assert {name: result["errors"] for name, result in results.items() if result["errors"]} == {}
     for name, result in results.items():
         optional = result["pods"].keys() & OPTIONAL_STEPS.keys()
-        assert result["pods"].keys() == set(steps_until(name.partition("-")[0], optional=optional)), name
+        steps = set(steps_until(name.partition("-")[0], optional=optional))
+        assert result["pods"].keys() == (steps - {"train"} | {"trial", "choose"} if name == SEARCH else steps), name
         assert result["workflow_bytes"] < WORKFLOW_BYTES, name
+        assert result["longest_parameter"] < ARGUMENT_BYTES, name
+
+
+def test_the_driver_of_a_search_starts_every_trial(results: dict[str, Any]) -> None:
+    assert [name for name, result in results.items() if result["loops"]] == [SEARCH]
+    (items,) = results[SEARCH]["loops"].values()
+    assert [json.loads(item)["trial"] for item in items] == list(range(MAX_TRIALS))
 
 
 def test_every_pod_passes_the_restricted_pod_security_standard(results: dict[str, Any]) -> None:
@@ -134,33 +159,39 @@ def test_a_training_that_is_not_worth_it_is_left_out(results: dict[str, Any]) ->
 
 
 @pytest.fixture
-def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., dict[str, Any]]]:
-    """Runs a refresh of a small corpus by KFP's launcher, with these settings; gives its artifacts and objects."""
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """What a pod has that runs KFP's launcher: this Python; and a folder `ir`."""
     if not os.access("/", os.W_OK) or Path("/minio").exists():
         pytest.skip("the launcher writes below /minio, which cannot be made here")
-    from voxline.components.demo_corpus.settings import DemoCorpusSettings
-    from voxline.components.demo_corpus.step import run as generate
-
-    generate(tmp_path / "corpus", DemoCorpusSettings.of({"kind": "commands"}))
     (tmp_path / "ir").mkdir()
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    given = [f"corpus.uri={tmp_path}/corpus/LibriSpeech", f"store={tmp_path}/store", f"registry={tmp_path}/registry"]
-    given.append(f"datasets={tmp_path}/datasets")
+    yield tmp_path
+    shutil.rmtree("/minio", ignore_errors=True)
+
+
+@pytest.fixture
+def launch(pod: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Runs a refresh of a small corpus by KFP's launcher, with these settings; gives its artifacts and objects."""
+    from voxline.components.demo_corpus.settings import DemoCorpusSettings
+    from voxline.components.demo_corpus.step import run as generate
+
+    generate(pod / "corpus", DemoCorpusSettings.of({"kind": "commands"}))
+    given = [f"corpus.uri={pod}/corpus/LibriSpeech", f"store={pod}/store", f"registry={pod}/registry"]
+    given.append(f"datasets={pod}/datasets")
 
     def run(*settings: str, fails_in: str = "") -> dict[str, Any]:
         config = load_config([ROOT / "configs/refresh/demo.yaml"], [*given, *settings])
-        compile_pipeline(config, tmp_path / "ir" / "refresh.yaml", (2, 17, 0))
+        compile_pipeline(config, pod / "ir" / "refresh.yaml", (2, 17, 0))
         # What the compiler sets for a pod, which the launcher's test does not have.
         monkeypatch.setenv("VOXLINE_REFUSE_LATER", "1")
-        sources.run("launcher_test.go", tmp_path, VOXLINE_IR=str(tmp_path / "ir"), VOXLINE_FAILS_IN=fails_in)
-        found: dict[str, Any] = json.loads((tmp_path / "launcher.json").read_text())
+        sources.run("launcher_test.go", pod, VOXLINE_IR=str(pod / "ir"), VOXLINE_FAILS_IN=fails_in)
+        found: dict[str, Any] = json.loads((pod / "launcher.json").read_text())
         return found
 
-    yield run
-    shutil.rmtree("/minio", ignore_errors=True)
+    return run
 
 
 def test_the_launcher_runs_the_whole_refresh(launch: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
@@ -181,6 +212,35 @@ def test_the_launcher_registers_the_page_of_a_refused_corpus(
     assert "small_splits" in str(found["artifacts"]["validate/validation"]["metadata"])
     assert not [name for name in found["artifacts"] if name.startswith(("extract/", "publish/"))]
     assert not (tmp_path / "datasets").exists()
+
+
+def test_the_launcher_runs_the_trials_and_the_choice(pod: Path) -> None:
+    """Trials that the store holds, each beside one that fails; `choose` reads all of them from ML Metadata."""
+    dataset = write_small_dataset(pod / "dataset")
+    places = [f"store={pod}/store", f"registry={pod}/registry", "corpus.uri=unread"]
+    config = load_config([ROOT / "configs/asr/demo.yaml"], places)
+    rates, missing = [0.001, 0.002, 0.003], f"{pod}/no model"
+    for rate, wer in zip(rates, [0.5, 0.2, 0.4], strict=True):
+        trained = load_config([ROOT / "configs/asr/demo.yaml"], [*places, f"train.learning_rate={rate}"])
+        assert isinstance(trained, AsrConfig)
+        store_training(f"{pod}/store", trained, dataset.key, {"rate": rate}, wer)
+    space = Space({"train.learning_rate": rates, "train.start.model": ["", missing]})
+    target = pod / "ir" / "search.yaml"
+    compile_trials(config, space, target, metric="dev_wer", method="grid", jobs=2, kfp_version=(2, 17, 0))
+    sources.run(
+        "launcher_test.go", pod, VOXLINE_IR=str(pod / "ir"), VOXLINE_DATASET=json.dumps({"uri": f"{pod}/dataset"})
+    )
+    found = json.loads((pod / "trials.json").read_text(encoding="utf-8"))
+    trials = [one["metadata"] for one in found["trials"]]
+    assert trials[2]["metrics"] == {"struct": {"dev_wer": 0.2, "dev_loss": 1.0}}, "as ML Metadata gives it back"
+    assert [json.loads(one["trial"])["number"] for one in trials] == list(range(6))
+    assert ["failed" in one for one in trials] == [False, True] * 3
+    assert "no model" in trials[1]["failed"]
+    chosen = found["model"][0]["metadata"]
+    assert json.loads(chosen["trial"])["settings"] == {"train.learning_rate": 0.002, "train.start.model": ""}
+    assert (chosen["digest"], chosen["metrics"]) == (trials[2]["digest"], trials[2]["metrics"])
+    assert found["metrics"][0]["metadata"]["dev_wer"] == 0.2
+    assert "learning_rate 0.002" in found["report"][0]
 
 
 def test_the_recorded_answers_are_those_of_kfp(tmp_path: Path) -> None:
