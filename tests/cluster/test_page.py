@@ -1,4 +1,4 @@
-"""docs/cluster/README.md: each command on it is run against the stand-in, or what it names is looked up."""
+"""docs/cluster: commands are run against the stand-in or looked up, and what they submit is held to the quotas."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Ended, Shell
-from tests.cluster.k8s.built import builder, built
+from tests.cluster.k8s.built import Object, builder, built
 from tests.cluster.kfp_stand_in import StandIn
 from voxline.pipelines.cluster.namespace_checks import exceeds
 from voxline.pipelines.config.cluster import parse_quantity
@@ -23,9 +23,9 @@ ELSEWHERE = {"docker", "kind", "kubectl"}
 """Programs whose commands are looked up, not run."""
 
 
-def commands() -> list[str]:
-    """The lines of the page's shell blocks, in order."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def commands(page: Path = PAGE) -> list[str]:
+    """The lines of a page's shell blocks, in order."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     return [line.removesuffix(" &") for block in blocks for line in block.splitlines()]
 
 
@@ -56,16 +56,33 @@ def test_the_voxline_commands_of_the_page_work_in_order(
     assert not kfp.state.recurring, "the page's last command removes the schedule"
 
 
-def test_what_the_page_submits_fits_the_quota_that_it_applies() -> None:
+ROWS = re.findall(
+    r"^\| .* \| `(configs/cluster/\S+\.yaml)` \| `(k8s/overlays/\S+)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+)
+"""The overlay of the config and that of k8s/, for each cluster of the page's table."""
+ONE_NODE = ("configs/cluster/one-node.yaml", "k8s/overlays/one-node")
+
+
+def test_the_table_has_every_overlay_that_configs_and_manifests_share() -> None:
+    assert {k8s.rpartition("/")[2] for _, k8s in ROWS} == {"gcs", "eks", "aks", "plain"}
+    assert f"`{ONE_NODE[0]}` | in place of `{ONE_NODE[1]}`" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("overlay", "manifests"), [ONE_NODE, *ROWS], ids=lambda path: Path(path).stem)
+def test_what_the_pages_submit_fits_what_they_apply(overlay: str, manifests: str) -> None:
+    """The quota beside serving and TensorBoard, the claims and the accounts; of a cluster's own page, too."""
     if builder() is None:
         pytest.skip("neither kubectl nor kustomize is on the PATH; either builds k8s/")
-    applied = [line.split()[3] for line in commands() if line.startswith("kubectl apply -k k8s/overlays/")]
-    (quota,) = (one for path in applied for one in built(path.removeprefix("k8s/")) if one["kind"] == "ResourceQuota")
-    hard = quota["spec"]["hard"]
-    checked = 0
-    for line in commands():
-        words = shlex.split(line)
-        if words[:2] not in (["voxline", "submit"], ["voxline", "schedule"]) or "--config" not in words:
+    objects = built(manifests.removeprefix("k8s/"))
+    hard = next(one for one in objects if one["kind"] == "ResourceQuota")["spec"]["hard"]
+    names = {(one["kind"], one["metadata"]["name"]) for one in objects}
+    claims = sum(one["kind"] == "PersistentVolumeClaim" for one in objects)
+    assert claims <= int(hard["persistentvolumeclaims"])
+    lines = [line.replace(ONE_NODE[0], overlay) for page in sorted(PAGE.parent.glob("*.md")) for line in commands(page)]
+    checked = set()
+    for line in lines:
+        words = shlex.split(line, comments=True)
+        if words[:2] not in (["voxline", "submit"], ["voxline", "schedule"]) or overlay not in words:
             continue
         files = [ROOT / word for before, word in itertools.pairwise(words) if before == "--config"]
         given = [word for before, word in itertools.pairwise(words) if before == "--set"]
@@ -73,11 +90,45 @@ def test_what_the_page_submits_fits_the_quota_that_it_applies() -> None:
         steps = [config.cluster.steps.for_step(step) for step in load_pipeline(words[2]).pipeline_spec.root.dag.tasks]
         for step in steps:
             assert list(exceeds(hard, step)) == [], line
-        for resource in ("cpu", "memory"):  # two steps may run at once, beside serving
+        for resource in ("cpu", "memory"):  # two steps may run at once
             amounts = sorted(parse_quantity(getattr(step, resource)) for step in steps)
-            assert sum(amounts[-2:]) <= parse_quantity(hard[f"requests.{resource}"]), (line, resource)
-        checked += 1
-    assert checked == 4
+            standing = sum(requested(one, resource) for one in objects if one["kind"] == "Deployment")
+            assert sum(amounts[-2:]) + standing <= parse_quantity(hard[f"requests.{resource}"]), (line, resource)
+        for claim in config.cluster.claims:
+            assert ("PersistentVolumeClaim", claim.name) in names, line
+        if config.cluster.service_account:
+            assert ("ServiceAccount", config.cluster.service_account) in names, line
+        checked.add(words[2])
+    assert checked == {"refresh", "asr"}
+
+
+def requested(deployment: Object, resource: str) -> float:
+    """What all replicas of a Deployment reserve."""
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    amount = sum(parse_quantity(str(one["resources"]["requests"][resource])) for one in containers)
+    return float(amount * deployment["spec"].get("replicas", 1))
+
+
+def test_the_pod_that_takes_a_corpus_is_restricted_and_mounts_the_claim_of_the_store() -> None:
+    if builder() is None:
+        pytest.skip("neither kubectl nor kustomize is on the PATH; either builds k8s/")
+    (pod,) = built("corpus-loader")
+    (container,) = pod["spec"]["containers"]
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    claimed = {
+        one["name"]: one["persistentVolumeClaim"]["claimName"]
+        for one in pod["spec"]["volumes"]
+        if "emptyDir" not in one
+    }
+    config = load_config([ROOT / "configs/refresh/librispeech.yaml", ROOT / ONE_NODE[0]], ["datasets=/mnt/store/d"])
+    ((volume, claim),) = claimed.items()
+    assert (claim, mounts[volume]) in {(one.name, one.mount) for one in config.cluster.claims}
+    copied = next(line.split()[-1] for line in commands() if " cp " in line and "corpus-loader:" in line)
+    assert copied == f"corpus-loader:{config.corpus.uri}"
 
 
 def id_in(ended: Ended) -> str:

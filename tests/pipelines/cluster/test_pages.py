@@ -20,7 +20,22 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if page.parent.name != "decisions"]
 SHELLS = ("", "sh", "bash", "console", "shell")
 """Languages of fenced blocks that hold commands; without one, only our own are read."""
-OTHERS = {"aws", "az", "curl", "docker", "eksctl", "export", "gcloud", "helm", "k3s", "kind", "kubectl", "make", "sudo"}
+OTHERS = {
+    "aws",
+    "az",
+    "curl",
+    "docker",
+    "eksctl",
+    "export",
+    "gcloud",
+    "helm",
+    "k3s",
+    "kind",
+    "kubectl",
+    "make",
+    "sudo",
+    "tar",
+}
 """Programs that a reader has; only what they name of this repository is looked up."""
 
 
