@@ -85,10 +85,11 @@ CASES = {
     "tts-gpu": ("tts", "gke-gpu"),
 }
 """Golden file → its run, and the overlay of its cluster."""
+VERTEX = {f"{pipeline}-vertex": (pipeline, "vertex") for pipeline in GRAPHS}
 
 
 def layers(case: str, folder: Path) -> list[Path]:
-    pipeline, overlay = {**CASES, "asr-vertex": ("asr", "vertex")}[case]
+    pipeline, overlay = {**CASES, **VERTEX}[case]
     files = {"run.yaml": RUNS[pipeline], "images.yaml": IMAGES}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -122,11 +123,12 @@ def test_the_graph_compiles_to_the_golden_file(case: str, ir: str) -> None:
     assert ir == golden.read_text(encoding="utf-8"), "look at the difference, and run `make golden` if it is meant"
 
 
-def test_the_graph_compiles_to_the_golden_file_for_vertex(tmp_path: Path) -> None:
-    """tests/pipelines/cluster/test_vertex.py reads the file, and gives it to Google's client."""
-    files = layers("asr-vertex", tmp_path)
+@pytest.mark.parametrize("name", VERTEX)
+def test_the_graph_compiles_to_the_golden_file_for_vertex(name: str, tmp_path: Path) -> None:
+    """tests/pipelines/cluster/test_vertex.py reads the files, and gives them to Google's client."""
+    files = layers(name, tmp_path)
     ir = masked(compile_to_yaml(load_config(files), tmp_path / "ir.yaml", platform="vertex"))
-    golden = GOLDEN / "asr-vertex.yaml"
+    golden = GOLDEN / f"{name}.yaml"
     if os.environ.get("VOXLINE_WRITE_GOLDEN"):
         golden.write_text(ir, encoding="utf-8")
     assert ir == golden.read_text(encoding="utf-8"), "look at the difference, and run `make golden` if it is meant"

@@ -18,6 +18,7 @@ from voxline.pipelines.cli.main import app
 from voxline.pipelines.cluster.vertex import check_config
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graph import GRAPHS
 
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -29,13 +30,18 @@ def config(*settings: str) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def spec() -> dict[str, Any]:
-    """The golden file, which test_compiled.py holds to the compiler."""
-    found: dict[str, Any] = yaml.safe_load((GOLDEN / "asr-vertex.yaml").read_text(encoding="utf-8"))
-    return found
+def specs() -> dict[str, dict[str, Any]]:
+    """The golden files, which test_compiled.py holds to the compiler, by their graph."""
+    files = {graph: GOLDEN / f"{graph}-vertex.yaml" for graph in GRAPHS}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return {graph: yaml.load(file.read_text(encoding="utf-8"), loader) for graph, file in files.items()}  # noqa: S506
 
 
-def test_it_is_one_strict_document_with_limits_and_without_kubernetes(spec: dict[str, Any]) -> None:
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_it_is_one_strict_document_with_limits_and_without_kubernetes(
+    graph: str, specs: dict[str, dict[str, Any]]
+) -> None:
+    spec = specs[graph]
     assert json_format.MessageToDict(json_format.ParseDict(spec, PipelineSpec())) == spec
     assert "kubernetes" not in json.dumps(spec)
     assert spec["defaultPipelineRoot"] == "gs://your-bucket/voxline/artifacts"
@@ -44,9 +50,11 @@ def test_it_is_one_strict_document_with_limits_and_without_kubernetes(spec: dict
         assert not [key for key in container["resources"] if "Request" in key], name
         assert {"cpuLimit", "memoryLimit", "resourceCpuLimit", "resourceMemoryLimit"} <= set(container["resources"])
         assert {"name": "VOXLINE_ARTIFACT_URIS", "value": "1"} in container["env"]
+    assert all(task["cachingOptions"] == {} for task in spec["root"]["dag"]["tasks"].values())
+    if graph == "refresh":
+        return
     accelerator = spec["deploymentSpec"]["executors"]["exec-train"]["container"]["resources"]["accelerator"]
     assert (accelerator["type"], accelerator["count"]) == ("NVIDIA_L4", "1")
-    assert all(task["cachingOptions"] == {} for task in spec["root"]["dag"]["tasks"].values())
 
 
 @pytest.mark.parametrize(
@@ -94,7 +102,7 @@ def test_submit_says_what_vertex_lacks(arguments: list[str], fault: str, monkeyp
 
 
 @pytest.mark.skipif(not os.environ.get("VOXLINE_TEST_CLUSTER"), reason="loading it takes a while: make test-cluster")
-def test_googles_client_takes_the_run_and_the_schedule(spec: dict[str, Any], tmp_path: Path) -> None:
+def test_googles_client_takes_the_run_and_the_schedule(specs: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     files = [str(GOLDEN / "asr-vertex.yaml"), str(GOLDEN / "asr.yaml"), str(tmp_path / "calls.json")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     script = str(Path(__file__).with_name("vertex_client.py"))
@@ -109,7 +117,9 @@ def test_googles_client_takes_the_run_and_the_schedule(spec: dict[str, Any], tmp
     run, nightly = requests["run"]["pipeline_job"], requests["schedule"]["schedule"]
     assert requests["run"]["pipeline_job_id"] == "voxline-nightly-20260131-020000-0a1b2c"
     for job in (run, nightly["createPipelineJobRequest"]["pipelineJob"]):
-        assert json_format.ParseDict(job["pipelineSpec"], PipelineSpec()) == json_format.ParseDict(spec, PipelineSpec())
+        assert json_format.ParseDict(job["pipelineSpec"], PipelineSpec()) == json_format.ParseDict(
+            specs["asr"], PipelineSpec()
+        )
         assert job["serviceAccount"] == "voxline@team-speech.iam.gserviceaccount.com"
         assert job["runtimeConfig"]["gcsOutputDirectory"] == "gs://speech/artifacts"
         assert job["labels"] == {"team": "speech"}
