@@ -27,7 +27,7 @@ MELS, SYMBOLS = 80, 40
 TEXT, FRAMES = 60, 360
 """Symbols of the text, and frames of its speech: 4.2 seconds at a hop of 256 samples."""
 ROUNDS = 3
-ONNX_NETWORKS = ("fastspeech",)
+PRECISIONS = {"fastspeech": ("float32",), "tacotron2": ("float32", "int8")}
 NETWORKS: dict[str, Tacotron2Settings | FastSpeechSettings] = {
     "Tacotron 2, one frame a step": Tacotron2Settings(),
     "Tacotron 2, two frames a step": Tacotron2Settings(reduction=2),
@@ -40,8 +40,8 @@ NETWORKS: dict[str, Tacotron2Settings | FastSpeechSettings] = {
 
 def main() -> None:
     """Prints a row for each network."""
-    print("| voice | weights | mel frames a second on one core, TensorFlow | ONNX Runtime |")
-    print("| --- | --- | --- | --- |")
+    print("| voice | weights | mel frames a second on one core, TensorFlow | ONNX Runtime | 8 bits |")
+    print("| --- | --- | --- | --- | --- |")
     labels = tf.constant(np.random.default_rng(0).integers(0, SYMBOLS, (1, TEXT)), tf.int32)
     for name, settings in NETWORKS.items():
         model = _build(settings)
@@ -54,12 +54,12 @@ def main() -> None:
         graph = tf.function(speak, input_signature=[tf.TensorSpec([1, None], tf.int32)], autograph=False)
         made = graph(labels).shape[1]
         speed = made / _cpu_seconds(lambda: graph(labels).numpy())  # noqa: B023
-        onnx = "-"
-        if settings.kind in ONNX_NETWORKS:
-            session = one_thread(export_onnx_voice(model, max_steps=steps, reduction=settings.reduction))
-            given = {"symbols": labels.numpy(), "lengths": np.array([TEXT], np.int32)}
-            onnx = f"{made / _cpu_seconds(lambda: session.run(None, given)):,.0f}"  # noqa: B023
-        print(f"| {name} | {model.count_params():,} | {speed:,.0f} | {onnx} |", flush=True)
+        given, by_onnx = {"symbols": labels.numpy(), "lengths": np.array([TEXT], np.int32)}, ["-", "-"]
+        for column, precision in enumerate(PRECISIONS[settings.kind]):
+            how: dict[str, Any] = {"max_steps": steps, "reduction": settings.reduction, "precision": precision}
+            session = one_thread(export_onnx_voice(model, **how))
+            by_onnx[column] = f"{made / _cpu_seconds(lambda: session.run(None, given)):,.0f}"  # noqa: B023
+        print(f"| {name} | {model.count_params():,} | {speed:,.0f} | {' | '.join(by_onnx)} |", flush=True)
 
 
 def one_thread(content: bytes) -> Any:

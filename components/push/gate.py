@@ -184,17 +184,20 @@ def _check_difference(about: dict[str, Any]) -> GateCheck:
 
 
 def _check_int8(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
-    """The word error rate of the 8-bit graph: within the limit, and within the margin of the SavedModel's."""
-    wer = CATALOG["wer"]
+    """The word error rate of the 8-bit graph, or a voice's of its round trip: within the limit, and within the margin of
+    the SavedModel's.
+    """
+    name = next(name for name in ("wer", "round_trip_wer") if name in evaluation.results[0].metrics)
+    wer = CATALOG[name]
     results = [
-        dataclasses.replace(result, metrics={"wer": SumAndWeight(*result.details[ONNX_WER])})
+        dataclasses.replace(result, metrics={name: SumAndWeight(*result.details[ONNX_WER])})
         for result in evaluation.results
     ]
-    value = aggregate([result.metrics["wer"] for result in results], wer.kind)
+    value = aggregate([result.metrics[name] for result in results], wer.kind)
     checks = []
-    if value is not None and (limit := settings.limits.get("wer")) is not None:
+    if value is not None and (limit := settings.limits.get(name)) is not None:
         detail = f"{wer.title} of the 8-bit ONNX graph {wer.format(value)}; at most {wer.format(limit)} is accepted"
-        checks.append(GateCheck(f"{wer.title}, 8-bit ONNX", value <= limit, f"{detail}: limits.wer", value, limit))
+        checks.append(GateCheck(f"{wer.title}, 8-bit ONNX", value <= limit, f"{detail}: limits.{name}", value, limit))
     metrics = {result.id: result.metrics for result in evaluation.results}
     opponent = Opponent("the SavedModel", 0, metrics, name="the SavedModel")
     bootstrap = evaluation.bootstrap(settings.confidence)

@@ -4,17 +4,20 @@ Keras' own exporter turns each recurrent layer into a loop of small ops. ONNX's 
 which can be quantized too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 OPSET, IR_VERSION = 17, 9
 """Read by every ONNX Runtime since 1.13."""
 MICROSOFT = "com.microsoft"
 """The domain of ONNX Runtime's own ops, which 8-bit layers are."""
+
+BLOCK = 128
+"""Weights of a column that share a scale in `Graph.blockwise`."""
 
 Array = Any
 Name = str
@@ -26,17 +29,21 @@ class Graph:
 
     Args:
       int8: whether the weights of `dense` and of recurrent layers are 8-bit integers.
+      around: the graph in whose loop this one is the body; it sees the values of that graph.
     """
 
-    def __init__(self, int8: bool = False) -> None:
+    def __init__(self, int8: bool = False, around: "Graph | None" = None) -> None:
         self.int8 = int8
         self._nodes: list[Any] = []
-        self._constants: dict[Name, Any] = {}
+        self._constants: dict[Name, Any] = {} if around is None else around._constants
+        self._domains: set[str] = {""} if around is None else around._domains
+        self._prefix: str = "v" if around is None else f"{around._prefix}{len(around._nodes)}_"
 
     def __call__(self, op: str, *inputs: Name | Array | None, outputs: int = 1, **attributes: Any) -> Any:
         """Adds a node. An input is the name of a value, an array, or None for one that is left out."""
         names = [self._input(each) for each in inputs]
-        made = [f"v{len(self._nodes)}_{number}" for number in range(outputs)]
+        self._domains.add(attributes.get("domain", ""))
+        made = [f"{self._prefix}{len(self._nodes)}_{number}" for number in range(outputs)]
         self._nodes.append(helper.make_node(op, names, made, **attributes))
         return made[0] if outputs == 1 else made
 
@@ -109,6 +116,64 @@ class Graph:
             )
         )
 
+    def loop(
+        self,
+        most: Name | Array,
+        states: Sequence[tuple[Name, int]],
+        step: "Callable[[Graph, Name, Sequence[Name]], tuple[Name, Sequence[Name], Sequence[tuple[Name, int]]]]",
+    ) -> list[Name]:
+        """Adds a loop.
+
+        Args:
+          most: int64 scalar, iterations at most.
+          states: the value before the first iteration, and the type, of each state.
+          step: adds an iteration's nodes to a graph; of its number, int64 [1], and the states. Returns whether to go
+            on, bool scalar; the next states; and what is collected, each with its type.
+
+        Returns:
+          the last states, then what was collected, with an axis of iterations in front.
+        """
+        body = Graph(self.int8, self)
+        number, before, *given = (
+            f"{body._prefix}{name}" for name in ("i", "go", *(f"s{n}" for n in range(len(states))))
+        )
+        taken: list[tuple[Name, int]] = [(number, TensorProto.INT64), (before, TensorProto.BOOL)]
+        taken += [(name, kind) for name, (_, kind) in zip(given, states, strict=True)]
+        on, after, collected = step(body, body("Reshape", number, np.array([1])), given)
+        returned = [(on, TensorProto.BOOL), *zip(after, (kind for _, kind in states), strict=True), *collected]
+        made = [(body("Identity", value), kind) for value, kind in returned]
+        inputs, outputs = (
+            [
+                helper.make_tensor_value_info(name, kind, [] if index < scalars else None)
+                for index, (name, kind) in enumerate(each)
+            ]
+            for each, scalars in ((taken, 2), (made, 1))
+        )
+        iteration = helper.make_graph(body._nodes, f"{body._prefix}body", inputs, outputs)
+        start = (value for value, _ in states)
+        count = len(states) + len(collected)
+        found = self("Loop", most, np.array(True), *start, outputs=count, body=iteration)
+        return [found] if count == 1 else list(found)
+
+    def blockwise(self, value: Name, kernel: Array) -> Name:
+        """value · kernel, with weights of 8 bits and a scale for each BLOCK of a column.
+
+        For products with few rows, whose time is that of reading the weights. ONNX Runtime has the op since 1.22.
+        """
+        inputs, outputs = kernel.shape
+        blocks = -(-inputs // BLOCK)
+        columns = np.zeros((outputs, blocks * BLOCK), np.float32)
+        columns[:, :inputs] = kernel.T
+        columns = columns.reshape(outputs, blocks, BLOCK)
+        scale = np.maximum(np.abs(columns).max(axis=-1), np.float32(1e-8)) / np.float32(127)
+        whole = (np.round(columns / scale[..., None]) + 128).astype(np.uint8)
+        return str(
+            self(
+                "MatMulNBits", value, whole, scale.reshape(-1).astype(np.float32), domain=MICROSOFT,
+                K=inputs, N=outputs, bits=8, block_size=BLOCK, accuracy_level=4,
+            )
+        )  # fmt: skip
+
     def finish(
         self,
         name: str,
@@ -130,7 +195,7 @@ class Graph:
             [helper.make_tensor_value_info(output, kind, shape) for output, _, kind, shape in outputs],
             list(self._constants.values()),
         )
-        opsets = [helper.make_opsetid("", OPSET), *([helper.make_opsetid(MICROSOFT, 1)] if self.int8 else [])]
+        opsets = [helper.make_opsetid(name, 1 if name else OPSET) for name in sorted(self._domains)]
         model = helper.make_model(made, opset_imports=opsets, ir_version=IR_VERSION, producer_name="voxline")
         helper.set_model_props(model, dict(metadata or {}))
         onnx.checker.check_model(model, full_check=True)

@@ -25,7 +25,7 @@ from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.onnx_model import ONNX_FILE, Engine
 from voxline.inference.synthesizer import Synthesizer
-from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE
+from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, ONNX_WER
 from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
@@ -62,13 +62,21 @@ class TtsEvaluateFamily:
             synthesizer, utterances, recognizer, f0_ids, settings, "utterances synthesized", gallery
         )
         rtf = _rtf(synthesizer)
-        onnx = _compare_onnx(job, synthesizer)
+        other = _load(job.model, settings, engine="onnx") if (job.model / ONNX_FILE).is_file() else None
+        onnx: dict[str, Any] = {}
+        by_onnx: list[dict[str, Any]] = [{}] * len(utterances)
+        if other is not None:
+            onnx, by_onnx = _compare_onnx(job, synthesizer, other, recognizer)
         champion, champion_rtf = _measure_version(
             job, job.champion, "the model in service", synthesizer, recognizer, f0_ids
         )
         anchor, _ = _measure_version(job, job.anchor, "the anchor", synthesizer, recognizer, f0_ids)
         details = [
-            {**record.details, "champion_hypothesis": champion and champion[index].details.get("hypothesis")}
+            {
+                **record.details,
+                **by_onnx[index],
+                "champion_hypothesis": champion and champion[index].details.get("hypothesis"),
+            }
             for index, record in enumerate(records)
         ]
         return Measurements(
@@ -86,7 +94,7 @@ class TtsEvaluateFamily:
                 "f0_utterances": len(f0_ids),
                 **onnx,
             },
-            smoke_test=_write_clip(job, synthesizer, records),
+            smoke_test=_write_clip(job, other or synthesizer, records),
             outputs={"clip_mels": CLIP_MELS_FILE},
             counts={"symbols": sum(len(utterance.text) for utterance in utterances)},
             samples=(gallery, synthesizer),
@@ -156,20 +164,33 @@ def _load(folder: Path, settings: TtsEvaluateSettings, engine: Engine = "tensorf
     return Synthesizer(folder, batch_size=settings.batch_size, batch_symbols=settings.batch_symbols, engine=engine)
 
 
-def _compare_onnx(job: EvaluationJob, synthesizer: Synthesizer) -> dict[str, Any]:
-    """For metrics.json: how far the mels of the model's ONNX graph are from those of the SavedModel; {} without one."""
-    if not (job.model / ONNX_FILE).is_file():
-        return {}
+def _compare_onnx(
+    job: EvaluationJob, synthesizer: Synthesizer, other: Synthesizer, recognizer: RoundTripRecognizer | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """How far the mels of the model's ONNX graph are from those of the SavedModel.
+
+    An 8-bit graph is a model of its own, so its speech is transcribed too.
+
+    Returns:
+      what metrics.json says of it, and details of each utterance.
+    """
     print_status("evaluate: synthesizing them with the model's ONNX graph")
-    other = _load(job.model, job.settings, engine="onnx")
+    int8 = synthesizer.about["settings"].get("export", {}).get("onnx") == "int8"
+    details: list[dict[str, Any]] = []
     apart, progress = [], Progress("utterances synthesized by ONNX Runtime", len(job.utterances))
     for start in range(0, len(job.utterances), job.settings.batch_size):
-        texts = [utterance.text for utterance in job.utterances[start : start + job.settings.batch_size]]
-        for ours, theirs in zip(synthesizer.mels(texts), other.synthesize_symbols(texts), strict=True):
+        batch = job.utterances[start : start + job.settings.batch_size]
+        texts = [utterance.text for utterance in batch]
+        spoken = other.synthesize_symbols(texts)
+        for ours, theirs in zip(synthesizer.mels(texts), spoken, strict=True):
             apart.append(dtw(ours, theirs.mels).distance / max(float(ours.std()), 1e-9))
+        if int8 and recognizer is not None:
+            heard = recognizer.transcribe([one.waveform for one in spoken], other.sample_rate)
+            words = count_word_edits([reference_text(utterance) for utterance in batch], heard)
+            details += [{ONNX_WER: list(edits.as_metric)} for edits in words]
         progress.advance(len(texts))
-    unit = "standard deviations of the mels"
-    return {"onnx": describe_difference(job.utterances, apart, unit, MEL_TOLERANCE, _rtf(other))}
+    found = describe_difference(job.utterances, apart, "standard deviations of the mels", MEL_TOLERANCE, _rtf(other))
+    return {"onnx": found | ({"precision": "int8"} if details else {})}, details or [{}] * len(job.utterances)
 
 
 def describe_difference(

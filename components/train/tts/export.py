@@ -240,7 +240,13 @@ def export_tts(
         signatures, files = {"synthesize": full.synthesize, "serving_default": full.synthesize}, {}
         signatures[SPEAK] = full.speak
         if settings.export.onnx != "none":
-            files[ONNX_FILE] = export_onnx_voice(model, max_steps=full.max_steps, reduction=reduction)
+            files[ONNX_FILE] = export_onnx_voice(
+                model,
+                max_steps=full.max_steps,
+                reduction=reduction,
+                noise=INFERENCE_NOISE,
+                precision=settings.export.onnx,
+            )
     else:
         module = split = SplitTtsGraph(model, settings, dataset, reduction)
         signatures = {"encode": split.encode, "refine": split.refine, REFINE_MELS: split.refine_mels}

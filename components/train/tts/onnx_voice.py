@@ -6,13 +6,14 @@ Output   mels float32 [batch, t, mels], raw, zero beyond a row's frames; frames 
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
 
 from voxline.components.train.onnx_graph import Graph, Name, to_numpy
+from voxline.components.train.tts.onnx_tacotron2 import Decoding, add_tacotron2
 from voxline.errors import SettingsError
 
 
@@ -25,22 +26,31 @@ class VoiceOutput(NamedTuple):
     hit_limit: Name
 
 
-def export_onnx_voice(model: Any, *, max_steps: int, reduction: int) -> bytes:
+def export_onnx_voice(
+    model: Any,
+    *,
+    max_steps: int,
+    reduction: int,
+    noise: Sequence[int] = (0, 0),
+    precision: Literal["float32", "int8"] = "float32",
+) -> bytes:
     """Builds the graph of a network.
 
     Args:
       model: the network, with its trained weights.
       max_steps: decoder steps, or frames of a network without a decoder, after which a row is cut.
       reduction: frames of a decoder step.
+      noise: [2], the seed of the pre-net's dropout.
+      precision: int8: weights of the decoder's LSTMs are 8-bit integers, and their inputs are rounded in each step.
 
     Raises:
-      SettingsError: the network is not known here.
+      SettingsError: the network is not known here, or has no 8-bit form.
     """
     kind = str(model.settings.kind)
-    check_onnx_voice(kind)
+    check_onnx_voice(kind, precision)
     graph = Graph()
     counts = graph("Cast", "lengths", to=TensorProto.INT64)
-    output = _NETWORKS[kind](graph, model, counts, max_steps, reduction)
+    output = _NETWORKS[kind](graph, model, counts, Decoding(max_steps, reduction, noise, precision == "int8"))
     mels = graph("Add", graph("Mul", output.mels, model._deviation[: model.mels]), model._mean[: model.mels])
     return graph.finish(
         "voice",
@@ -54,7 +64,7 @@ def export_onnx_voice(model: Any, *, max_steps: int, reduction: int) -> bytes:
     )
 
 
-def check_onnx_voice(kind: str) -> None:
+def check_onnx_voice(kind: str, precision: str) -> None:
     """Refuses a network that this module cannot write, before it is trained.
 
     Raises:
@@ -65,9 +75,18 @@ def check_onnx_voice(kind: str) -> None:
             f"train.export.onnx: no ONNX graph is known for train.model.kind {kind!r}; accepted: "
             f"{', '.join(sorted(_NETWORKS))}. Set train.export.onnx to none"
         )
+    if precision == "int8" and kind != "tacotron2":
+        raise SettingsError(
+            f"train.export.onnx: int8 is for the steps of a decoder, and {kind} makes all frames at once; set "
+            "it to float32"
+        )
 
 
-def _fastspeech(graph: Graph, model: Any, counts: Name, max_steps: int, reduction: int) -> VoiceOutput:
+def _tacotron2(graph: Graph, model: Any, counts: Name, how: Decoding) -> VoiceOutput:
+    return VoiceOutput(*add_tacotron2(graph, model, counts, how))
+
+
+def _fastspeech(graph: Graph, model: Any, counts: Name, how: Decoding) -> VoiceOutput:
     """`FastSpeech.synthesize`."""
     embedded = graph("Gather", to_numpy(model.embedding.embeddings), "symbols")
     encoded = _blocks(graph, model.encoder, embedded, counts)
@@ -75,11 +94,11 @@ def _fastspeech(graph: Graph, model: Any, counts: Name, max_steps: int, reductio
     if model.energy is not None:
         energy = graph("Unsqueeze", _predictor(graph, model.energy, encoded, counts), np.array([2]))
         encoded = graph("Add", encoded, graph.dense(energy, model.louder))
-    found = graph("Round", graph("Exp", graph("Min", found, np.float32(math.log(max_steps)))))
-    durations = graph.mask(graph("Clip", found, np.float32(1), np.float32(max_steps)), counts, 1, 2)
+    found = graph("Round", graph("Exp", graph("Min", found, np.float32(math.log(how.max_steps)))))
+    durations = graph.mask(graph("Clip", found, np.float32(1), np.float32(how.max_steps)), counts, 1, 2)
     ends = graph("CumSum", durations, np.int64(1))
     total = graph("Gather", ends, np.int64(-1), axis=1)
-    frames = graph("Cast", graph("Min", total, np.float32(max_steps)), to=TensorProto.INT64)
+    frames = graph("Cast", graph("Min", total, np.float32(how.max_steps)), to=TensorProto.INT64)
     # Symbol n has the frames from the end of the one before to its own.
     starts, ends = (graph("Unsqueeze", each, np.array([1])) for each in (graph("Sub", ends, durations), ends))
     longest = graph("ReduceMax", frames, keepdims=0)
@@ -88,7 +107,7 @@ def _fastspeech(graph: Graph, model: Any, counts: Name, max_steps: int, reductio
     path = graph("And", graph("GreaterOrEqual", frame, starts), graph("Less", frame, ends))
     path = graph.mask(graph("Cast", path, to=TensorProto.FLOAT), frames, 1, 3)
     mels = _frames_of_symbols(graph, model, encoded, path, frame, starts, frames)
-    return VoiceOutput(mels, frames, path, graph("Greater", total, np.float32(max_steps)))
+    return VoiceOutput(mels, frames, path, graph("Greater", total, np.float32(how.max_steps)))
 
 
 def _frames_of_symbols(
@@ -124,5 +143,8 @@ def _predictor(graph: Graph, predictor: Any, value: Name, counts: Name) -> Name:
     return str(graph("Squeeze", graph.dense(value, predictor.last), np.array([2])))
 
 
-_NETWORKS: dict[str, Callable[[Graph, Any, Name, int, int], VoiceOutput]] = {"fastspeech": _fastspeech}
+_NETWORKS: dict[str, Callable[[Graph, Any, Name, Decoding], VoiceOutput]] = {
+    "fastspeech": _fastspeech,
+    "tacotron2": _tacotron2,
+}
 """`train.model.kind` → network."""

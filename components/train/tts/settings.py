@@ -89,10 +89,11 @@ class GriffinLimSettings(Settings):
 class ExportSettings(Settings):
     """The form of the exported model."""
 
-    onnx: Literal["none", "float32"] = pydantic.Field(
+    onnx: Literal["none", "float32", "int8"] = pydantic.Field(
         "none",
         description="float32: an ONNX graph beside the SavedModel, which `voxline synthesize` and `voxline serve` run "
-        "without TensorFlow; evaluate compares the two over the test split",
+        "without TensorFlow; evaluate compares the two over the test split. int8 (tacotron2): the decoder's LSTMs have "
+        "8-bit weights, and the gate judges the graph by its own round trip",
     )
 
     decoder: Literal["float32", "int8"] = pydantic.Field(

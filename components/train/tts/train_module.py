@@ -38,7 +38,7 @@ class TtsTrainModule(TrainModule):
         self.settings, self.features = settings, dataset.features
         symbols = len(dataset.alphabet.symbols)
         if settings.export.onnx != "none":
-            check_onnx_voice(settings.model.kind)
+            check_onnx_voice(settings.model.kind, settings.export.onnx)
         self._low_bins = count_low_bins(settings.loss.low_hz, dataset.features)
 
         def make_models() -> list[Any]:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.train.tones import TTS_SIZES, tiny_tts_settings
 from voxline.components.train.models.fastspeech import FastSpeech
-from voxline.components.train.tts.model_settings import FastSpeechSettings
+from voxline.components.train.models.tacotron2 import Tacotron2
+from voxline.components.train.tts.model_settings import FastSpeechSettings, Tacotron2Settings
 from voxline.components.train.tts.onnx_voice import check_onnx_voice, export_onnx_voice
 from voxline.errors import SettingsError
 
@@ -24,7 +25,9 @@ def check_against(model: Any, max_steps: int, reduction: int = 1) -> Any:
     """Both forms on a padded batch; returns the network's output."""
     labels, counts = RANDOM.integers(0, SYMBOLS, (3, 11)).astype(np.int32), np.array([11, 4, 1], np.int32)
     wanted = model.synthesize(labels, counts, max_steps=max_steps, noise=(7, 0), reduction=reduction)
-    session = onnxruntime.InferenceSession(export_onnx_voice(model, max_steps=max_steps, reduction=reduction))
+    session = onnxruntime.InferenceSession(
+        export_onnx_voice(model, max_steps=max_steps, reduction=reduction, noise=(7, 0))
+    )
     mels, frames, alignments, hit_limit = session.run(None, {"symbols": labels, "lengths": counts})
     np.testing.assert_array_equal(frames, wanted.frames)
     np.testing.assert_array_equal(hit_limit, wanted.hit_limit)
@@ -51,8 +54,43 @@ def test_fastspeech_is_the_networks(energy: bool, max_steps: int) -> None:
 
 def test_a_network_without_a_graph_is_refused_by_name() -> None:
     with pytest.raises(
-        SettingsError, match=r"train\.export\.onnx: no ONNX graph is known for .*'tacotron'; accepted: fast"
+        SettingsError,
+        match=r"train\.export\.onnx: no ONNX graph is known for .*'tacotron'; accepted: fastspeech, tacotron2",
     ):
-        check_onnx_voice("tacotron")
+        check_onnx_voice("tacotron", "float32")
     with pytest.raises(SettingsError, match=r"decoder int8 is a decoder of its own beside it; set decoder to float32"):
         tiny_tts_settings("tacotron2", export={"decoder": "int8", "onnx": "float32"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "reduction"),
+    [
+        ({"reduction": 2}, 2),
+        ({"decoder_layers": 1, "encoder_convolutions": 0, "postnet_layers": 0, "zoneout": 0.0,
+          "attention": {"smoothing": True, "location": "cumulative"}}, 1),
+    ],
+)  # fmt: skip
+def test_tacotron2_is_the_networks(changes: dict[str, Any], reduction: int) -> None:
+    settings = Tacotron2Settings.of({**TTS_SIZES["tacotron2"], **changes})
+    model = Tacotron2(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, **normalization())
+    for weight in model.weights:
+        spread = RANDOM.standard_normal(weight.shape) * 0.25
+        weight.assign(np.abs(spread) + 0.5 if weight.name == "moving_variance" else spread)
+    model.decoder.stop_kernel.assign(8 * model.decoder.stop_kernel)
+    model.decoder.stop_bias.assign(model.decoder.stop_bias - 1)
+    output = check_against(model, 12, reduction)
+    assert not output.hit_limit.numpy().all()
+
+
+def test_weights_of_8_bits_hardly_change_tacotron2() -> None:
+    settings = Tacotron2Settings.of({**TTS_SIZES["tacotron2"], "decoder_units": 130})
+    model = Tacotron2(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, **normalization())
+    model.decoder.stop_bias.assign(model.decoder.stop_bias - 9)
+    given = {"symbols": np.array([[1, 2, 3, 4]], np.int32), "lengths": np.array([4], np.int32)}
+    whole, rounded = (
+        onnxruntime.InferenceSession(export_onnx_voice(model, max_steps=12, reduction=1, precision=precision)).run(
+            None, given
+        )[0]
+        for precision in ("float32", "int8")
+    )
+    assert 0 < np.abs(whole - rounded).max() < 0.02 * np.std(whole)
