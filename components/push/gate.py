@@ -184,8 +184,8 @@ def _check_difference(about: dict[str, Any]) -> GateCheck:
 
 
 def _check_int8(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
-    """The word error rate of the 8-bit graph, or a voice's of its round trip: within the limit, and within the margin of
-    the SavedModel's.
+    """The word error rate of the 8-bit graph, or a voice's of its round trip: within the limit, and within the margin
+    of the SavedModel's.
     """
     name = next(name for name in ("wer", "round_trip_wer") if name in evaluation.results[0].metrics)
     wer = CATALOG[name]

@@ -51,7 +51,7 @@ class Conformer(Composite, keras.Model):  # type: ignore[misc]
         precision: str = "float32",
         portable: bool = False,
     ) -> None:
-        super().__init__(dtype=precision, name="conformer")
+        super().__init__(dtype=precision, autocast=False, name="conformer")
         self.settings = settings
         self.normalize = FeatureNormalizer(mean, deviation)
         halvings = settings.time_stride.bit_length() - 1

@@ -39,7 +39,7 @@ class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
         precision: str = "float32",
         portable: bool = False,
     ) -> None:
-        super().__init__(dtype=precision, name="deepspeech")
+        super().__init__(dtype=precision, autocast=False, name="deepspeech")
         self.settings = settings
         self.normalize = FeatureNormalizer(mean, deviation)
         drawn = np.random.SeedSequence(seed).generate_state(7).tolist()

@@ -52,7 +52,7 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
         precision: str = "float32",
         portable: bool = False,
     ) -> None:
-        super().__init__(dtype=precision, name="deep_speech_2")
+        super().__init__(dtype=precision, autocast=False, name="deep_speech_2")
         self.settings = settings
         self.bins = len(mean)
         self.normalize = FeatureNormalizer(mean, deviation)

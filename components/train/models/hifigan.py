@@ -54,7 +54,7 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
         seed: int = 1,
         precision: str = "float32",
     ) -> None:
-        super().__init__(dtype=precision, name="hifigan")
+        super().__init__(dtype=precision, autocast=False, name="hifigan")
         self.settings = settings
         self.hop = int(np.prod(settings.upsample_rates))
         self.context_frames = _context_frames(settings)

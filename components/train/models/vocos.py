@@ -65,7 +65,7 @@ class Vocos(Composite, keras.Model):  # type: ignore[misc]
         seed: int = 1,
         precision: str = "float32",
     ) -> None:
-        super().__init__(dtype=precision, name="vocos")
+        super().__init__(dtype=precision, autocast=False, name="vocos")
         self.hop = hop
         self.context_frames = settings.kernel // 2 * (1 + settings.layers) + -(-fft_size // (2 * hop))
         self.normalizations: list[Any] = []

@@ -47,7 +47,7 @@ def model(kind: str = "gru", **changes: Any) -> Any:
     """A network with few units; `kind` is one of `KINDS`."""
     network, settings = NETWORKS.get(kind, (DeepSpeech2, DeepSpeech2Settings))
     values = settings(**{"units": 5, "padding": 4, **KINDS[kind]})
-    return network(values, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7, **changes)
+    return network(values, **{"mean": [0.5] * BINS, "deviation": [2.0] * BINS, "classes": 7, **changes})
 
 
 def batch(lengths: list[int], seed: int = 0) -> tuple[Any, Any]:
@@ -134,6 +134,10 @@ def test_half_precision_gives_float32_logits_near_those_of_float32(kind: str) ->
     whole, _ = model(kind)(features, lengths)
     half, _ = model(kind, precision="mixed_bfloat16")(features, lengths)
     assert half.dtype == tf.float32
+    np.testing.assert_allclose(half, whole, atol=0.05)
+    # Features are normalized before they are rounded to 8 bits: near 100 those are half a unit apart.
+    raw, statistics = features * 0.02 + 100, {"mean": [100.0] * BINS, "deviation": [0.04] * BINS}
+    whole, half = (model(kind, precision=each, **statistics)(raw, lengths)[0] for each in ("float32", "mixed_bfloat16"))
     np.testing.assert_allclose(half, whole, atol=0.05)
 
 

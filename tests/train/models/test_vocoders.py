@@ -115,6 +115,25 @@ def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(vocoders: dict[str, A
     np.testing.assert_allclose(together[1, : 6 * HOP], alone[0], atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["vocos", "hifigan"])
+def test_in_half_precision_mels_are_normalized_before_they_are_rounded(kind: str) -> None:
+    """To 8 bits: near 100 those are half a unit apart."""
+    mels = (RANDOM.standard_normal((1, 12, MELS)) * 0.02 + 100).astype(np.float32)
+    made = []
+    for precision in ("float32", "mixed_bfloat16"):
+        how: dict[str, Any] = {"mean": [100.0] * MELS, "deviation": [0.02] * MELS, "precision": precision}
+        network = (
+            Vocos(SMALL_VOCOS, fft_size=SIZE, hop=HOP, **how)
+            if kind == "vocos"
+            else HifiganGenerator(SMALL_HIFIGAN, **how)
+        )
+        random = np.random.default_rng(4)
+        for weight in network.weights:
+            weight.assign(random.standard_normal(weight.shape) / np.sqrt(max(np.prod(weight.shape[:-1]), 1)))
+        made.append(network(mels).numpy())
+    assert np.abs(made[0] - made[1]).max() < 0.1 * np.std(made[0])
+
+
 @pytest.mark.parametrize("make", [
     lambda: Vocos(SMALL_VOCOS, fft_size=SIZE, hop=HOP, **STATISTICS),
     lambda: HifiganGenerator(SMALL_HIFIGAN, **STATISTICS),
