@@ -4,6 +4,7 @@ Keras's AdamW cannot skip: it counts the step and decays weights and moments wha
 devices it must be called where conditions are not allowed. This one takes a flag, and changes nothing when it is false.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -58,26 +59,42 @@ class AdamW:
         strategy.extended.update(
             self._count, lambda count, yes: count.assign_add(tf.cast(yes, tf.float32)), args=(accept,), group=False
         )
+        update_one = functools.partial(self._update_one, {})
         for variable, gradient, mean, square in zip(
             self._variables, gradients, self._means, self._squares, strict=True
         ):
             strategy.extended.update(
-                variable,
-                self._update_one,
-                args=(gradient, mean, square, self._count, norm, rate, accept),
-                group=False,
+                variable, update_one, args=(gradient, mean, square, self._count, norm, rate, accept), group=False
             )
 
     def update_in_replica(self, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
         """The same as `update`, within `strategy.run`, for strategies whose variables may be assigned there."""
         self._count.assign_add(tf.cast(accept, tf.float32))
+        update_one = functools.partial(self._update_one, {})
         for variable, gradient, mean, square in zip(
             self._variables, gradients, self._means, self._squares, strict=True
         ):
-            self._update_one(variable, gradient, mean, square, self._count, norm, rate, accept)
+            update_one(variable, gradient, mean, square, self._count, norm, rate, accept)
+
+    def _scalars(self, count: Any, norm: Tensor, rate: Tensor, accept: Tensor) -> dict[str, Tensor]:
+        """What all variables share, float32 []. A step that is not accepted has a rate of 0 and betas of 1."""
+        settings, one = self.settings, tf.ones([])
+        count = tf.maximum(tf.convert_to_tensor(count), 1.0)
+        powers = settings.beta_1**count, settings.beta_2**count
+        return {
+            "scale": 1 / tf.maximum(norm / settings.clip_norm, 1.0),
+            "beta1": tf.where(accept, settings.beta_1, one),
+            "beta2": tf.where(accept, settings.beta_2, one),
+            "beta1_power": powers[0],
+            "beta2_power": powers[1],
+            # The kernel adds it before the bias is corrected, the paper after.
+            "epsilon": EPSILON * tf.sqrt(1 - powers[1]),
+            "lr": tf.where(accept, rate, 0.0),
+        }
 
     def _update_one(
         self,
+        shared: dict[Any, dict[str, Tensor]],
         variable: Any,
         gradient: Tensor,
         mean: Any,
@@ -87,19 +104,22 @@ class AdamW:
         rate: Tensor,
         accept: Tensor,
     ) -> None:
-        settings = self.settings
-        gradient = gradient / tf.maximum(norm / settings.clip_norm, 1.0)
-        new_mean = mean + (1 - settings.beta_1) * (gradient - mean)
-        new_square = square + (1 - settings.beta_2) * (tf.square(gradient) - square)
-        # Corrects the bias of moments that start at zero.
-        step = (new_mean / (1 - settings.beta_1**count)) / (
-            tf.sqrt(new_square / (1 - settings.beta_2**count)) + EPSILON
+        """Decay, then Adam in one kernel: written out it is forty ops, a third of the graph of a small network.
+
+        Args:
+          shared: gets the `_scalars` of each device.
+        """
+        scalars = shared.get(accept.ref()) or shared.setdefault(accept.ref(), self._scalars(count, norm, rate, accept))
+        settings, scale = self.settings, scalars["scale"]
+        if len(variable.shape) > 1 and settings.weight_decay:
+            variable.assign_sub(scalars["lr"] * settings.weight_decay * variable)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=mean.handle,
+            v=square.handle,
+            grad=tf.where(accept, gradient * scale, 0.0),  # zero times NaN is NaN
+            **{name: value for name, value in scalars.items() if name != "scale"},
         )
-        if len(variable.shape) > 1:
-            step += settings.weight_decay * variable
-        assign_if(variable, variable - rate * step, accept)
-        assign_if(mean, new_mean, accept)
-        assign_if(square, new_square, accept)
 
 
 class TwoOptimizers:
