@@ -191,12 +191,17 @@ class TrainModule(abc.ABC):
 
     def distributions(self) -> dict[str, npt.NDArray[Any]]:
         """Weights, and gradients averaged over the last steps as AdamW keeps them (its first moment), by name."""
-        named = [(variable.path, _to_numpy(variable)) for variable in self._trainable]
-        means = [
-            (variable.path, _to_numpy(mean))
-            for variable, mean in zip(self._trainable, self.optimizer.means, strict=True)
-        ]
-        return {f"weights/{name}": value for name, value in named} | {f"gradients/{name}": mean for name, mean in means}
+        prefixes = ["", *(f"auxiliary/{index}/" for index in range(len(self.auxiliary_models)))]
+        names = {
+            id(weight): f"{prefix}{name}"
+            for prefix, model in zip(prefixes, [self.model, *self.auxiliary_models], strict=True)
+            for weight, name in zip(model.weights, weight_names(model), strict=True)
+        }
+        shown: dict[str, npt.NDArray[Any]] = {}
+        for variable, mean in zip(self._trainable, self.optimizer.means, strict=True):
+            name = names[id(variable)]
+            shown |= {f"weights/{name}": _to_numpy(variable), f"gradients/{name}": _to_numpy(mean)}
+        return shown
 
     def state(self) -> Arrays:
         """Everything that a training step changes."""
