@@ -5,9 +5,10 @@ every n-th row of a batch, and a worker reads the rows of its replicas only; the
 one device with the whole batch (except for batch normalization, whose statistics are per replica).
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,23 @@ def choose_strategy(strategy: str) -> Any:
     if strategy == "mirrored" or (strategy == "auto" and len(devices) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in devices] or _cpus())
     return tf.distribute.get_strategy()
+
+
+@contextlib.contextmanager
+def without_graph_optimizer() -> Iterator[None]:
+    """Runs graphs as they were traced where the devices are CPUs alone.
+
+    TensorFlow's optimizer of graphs (Grappler) costs seconds before the first step, and the steps of a recognizer are
+    no faster for it (docs/decisions/0076). On a GPU it also chooses layouts, so there it stays.
+    """
+    if tf.config.list_logical_devices("GPU") or _wants_tpu():
+        yield
+        return
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
 def check_accelerator() -> None:

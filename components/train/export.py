@@ -5,10 +5,11 @@ model/…                            further files of a family
 model/model.json                   alphabet, features, settings, dataset, provenance
 """
 
+import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,13 +17,14 @@ from typing import Any
 import tensorflow as tf
 
 from voxline.components.train.settings import TrainSettings
-from voxline.components.train.weight_names import weight_names
 from voxline.data.dataset import Dataset
 from voxline.inference.saved_model import MODEL_JSON
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import write_json
 
 START = "start"
+GRAPH, VARIABLES = "saved_model.pb", "variables/variables"
+"""Of a SavedModel."""
 PACKAGES = ("voxline", "tensorflow", "keras", "numpy")
 
 
@@ -34,27 +36,59 @@ def write_exported(
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
     """Writes the SavedModel, further files by name, and model.json; whole or not at all."""
+    with _whole(folder) as unfinished:
+        tf.saved_model.save(module, str(unfinished), signatures=signatures)
+        for name, content in files.items():
+            (unfinished / name).write_bytes(content)
+        write_json(unfinished / MODEL_JSON, metadata)
+
+
+def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], metadata: dict[str, Any]) -> None:
+    """Writes the SavedModel of an earlier model with other weights, and model.json; whole or not at all.
+
+    A SavedModel is a graph (`saved_model.pb`) and a table of tensors; to trace and save a graph takes seconds. There
+    is no `fingerprint.pb`, which would be that of the parent's weights; TensorFlow does not need it.
+
+    Args:
+      parent: an exported model whose graph is the one that would be traced.
+      weights: in their order, as `Module.weights` of the exported module names them.
+    """
+    reader = tf.train.load_checkpoint(str(parent / VARIABLES))
+    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    tensors |= {f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE": value for index, value in enumerate(weights)}
+    with _whole(folder) as unfinished:
+        (unfinished / VARIABLES).parent.mkdir(parents=True)
+        tf.raw_ops.SaveV2(
+            prefix=str(unfinished / VARIABLES),
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=[tf.constant(value) for value in tensors.values()],
+        )
+        shutil.copyfile(parent / GRAPH, unfinished / GRAPH)
+        write_json(unfinished / MODEL_JSON, metadata)
+
+
+@contextlib.contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A folder that takes the place of `folder` once it is written."""
     for leftover in folder.parent.glob(f".{folder.name}.*.part"):
         shutil.rmtree(leftover, ignore_errors=True)
     unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
-    tf.saved_model.save(module, str(unfinished), signatures=signatures)
-    for name, content in files.items():
-        (unfinished / name).write_bytes(content)
-    write_json(unfinished / MODEL_JSON, metadata)
+    yield unfinished
     if folder.exists():
         shutil.rmtree(folder)
     os.replace(unfinished, folder)
 
 
 def model_metadata(
-    kind: str, settings: TrainSettings, dataset: Dataset, training: dict[str, Any], model: Any
+    kind: str, settings: TrainSettings, dataset: Dataset, training: dict[str, Any], names: Sequence[str]
 ) -> dict[str, Any]:
     """What every model.json holds.
 
     Args:
       training: what it says about the training: steps, metrics of the best validation, …; its `start`, the ancestors of
         the model, becomes a key of its own.
-      model: a Keras model with the weights of the export, in their order.
+      names: of the weights of the export, in their order (`weight_names`).
     """
     trained = {name: value for name, value in training.items() if name != START}
     return {
@@ -66,7 +100,7 @@ def model_metadata(
         "sample_rate": dataset.features.sample_rate,
         "features": dataset.features.plain(),
         "settings": settings.plain(),
-        "weights": weight_names(model),
+        "weights": list(names),
         "normalization": {"mean": list(dataset.mean), "deviation": list(dataset.deviation)},
         "dataset": {
             "key": dataset.key,

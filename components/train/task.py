@@ -148,6 +148,8 @@ class TrainingTask(abc.ABC):
       train, dev: batches of both splits; dev may be empty.
       module: the model with its optimizer.
       decoder_parts: parts of the network that `train.start.keep: encoder` does not take over.
+      parent_model: the exported model whose weights it started from, if any.
+      optimizes_graph: whether TensorFlow's optimizer of graphs makes up for its time on a CPU.
 
     Raises:
       SettingsError: the batch size or the strategy does not suit the devices.
@@ -155,6 +157,8 @@ class TrainingTask(abc.ABC):
     """
 
     decoder_parts: ClassVar[tuple[str, ...]] = ()
+    optimizes_graph: ClassVar[bool] = True
+    parent_model: Path | None = None
 
     def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
         self.settings, self.dataset = settings, dataset

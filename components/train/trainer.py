@@ -1,5 +1,6 @@
 """The training loop: epochs, validation, checkpoints, and resuming from a checkpoint after a kill."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +103,10 @@ class Trainer:
           WorkError: the loss or gradient of too many steps was not finite.
           PrunedError: the training is worse than another one; its checkpoint remains.
         """
+        with contextlib.nullcontext() if self.task.optimizes_graph else devices.without_graph_optimizer():
+            return self._fit()
+
+    def _fit(self) -> TrainResult:
         settings = self.settings
         self._resume()
         self._check_pruner(resumed=True)  # killed between a checkpoint and this, it ends as if it had not been

@@ -43,12 +43,14 @@ class ParentWeights:
       about: its `model.json`.
       arrays: its weights in their order.
       names: of each; empty for a model that was exported before `model.json` had them.
+      folder: the exported model.
     """
 
     label: str
     about: dict[str, Any]
     arrays: list[Array]
     names: list[str]
+    folder: Path | None = None
 
     @property
     def mean_and_deviation(self) -> tuple[list[float], list[float]] | None:
@@ -74,7 +76,7 @@ def read_parent(parent: Parent) -> ParentWeights:
     names = parent.about.get("weights") or []
     if names and len(names) != len(arrays):
         raise WorkError(f"{folder}: model.json names {len(names)} weights, and there are {len(arrays)}")
-    return ParentWeights(parent.label, parent.about, arrays, names)
+    return ParentWeights(parent.label, parent.about, arrays, names, folder)
 
 
 def _read_arrays(folder: Path) -> list[Array]:
@@ -148,6 +150,7 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     if strange or unused:
         raise SettingsError(_describe_misfit(task, parent, [*strange, *unused]))
     task.module.load_weights(weights)
+    task.parent_model = parent.folder
     note = _symbols_in_words(known, symbols, start)
     print_status(f"train: starts from {parent.label}: {len(kept):,} of {len(names):,} weights{note}")
 

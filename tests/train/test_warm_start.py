@@ -13,6 +13,7 @@ import tensorflow as tf
 from tests.registry.published import publish
 from tests.train.tones import LETTERS, make_utterances, tiny_asr_settings, tiny_tts_settings, write_dataset
 from voxline.audio.features import compute_features
+from voxline.components.train.asr.export import export_asr, graph_key
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.asr.task import AsrTask
 from voxline.components.train.step import run
@@ -110,6 +111,37 @@ def test_output_rows_are_carried_by_symbol_and_all_else_by_name(few: Dataset) ->
                     mean = sum(theirs[name][..., letter] for letter in range(4)) / 4
                     expected = {"mean": mean, "zero": 0 * mean, "random": fresh[name][..., index]}[how]
                 assert np.allclose(now, expected, atol=1e-7), (name, symbol)
+
+
+def test_a_child_with_the_graph_of_its_parent_ships_that_graph_and_its_own_weights(
+    few: Dataset, parent_model: Path, tmp_path: Path
+) -> None:
+    """Against a graph that was traced anew for the same weights."""
+    child = AsrTask(settings_from(str(parent_model)), few)
+    about = read_model_json(parent_model)
+    weights = {name: 1.1 * values for name, values in child.module.weights().items()}
+    waveforms = [one.waveform for one in make_utterances(3, seed=3)]
+    found = []
+    for name, parent in (("reused", parent_model), ("traced", None)):
+        export_asr(tmp_path / name, child.settings, few, weights, {"steps": 1}, parent)
+        found.append(Recognizer(tmp_path / name).log_probabilities(waveforms))
+    for reused, traced in zip(*found, strict=True):
+        np.testing.assert_allclose(reused, traced, atol=1e-5)
+    assert not np.allclose(found[0][0], Recognizer(parent_model).log_probabilities(waveforms)[0], atol=0.01)
+    assert (tmp_path / "reused/saved_model.pb").read_bytes() == (parent_model / "saved_model.pb").read_bytes()
+    assert not (tmp_path / "reused/fingerprint.pb").exists()
+    assert read_model_json(tmp_path / "reused")["weights"] == about["weights"]
+    assert model_digest(tmp_path / "reused") != model_digest(parent_model)
+    keys = [
+        graph_key(settings_from("", **changes), dataset)
+        for changes, dataset in (
+            ({"model": {"padding": 3}}, few),
+            ({"export": {"frequency_warps": [0.9, 1.0]}}, few),
+            ({}, dataclasses.replace(few, alphabet=Alphabet("dcba"))),
+            ({}, dataclasses.replace(few, mean=[0.0] * len(few.mean))),
+        )
+    ]
+    assert len({about["graph"], *keys}) == 5
 
 
 def test_subwords_are_trained_exported_and_kept_by_a_child(few: Dataset, parent_model: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from voxline.components.train.export import model_metadata, write_exported
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
+from voxline.components.train.weight_names import weight_names
 
 
 class ToyTrainSettings(TrainSettings):
@@ -80,5 +81,5 @@ class ToyTask(TrainingTask):
         graph = tf.Module()
         graph.mean = tf.Variable(weights["model/0"])
         graph.predict = tf.function(lambda: {"mean": graph.mean + 0.0}, input_signature=())
-        metadata = model_metadata("mean", self.settings, self.dataset, training, self.module.model)
+        metadata = model_metadata("mean", self.settings, self.dataset, training, weight_names(self.module.model))
         write_exported(folder, graph, {"predict": graph.predict}, metadata)

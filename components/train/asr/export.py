@@ -4,22 +4,31 @@ Both signatures, `transcribe` and `logits`, take waveforms float32 [batch, sampl
 lengths int32 [batch].
 """
 
-from collections.abc import Callable
+import importlib
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import tensorflow as tf
 
+from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train import ctc
 from voxline.components.train.asr import frontend
-from voxline.components.train.asr.models import CtcModel, CtcModelSettings, build_ctc_model
+from voxline.components.train.asr.models import MODELS, CtcModel, CtcModelSettings, build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.ctc import best_path
-from voxline.components.train.export import model_metadata, write_exported
+from voxline.components.train.export import model_metadata, write_exported, write_with_graph_of
+from voxline.components.train.models import layers
+from voxline.components.train.weight_names import weight_names
 from voxline.data.dataset import Dataset
 from voxline.inference.onnx_model import ONNX_FILE
+from voxline.inference.saved_model import read_model_json
 from voxline.inference.streaming_graph import STREAM_FILE
+from voxline.store.hashing import hash_file, hash_value
 from voxline.text.alphabet import Alphabet
 
 Tensor = Any
@@ -30,11 +39,19 @@ WAVEFORM_SIGNATURE = (
 
 
 class AsrGraph(tf.Module):  # type: ignore[misc]
-    """Features, network and greedy decoding as one graph."""
+    """Features, network and greedy decoding as one graph.
 
-    def __init__(self, model: CtcModel, features: FeatureSettings, alphabet: Alphabet) -> None:
+    Args:
+      frequency_warps: stretches of the bins over which the probabilities are averaged, as in vocal tract length
+        perturbation (Jaitly and Hinton 2013) at recognition; none: the features as they are.
+    """
+
+    def __init__(
+        self, model: CtcModel, features: FeatureSettings, alphabet: Alphabet, frequency_warps: Sequence[float] = ()
+    ) -> None:
         super().__init__()
         self._features = features
+        self._warps = frontend.warp_matrices(frequency_warps, features.bins) if frequency_warps else None
         # Behind a function, so that the SavedModel holds weights and signatures but no Keras objects.
         self._network: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] = lambda *inputs: model(*inputs)
         self.weights = [variable.value for variable in model.weights]
@@ -44,8 +61,14 @@ class AsrGraph(tf.Module):  # type: ignore[misc]
     def logits(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """logits float32 [batch, frames, symbols + 1], the blank last; frames int32 [batch], the real ones."""
         features, frames = frontend.graph_features(waveforms, lengths, self._features)
-        logits, frames = self._network(features, frames)
-        return {"logits": logits, "frames": frames}
+        if self._warps is None:
+            logits, frames = self._network(features, frames)
+            return {"logits": logits, "frames": frames}
+        count = len(self._warps)
+        warped = tf.concat([tf.matmul(features, matrix) for matrix in self._warps], 0)
+        logits, frames = self._network(warped, tf.tile(frames, [count]))
+        each = tf.stack(tf.split(tf.nn.log_softmax(logits), count))
+        return {"logits": tf.reduce_logsumexp(each, 0) - math.log(count), "frames": tf.split(frames, count)[0]}
 
     @tf.function(input_signature=WAVEFORM_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def transcribe(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
@@ -62,18 +85,30 @@ class AsrGraph(tf.Module):  # type: ignore[misc]
 
 
 def export_asr(
-    folder: Path, settings: AsrTrainSettings, dataset: Dataset, weights: Arrays, training: dict[str, Any]
+    folder: Path,
+    settings: AsrTrainSettings,
+    dataset: Dataset,
+    weights: Arrays,
+    training: dict[str, Any],
+    parent: Path | None = None,
 ) -> None:
     """Writes the exported model, whole or not at all; with an ONNX graph of the network if the settings want one.
 
     Args:
       weights: as `TrainModule.weights` returned them.
       training: what model.json says about the training: steps, dev WER, ….
+      parent: the exported model that the training started from, if any; its graph is taken if it would be traced again.
     """
+    more = {"graph": graph_key(settings, dataset), "output_frames": _output_frames(settings.model, dataset.features)}
+    before = read_model_json(parent) if parent else {}
+    if parent and before.get("graph") == more["graph"] and settings.export.onnx == "none":
+        about = model_metadata("ctc", settings, dataset, training, before["weights"])
+        write_with_graph_of(parent, folder, list(weights.values()), about | more)
+        return
     model = build_ctc_model(settings.model, dataset, seed=settings.seed, precision="float32", portable=True)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
-    module = AsrGraph(model, dataset.features, dataset.alphabet)
+    module = AsrGraph(model, dataset.features, dataset.alphabet, settings.export.frequency_warps)
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
     files = {}
     if settings.export.onnx != "none":
@@ -84,9 +119,26 @@ def export_asr(
         from voxline.components.train.asr.onnx_stream import export_stream
 
         files[STREAM_FILE] = export_stream(model, dataset.features, dataset.mean, dataset.deviation)
-    about = model_metadata("ctc", settings, dataset, training, model)
-    about["output_frames"] = _output_frames(settings.model, dataset.features)
-    write_exported(folder, module, signatures, about, files)
+    about = model_metadata("ctc", settings, dataset, training, weight_names(model))
+    write_exported(folder, module, signatures, about | more, files)
+
+
+def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
+    """Equal of two exports whose graphs are: of what the graph is traced from, the code and its versions included."""
+    network = importlib.import_module(MODELS[settings.model.kind].network.partition(":")[0])
+    files = {Path(str(module.__file__)) for module in (network, audio_features, ctc)}
+    files |= set(Path(__file__).parent.glob("*.py")) | set(Path(layers.__file__).parent.glob("*.py"))
+    return hash_value(
+        {
+            "code": sorted(hash_file(file) for file in files),
+            "versions": [tf.__version__, keras.__version__],
+            "model": settings.model.plain(),
+            "frequency_warps": settings.export.frequency_warps,
+            "features": dataset.features.plain(),
+            "alphabet": dataset.alphabet.symbols,
+            "normalization": [list(dataset.mean), list(dataset.deviation)],
+        }
+    )
 
 
 def _output_frames(settings: CtcModelSettings, features: FeatureSettings) -> dict[str, float]:

@@ -3,12 +3,16 @@
 Window, filterbank and cosine basis are the arrays of that module, as constants in the graph.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.asr.augmentation import warp_frequency
 from voxline.errors import SettingsError
 
 Tensor = Any
@@ -42,8 +46,17 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     return values, frames
 
 
-def check_exportable(settings: FeatureSettings) -> None:
-    """Refuses features that `graph_features` cannot compute.
+def warp_matrices(factors: Sequence[float], bins: int) -> npt.NDArray[np.float32]:
+    """The matrices by which features [frames, bins] are stretched along their bins, [factors, bins, bins].
+
+    >>> np.float32([[0, 1, 2]]) @ warp_matrices([2.0], 3)[0]
+    array([[0. , 0.5, 1. ]], dtype=float32)
+    """
+    return np.stack([warp_frequency(np.eye(bins, dtype=np.float32), factor) for factor in factors])
+
+
+def check_exportable(settings: FeatureSettings, frequency_warps: Sequence[float] = ()) -> None:
+    """Refuses features that `graph_features` cannot compute, or that cannot be warped.
 
     Raises:
       SettingsError: a model trained on them could not be exported.
@@ -57,6 +70,11 @@ def check_exportable(settings: FeatureSettings) -> None:
         raise SettingsError(
             "an ASR model needs features of the power spectrum, and the dataset's are of the magnitude spectrum; "
             "set extract.features.spectrum to power"
+        )
+    if frequency_warps and settings.kind == "mfcc":
+        raise SettingsError(
+            "train.export.frequency_warps: cepstral coefficients have no frequency axis to stretch; set it to [], or "
+            "extract.features.kind to log_mel"
         )
 
 

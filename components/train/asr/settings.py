@@ -1,6 +1,6 @@
 """Settings of ASR training: the network, and the augmentation of its examples."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import pydantic
 
@@ -107,6 +107,19 @@ class AsrExportSettings(Settings):
         description="a second ONNX graph that recognizes while audio arrives; needs onnx, and a network that reads "
         "forward: deepspeech, or deepspeech2 with directions forward; evaluate compares it too",
     )
+    frequency_warps: list[Annotated[float, pydantic.Field(ge=0.5, le=2)]] = pydantic.Field(
+        [],
+        max_length=16,
+        description="factors by which the bins are stretched, 1 for not at all, such as [0.9, 1, 1.1]; the model's "
+        "probabilities are their mean over all of them, each a pass of the network: better for speakers that train "
+        "lacks; empty: the features as they are",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _warps_are_not_onnx(self) -> Self:
+        if self.frequency_warps and self.onnx != "none":
+            raise ValueError("the ONNX graphs have no frequency_warps; set onnx to none, or frequency_warps to []")
+        return self
 
     @pydantic.model_validator(mode="after")
     def _streaming_is_onnx(self) -> Self:
@@ -156,8 +169,12 @@ class AsrTrainSettings(TrainSettings):
             del values["cr_ctc"]
         if self.export == AsrExportSettings():
             del values["export"]
-        elif not self.export.streaming:  # a setting that came later
-            values["export"] = {"onnx": self.export.onnx}
+        else:  # those that came later only where they are set
+            later_still = {name: getattr(self.export, name) for name in ("streaming", "frequency_warps")}
+            values["export"] = {
+                "onnx": self.export.onnx,
+                **{name: value for name, value in later_still.items() if value},
+            }
         augment = self.augment.plain()
         later = ("equalizer", "reverberation", "background")
         values["augment"] = {name: value for name, value in augment.items() if value or name not in later}

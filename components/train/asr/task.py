@@ -57,7 +57,7 @@ class AsrTrainModule(TrainModule):
 
     def __init__(self, settings: AsrTrainSettings, dataset: Dataset, strategy: Any) -> None:
         self.alphabet, self.bins, self.consistency = dataset.alphabet, dataset.features.bins, settings.cr_ctc.weight
-        frontend.check_exportable(dataset.features)
+        frontend.check_exportable(dataset.features, settings.export.frequency_warps)
         if settings.export.onnx != "none":
             check_onnx_export(settings.model, settings.export.onnx)
         if settings.export.streaming:
@@ -131,6 +131,7 @@ class AsrTask(TrainingTask):
     module: AsrTrainModule
     dev: Batches
     decoder_parts = ("classifier",)
+    optimizes_graph = False
     _heard = False
     """Whether the audio of the samples is logged; it is the same at each validation."""
 
@@ -233,4 +234,4 @@ class AsrTask(TrainingTask):
         return f"dev WER {metrics['wer']:.2%}, dev loss {metrics['loss']:.3f}"
 
     def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
-        export_asr(folder, self.settings, self.dataset, weights, training)
+        export_asr(folder, self.settings, self.dataset, weights, training, self.parent_model)

@@ -20,6 +20,7 @@ from voxline.components.train.intents.texts import TextBatches, Vocabulary, drop
 from voxline.components.train.models.capsules import TextClassifier
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
+from voxline.components.train.weight_names import weight_names
 from voxline.data.dataset import Dataset
 from voxline.inference.intent_classifier import BASELINE, CLASSIFY, FIRST_WORD
 
@@ -140,7 +141,7 @@ class IntentsTask(TrainingTask):
         if self.settings.baseline:
             signatures[BASELINE] = graph.baseline
         metadata = {
-            **model_metadata("capsules", self.settings, self.dataset, training, model),
+            **model_metadata("capsules", self.settings, self.dataset, training, weight_names(model)),
             "frontend": self.dataset.frontend,
             "vocabulary": self.vocabulary.words,
             "intents": self.vocabulary.intents,

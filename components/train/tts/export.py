@@ -29,6 +29,7 @@ from voxline.components.train.tts import griffin_lim, losses
 from voxline.components.train.tts.onnx_voice import export_onnx_voice
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.tts.train_module import INFERENCE_NOISE, build_tts_model, denormalize_output
+from voxline.components.train.weight_names import weight_names
 from voxline.data.dataset import Dataset
 from voxline.inference.int8_decoder import DECODER_FILE
 from voxline.inference.onnx_model import ONNX_FILE
@@ -252,7 +253,7 @@ def export_tts(
         signatures = {"encode": split.encode, "refine": split.refine, REFINE_MELS: split.refine_mels}
         files = {DECODER_FILE: convert_decoder_step(model, reduction)}
     signatures["teacher_forced"] = module.teacher_forced
-    metadata = model_metadata(settings.model.kind, settings, dataset, training, model)
+    metadata = model_metadata(settings.model.kind, settings, dataset, training, weight_names(model))
     metadata |= {
         "frontend": dataset.frontend,
         "max_steps": module.max_steps,

@@ -23,6 +23,7 @@ from voxline.components.train.vocoder.segments import SegmentBatches, split_segm
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.components.train.vocoder.train_module import LIKELIHOOD, VocoderTrainModule, build_vocoder
 from voxline.components.train.vocoder.voice_mels import use_mels_of_voice
+from voxline.components.train.weight_names import weight_names
 from voxline.inference.onnx_model import ONNX_FILE
 
 Tensor = Any
@@ -100,7 +101,7 @@ class VocoderTask(TrainingTask):
         if isinstance(model, WaveGlow):
             model.turn_on_denoiser()
         graph = VocoderGraph(model, self.dataset.features.mels, self.dataset.features.hop_length)
-        metadata = model_metadata(self.settings.model.kind, self.settings, self.dataset, training, model)
+        metadata = model_metadata(self.settings.model.kind, self.settings, self.dataset, training, weight_names(model))
         if model.context_frames is not None:
             metadata["context_frames"] = model.context_frames
         files = {}

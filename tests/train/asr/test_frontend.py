@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import soundfile
 import tensorflow as tf
+from scipy.special import softmax
 
 from voxline.audio import features as spectra
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr import frontend
+from voxline.components.train.asr.export import AsrGraph
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.asr.task import AsrTrainModule
 from voxline.data.dataset import Dataset
@@ -45,6 +47,40 @@ def test_graph_features_of_real_speech_equal_those_of_extract(real_data: Any) ->
     settings = FeatureSettings(sample_rate=rate)
     found, _ = frontend.graph_features(samples[None], np.array([len(samples)], np.int32), settings)
     np.testing.assert_allclose(found[0], spectra.compute_features(samples, settings), atol=1e-3)
+
+
+def test_a_model_averages_its_probabilities_over_stretched_bins() -> None:
+    """Against numpy's interpolation of the features, one stretch after the other."""
+    settings = FeatureSettings(sample_rate=8_000, mels=8)
+    random = np.random.default_rng(0)
+    kernel = tf.constant(random.standard_normal((8, 5)), tf.float32)
+
+    class Network:
+        weights: tuple[Any, ...] = ()
+
+        def __call__(self, features: Any, frames: Any) -> tuple[Any, Any]:
+            return tf.matmul(features, kernel), frames
+
+    waveforms = (0.3 * random.standard_normal((2, 2_000))).astype(np.float32)
+    lengths = np.array([2_000, 900], np.int32)
+    factors = [0.8, 1.0, 1.3]
+    network: Any = Network()
+    graph = AsrGraph(network, settings, Alphabet("abcd"), factors)
+    found = graph.logits(waveforms, lengths)
+    for row, length in enumerate(lengths):
+        features = spectra.compute_features(waveforms[row, :length], settings)
+        bins = np.arange(8)
+        each = []
+        for factor in factors:
+            warped = np.array([np.interp(np.clip(bins / factor, 0, 7), bins, frame) for frame in features])
+            each.append(softmax(warped @ kernel.numpy(), axis=-1))
+        count = int(found["frames"][row])
+        assert count == len(features)
+        np.testing.assert_allclose(softmax(found["logits"][row, :count], axis=-1), np.mean(each, 0), atol=1e-3)
+    with pytest.raises(SettingsError, match="frequency_warps: cepstral"):
+        frontend.check_exportable(FeatureSettings(kind="mfcc"), factors)
+    with pytest.raises(SettingsError, match="ONNX graphs have no frequency_warps"):
+        AsrTrainSettings.of({"export": {"onnx": "float32", "frequency_warps": factors}})
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,17 @@ def test_two_views_have_the_mean_of_their_losses_and_their_consistency(tones: Da
     assert "cr_ctc" not in tiny_asr_settings().key_values()
 
 
+def test_the_optimizer_of_graphs_is_off_within_a_training_alone(tmp_path: Path) -> None:
+    def is_off() -> bool:
+        return bool(tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer"))
+
+    seen: list[bool] = []
+    task = AsrTask(tiny_asr_settings(epochs=1, model=ONE_LOOP), write_dataset(tmp_path, make_utterances(8)))
+    Trainer(task, tmp_path / "run", on_checkpoint=lambda: seen.append(is_off())).fit()
+    assert seen == [True]
+    assert not is_off()
+
+
 def test_adamw_is_keras_adamw() -> None:
     random = np.random.default_rng(0)
     shapes = [(4, 3), (3,)]
