@@ -116,7 +116,7 @@ def test_output_rows_are_carried_by_symbol_and_all_else_by_name(few: Dataset) ->
 def test_a_child_with_the_graph_of_its_parent_ships_that_graph_and_its_own_weights(
     few: Dataset, parent_model: Path, tmp_path: Path
 ) -> None:
-    """Against a graph that was traced anew for the same weights."""
+    """Against a graph that was traced again for the same weights."""
     child = AsrTask(settings_from(str(parent_model)), few)
     about = read_model_json(parent_model)
     weights = {name: 1.1 * values for name, values in child.module.weights().items()}
