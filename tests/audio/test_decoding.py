@@ -1,6 +1,7 @@
 """Decoding intact recordings: exact samples, whole or in part; mixing to mono and conversion to 16 bits."""
 
 import contextlib
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from voxline.audio.decoding import decode_audio, load_audio, read_header, resample, to_mono
+from voxline.audio.decoding import Segment, decode_audio, decode_segments, load_audio, read_header, resample, to_mono
 from voxline.audio.wav import to_int16
 from voxline.rejects import BadAudioError, Reason
 
@@ -54,6 +55,22 @@ def test_a_segment_of_a_long_flac_costs_no_decoding_of_the_rest(tmp_path: Path) 
     assert len(decode_audio(path, offset=5, duration=1).samples) == RATE
     with pytest.raises(BadAudioError):
         decode_audio(path)
+
+
+@pytest.mark.parametrize("suffix", ["flac", "mp3"])
+def test_segments_are_not_kept_when_they_have_been_given(tmp_path: Path, suffix: str) -> None:
+    """One is sought, the other is read from its start; an hour in minutes takes the memory of some minutes."""
+    noise = 0.1 * np.random.default_rng(0).standard_normal(200 * 8_000).astype(np.float32)
+    soundfile.write(tmp_path / f"a.{suffix}", noise, 8_000)
+    segments = [Segment(4.0 * number, 4.0) for number in range(49)]
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in decode_segments(tmp_path / f"a.{suffix}", segments, 8_000))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == len(segments)
+    assert peak < noise.nbytes / 3
 
 
 @pytest.mark.parametrize(("offset", "duration"), [(2.5, 1.0), (1.5, 1.0)])

@@ -279,19 +279,21 @@ class _Range:
             raise self.too_long()
 
     def result(self, at: int) -> DecodedAudio:
-        """The segment, when `at` frames of the recording were read, or all that there are."""
+        """The segment, when `at` frames of the recording were read, or all that there are; it is kept no longer."""
+        collector, self.collector = self.collector, None
+        tail, self.tail = self.tail, []
         rate = self.sample_rate
-        if self.collector is None or not self.collector.frames:
+        if collector is None or not collector.frames:
             if at <= self.first and at:
                 raise _beyond_the_end(self.first / rate, self.last / rate, at / rate)
         elif self.last != _END and at < self.last - DURATION_TOLERANCE_SECONDS * self.sample_rate:
             raise _beyond_the_end(self.first / rate, self.last / rate, at / rate)
-        if self.collector is None:
+        if collector is None:
             raise BadAudioError(Reason.EMPTY_AUDIO, "no samples")
         if at <= self.slack:
-            for part in self.tail:
-                self.collector.add(part)
-        return self.collector.result()
+            for part in tail:
+                collector.add(part)
+        return collector.result()
 
     def too_long(self) -> BadAudioError:
         return BadAudioError(Reason.TOO_LONG, f"longer than {self.max_seconds:g} s, which is where decoding stopped")
