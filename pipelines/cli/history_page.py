@@ -19,7 +19,7 @@ from voxline.notify.run_forecast import (
     title_of,
 )
 from voxline.registry.anchor import current_anchor
-from voxline.registry.journal import CANDIDATE, PROMOTE, RegistryEvent
+from voxline.registry.journal import CANDIDATE, PROMOTE, WITHDRAW, RegistryEvent
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
 from voxline.report import (
@@ -145,7 +145,7 @@ def _event_rows(events: Sequence[RegistryEvent]) -> list[tuple[str, str, str, st
             event.action, event.action
         )
         if event.alias == CANDIDATE:
-            what = "candidate"
+            what = "candidate withdrawn" if event.action == WITHDRAW else "candidate"
         why = event.note
         if event.action == "rollback":
             why = f"version {event.replaces} was taken out, version {event.copy_of} is back. {event.note}".strip()

@@ -13,7 +13,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
 from voxline.registry.anchor import current_anchor, name_anchor, named_anchor
-from voxline.registry.journal import PRODUCTION, RegistryEvent
+from voxline.registry.journal import PRODUCTION, WITHDRAW, RegistryEvent
 from voxline.registry.models import model_names
 from voxline.registry.models_config import write_models_config
 from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry
@@ -108,7 +108,9 @@ def _format_event(change: RegistryEvent) -> str:
     known = [metric for metric in CATALOG.values() if metric.headline and metric.name in change.metrics]
     headline = f"  {known[0].label} {known[0].format(change.metrics[known[0].name])}" if known else ""
     action = change.action if change.copy_of is None else f"rolled back to version {change.copy_of}"
-    if change.alias != PRODUCTION or not change.makes_version:
+    if change.action == WITHDRAW:
+        action = "withdrawn as the candidate"
+    elif change.alias != PRODUCTION or not change.makes_version:
         action = f"{action} to {change.alias}"
     return f"version {change.version}  {change.at}  {action}{headline}"
 

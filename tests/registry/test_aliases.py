@@ -80,6 +80,22 @@ def test_promoting_an_older_version_takes_the_newer_out_of_service(registry: Reg
     assert registry.history().rolled_back == {}, "a person wanted it back"
 
 
+def test_a_withdrawn_candidate_waits_no_more_and_is_not_pushed_again(registry: Registry) -> None:
+    change = registry.withdraw(3, note="empty texts 30% for 2%")
+    assert (change.version, change.action, change.alias, change.replaces) == (3, "withdraw", CANDIDATE, 2)
+    assert (registry.in_service(), registry.candidate(), registry.versions()) == (2, None, [1, 2, 3])
+    assert registry.journal()[-1] == change
+    assert registry.history().rolled_back == {registry.event(3).digest: 3}
+    assert registry.event(3).action == "push", "how the version came to be"
+    with pytest.raises(WorkError, match="version 3 of asr is not the candidate"):
+        registry.withdraw(3)
+    with pytest.raises(WorkError, match="version 2 of asr is not the candidate"):
+        registry.withdraw(2)
+    registry.promote(3, CANDIDATE)
+    assert registry.candidate() == 3
+    assert registry.history().rolled_back == {}, "a person wanted it back"
+
+
 def test_aliases_survive_lost_lines_deleted_versions_and_a_lost_journal(registry: Registry, tmp_path: Path) -> None:
     journal = registry.folder / "journal.jsonl"
     lines = journal.read_text().splitlines(keepends=True)

@@ -22,15 +22,17 @@ ALIASES = (PRODUCTION, CANDIDATE)
 """Names that point at versions: the one that callers get, and the one that passed the gate and waits."""
 PROMOTE = "promote"
 """The action of an event that moves an alias and makes no version."""
+WITHDRAW = "withdraw"
+"""The action of an event that takes the alias `candidate` from a version and gives it to none."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RegistryEvent:
-    """One line of the journal, and, unless it is a promotion, the content of a version's `version.json`.
+    """One line of the journal, and, if it makes a version, the content of that version's `version.json`.
 
     Attributes:
-      version: the version that appeared, or was promoted.
-      action: "push", "rollback", "promote", or "import" for a version that a person copied into the registry.
+      version: the version that appeared, was promoted, or was withdrawn.
+      action: "push", "rollback", "promote", "withdraw", or "import" for a version that a person copied here.
       at: time of the event, UTC.
       digest: of the exported model.
       replaces: the version in service before.
@@ -38,7 +40,7 @@ class RegistryEvent:
       note: the reason, in words.
       metrics: of the evaluation before the push.
       anchor: the version that later ones are compared with beside the one in service; None: this one.
-      alias: "production" or "candidate", which points at the version from now on.
+      alias: "production" or "candidate", which points at the version from now on; of "withdraw": did so until now.
     """
 
     version: int
@@ -67,8 +69,8 @@ class RegistryEvent:
 
     @property
     def makes_version(self) -> bool:
-        """Whether the version appeared with this event; a promotion finds it there."""
-        return self.action != PROMOTE
+        """Whether the version appeared with this event; a promotion or a withdrawal finds it there."""
+        return self.action not in (PROMOTE, WITHDRAW)
 
     def equals(self, data: bytes) -> bool:
         """Whether the content of a `version.json` is this event."""
@@ -175,10 +177,12 @@ class History:
 
     @property
     def candidate(self) -> int | None:
-        """The version that waits to be promoted, if any: neither promoted nor overtaken by a push to production."""
+        """The version that waits, if any: neither promoted, nor withdrawn, nor overtaken by a push to production."""
         found = None
         for event in self._moves():
-            if event.alias == CANDIDATE:
+            if event.action == WITHDRAW:
+                found = None if event.version == found else found
+            elif event.alias == CANDIDATE:
                 found = event.version
             elif event.version == found or event.action == "push":
                 found = None
@@ -186,12 +190,22 @@ class History:
 
     @property
     def rolled_back(self) -> dict[str, int]:
-        """Digests of models that a person took out of production for an older one, each with its version."""
+        """Digests of models that were taken out of production for an older one or withdrawn, each with its version.
+
+        One that a person promotes or names the candidate afterwards is wanted again.
+        """
         digest = {event.version: event.digest for event in self._events if event.makes_version}
         origin = {event.version: event.copy_of or event.version for event in self._events if event.makes_version}
         found: dict[str, int] = {}
+        withdrawn: set[str] = set()
         for event in self._events:
+            if event.action == WITHDRAW:
+                found[event.digest] = event.version
+                withdrawn.add(event.digest)
+                continue
             if event.alias != PRODUCTION:
+                if event.digest in withdrawn:
+                    found.pop(event.digest, None)
                 continue
             before = event.replaces
             if before in digest and (

@@ -34,6 +34,7 @@ from voxline.registry.journal import (
     CANDIDATE,
     PRODUCTION,
     PROMOTE,
+    WITHDRAW,
     History,
     Journal,
     RegistryEvent,
@@ -313,6 +314,23 @@ class Registry:
             event = RegistryEvent(
                 target, PROMOTE, format_utc(time.time()), now.digest, present, note=note, metrics=now.metrics,
                 anchor=now.anchor, alias=alias,
+            )  # fmt: skip
+            self._journal.append([event])
+            return event
+
+    def withdraw(self, version: int, note: str = "") -> RegistryEvent:
+        """Takes the alias `candidate` from a version, which stays in the registry.
+
+        Raises:
+          WorkError: the version is not the candidate, or not any more.
+        """
+        with self.locked():
+            if self.candidate() != version:
+                raise WorkError(f"version {version} of {self.model} is not the candidate; nothing was withdrawn")
+            now = self.event(version)
+            event = RegistryEvent(
+                version, WITHDRAW, format_utc(time.time()), now.digest, self.in_service(), note=note,
+                metrics=now.metrics, anchor=now.anchor, alias=CANDIDATE,
             )  # fmt: skip
             self._journal.append([event])
             return event
