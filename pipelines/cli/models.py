@@ -1,4 +1,4 @@
-"""The commands of models: transcribe, synthesize, serve, and what a registry holds. They parse, call and print."""
+"""The commands of models: transcribe, synthesize, and what a registry holds. They parse, call and print."""
 
 import os
 import sys
@@ -11,6 +11,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli.alignment import align
 from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
+from voxline.pipelines.cli.serve import serve, show_canary
 
 RegistryDir = Annotated[
     str, typer.Option("--registry", metavar="LOCATION", help="Folder or URI of the registry, with <model>/<version>/.")
@@ -30,6 +31,7 @@ def add_model_commands(app: typer.Typer) -> None:
     models.command("promote")(promote_model)
     models.command("rollback")(roll_back_model)
     models.command("export")(export_model)
+    models.command("canary")(show_canary)
     models.command("rollout")(roll_out_model)
     models.command("anchor")(anchor_model)
     models.command("serving-config")(show_serving_config)
@@ -172,48 +174,6 @@ def time_stages(
     given = TimingInput(text, audio, length, batch, iterations, evaluation if evaluation.is_dir() else None)
     measured = time_model(folder, given, vocoder=chosen, engine=engine)  # type: ignore[arg-type]
     _print([json.dumps(measured)] if as_json else format_timing(measured))
-
-
-def serve(
-    registry: RegistryDir,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(help="A model to serve: asr, asr@candidate or asr@7. Repeatable.  [default: all ASR models]"),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
-    follow: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks at the registry.")] = 5.0,
-    concurrency: Annotated[int, typer.Option(min=1, help="Recordings transcribed at a time.")] = 2,
-    queue: Annotated[int, typer.Option(min=0, help="Further ones that wait; more are refused with 429.")] = 16,
-    max_mb: Annotated[float, typer.Option(min=0.01, help="Largest recording, in MB.")] = 25.0,
-    max_seconds: Annotated[float, typer.Option(min=1, help="Longest recording, in seconds.")] = 600.0,
-    streams: Annotated[int, typer.Option(min=0, help="Sessions on a WebSocket at a time.")] = 32,
-    capture: Annotated[
-        str, typer.Option(metavar="LOCATION", help="Folder or bucket URI for recordings of callers who agree.")
-    ] = "",
-    capture_share: Annotated[float, typer.Option(help="Share of those recordings to keep, 0 to 1.")] = 0.0,
-    capture_days: Annotated[int, typer.Option(help="Days after which a kept recording is deleted.")] = 30,
-    capture_gb: Annotated[float, typer.Option(help="Most GB to keep; further recordings are dropped.")] = 1.0,
-) -> None:
-    """Serve recognizers over HTTP, with OpenAI's routes.
-
-    It follows the registry: a version that is promoted or rolled back to takes over without a lost request, and one
-    whose bytes are not those that were judged does not. / is a page with a microphone. There is no authentication: put
-    a gateway in front. A recording is kept only with --capture and --capture-share, and if its request has the header
-    x-voxline-consent: yes.
-
-    \b
-    Examples:
-      voxline serve --registry runs/demo/registry
-      curl -F model=asr -F file=@a.flac http://127.0.0.1:8080/v1/audio/transcriptions
-    """
-    from voxline.serving.capture import CaptureSettings
-    from voxline.serving.limits import ServingLimits
-    from voxline.serving.server import run_server
-
-    limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds, streams=streams)
-    captures = CaptureSettings(capture, capture_share, capture_days, capture_gb * 1e9)
-    run_server(registry, model or [], host, port, follow, limits, captures)
 
 
 def show_models(registry: RegistryDir) -> None:

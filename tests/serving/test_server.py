@@ -19,11 +19,13 @@ import uvicorn
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.errors import TransientError, WorkError
+from voxline.feedback.canary_state import CanarySettings
 from voxline.inference.saved_model import model_digest
 from voxline.pipelines.cli.main import main
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.registry.registry import Registry
 from voxline.serving.app import RecognizerServer
+from voxline.serving.canary import Canary
 from voxline.serving.capture import Capture
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
@@ -61,9 +63,13 @@ class Served:
         names: tuple[str, ...] = ("asr",),
         http: type[HttpConnection] = HttpConnection,
         capture: Capture | None = None,
+        canary: CanarySettings | None = None,
     ) -> None:
         self.models = [FollowedModel(root, name) for name in names]
-        self.server = RecognizerServer(self.models, limits, capture)
+        self.canaries = [Canary(root, self.models[0], canary, limits)] if canary else []
+        for one in self.canaries:
+            one.follow(0.05)
+        self.server = RecognizerServer(self.models, limits, capture, self.canaries)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

@@ -38,12 +38,13 @@ from voxline.inference.recognizer import Recognizer
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.transcript import Transcript
 from voxline.progress import print_status
+from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.rejects import BadAudioError, Reason
+from voxline.serving.canary import ARM_HEADER, SESSION_FIELD, SESSION_HEADER, Canary, Measure
 from voxline.serving.capture import (
     CAPTURE_HEADER,
     CONSENT_FIELD,
     CONSENT_HEADER,
-    OUTCOMES,
     SPEAKER_FIELD,
     SPEAKER_HEADER,
     Capture,
@@ -51,6 +52,7 @@ from voxline.serving.capture import (
 )
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
+from voxline.serving.metrics import ServerMetrics
 from voxline.serving.realtime import UNEXPECTED, Session, same_origin
 from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
 from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
@@ -73,52 +75,24 @@ class RecognizerServer:
     Args:
       models: the first is what a request without a known name cannot have: a name is required.
       capture: keeps a share of the recordings; it is stopped with the server.
+      canaries: of models that follow production; they are stopped with the server.
     """
 
     def __init__(
-        self, models: Sequence[FollowedModel], limits: ServingLimits | None = None, capture: Capture | None = None
+        self,
+        models: Sequence[FollowedModel],
+        limits: ServingLimits | None = None,
+        capture: Capture | None = None,
+        canaries: Sequence[Canary] = (),
     ) -> None:
         self.limits, self._capture = limits or ServingLimits(), capture
         self._models = {model.reference: model for model in models}
+        self._canaries = {canary.model: canary for canary in canaries}
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="transcribe")
         # Of their own, so that no stream waits behind a long recording.
         self._stream_pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="stream")
         self._uploading = self._pending = self._streams = 0
-        self.metrics = prometheus_client.CollectorRegistry()
-        self._answers = prometheus_client.Counter(
-            "voxline_serve_requests", "Answered requests", ["status"], registry=self.metrics
-        )
-        self._seconds = prometheus_client.Histogram(
-            "voxline_serve_seconds", "From request to answer", registry=self.metrics
-        )
-        self._audio = prometheus_client.Counter(
-            "voxline_serve_audio_seconds", "Audio that was transcribed", registry=self.metrics
-        )
-        self._spoken = prometheus_client.Counter(
-            "voxline_serve_speech_seconds", "Audio that was synthesized", registry=self.metrics
-        )
-        self._sessions = prometheus_client.Gauge(
-            "voxline_serve_streams", "Sessions on a WebSocket", registry=self.metrics
-        )
-        self._sessions.set_function(lambda: self._streams)
-        self._version = prometheus_client.Gauge(
-            "voxline_serve_model_version", "The version that serves; 0: none", ["model"], registry=self.metrics
-        )
-        self._swaps = prometheus_client.Gauge(
-            "voxline_serve_swaps", "Versions that took the place of another one", ["model"], registry=self.metrics
-        )
-        self._failures = prometheus_client.Gauge(
-            "voxline_serve_load_failures", "Versions that could not be loaded", ["model"], registry=self.metrics
-        )
-        self._captures = prometheus_client.Gauge(
-            "voxline_serve_captures", "Clips that were offered to the captures", ["outcome"], registry=self.metrics
-        )
-        self._capture_bytes = prometheus_client.Gauge(
-            "voxline_serve_capture_bytes", "Bytes of captured clips", registry=self.metrics
-        )
-        self._capture_queue = prometheus_client.Gauge(
-            "voxline_serve_capture_queue", "Clips that wait to be written", registry=self.metrics
-        )
+        self.metrics = ServerMetrics(models, capture, canaries, lambda: self._streams)
         self.app = Starlette(
             routes=[
                 Route("/v1/audio/transcriptions", self._answered(self._transcribe), methods=["POST"]),
@@ -144,6 +118,8 @@ class RecognizerServer:
                 model.stop()
             if self._capture:
                 await asyncio.to_thread(self._capture.stop)
+            for canary in self._canaries.values():
+                await asyncio.to_thread(canary.stop)
             for pool in (self._pool, self._stream_pool):
                 pool.shutdown(wait=False, cancel_futures=True)
 
@@ -161,10 +137,10 @@ class RecognizerServer:
             except ClientDisconnect:
                 response = Response(status_code=499)  # nobody reads it; nginx's number, for the counter
             except Exception:
-                self._answers.labels("500").inc()
+                self.metrics.answers.labels("500").inc()
                 raise  # to answer_unexpected; uvicorn writes the traceback
-            self._answers.labels(str(response.status_code)).inc()
-            self._seconds.observe(time.perf_counter() - start)
+            self.metrics.answers.labels(str(response.status_code)).inc()
+            self.metrics.seconds.observe(time.perf_counter() - start)
             return response
 
         return answer
@@ -187,19 +163,20 @@ class RecognizerServer:
                 recording = form.get("file")
                 if not isinstance(recording, UploadFile):
                     raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
-                served, recognizer = _served(model, Recognizer)
-                transcript, waveform = await self._run(lambda: self._hear(recording, recognizer))
+                _served(model, Recognizer)  # refuses a voice
+                said = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
+                (transcript, waveform, rate), served, arm = await self._answer(
+                    model, joined(said), lambda recognizer: self._hear(recording, recognizer), _measure_transcript
+                )
         finally:
             self._uploading -= 1
-        self._audio.inc(transcript.seconds)
-        response = _signed(_format(transcript, shape), served)
+        self.metrics.audio.inc(transcript.seconds)
+        response = _signed(_format(transcript, shape), served, arm)
         if self._capture:
             consent = joined([*request.headers.getlist(CONSENT_HEADER), *map(str, form.getlist(CONSENT_FIELD))])
             speaker = joined([*request.headers.getlist(SPEAKER_HEADER), *map(str, form.getlist(SPEAKER_FIELD))])
             about = model.reference.partition("@")[0], served.version, served.digest
-            if id := self._capture.offer(
-                *about, transcript, waveform, recognizer.sample_rate, consent=consent, speaker=speaker
-            ):
+            if id := self._capture.offer(*about, transcript, waveform, rate, consent=consent, speaker=speaker):
                 response.headers[CAPTURE_HEADER] = id
         return response
 
@@ -216,19 +193,39 @@ class RecognizerServer:
             message = f"the request took longer than {self.limits.upload_seconds:g} s to arrive"
             raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, message) from None
         wanted = SpeechRequest.read(body)
-        served, voice = _served(self._find(wanted.model), Synthesizer)
-        recording, seconds = await self._run(lambda: synthesize_speech(voice, wanted))
-        self._spoken.inc(seconds)
+        model = self._find(wanted.model)
+        _served(model, Synthesizer)  # refuses a recognizer
+        session = joined(request.headers.getlist(SESSION_HEADER))
+        (recording, seconds), served, arm = await self._answer(
+            model, session, lambda voice: synthesize_speech(voice, wanted), lambda result: (result[1], None)
+        )
+        self.metrics.spoken.inc(seconds)
         response = Response(recording, media_type=MEDIA_TYPES[wanted.shape])
-        response.headers["x-voxline-sample-rate"] = str(voice.sample_rate)
-        return _signed(response, served)
+        response.headers["x-voxline-sample-rate"] = str(served.engine.sample_rate)
+        return _signed(response, served, arm)
+
+    async def _answer(
+        self, model: FollowedModel, session: str, work: Callable[[Any], Result], measure: Measure[Result]
+    ) -> tuple[Result, LoadedVersion, str]:
+        """The result of a request, the version that it is of, and the arm of the canary; "" without one.
+
+        Args:
+          work: with an engine, in a thread of the pool.
+        """
+        canary = self._canaries.get(model.reference.removesuffix(f"@{PRODUCTION}"))
+        if canary and (turn := canary.begin(session)):
+            result, served = await canary.answer(turn, work, self._run, measure)
+            return result, served, CANDIDATE if served is turn.trial.candidate else PRODUCTION
+        if (now := model.current) is None:
+            raise RuntimeError(f"{model.reference}: it served a moment ago, and what serves stays")
+        return await self._run(lambda: work(now.engine)), now, ""
 
     async def _realtime(self, socket: WebSocket) -> None:
         """A session on a WebSocket, with the version that serves when it begins."""
         try:
             session = self._open_session(socket)
         except RefusedError as refused:
-            self._answers.labels(str(int(refused.status))).inc()
+            self.metrics.answers.labels(str(int(refused.status))).inc()
             await socket.send_denial_response(error_response(refused.status, str(refused), refused.param))
             return
         self._streams += 1
@@ -242,8 +239,8 @@ class RecognizerServer:
             await socket.close(UNEXPECTED)
         finally:
             self._streams -= 1
-            self._answers.labels("101").inc()
-            self._audio.inc(session.samples / session.stream.sample_rate)
+            self.metrics.answers.labels("101").inc()
+            self.metrics.audio.inc(session.samples / session.stream.sample_rate)
 
     def _open_session(self, socket: WebSocket) -> Session:
         if not same_origin(socket):
@@ -314,8 +311,8 @@ class RecognizerServer:
         if not done.cancelled():
             done.exception()  # seen, if nobody waits for it any more
 
-    def _hear(self, recording: UploadFile, recognizer: Recognizer) -> "tuple[Transcript, Waveform]":
-        """Decodes and transcribes a recording; runs in a thread of the pool."""
+    def _hear(self, recording: UploadFile, recognizer: Recognizer) -> "tuple[Transcript, Waveform, int]":
+        """Decodes and transcribes a recording; runs in a thread of the pool. Returns what was heard at which rate."""
         most = self.limits.max_seconds
         with tempfile.NamedTemporaryFile(prefix="voxline-") as file:  # what it is, its bytes say, not its name
             recording.file.seek(0)
@@ -332,7 +329,7 @@ class RecognizerServer:
                 message = f"{recording.filename or 'the recording'}: cannot be transcribed: {bad.detail} ({bad.reason})"
                 raise RefusedError(HTTPStatus.BAD_REQUEST, message, "file") from None
         try:
-            return recognizer.recognize_waveforms([waveform])[0], waveform
+            return recognizer.recognize_waveforms([waveform])[0], waveform, recognizer.sample_rate
         except VoxlineError as error:
             raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
 
@@ -356,22 +353,14 @@ class RecognizerServer:
             name: {**_describe(model), "fault": model.fault, "absent": model.absent}
             for name, model in self._models.items()
         }
-        faults = any(model.fault for model in self._models.values())  # an alias that no version has is none
-        return JSONResponse({"status": "degraded" if faults else "ok", "pending": self._pending, "models": models})
+        for name, canary in self._canaries.items():
+            models[name]["canary"] = canary.describe()
+        # An alias that no version has is no fault.
+        faults = [one.fault for one in self._models.values()] + [one.fault for one in self._canaries.values()]
+        return JSONResponse({"status": "degraded" if any(faults) else "ok", "pending": self._pending, "models": models})
 
     async def _metrics(self, _: Request) -> Response:
-        for name, model in self._models.items():
-            self._version.labels(name).set(model.current.version if model.current else 0)
-            self._swaps.labels(name).set(model.swaps)
-            self._failures.labels(name).set(model.failures)
-        if self._capture:
-            for outcome in OUTCOMES:
-                self._captures.labels(outcome).set(self._capture.counts[outcome])
-            self._capture_bytes.set(self._capture.bytes)
-            self._capture_queue.set(self._capture.waiting)
-        return Response(
-            prometheus_client.generate_latest(self.metrics), media_type=prometheus_client.CONTENT_TYPE_LATEST
-        )
+        return Response(self.metrics.text(), media_type=prometheus_client.CONTENT_TYPE_LATEST)
 
     async def _page(self, _: Request) -> Response:
         page = Path(__file__).with_name("page.html")
@@ -409,8 +398,14 @@ def _served(model: FollowedModel, kind: type[Engine]) -> tuple[LoadedVersion, En
     return model.current, model.current.engine
 
 
-def _signed(response: Response, served: LoadedVersion) -> Response:
+def _measure_transcript(result: "tuple[Transcript, Waveform, int]") -> tuple[float, Transcript | None]:
+    return result[0].seconds, result[0]
+
+
+def _signed(response: Response, served: LoadedVersion, arm: str) -> Response:
     """With the version that made it."""
+    if arm:
+        response.headers[ARM_HEADER] = arm
     response.headers["x-voxline-version"] = str(served.version)
     response.headers["x-voxline-digest"] = served.digest
     return response

@@ -16,6 +16,7 @@ class ServingLimits:
       max_seconds: of a recording.
       streams: sessions on a WebSocket at a time; more are refused with 429.
       stream_seconds: of a session, and of the audio in it.
+      canary_seconds: without an answer after which a request has failed, and a candidate's is answered by production.
       idle_seconds: in which a client of a session must send something, and read what it is sent.
     """
 
@@ -27,4 +28,5 @@ class ServingLimits:
     max_seconds: float = 600.0
     streams: int = 32
     stream_seconds: float = 600.0
+    canary_seconds: float = 30.0
     idle_seconds: float = 30.0

@@ -9,12 +9,15 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from voxline.errors import SettingsError, WorkError
+from voxline.feedback.canary_state import CanarySettings
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import read_model_json
 from voxline.progress import print_status
+from voxline.registry.journal import PRODUCTION
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
 from voxline.serving.app import RecognizerServer
+from voxline.serving.canary import Canary
 from voxline.serving.capture import Capture, CaptureSettings
 from voxline.serving.followed_model import FollowedModel
 from voxline.serving.limits import ServingLimits
@@ -72,12 +75,14 @@ def run_server(
     follow_seconds: float,
     limits: ServingLimits,
     captures: CaptureSettings | None = None,
+    canary: CanarySettings | None = None,
 ) -> None:
     """Serves models until SIGINT or SIGTERM, which lets running requests end.
 
     Args:
       names: of the models, with `@candidate` or a version if wanted; empty: all recognizers in production.
       captures: what is kept of recordings; None for nothing. With a share of 0, what was kept still expires.
+      canary: of each model in production; None, or a share of 0, for none.
 
     Raises:
       SettingsError, WorkError: nothing to serve, or a model is damaged.
@@ -103,7 +108,11 @@ def run_server(
         print_status(
             f"serve: keeps {share} of the recordings whose callers agree, for {kept.days} days, in {kept.location}"
         )
-    server = RecognizerServer(models, limits, capture)
+    followed = [model for model in models if model.reference.partition("@")[2] in ("", PRODUCTION)]
+    canaries = [Canary(root, model, canary, limits) for model in followed] if canary and canary.share else []
+    for one in canaries:
+        one.follow(follow_seconds)
+    server = RecognizerServer(models, limits, capture, canaries)
     uvicorn.run(
         server.app, host=host, port=port, http=HttpConnection, log_level="warning", access_log=False,
         timeout_graceful_shutdown=30, timeout_keep_alive=15, limit_concurrency=4 * limits.uploads, **WEBSOCKETS,

@@ -1,0 +1,104 @@
+"""The command that serves models, and the one that shows how a candidate does beside production."""
+
+from typing import Annotated, Any
+
+import typer
+
+from voxline.errors import WorkError
+from voxline.pipelines.cli.options import AsJson
+
+
+def serve(
+    registry: Annotated[
+        str, typer.Option(metavar="LOCATION", help="Folder or URI of the registry, with <model>/<version>/.")
+    ],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="A model to serve: asr, asr@candidate or asr@7. Repeatable.  [default: all ASR models]"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
+    follow: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks at the registry.")] = 5.0,
+    concurrency: Annotated[int, typer.Option(min=1, help="Recordings transcribed at a time.")] = 2,
+    queue: Annotated[int, typer.Option(min=0, help="Further ones that wait; more are refused with 429.")] = 16,
+    max_mb: Annotated[float, typer.Option(min=0.01, help="Largest recording, in MB.")] = 25.0,
+    max_seconds: Annotated[float, typer.Option(min=1, help="Longest recording, in seconds.")] = 600.0,
+    streams: Annotated[int, typer.Option(min=0, help="Sessions on a WebSocket at a time.")] = 32,
+    capture: Annotated[
+        str, typer.Option(metavar="LOCATION", help="Folder or bucket URI for recordings of callers who agree.")
+    ] = "",
+    capture_share: Annotated[float, typer.Option(help="Share of those recordings to keep, 0 to 1.")] = 0.0,
+    capture_days: Annotated[int, typer.Option(help="Days after which a kept recording is deleted.")] = 30,
+    capture_gb: Annotated[float, typer.Option(help="Most GB to keep; further recordings are dropped.")] = 1.0,
+    canary: Annotated[float, typer.Option(help="Share of the requests for the candidate, 0 to 0.5.")] = 0.0,
+    canary_margin: Annotated[
+        float, typer.Option(help="By how much a share of requests may be worse; 0.02: 2%.")
+    ] = 0.02,
+    canary_alpha: Annotated[float, typer.Option(help="Probability of withdrawing one that is not worse.")] = 0.05,
+    canary_promote: Annotated[bool, typer.Option("--canary-promote", help="Promote one that is not worse.")] = False,
+) -> None:
+    """Serve recognizers over HTTP, with OpenAI's routes.
+
+    It follows the registry: a version that is promoted or rolled back to takes over without a lost request, and one
+    whose bytes are not those that were judged does not. / is a page with a microphone. There is no authentication: put
+    a gateway in front. A recording is kept only with --capture and --capture-share, and if its request has the header
+    x-voxline-consent: yes. With --canary the candidate answers a share of the requests; one that is worse is withdrawn.
+
+    \b
+    Examples:
+      voxline serve --registry runs/demo/registry
+      curl -F model=asr -F file=@a.flac http://127.0.0.1:8080/v1/audio/transcriptions
+    """
+    from voxline.feedback.canary_state import CanarySettings
+    from voxline.serving.capture import CaptureSettings
+    from voxline.serving.limits import ServingLimits
+    from voxline.serving.server import run_server
+
+    limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds, streams=streams)
+    captures = CaptureSettings(capture, capture_share, capture_days, capture_gb * 1e9)
+    tried = CanarySettings(canary, canary_margin, canary_alpha, canary_promote)
+    run_server(registry, model or [], host, port, follow, limits, captures, tried)
+
+
+def show_canary(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
+    registry: Annotated[str, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show how the candidate does beside production.
+
+    What all servers with --canary have counted, and the verdict: continue, promotable, or roll back.
+
+    Example: voxline models canary asr --registry runs/demo/registry
+    """
+    import json
+
+    from voxline.feedback.canary_state import describe_canary
+    from voxline.registry.models import model_names
+
+    if model not in model_names(registry):
+        raise WorkError(f"{registry}: no model {model!r} here; voxline models list names them")
+    found = describe_canary(registry, model)
+    for line in [json.dumps(found, ensure_ascii=False)] if as_json else format_canary(found):
+        typer.echo(line)
+
+
+def format_canary(found: dict[str, Any]) -> list[str]:
+    """The verdict on a candidate and a line for each measure."""
+    if found["verdict"] == "none":
+        last = found["withdrawn"]
+        before = f"; version {last['version']} was withdrawn at {last['at']}: {last['note']}" if last else ""
+        return [f"{found['model']}: no candidate{before}"]
+    from voxline.feedback.canary_state import MEASURES
+
+    lines = [
+        f"{found['model']}: {found['verdict']}: version {found['candidate']}, the candidate, beside version "
+        f"{found['production']}: {found['of_candidate']:,} of {found['requests']:,} requests, "
+        f"{found['servers']:,} server{'s' * (found['servers'] != 1)}",
+        f"{'':<26}{'production':>11}{'candidate':>11}{'worse':>9}{'safe':>9}   {found['enough']:,.0f} is enough",
+    ]
+    for name, one in found["measures"].items():
+        arms = [f"{'-' if one[arm] is None else f'{one[arm]:.1%}':>11}" for arm in ("production", "candidate")]
+        evidence = [f"{min(one[kind], 1e6):>9.2f}" for kind in ("harm", "safe")]
+        lines.append(f"{MEASURES[name]:<26}{''.join(arms + evidence)}")
+    return [*lines, f"{'all together':<26}{'':>22}{min(found['harm'], 1e6):>9.2f}   margin {found['margin']:.1%}"]

@@ -1,0 +1,324 @@
+"""Sends a share of the requests to the candidate, and takes the candidate out as soon as it is worse than production.
+
+A session goes to one arm, always the same, by a salted hash; requests without a session are drawn one by one. A request
+that the candidate fails on is answered by production, so its caller gets an answer, and the failure counts. Requests
+are judged in the order in which they came: a slow arm could not decide otherwise what is looked at first.
+
+A server that has seen enough sends everything to production at once. Then, under a lock, it adds up what all servers
+know; if that is enough as well, the alias is withdrawn in the journal, where every other server reads it.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
+from voxline.feedback.canary_state import (
+    CONTINUE,
+    PROMOTABLE,
+    ROLL_BACK,
+    CanaryPair,
+    CanarySettings,
+    CanaryState,
+    CanaryStore,
+    current_pair,
+)
+from voxline.feedback.watch import judged_results
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.synthesizer import Synthesizer
+from voxline.inference.transcript import Transcript
+from voxline.metrics.wer_estimate import WerCurve, clip_of_result
+from voxline.progress import print_status
+from voxline.registry.journal import CANDIDATE
+from voxline.registry.models_config import write_models_config
+from voxline.registry.registry import Registry
+from voxline.serving.canary_trial import CanaryTrial, Turn
+from voxline.serving.followed_model import FollowedModel, LoadedVersion
+from voxline.serving.limits import ServingLimits
+from voxline.serving.refusals import RefusedError
+
+SESSION_HEADER, SESSION_FIELD, ARM_HEADER = "x-voxline-session", "session", "x-voxline-arm"
+Result = TypeVar("Result")
+Runner = Callable[[Callable[[], Any]], Awaitable[Any]]
+Measure = Callable[[Result], tuple[float, Transcript | None]]
+"""Of a result: the seconds of its audio, and what was heard."""
+
+
+class Canary:
+    """The candidate of a model that is served, with a share of its requests.
+
+    Args:
+      root: the registry.
+      production: what serves all other requests.
+      threads: of ONNX Runtime for one recording.
+
+    Attributes:
+      model: its name.
+      rollbacks: candidates that this server has withdrawn.
+      fault: why the candidate gets nothing, if it is not for its answers; "" else.
+      on_end: is called with the model's name and each turn that has ended.
+    """
+
+    def __init__(
+        self,
+        root: Path | str,
+        production: FollowedModel,
+        settings: CanarySettings,
+        limits: ServingLimits | None = None,
+        threads: int = 1,
+    ) -> None:
+        self.model = production.reference.partition("@")[0]
+        self.settings, self.rollbacks, self.fault = settings, 0, ""
+        self._limits = limits or ServingLimits()
+        self._root, self._production, self._threads = root, production, threads
+        self._registry = Registry(root, self.model)
+        self._candidate: FollowedModel | None = None
+        self._trial: CanaryTrial | None = None
+        self._refused: CanaryPair | None = None
+        self._announced = ""
+        self._pending = 0
+        self._faults: set[str] = set()
+        self.on_end: Callable[[str, Turn], None] = lambda *_: None
+        self._stopped, self._wake = threading.Event(), threading.Event()
+        # Of its own, so that a candidate that hangs takes no thread from production.
+        self._pool = ThreadPoolExecutor(self._limits.concurrency, thread_name_prefix="canary")
+        self.look()
+
+    def begin(self, session: str) -> Turn | None:
+        """The turn of a request; None while everything goes to production.
+
+        Args:
+          session: by which its arm is chosen; "" for one of its own.
+        """
+        trial = self._trial
+        if trial is None or self.fault or trial.production is not self._production.current:
+            return None
+        if trial.verdict == ROLL_BACK:
+            self._wake.set()
+            return None
+        return trial.begin(session)
+
+    async def answer(
+        self,
+        turn: Turn,
+        work: Callable[[Any], Result],
+        run: Runner,
+        measure: Measure[Result],
+    ) -> tuple[Result, LoadedVersion]:
+        """Answers a request by the arm of its turn, and counts it.
+
+        Args:
+          work: with an engine, in a thread.
+          run: runs work on production's threads.
+
+        Returns:
+          The result, and the version that it is of.
+        """
+        trial, refused = turn.trial, None
+        try:
+            if turn.chosen:
+                try:
+                    timed = await self._run(lambda: _timed(work, trial.candidate.engine))
+                except Exception as error:
+                    if _is_callers_fault(error):
+                        refused = error  # if production refuses it as well
+                    else:
+                        self._fail(turn, error)
+                else:
+                    _finish(turn, timed, measure)
+                    return timed.result, trial.candidate
+            try:
+                timed = await run(lambda: _timed(work, trial.production.engine))
+            except Exception as error:
+                if not (turn.chosen or _is_callers_fault(error)):
+                    turn.fail()
+                raise
+            if refused:
+                self._fail(turn, refused)
+            elif not turn.chosen:
+                _finish(turn, timed, measure)
+            return timed.result, trial.production
+        finally:
+            turn.drop()
+            self.on_end(self.model, turn)
+            if trial.verdict == ROLL_BACK or (trial.verdict == PROMOTABLE and self.settings.promote):
+                self._wake.set()
+
+    async def _run(self, work: Callable[[], "_Timed[Result]"]) -> "_Timed[Result]":
+        """Runs work on the candidate's threads, within the seconds of the limits."""
+        if self._pending >= self._limits.concurrency + self._limits.queue:
+            raise WorkError("too many requests wait for it")
+        self._pending += 1
+        done = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        done.add_done_callback(self._one_less)
+        try:
+            return await asyncio.wait_for(asyncio.shield(done), self._limits.canary_seconds)
+        except TimeoutError:
+            raise WorkError(f"no answer within {self._limits.canary_seconds:g} s") from None
+
+    def _one_less(self, done: "asyncio.Future[Any]") -> None:
+        self._pending -= 1
+        if not done.cancelled():
+            done.exception()  # seen, if nobody waits for it any more
+
+    def _fail(self, turn: Turn, error: Exception) -> None:
+        turn.fail()
+        fault = str(error) if isinstance(error, RefusedError | WorkError) else f"{type(error).__name__}: {error}"
+        if fault not in self._faults and len(self._faults) < 20:
+            self._faults.add(fault)
+            print_status(f"serve: {self.model}: version {turn.trial.pair.candidate}, the candidate: {fault}")
+
+    def describe(self) -> dict[str, Any]:
+        """For `/healthz` and `/metrics`."""
+        trial = self._trial
+        verdict = "none" if trial is None else trial.verdict
+        return {"candidate": trial.pair.candidate if trial else None, "verdict": verdict, "fault": self.fault}
+
+    @property
+    def state(self) -> CanaryState | None:
+        """What all servers know of the present candidate."""
+        return self._trial.state if self._trial else None
+
+    def follow(self, seconds: float) -> None:
+        """Looks at the registry every few seconds, and when a verdict is near, in a thread of its own."""
+
+        def work() -> None:
+            while not self._stopped.is_set():
+                self._wake.wait(seconds)
+                self._wake.clear()
+                if not self._stopped.is_set():
+                    self.look()
+                    self._stopped.wait(0.1)  # a verdict that cannot be carried out is tried ten times a second at most
+
+        threading.Thread(target=work, name=f"canary {self.model}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Publishes what was counted, and ends."""
+        self._stopped.set()
+        self._wake.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        if trial := self._trial:
+            try:
+                trial.sync()
+            except Exception as error:
+                print_status(f"serve: canary of {self.model}: {error}")
+
+    def look(self) -> None:
+        """Finds the candidate, shares what is known, and carries out a verdict. A fault sends all to production."""
+        try:
+            self._find_pair()
+            if self._trial:
+                self._trial.sync()
+                self._decide(self._trial)
+            self.fault = ""
+        except Exception as error:  # whatever it is, production serves
+            fault = str(error) or type(error).__name__
+            if fault != self.fault:
+                print_status(f"serve: {self.model}: all requests go to production: {fault}")
+            self.fault = fault
+
+    def _find_pair(self) -> None:
+        pair, production = current_pair(self._registry), self._production.current
+        if pair is None or production is None:
+            self._trial = self._candidate = None
+            return
+        if pair == self._refused:
+            raise WorkError(self.fault or f"version {pair.candidate} could not be loaded")
+        try:
+            if self._candidate is None:
+                self._candidate = FollowedModel(self._root, f"{self.model}@{CANDIDATE}", self._threads)
+            else:
+                self._candidate.refresh()
+            if self._candidate.fault:
+                raise TransientError(self._candidate.fault)
+        except (TransientError, PreconditionError, OSError):
+            raise
+        except Exception:
+            self._refused = pair  # not loaded again until the registry names another one
+            raise
+        candidate = self._candidate.current
+        if candidate is None or (production.version, candidate.version) != (pair.production, pair.candidate):
+            self._trial = None  # until both are loaded
+            return
+        now = self._trial
+        if now and now.pair == pair and now.production is production and now.candidate is candidate:
+            return
+        store = CanaryStore(self._root, self.model, pair)
+        store.start()
+        self._faults = set()
+        seconds = self._limits.canary_seconds
+        curves = self._curves(pair)
+        heard = [] if isinstance(candidate.engine, Synthesizer) else ["empty", "errors"] if curves else ["empty"]
+        measures = ("failed", "slow", *heard)
+        self._trial = CanaryTrial(store, pair, production, candidate, self.settings, seconds, measures, curves)
+        without = "" if curves or isinstance(candidate.engine, Synthesizer) else ", without an estimate of its WER"
+        print_status(
+            f"serve: {self.model}: version {pair.candidate}, the candidate, answers {self.settings.share:.1%} of the "
+            f"requests{without}"
+        )
+
+    def _curves(self, pair: CanaryPair) -> tuple[WerCurve, WerCurve] | None:
+        """Of production and the candidate; None if one of them was not evaluated with confidences."""
+        try:
+            judged = [judged_results(self._registry, version) for version in (pair.production, pair.candidate)]
+        except (WorkError, SettingsError, OSError):
+            return None
+        clips = [[clip for one in results if (clip := clip_of_result(one))] for results in judged]
+        return (WerCurve.fit(clips[0]), WerCurve.fit(clips[1])) if all(clips) else None
+
+    def _decide(self, trial: CanaryTrial) -> None:
+        verdict = trial.verdict
+        if verdict == PROMOTABLE and not self.settings.promote:
+            self._announce(f"version {trial.pair.candidate} can be promoted: {trial.state.summary}")
+        elif verdict != CONTINUE:
+            with trial.store.lock():
+                self._carry_out(trial.pair, trial.sync())  # servers decide on the same files, one after the other
+
+    def _carry_out(self, pair: CanaryPair, state: CanaryState) -> None:
+        verdict, note = state.verdict, state.summary
+        if verdict == CONTINUE or (verdict == PROMOTABLE and not self.settings.promote):
+            return
+        if current_pair(self._registry) != pair:
+            self._trial = None  # another server, or a person, was faster
+            return
+        if verdict == ROLL_BACK:
+            self._registry.withdraw(pair.candidate, note)
+            self.rollbacks += 1
+        else:
+            self._registry.promote(pair.candidate, note=note)
+        self._trial = self._candidate = None
+        done = "withdrawn" if verdict == ROLL_BACK else "promoted"
+        self._announce(f"version {pair.candidate}, the candidate, is {done}: {note}")
+        write_models_config(self._root)
+
+    def _announce(self, text: str) -> None:
+        if text.partition(":")[0] != self._announced:
+            print_status(f"serve: {self.model}: {text}")
+        self._announced = text.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed(Generic[Result]):
+    result: Result
+    seconds: float
+
+
+def _is_callers_fault(error: Exception) -> bool:
+    server = error.status if isinstance(error, RefusedError) else HTTPStatus.INTERNAL_SERVER_ERROR
+    return server < HTTPStatus.INTERNAL_SERVER_ERROR and server != HTTPStatus.TOO_MANY_REQUESTS
+
+
+def _timed(work: Callable[[Any], Result], engine: Recognizer | Synthesizer) -> _Timed[Result]:
+    start = time.perf_counter()
+    return _Timed(work(engine), time.perf_counter() - start)
+
+
+def _finish(turn: Turn, timed: _Timed[Result], measure: Measure[Result]) -> None:
+    seconds, heard = measure(timed.result)
+    turn.finish(timed.seconds, seconds, heard)

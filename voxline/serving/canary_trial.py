@@ -1,0 +1,212 @@
+"""A candidate beside the version in production: requests come in, are counted in their order, and add up to a verdict.
+
+Requests are judged in the order in which they came: a slow arm could not decide otherwise what is looked at first.
+"""
+
+import secrets
+import statistics
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from voxline.feedback.canary_state import (
+    CONTINUE,
+    MOST_SESSIONS,
+    CanaryPair,
+    CanarySettings,
+    CanaryState,
+    CanaryStore,
+)
+from voxline.inference.transcript import Transcript
+from voxline.metrics.wer_estimate import HeardClip, WerCurve
+from voxline.registry.journal import CANDIDATE, PRODUCTION
+from voxline.serving.followed_model import LoadedVersion
+
+SLOW = 1.5
+"""Times production's median of seconds of computing per second of audio, from which an answer is slow."""
+_COSTS, _FEWEST_COSTS = 200, 20
+"""Latest requests of production whose median that is, and fewest without which nothing is slow."""
+_SHORTEST = 1.0
+"""Seconds: a shorter recording counts as one of these, since most of its cost is not by its length."""
+
+
+@dataclass
+class Turn:
+    """A request that takes part in a canary. It ends once, by `finish` or `drop`; what comes later is ignored.
+
+    Attributes:
+      arm: "candidate" or "production".
+      session: hash of the session; "" without one.
+      seconds: from its begin to its end.
+      values: of the measures; None if it says nothing of its arm.
+    """
+
+    trial: "CanaryTrial"
+    chosen: bool
+    session: str
+    began: float
+    done: bool = False
+    failed: bool = False
+    cost: float = 0.0
+    seconds: float = 0.0
+    values: dict[str, float] | None = None
+
+    @property
+    def arm(self) -> str:
+        return CANDIDATE if self.chosen else PRODUCTION
+
+    def finish(self, computing: float, seconds: float, heard: Transcript | None) -> None:
+        """Counts an answer.
+
+        Args:
+          computing: seconds that it took.
+          seconds: of its audio.
+          heard: by a recognizer.
+        """
+        if not self.done:
+            self.cost, self.values = computing / max(seconds, _SHORTEST), {"failed": 0.0}
+            if heard:
+                self.values |= {"empty": float(not heard.text), **self.trial.estimate(heard, chosen=self.chosen)}
+            self._end()
+
+    def fail(self) -> None:
+        """Counts a request that got no answer from its arm."""
+        if not self.done:
+            self.failed, self.values = True, {"failed": 1.0}
+            self._end()
+
+    def drop(self) -> None:
+        """Leaves the request out: it says nothing of the arm."""
+        if not self.done:
+            self.values = None
+            self._end()
+
+    def _end(self) -> None:
+        self.seconds = time.monotonic() - self.began
+        self.done = True
+        self.trial.settle()
+
+
+class CanaryTrial:
+    """Two loaded versions, and what this server knows of them. Its methods may be called from any thread.
+
+    Args:
+      production, candidate: the versions of `pair`.
+      seconds: after which a request without an answer has failed.
+      measures: that are compared: of a voice none of what was heard.
+      curves: of production and of the candidate.
+
+    Attributes:
+      state: what all servers know, as far as this one has read it.
+      verdict: of `state`.
+    """
+
+    def __init__(
+        self, store: CanaryStore, pair: CanaryPair, production: LoadedVersion, candidate: LoadedVersion,
+        settings: CanarySettings, seconds: float, measures: Sequence[str],
+        curves: tuple[WerCurve, WerCurve] | None = None,
+    ) -> None:  # fmt: skip
+        self.pair, self.production, self.candidate, self.store = pair, production, candidate, store
+        self._settings, self._seconds, self._measures, self._curves = settings, seconds, measures, curves
+        self._server = secrets.token_hex(6)
+        self._own, self._others = CanaryState(settings), CanaryState(settings)
+        self._turns: deque[Turn] = deque()
+        self._claimed: list[Turn] = []
+        self._costs: deque[float] = deque(maxlen=_COSTS)
+        self._lock = threading.Lock()
+        self.state, self.verdict = self._own, CONTINUE
+
+    def begin(self, session: str) -> Turn:
+        """The turn of the next request.
+
+        Args:
+          session: by which its arm is chosen; "" for one of its own.
+        """
+        if session:
+            hashed, number = self.store.hash_of(session)
+        else:
+            hashed, number = "", secrets.randbelow(2**53) / 2**53
+        turn = Turn(self, number < self._settings.share, hashed, time.monotonic())
+        with self._lock:
+            self._turns.append(turn)
+        return turn
+
+    def estimate(self, heard: Transcript, *, chosen: bool) -> dict[str, float]:
+        """The expected share of wrong words, by the curve of the version that heard them."""
+        if not self._curves:
+            return {}
+        clip = HeardClip(len(heard.text.split()), heard.confidence)
+        return {"errors": self._curves[chosen].wer([clip])}
+
+    def settle(self) -> None:
+        """Counts the requests that have ended, in the order in which they came."""
+        with self._lock:
+            before = len(self._turns)
+            while self._turns:
+                turn = self._turns[0]
+                overdue = time.monotonic() - turn.began > self._seconds
+                if not (turn.done or overdue):
+                    break
+                self._turns.popleft()
+                if not turn.done:
+                    turn.done, turn.failed, turn.values = True, True, {"failed": 1.0}
+                if turn.values is not None:
+                    self._count(turn, turn.values)
+            if len(self._turns) < before:
+                self._add_up()
+
+    def _count(self, turn: Turn, values: dict[str, float]) -> None:
+        if turn.failed:  # the worst in all: left out of some, it would make its arm look better there
+            values |= dict.fromkeys(self._measures, 1.0)
+        if len(self._costs) >= _FEWEST_COSTS:
+            values["slow"] = float(turn.failed or turn.cost > SLOW * statistics.median(self._costs))
+        else:
+            values.pop("slow", None)
+        if not (turn.failed or turn.chosen):
+            self._costs.append(turn.cost)
+        if not turn.session:
+            self._own.observe(values, chosen=turn.chosen)
+            return
+        known = turn.session in self._own.sessions or turn.session in self._others.sessions
+        if not known and len(self._own.sessions) < MOST_SESSIONS:
+            self._own.sessions.add(turn.session)
+            self._claimed.append(turn)  # counted when no other server has claimed it, see `sync`
+
+    def _add_up(self) -> None:
+        self.state = CanaryState.merged([self._own, self._others], sessions=False)
+        self.verdict = self.state.verdict
+
+    def sync(self) -> CanaryState:
+        """Publishes what this server knows, and reads what the others do.
+
+        A session is claimed first, and counted after it was seen that no other server has: of two that claim it at the
+        same time at least one reads the other's claim.
+
+        Returns:
+          What all servers have published, which only grows.
+        """
+        self.settle()
+        with self._lock:
+            claimed, self._claimed = self._claimed, []
+            published = CanaryState.merged([self._own])
+        try:
+            self.store.publish(self._server, published)
+            states = self.store.read()
+        except BaseException:
+            with self._lock:
+                self._claimed = claimed + self._claimed
+            raise
+        others = [state for server, state in states.items() if server != self._server]
+        with self._lock:
+            self._others = CanaryState.merged([CanaryState(self._settings), *others])
+            counted = [turn for turn in claimed if turn.session not in self._others.sessions]
+            for turn in counted:
+                self._own.observe(turn.values or {}, chosen=turn.chosen)
+            self._add_up()
+            if counted:
+                published = CanaryState.merged([self._own])
+        if counted:
+            self.store.publish(self._server, published)
+        return CanaryState.merged([published, self._others])

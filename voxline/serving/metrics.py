@@ -1,0 +1,85 @@
+"""What `GET /metrics` tells Prometheus."""
+
+from collections.abc import Callable, Collection, Iterable
+
+import prometheus_client
+
+from voxline.serving.canary import Canary
+from voxline.serving.canary_trial import Turn
+from voxline.serving.capture import OUTCOMES, Capture
+from voxline.serving.followed_model import FollowedModel
+
+
+class ServerMetrics:
+    """The counters of a server; those of captures and of canaries only where it has them.
+
+    Args:
+      streams: the sessions on a WebSocket now.
+    """
+
+    def __init__(
+        self,
+        models: Collection[FollowedModel],
+        capture: Capture | None,
+        canaries: Collection[Canary],
+        streams: Callable[[], int],
+    ) -> None:
+        self._models, self._capture, self._canaries = models, capture, canaries
+        self._registry = prometheus_client.CollectorRegistry()
+        self.answers = self._counter("requests", "Answered requests", ["status"])
+        self.seconds = prometheus_client.Histogram(
+            "voxline_serve_seconds", "From request to answer", registry=self._registry
+        )
+        self.audio = self._counter("audio_seconds", "Audio that was transcribed")
+        self.spoken = self._counter("speech_seconds", "Audio that was synthesized")
+        self._gauge("streams", "Sessions on a WebSocket").set_function(streams)
+        self._version = self._gauge("model_version", "The version that serves; 0: none", ["model"])
+        self._swaps = self._gauge("swaps", "Versions that took the place of another one", ["model"])
+        self._failures = self._gauge("load_failures", "Versions that could not be loaded", ["model"])
+        if capture:
+            self._captures = self._gauge("captures", "Clips that were offered to the captures", ["outcome"])
+            self._capture_bytes = self._gauge("capture_bytes", "Bytes of captured clips")
+            self._capture_queue = self._gauge("capture_queue", "Clips that wait to be written")
+        if canaries:
+            arms = ["model", "arm"]
+            self._arm_requests = self._counter("arm_requests", "Requests by arm of the canary", [*arms, "outcome"])
+            self._arm_seconds = prometheus_client.Histogram(
+                "voxline_serve_arm_seconds", "From request to answer, by arm", arms, registry=self._registry
+            )
+            self._candidate = self._gauge("canary_version", "The candidate that gets requests; 0: none", ["model"])
+            self._evidence = self._gauge(
+                "canary_evidence", "That the candidate is worse, or safe", ["model", "measure", "kind"]
+            )
+            self._rollbacks = self._gauge("canary_rollbacks", "Candidates that this server has withdrawn", ["model"])
+        for canary in canaries:
+            canary.on_end = self._count_turn
+
+    def text(self) -> bytes:
+        """In Prometheus' format."""
+        for model in self._models:
+            self._version.labels(model.reference).set(model.current.version if model.current else 0)
+            self._swaps.labels(model.reference).set(model.swaps)
+            self._failures.labels(model.reference).set(model.failures)
+        if self._capture:
+            for outcome in OUTCOMES:
+                self._captures.labels(outcome).set(self._capture.counts[outcome])
+            self._capture_bytes.set(self._capture.bytes)
+            self._capture_queue.set(self._capture.waiting)
+        for canary in self._canaries:
+            self._candidate.labels(canary.model).set(canary.describe()["candidate"] or 0)
+            self._rollbacks.labels(canary.model).set(canary.rollbacks)
+            for name, test in (canary.state.tests if canary.state else {}).items():
+                self._evidence.labels(canary.model, name, "worse").set(test.harm_evidence)
+                self._evidence.labels(canary.model, name, "safe").set(test.safe_evidence)
+        return prometheus_client.generate_latest(self._registry)
+
+    def _count_turn(self, model: str, turn: Turn) -> None:
+        outcome = "dropped" if turn.values is None else "failed" if turn.failed else "answered"
+        self._arm_requests.labels(model, turn.arm, outcome).inc()
+        self._arm_seconds.labels(model, turn.arm).observe(turn.seconds)
+
+    def _counter(self, name: str, help: str, labels: Iterable[str] = ()) -> prometheus_client.Counter:
+        return prometheus_client.Counter(f"voxline_serve_{name}", help, labels, registry=self._registry)
+
+    def _gauge(self, name: str, help: str, labels: Iterable[str] = ()) -> prometheus_client.Gauge:
+        return prometheus_client.Gauge(f"voxline_serve_{name}", help, labels, registry=self._registry)
