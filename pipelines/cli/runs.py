@@ -1,4 +1,4 @@
-"""The commands of runs: list and compare the folders that `voxline run` left on this machine."""
+"""The commands of runs: list, show and compare the folders that `voxline run` left on this machine."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ import typer
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
-run_commands = CommandGroup(help="List and compare runs; a registry's history and its forecast.", no_args_is_help=True)
+run_commands = CommandGroup(help="List, show, compare runs; a registry's history and forecast.", no_args_is_help=True)
 
 RUN_FILE, CONFIG_FILE = "run.json", "config.yaml"
 LOCATIONS = ("store", "registry", "datasets", "name")
@@ -43,6 +43,39 @@ def list_runs(
         started = str(one.record["started"])[:16].replace("T", " ")
         note = f"  (stands out: {', '.join(one.anomalies)})" if one.anomalies else ""
         typer.echo(f"{one.folder!s:<{width}}  {started}  {one.headline:<24}  {one.verdict}{note}")
+
+
+@run_commands.command("show")
+def show_run(
+    folder: Annotated[Path, typer.Argument(parser=machine_path, metavar="FOLDER", help="Of a run.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show a run: verdict, metrics, steps, what stands out.
+
+    Example: voxline runs show runs/demo
+    """
+    from voxline.metrics.catalog import CATALOG
+    from voxline.report.page import format_duration
+
+    run = _RunFolder.read(folder)
+    record = run.record
+    if as_json:
+        typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
+        return
+    known = [metric for metric in CATALOG.values() if metric.name in run.metrics]
+    rows = [("run", f"{record['name']} ({record['pipeline']}), {str(record['started'])[:16].replace('T', ' ')} UTC")]
+    rows += [("verdict", run.verdict)]
+    rows += [(metric.label or metric.title, metric.format(run.metrics[metric.name])) for metric in known]
+    rows += [("stands out", ", ".join(run.anomalies))] if run.anomalies else []
+    rows += [("warning", str(one)) for one in record.get("warnings", [])]
+    for step in record["steps"]:
+        done = "reused" if step.get("reused") else f"{step['status']}, {format_duration(step.get('seconds', 0.0))}"
+        rows.append((step["name"], ", ".join([done, *(f"{value:,} {name}" for name, value in step["counts"].items())])))
+    rows += [(key, str(record[key])) for key in ("model", "dataset") if record.get(key)]
+    rows += [("report", str(run.folder / record["report"]))] if record.get("report") else []
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        typer.echo(f"{name.ljust(width)}  {value}")
 
 
 @run_commands.command("compare")

@@ -1,4 +1,4 @@
-"""`voxline runs list|compare` and `voxline doctor` on a machine without a cluster."""
+"""`voxline runs list|show|compare` and `voxline doctor` on a machine without a cluster."""
 
 import json
 from pathlib import Path
@@ -53,6 +53,28 @@ def test_a_run_that_stands_out_is_marked(tmp_path: Path) -> None:
     assert told["anomalies"] == [{"figure": "wer", "value": 0.09, "expected": 0.05, "deviation": 0.001}]
 
 
+def test_a_run_is_shown_with_its_steps(tmp_path: Path) -> None:
+    values: dict[str, Any] = {
+        "reason": "Pushed as version 1",
+        "warnings": ["unseen_words: 0.4"],
+        "report": "report.html",
+    }
+    anomaly = FigureAnomaly("hours", 0.1, 0.2, 0.001)
+    run = leave_run(tmp_path, "a", 3, 0.05, status="succeeded", started=0.0, anomalies=[anomaly], **values)
+    rows = dict(line.split("  ", 1) for line in voxline("runs", "show", run).output.splitlines())
+    assert {name: value.strip() for name, value in rows.items()} == {
+        "run": "a (asr), 1970-01-01 00:00 UTC",
+        "verdict": "Pushed as version 1",
+        "word error rate": "5.00%",
+        "character errors": "2.50%",
+        "stands out": "hours",
+        "warning": "unseen_words: 0.4",
+        "ingest": "succeeded, 0 s, 43 utterances, 33 train",
+        "report": str(run / "report.html"),
+    }
+    assert json.loads(voxline("runs", "show", run, "--json").stdout) == json.loads((run / "run.json").read_text())
+
+
 def test_a_run_to_its_last_step_keeps_its_verdict_and_odd_folders_hide_no_run(tmp_path: Path) -> None:
     leave_run(tmp_path, "whole", 3, 0.05, status="succeeded", reason="Pushed as version 1", until="push")
     leave_run(tmp_path, "part", 3, 0.05, status="succeeded", until="evaluate")
@@ -83,6 +105,8 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
             CliRunner().invoke(app, ["runs", "list", str(tmp_path), *options], catch_exceptions=False)
     with pytest.raises(Exception, match=r"no run\.json is here"):
         CliRunner().invoke(app, ["runs", "compare", str(tmp_path), str(tmp_path)], catch_exceptions=False)
+    with pytest.raises(Exception, match=r"no run\.json is here"):
+        CliRunner().invoke(app, ["runs", "show", str(tmp_path)], catch_exceptions=False)
 
 
 def test_the_doctor_checks_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
