@@ -1,5 +1,7 @@
 """Forecasts against the joint normal distribution that the model defines, and planted faults."""
 
+import time
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -68,10 +70,12 @@ def test_a_back_test_knows_nothing_of_the_runs_it_is_tested_on(period: tuple[int
 
 
 def test_planted_faults_are_found() -> None:
-    recalls, alarms, covered, gains = [], [], [], []
+    recalls, alarms, covered, gains, seconds = [], [], [], [], []
     for seed in range(6):
         series, _, at = planted(seed)
+        begin = time.process_time()
         found = forecast(series)
+        seconds.append(time.process_time() - begin)
         assert found.period == 7
         recalls.append(len(at & set(found.anomalies)) / len(at))
         alarms.append(len(set(found.anomalies) - at) / len(series))
@@ -83,6 +87,7 @@ def test_planted_faults_are_found() -> None:
     assert np.mean(alarms) <= 0.01
     assert np.mean(covered) == pytest.approx(0.68, abs=0.05)
     assert np.mean(gains) >= 0.2, "the error is a fifth under that of the same day a week ago"
+    assert min(seconds) < 1, "processor time for a year of runs"
 
 
 def test_a_new_level_is_learnt_after_three_nights() -> None:
