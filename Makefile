@@ -182,7 +182,7 @@ bench-decoding: $(READY) ## Measure the beam search next to pyctcdecode and flas
 bench-warm-start: $(READY) ## Measure what a warm start saves and keeps, on FSDD (FSDD=folder; 10 minutes)
 	@$(PY) -W ignore -m benchmarks.warm_start "$(FSDD)"
 
-bench-search: $(READY) ## Measure what a search finds from a bad learning rate, and what halving saves (hours; resumes)
+bench-search: $(READY) ## Measure what a search finds from a bad learning rate, and what halving saves (20 CPU-minutes; resumes)
 	@$(PY) -W ignore -m benchmarks.search
 
 bench-history: $(READY) ## Retrain a small recognizer over a corpus that changes, and forecast (RUNS=24; 20 minutes; resumes)

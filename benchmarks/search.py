@@ -1,82 +1,212 @@
-"""What `voxline search` finds on the demo corpus from a bad learning rate, and what it costs.
+"""What `voxline search` finds from a bad learning rate, and what successive halving saves.
 
-  python -m benchmarks.search [FOLDER]      (make bench-search; again, it resumes)
+  python -W ignore -m benchmarks.search [FOLDER]      (make bench-search; again, it resumes)
 
-The shipped config's dev WER is the yardstick. Each search begins at a rate of 1e-4, fifty times too low:
+From a bad rate, on the demo: the shipped config trains once, and its dev WER is the yardstick. A search then begins at
+a rate of 1e-4, a fiftieth of the shipped one, and ends at a dev WER of at most 0.3 points above it. Bars: at most
+twelve trials, at most ten minutes. The same search of the same store, in another folder: no training.
 
-  tpe          twelve trials with the config's schedule, judged greedily on dev; bar: at most 0.3 points above
-  tpe, again   the same search of the same store, in another folder; bar: no training
-  random       nine whole trainings with the rate that halving needs; for each of three seeds
-  halving      nine trials by successive halving; bar: median of steps at most half of random's
+Halving beside random, for three seeds, on a smaller corpus and model: nine trials each, of 18 choices of settings.
+Both draw the same ones, and the rate does not depend on the last step, so what halving trains is the beginning of what
+random trains. Each choice is therefore trained once, by the step's own trainer, on one graph, of which the varied
+settings are no part. The studies are those of the command, and each counts the steps that it would have made alone.
+Bar: the median of halving's steps is at most half of random's, for the same dev WER. The best choice is trained again
+by the step itself, from its first step, which must come to the same dev WER.
 
-Minutes are processor time of the trials' processes, the import of TensorFlow included.
+Minutes are processor time, with one thread for each process.
 """
 
+import contextlib
+import os
 import shutil
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from voxline.pipelines.search.trial_files import Trial, read_trials
-from voxline.store.files import read_json, write_text
-from voxline.store.finished import read_done
+THREADS = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+os.environ |= {**THREADS, "TF_CPP_MIN_LOG_LEVEL": "2"}  # before TensorFlow is imported
 
-CONFIG = "configs/asr/demo.yaml"
+from voxline.pipelines.config.load import load_config  # noqa: E402
+from voxline.pipelines.local.single_step import call_step, last_output  # noqa: E402
+from voxline.pipelines.search.space import Space, with_settings  # noqa: E402
+from voxline.pipelines.search.study import Study  # noqa: E402
+from voxline.pipelines.search.trial_files import Training, Trial, read_trials  # noqa: E402
+from voxline.store.files import read_json, write_text  # noqa: E402
+from voxline.store.finished import read_done  # noqa: E402
+from voxline.store.hashing import hash_value  # noqa: E402
+
+if TYPE_CHECKING:
+    from voxline.components.train.task import ValidationResult
+
+DEMO = "configs/asr/demo.yaml"
 SPACE = "train.learning_rate: {log: [1.0e-4, 2.0e-2]}\ntrain.warm_up_steps: {integer: [20, 200]}\n"
-SAME_RATE = ("--set", "train.schedule=inverse_square_root")
-SEEDS = (1, 2, 3)
+BAD_RATE, POINTS = 1e-4, 0.003
+SEEDS, TRIALS = (1, 2, 3), 9
+CHOICES = """
+train.learning_rate: [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.02]
+train.warm_up_steps: [20, 60, 180]
+"""
+SPEAKERS = {"train_speakers": 8, "dev_speakers": 3, "test_speakers": 1, "utterances_per_speaker": 30}
+SMALL = """
+name: small
+corpus: {uri: corpus/LibriSpeech}
+extract: {features: {mels: 24}}
+train:
+  epochs: 9
+  batch_size: 8
+  learning_rate: 0.0001
+  warm_up_steps: 60
+  schedule: inverse_square_root
+  model: {layers: 1, units: 64}
+  blank_plateau: {severity: "off"}
+"""
 
 
 def main(folder: Path) -> None:
+    folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "space.yaml", SPACE)
+    _halving_beside_random(folder / "small")
+    _from_a_bad_rate(folder)
+
+
+def _from_a_bad_rate(folder: Path) -> None:
     corpus = folder / "corpus"
-    _voxline("corpus", "demo", str(corpus))
-    here = ("--config", CONFIG, "--set", f"corpus.uri={corpus / 'LibriSpeech'}", "--run-dir", str(folder))
+    _make_corpus(corpus)
+    here = ("--config", DEMO, "--set", f"corpus.uri={corpus / 'LibriSpeech'}", "--run-dir", str(folder))
+    here = (*here, "--set", f"store={folder / 'store'}")
     _voxline("run", "asr", *here, "--until", "train")
     (train,) = [step for step in read_json(folder / "run.json")["steps"] if step["name"] == "train"]
     metrics = read_done(Path(train["folder"]))["metrics"]
-    shipped = metrics["dev_wer"]
-
-    def search(name: str, method: str, trials: int, seed: int, *settings: str, store: str = "") -> list[Trial]:
-        """A search with a store of its own, in which the data is prepared and nothing is trained; or another's."""
-        own = folder / f"store-{store or name}"
-        if not own.exists():
-            shutil.copytree(folder / "store", f"{own}.part", ignore=shutil.ignore_patterns("train"), dirs_exist_ok=True)
-            Path(f"{own}.part").rename(own)
-        _voxline(
-            "search", "asr", *here, "--set", "train.learning_rate=0.0001", *settings,
-            "--space", str(folder / "space.yaml"), "--method", method, "--trials", str(trials),
-            "--seed", str(seed), "--seeds", "0", "--name", name, "--set", f"store={own}",
-        )  # fmt: skip
-        return read_trials(folder / "searches" / name)
-
-    _show("search", "trainings", "best dev WER", "against the shipped config", "steps", "CPU-min")
+    goal = metrics["dev_wer"] + POINTS
+    _show("\nsearch of the demo's config", "trials", "trainings", "best dev WER", "steps", "CPU-min")
     _show(*["---"] * 6)
-    _show("none: the shipped config", "1", f"{shipped:.2%}", "", f"{metrics['steps']:,.0f}", "")
-    _row("tpe", search("tpe", "tpe", 12, 1), shipped)
-    _row("tpe, again", search("tpe-again", "tpe", 12, 1, store="tpe"), shipped)
-    shares = []
+    _show("none: the shipped config", "", "1", f"{metrics['dev_wer']:.2%}", f"{metrics['steps']:,.0f}", "")
+    for name, what in (("demo", f"from {BAD_RATE:g} to {goal:.2%}"), ("demo-again", "the same again")):
+        _voxline(
+            "search", "asr", *here, "--set", f"train.learning_rate={BAD_RATE}",
+            "--space", str(folder / "space.yaml"), "--method", "tpe", "--prune", "0.95", "--goal", repr(goal),
+            "--trials", "12", "--seed", "1", "--seeds", "0", "--name", name,
+        )  # fmt: skip
+        trials = read_trials(folder / "searches" / name)
+        made = [one for trial in trials for one in trial.trainings]
+        best = min(trial.trainings[-1].value for trial in trials if trial.state == "done")
+        minutes = f"{sum(trial.cpu_seconds for trial in trials) / 60:.1f}"
+        trainings = str(sum(not one.reused for one in made))
+        _show(what, str(len(trials)), trainings, f"{best:.2%}", f"{sum(one.steps for one in made):,}", minutes)
+
+
+def _halving_beside_random(folder: Path) -> None:
+    _make_corpus(folder / "corpus", *(part for key, value in SPEAKERS.items() for part in ("--set", f"{key}={value}")))
+    write_text(folder / "small.yaml", SMALL)
+    write_text(folder / "space.yaml", CHOICES)
+    space = Space.read(folder / "space.yaml")
+    where = ("--config", str(folder / "small.yaml"), "--run-dir", str(folder / "run"))
+    _voxline("run", "asr", *where, "--until", "extract")
+    dataset = last_output(folder / "run", "extract") or ""
+    config = load_config([folder / "small.yaml"]).with_default_folders(folder / "run")
+    objective = TrainedOnce(config, dataset, folder / "trained")
+    own = space.values_of(config)
+    columns = ("nine trials, by seed", "halving: dev WER", "steps", "random: dev WER", "steps", "of random's steps")
+    _show(*columns, "random is there after", "CPU-min")
+    _show(*["---"] * 8)
+    shares, gaps, strict, winners = [], [], [], []
     for seed in SEEDS:
-        random = search(f"random-{seed}", "random", 9, seed, *SAME_RATE)
-        _row(f"random, seed {seed}", random, shipped)
-        halving = search(f"halving-{seed}", "halving", 9, seed, *SAME_RATE)
-        _row(f"halving, seed {seed}", halving, shipped)
-        shares.append(_steps(halving) / _steps(random))
-    _show("halving's steps, as a share of random's", "", "", f"median {statistics.median(shares):.0%}", "", "")
+        studies, before = {}, objective.cpu_seconds
+        for method in ("halving", "random"):
+            study = Study(folder / f"{method}-{seed}", space, method, objective.epochs, seed, own).load()
+            study.run(objective, TRIALS)
+            studies[method] = study
+        halving, random = ([one for trial in study.trials for one in trial.trainings] for study in studies.values())
+        found, lowest = (study.finished()[0].trainings[-1].value for study in studies.values())
+        steps, whole = (sum(one.steps for one in made) for made in (halving, random))
+        until, values = 0, []
+        while not values or min(values) > found:
+            values.append(random[len(values)].value)
+            until += random[len(values) - 1].steps
+        shares.append(steps / whole)
+        gaps.append(found - lowest)
+        strict.append(steps / until)
+        winners.append(studies["halving"].finished()[0])
+        minutes = f"{(objective.cpu_seconds - before) / 60:.1f}"
+        cells = (f"{found:.2%}", f"{steps:,}", f"{lowest:.2%}", f"{whole:,}", f"{shares[-1]:.0%}")
+        _show(str(seed), *cells, f"{until:,} steps", minutes)
+    points = f"{100 * statistics.median(gaps):+.2f} points"
+    medians = (points, "", "", "", f"{statistics.median(shares):.0%}", f"{statistics.median(strict):.0%} of them")
+    _show("median", *medians, "")
+    best = min(winners, key=lambda trial: trial.trainings[-1].rank)
+    again = load_config(with_settings(config, best.settings), pipeline="asr")
+    with contextlib.redirect_stdout(sys.stderr):
+        made = call_step("train", again, [dataset]).metrics["dev_wer"]
+    _show("the best one by the step train", f"{made:.2%}", *[""] * 6)
+    if made != best.trainings[-1].value:
+        raise SystemExit(f"the step train came to {made}, and the study has {best.trainings[-1].value}")
 
 
-def _row(name: str, trials: list[Trial], shipped: float) -> None:
-    made = [one for trial in trials for one in trial.trainings]
-    best = min(trial.trainings[-1].value for trial in trials if trial.state == "done")
-    difference = f"{100 * (best - shipped):+.2f} points"
-    minutes = f"{sum(one.cpu_seconds for one in made) / 60:.1f}"
-    _show(name, str(sum(not one.reused for one in made)), f"{best:.2%}", difference, f"{_steps(trials):,}", minutes)
+class TrainedOnce:
+    """The objective of studies that share their trainings: each choice of settings trains once, as far as is asked for.
+
+    Attributes:
+      epochs: of a whole training.
+      cpu_seconds: what this process has spent on training.
+    """
+
+    def __init__(self, config: Any, dataset: str, folder: Path) -> None:
+        self.folder, self.cpu_seconds = folder, 0.0
+        self._config, self._dataset = config, dataset
+        self._settings = config.train
+        self.epochs: int = config.train.epochs
+        self._task: Any = None
+
+    def __call__(self, trial: Trial, epochs: int) -> Training:
+        """The training after so many epochs. Of its validations the best one counts, as in the step train."""
+        from voxline.components.train.task import best_results
+
+        done = self._validations(trial)
+        if not done or done[-1].epoch < epochs:
+            begin = time.process_time()
+            self._train(trial, epochs)
+            self.cpu_seconds += time.process_time() - begin
+            done = self._validations(trial)
+        best = best_results([one for one in done if one.epoch <= epochs])[0]
+        reached = next(one for one in done if one.epoch == epochs)
+        metrics = {"steps": float(reached.step), "epochs": float(epochs), "dev_loss": best.metrics["loss"]}
+        before = trial.trainings[-1].epochs if trial.trainings else 0
+        return Training(epochs, best.metrics["wer"], metrics, before)
+
+    def _place(self, trial: Trial) -> Path:
+        return self.folder / hash_value(trial.settings)[:16]
+
+    def _validations(self, trial: Trial) -> "list[ValidationResult]":
+        from voxline.components.train.checkpoints import Checkpoints
+        from voxline.components.train.trainer import TrainState
+
+        newest = Checkpoints(self._place(trial) / "checkpoints", 1).newest()
+        return TrainState.of(newest[1]).validations if newest else []
+
+    def _train(self, trial: Trial, epochs: int) -> None:
+        from voxline.components.train.families import FAMILIES
+        from voxline.components.train.trainer import Trainer
+        from voxline.data.dataset import Dataset
+
+        if self._task is None:
+            self._task = FAMILIES["asr"].build_task(self._settings, Dataset.read(self._dataset))
+            self._initial = self._task.module.state()
+        values = {key.removeprefix("train."): value for key, value in trial.settings.items()}
+        self._task.settings = self._settings.model_copy(update={**values, "epochs": epochs})
+        self._task.module.restore(self._initial)
+        with contextlib.redirect_stdout(sys.stderr):
+            Trainer(self._task, self._place(trial)).fit()
 
 
-def _steps(trials: list[Trial]) -> int:
-    return sum(one.steps for trial in trials for one in trial.trainings)
+def _make_corpus(folder: Path, *settings: str) -> None:
+    if not folder.exists():
+        shutil.rmtree(f"{folder}.part", ignore_errors=True)
+        _voxline("corpus", "demo", f"{folder}.part", *settings)
+        Path(f"{folder}.part").rename(folder)
 
 
 def _show(*cells: str) -> None:
@@ -84,7 +214,7 @@ def _show(*cells: str) -> None:
 
 
 def _voxline(*arguments: str) -> None:
-    command = [sys.executable, "-P", "-m", "voxline", *arguments]
+    command = [sys.executable, "-P", "-W", "ignore", "-m", "voxline", *arguments]
     subprocess.run(command, stdout=sys.stderr, check=True)
 
 
