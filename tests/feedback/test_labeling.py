@@ -14,7 +14,7 @@ from tests.feedback.judged_model import capture, push_judged, recordings, senten
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run as ingest
 from voxline.data.manifest import read_manifest
-from voxline.errors import PreconditionError, SettingsError, WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.feedback.captures import CapturedClip, CaptureStore, erase_recordings, expire_recordings, find_recordings
 from voxline.feedback.labeling import collect_labels, select_clips, write_selection
 from voxline.feedback.watch import statistics_of_clips
@@ -167,7 +167,7 @@ def test_a_selection_replaces_no_corpus(service: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("erased", ["to-label", "corpus"])
-def test_what_is_erased_while_labels_are_taken_does_not_come_back(service: Path, tmp_path: Path, erased: str) -> None:
+def test_a_purge_waits_for_labels_that_are_taken(service: Path, tmp_path: Path, erased: str) -> None:
     clips = list(CaptureStore(service / "captures").clips())[:2]
     manifest = write_selection(CaptureStore(service / "captures"), clips, tmp_path / "to-label")
     (tmp_path / "labels.jsonl").write_text(f'{{"id": "{clips[0].id}", "text": "one"}}\n')
@@ -176,19 +176,24 @@ def test_what_is_erased_while_labels_are_taken_does_not_come_back(service: Path,
     last.unlink()
     os.mkfifo(last)  # the labels wait here
 
-    def erase() -> None:
-        with open(last, "wb") as audio:
-            erase_recordings(tmp_path / erased, clips[0].person)
-            audio.write(b"fLaC")
+    waited: list[bool] = []
 
-    purge = threading.Thread(target=erase)
-    purge.start()
-    with pytest.raises(PreconditionError, match="another process changed"):
-        collect_labels(manifest, tmp_path / "to-label", tmp_path / "corpus")
-    purge.join()
-    left = {clips[0].id} if erased == "to-label" else set()
-    assert {one.id for one in read_manifest(tmp_path / "corpus")} == left
-    assert not (tmp_path / "corpus" / "audio" / last.name).exists()
+    def erase() -> None:
+        purge = threading.Thread(target=erase_recordings, args=(tmp_path / erased, clips[0].person))
+        with open(last, "wb") as audio:
+            purge.start()
+            purge.join(0.2)
+            waited.append(purge.is_alive())
+            audio.write(b"fLaC")
+        purge.join()
+
+    meanwhile = threading.Thread(target=erase)
+    meanwhile.start()
+    assert collect_labels(manifest, tmp_path / "to-label", tmp_path / "corpus").labeled == 2
+    meanwhile.join()
+    assert waited == [True], "a purge waits until the labels are there, and then finds all of them"
+    assert find_recordings(tmp_path / erased, clips[0].person) == []
+    assert [one for one in read_manifest(tmp_path / erased) if one.speaker == clips[0].person] == []
 
 
 def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> None:

@@ -224,25 +224,71 @@ def test_a_person_is_erased_by_pseudonym_and_one_clip_by_its_id(tmp_path: Path) 
     assert store.size() == 0
 
 
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
-    CaptureStore(tmp_path).prepare()
-    day = expiry_day(time.time(), 9)
-    (tmp_path / "asr" / "1" / day).mkdir(parents=True)
-    (tmp_path / "asr" / "1" / day / "capture-1.json").write_text('{"id": 3}')
-    with pytest.raises(WorkError, match=r"capture-1.json: not the record of a captured clip"):
-        list(CaptureStore(tmp_path).clips())
-    capture = capture_in(LocalStore(tmp_path / "good"))
-    offer(capture)
-    wait_until(lambda: capture.counts["kept"] == 1, "the clip")
+def test_a_damaged_record_is_named_and_passed_over_and_a_purge_still_erases_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = capture_in(LocalStore(tmp_path))
+    theirs, other = offer(capture, speaker="p-7"), offer(capture)
+    wait_until(lambda: capture.counts["kept"] == 2, "the clips")
     capture.stop()
-    (record,) = (tmp_path / "good").rglob("capture-*.json")
-    values = json.loads(record.read_text())
+    store, records = CaptureStore(tmp_path), {path.stem: path for path in tmp_path.rglob("capture-*.json")}
+    values = json.loads(records[theirs].read_text())
     for wrong in ({"id": "../../x"}, {"id": "capture-2"}, {"at": 3}, {"confidence": "high"}, {"bands_db": ["loud"]}):
-        record.write_text(json.dumps(values | wrong))
-        with pytest.raises(WorkError, match="not the record of a captured clip"):
-            list(CaptureStore(tmp_path / "good").clips())
+        records[theirs].write_text(json.dumps(values | wrong))
+        assert [clip.id for clip in store.clips()] == [other]
+        told = capsys.readouterr().err
+        assert "1 damaged of 2 records left out, such as" in told
+        assert f"{theirs}.json: not the record of a captured clip" in told
+    records[theirs].write_bytes(b'{"speaker":"p-7", "id')
+    assert len(find_recordings(tmp_path, "p-7")) == 2
+    records[other].write_text("")
+    assert len(find_recordings(tmp_path, other)) == 2, "its id is its name"
+    erase_recordings(tmp_path, "p-7")
+    assert f"{other}.json: damaged: nobody knows whose it is" in capsys.readouterr().err
+    assert not records[theirs].exists()
+    assert records[other].exists()
     with pytest.raises(WorkError, match="no captures here"):
         list(CaptureStore(tmp_path / "absent").clips())
+
+
+def test_a_clip_that_waited_while_its_speaker_was_erased_is_not_kept(tmp_path: Path) -> None:
+    SlowStore.free = threading.Event()
+    capture = capture_in(SlowStore(tmp_path))
+    CaptureStore(tmp_path).prepare()
+    offer(capture, speaker="p-7"), offer(capture, speaker="p-8"), offer(capture, speaker="p-7")
+    erase_recordings(tmp_path, "p-7")
+    SlowStore.free.set()
+    wait_until(lambda: capture.counts.total() == 3, "the clips")
+    capture.stop()
+    assert (capture.counts["kept"], capture.counts["dropped"]) == (1, 2)
+    store = CaptureStore(tmp_path)
+    assert [clip.speaker for clip in store.clips()] == ["p-8"]
+    assert find_recordings(tmp_path, "p-7") == []
+    (mark,) = (tmp_path / "erased").iterdir()
+    assert "p-7" not in mark.name + mark.read_text()
+    store.expire()
+    assert mark.exists(), "another server may still have a clip"
+    os.utime(mark, (0, 0))
+    store.expire()
+    assert not mark.exists()
+
+
+def test_several_servers_keep_to_the_limit_together(tmp_path: Path) -> None:
+    servers = [capture_in(LocalStore(tmp_path), max_bytes=8e6) for _ in range(3)]
+    for server in servers:
+        wait_until(
+            lambda server=server: server._counted or CaptureStore(tmp_path).store.stat("captures.json"), "a start"
+        )
+    noise = np.random.default_rng(0).normal(0, 0.1, 12 * RATE).astype(np.float32)
+    for number in range(60):
+        server = servers[number % 3]
+        before = server.counts.total()
+        server.offer("asr", 1, "d", HEARD, noise, RATE, consent="yes")
+        wait_until(lambda server=server, before=before: server.counts.total() > before, "the clip")
+    for server in servers:
+        server.stop()
+    assert sum(server.counts["full"] for server in servers) > 0
+    assert CaptureStore(tmp_path).size() < 8e6 + 3 * 1.5e6, "not three times as much"
 
 
 def test_captures_in_a_bucket_expire_and_are_erased_there(storage: AnyStorage) -> None:

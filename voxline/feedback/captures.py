@@ -14,15 +14,20 @@ by speaker erases one clip as well.
 
 import dataclasses
 import datetime
+import hashlib
 import math
 import re
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from voxline.data.json_codec import encode_json, parse_json, parse_line
 from voxline.data.manifest import MANIFEST_FILE
 from voxline.errors import SettingsError, WorkError
+from voxline.registry.journal import format_utc
 from voxline.store.files import ABANDONED_SECONDS, remove_unfinished
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ABSENT, ObjectInfo
@@ -37,6 +42,10 @@ MARKER = "captures.json"
 """Says that a folder is of captures, also if all have expired."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 """A pseudonym, or what a caller agreed to."""
+_SPEAKER = re.compile(rb'"speaker":\s*"([A-Za-z0-9._:-]*)"')
+_LOCK = ".captures.lock"
+_ERASED = "erased"
+"""Folder of marks that a person was erased: a clip that a server still had in its queue is not kept."""
 _RECORD = re.compile(r"[^/]+/[0-9]+/[0-9]{4}-[0-9]{2}-[0-9]{2}/[^/]+\.json")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TEXTS = ("id", "model", "digest", "at", "expires", "consent", "text", "note", "speaker")
@@ -131,27 +140,45 @@ class CaptureStore:
             self.store.write(MARKER, b'{"captures": 1}\n')
 
     def write(self, clip: CapturedClip, audio: bytes) -> int:
-        """Writes a clip, its record last. Returns the bytes."""
+        """Writes a clip, its record last, unless its person was erased since. Returns the bytes."""
         record = encode_json(dataclasses.asdict(clip)).encode()
         name = f"{clip.folder}/{clip.id}"
         try:
             self.store.write(name + AUDIO_SUFFIX, audio)
             self.store.write(name + RECORD_SUFFIX, record)
+            # After it was written: an erasure marks first and then looks, so that one of both sees the other.
+            erased = any(self._was_erased(person, clip.at) for person in {clip.speaker, clip.id} - {""})
         except BaseException:  # a bucket may have written what it reports as failed
-            self.store.delete(name + RECORD_SUFFIX)
-            self.store.delete(name + AUDIO_SUFFIX)
+            self._delete(name)
             raise
-        return len(audio) + len(record)
+        if erased:
+            self._delete(name)
+        return 0 if erased else len(audio) + len(record)
+
+    def mark_erased(self, person: str) -> None:
+        """Keeps what servers have heard of a person until now, and not written yet, from being kept."""
+        for name in _names_for(person):
+            self.store.write(_mark_of(name), format_utc(time.time()).encode())
+
+    def _was_erased(self, person: str, at: str) -> bool:
+        try:
+            return at <= self.store.read(_mark_of(person)).decode()
+        except FileNotFoundError:
+            return False
+
+    def _delete(self, name: str) -> None:
+        self.store.delete(name + RECORD_SUFFIX)
+        self.store.delete(name + AUDIO_SUFFIX)
 
     def clips(self, model: str = "", version: int | None = None, since: str = "") -> Iterator[CapturedClip]:
-        """The clips that have not expired, by model, version and day.
+        """The clips that have not expired, by model, version and day. Damaged records are named, and left out.
 
         Args:
           model, version: "" and None for all.
           since: the earliest time, as `CapturedClip.at`.
 
         Raises:
-          WorkError: the folder does not exist, or a record is damaged.
+          WorkError: the folder does not exist.
         """
         if self.store.stat(MARKER) is None:
             raise WorkError(f"{self.uri}: no captures here; serve with --capture {self.uri} and --capture-share first")
@@ -162,11 +189,22 @@ class CaptureStore:
             for info in self.store.list(prefix)
             if _RECORD.fullmatch(info.name) and info.name.split("/")[2] > day
         ]
+        damaged: list[str] = []
         for start in range(0, len(names), 256):
             part = names[start : start + 256]
             for name, data in zip(part, self.store.map(self._read, part), strict=True):
-                if data is not None and (clip := CapturedClip.parse(data, self.store.uri_of(name))).at >= since:
+                if data is None:
+                    continue
+                try:
+                    clip = CapturedClip.parse(data, self.store.uri_of(name))
+                except WorkError as error:
+                    damaged.append(str(error))
+                    continue
+                if clip.at >= since:
                     yield clip
+        if damaged:
+            shown = f"{len(damaged):,} damaged of {len(names):,} records left out, such as {damaged[0]}"
+            print(f"voxline: {shown}", file=sys.stderr)
 
     def audio(self, clip: CapturedClip) -> bytes:
         """The recording of a clip, as a FLAC file.
@@ -194,6 +232,10 @@ class CaptureStore:
             if _is_ours(info) and info.name.split("/")[2] <= limit:
                 self.store.delete(info.name)
                 count += info.name.endswith(RECORD_SUFFIX)
+        marks = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ABANDONED_SECONDS)
+        for info in list(self.store.list(f"{_ERASED}/")):
+            if info.updated < marks:
+                self.store.delete(info.name)
         if not self.store.is_remote:  # what a killed process left half written is somebody's clip, too
             for folder in Path(self.uri).glob("*/*/*-*-*/"):
                 remove_unfinished(folder)
@@ -212,8 +254,7 @@ def find_recordings(location: Path | str, person: str) -> list[str]:
     Args:
       location: captures, or a corpus of labeled clips.
 
-    Raises:
-      WorkError: a record is damaged; nothing could be said of its speaker.
+    A damaged record belongs to the speaker that can still be read in it; one in which none can is named and left out.
     """
     store = open_store(location)
     return [store.uri_of(name) for name in _names_of(store, _is_of(person))]
@@ -221,13 +262,21 @@ def find_recordings(location: Path | str, person: str) -> list[str]:
 
 def erase_recordings(location: Path | str, person: str) -> None:
     """Deletes what there is of a speaker; a killed erasure can be repeated. See `find_recordings`."""
-    _delete_matching(open_store(location), _is_of(person))
+    store = open_store(location)
+    if store.stat(MARKER) is not None:
+        CaptureStore(location).mark_erased(person)
+    with changing(store):
+        _delete_matching(store, _is_of(person))
+
+
+def _names_for(person: str) -> set[str]:
+    # With several corpora, the name of one is in front of a speaker; it has no hyphen.
+    tail = person.partition("-")[2]
+    return {person, tail} if tail.startswith(ID_PREFIX) else {person}
 
 
 def _is_of(person: str) -> Callable[[dict[str, Any]], bool]:
-    # With several corpora, the name of one is in front of a speaker; it has no hyphen.
-    tail = person.partition("-")[2]
-    names = {person, tail} if tail.startswith(ID_PREFIX) else {person}
+    names = _names_for(person)
     return lambda line: bool(names & {line.get("speaker"), line["id"]})
 
 
@@ -240,9 +289,15 @@ def expire_recordings(location: Path | str, day: str = "") -> int:
     limit, store = day or today(), open_store(location)
     if store.stat(MANIFEST_FILE) is None:
         return CaptureStore(location).expire(limit)
-    count = _delete_matching(store, lambda line: _expiry_of(line, store) <= limit)
-    _delete_unnamed(store)
+    with changing(store):
+        count = _delete_matching(store, lambda line: _expiry_of(line, store) <= limit)
+        _delete_unnamed(store)
     return count
+
+
+def changing(store: ObjectStore) -> AbstractContextManager[None]:
+    """Lets one process at a time change a folder of clips: one labels, expires or erases."""
+    return store.lock(_LOCK, f"waiting for another process that changes {store.uri}")
 
 
 def count_captures(clips: Iterable[CapturedClip]) -> list[dict[str, Any]]:
@@ -285,11 +340,17 @@ def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -
     found = {info.name for info in store.list() if _is_ours(info)}
     for stem in sorted({name.rpartition(".")[0] for name in found}):
         audio, record = stem + AUDIO_SUFFIX, stem + RECORD_SUFFIX
+        # Of a damaged record its names and what can be read of its speaker are known, without one the names alone.
+        line = {"id": PurePosixPath(stem).name, "expires": stem.split("/")[2]}
         if record in found:
-            clip = CapturedClip.parse(store.read(record), store.uri_of(record))
-            line = {"id": clip.id, "speaker": clip.speaker, "expires": clip.expires}
-        else:  # its writer was killed; its names are all that is known
-            line = {"id": PurePosixPath(stem).name, "expires": stem.split("/")[2]}
+            try:
+                line["speaker"] = _SPEAKER.findall(store.read(record))[-1].decode()
+            except FileNotFoundError:
+                continue  # it expired meanwhile
+            except IndexError:
+                where = store.uri_of(record)
+                shown = f"{where}: damaged: nobody knows whose it is; it expires on {line['expires']}, or remove it"
+                print(f"voxline: {shown}", file=sys.stderr)
         if is_wanted(line):
             names += [audio, record] if record in found else [audio]
     return names
@@ -378,6 +439,10 @@ def _check_record(clip: CapturedClip, where: str) -> None:
         raise TypeError(f"`{wrong[0]}` is no number")
     if not NAME.fullmatch(clip.id) or not where.endswith(f"{clip.version}/{clip.expires}/{clip.id}{RECORD_SUFFIX}"):
         raise ValueError(f"it is of {clip.folder}/{clip.id}")
+
+
+def _mark_of(person: str) -> str:
+    return f"{_ERASED}/{hashlib.sha256(person.encode()).hexdigest()}"
 
 
 def _is_number(value: Any) -> bool:

@@ -5,6 +5,7 @@ Studio. Its labels become a corpus folder, `manifest.jsonl` and `audio/`, in the
 either keep when the clip expires and what its caller agreed to; see `captures.expire_recordings`.
 """
 
+import contextlib
 import dataclasses
 import json
 import unicodedata
@@ -28,6 +29,7 @@ from voxline.feedback.captures import (
     TASKS_JSON,
     CapturedClip,
     CaptureStore,
+    changing,
     today,
 )
 from voxline.feedback.watch import statistics_of_clips
@@ -178,7 +180,15 @@ def collect_labels(
         raise SettingsError(
             f"{corpus}: this is the selection, whose other texts are what was heard; give the corpus another folder"
         )
+    with contextlib.ExitStack() as locks:
+        return _collect(labels, selection, corpus, test_share, dev_share, locks)
+
+
+def _collect(
+    labels: Path, selection: Path, corpus: Path, test_share: float, dev_share: float, locks: contextlib.ExitStack
+) -> LabeledCounts:
     source, target = open_store(selection), open_store(corpus)
+    locks.enter_context(changing(source))
     was = source.stat(MANIFEST_FILE)
     known = {one.id: one for one in read_manifest(selection / MANIFEST_FILE)}
     ours = {id for id, one in known.items() if NAME.fullmatch(id) and {"expires", "consent"} <= one.extra.keys()}
@@ -191,6 +201,7 @@ def collect_labels(
         raise WorkError(f"{labels}: {clips} not in {selection}, such as {unknown[0]}; give the folder that was labeled")
     manifest = corpus / MANIFEST_FILE
     _prepare(corpus)
+    locks.enter_context(changing(target))
     before = target.stat(MANIFEST_FILE)
     lines = {one.id: one for one in read_manifest(manifest)}
     splits = {one.speaker: one.split for one in lines.values()}

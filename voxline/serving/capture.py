@@ -32,6 +32,8 @@ CONSENT = re.compile(r"yes(:[a-z0-9._-]+)?", re.IGNORECASE)
 _QUEUE_BYTES = 64 * 2**20
 _CLOSE_SECONDS = 5.0
 _HOUSEKEEPING_SECONDS = 600.0
+_LEAST_BYTES = 1e6
+"""Written, after which a server counts again what others have."""
 OUTCOMES = ("kept", "dropped", "full", "failed")
 
 
@@ -100,6 +102,7 @@ class Capture:
         self._queued_bytes = 0
         self._stopped = threading.Event()
         self._random = random.Random()
+        self._counted = 0
         self._thread = threading.Thread(target=self._work, name="capture", daemon=True)
         self._thread.start()
 
@@ -174,21 +177,25 @@ class Capture:
                 self._store.prepare()
             if expired := self._store.expire():
                 print_status(f"serve: {expired:,} captured clips have expired")
-            self.bytes = self._store.size()
+            self.bytes = self._counted = self._store.size()
         except Exception as error:  # whatever a storage does, requests go on
             self._report(error)
 
     def _keep(self, clip: _Waiting) -> str:
-        if self.bytes >= self.settings.max_bytes:
-            return "full"
         try:
+            # A tenth of what was left: several servers come near the limit in steps that become smaller.
+            if self.bytes - self._counted > max((self.settings.max_bytes - self._counted) / 10, _LEAST_BYTES):
+                self.bytes = self._counted = self._store.size()
+            if self.bytes >= self.settings.max_bytes:
+                return "full"
             record, audio = _encode(clip, self.settings.days)
-            self.bytes += self._store.write(record, audio)
+            written = self._store.write(record, audio)
+            self.bytes += written
         except Exception as error:  # whatever a storage does, requests go on
             self._report(error)
             return "failed"
         self.fault = ""
-        return "kept"
+        return "kept" if written else "dropped"
 
     def _report(self, error: Exception) -> None:
         # Without the name of the file, which is another one each time.
