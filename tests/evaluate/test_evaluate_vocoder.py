@@ -40,7 +40,7 @@ GATE = VocoderPushSettings(smoke_test=False, min_slice_utterances=2)
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tts_corpus(tmp_path_factory.mktemp("voice"), [f"{n % 8}{(n * 3) % 8}5." for n in range(8)])
+    return write_tts_corpus(tmp_path_factory.mktemp("voice"), [f"{n % 8}{(n * 3) % 8}5612." for n in range(8)])
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,8 @@ def test_a_vocoder_is_measured_gated_and_rolled_back(corpus: Path, make_vocoder:
     assert values["log_stft"]["value"] - beside["log_stft"]["value"] == pytest.approx(beside["log_stft"]["difference"])
     assert beside["log_stft"]["interval"]["high"] < 0
     assert {"spectral_convergence", "mel_distance", "rtf"} <= values.keys()
+    assert 0 < values["estoi"]["value"] < 1
+    assert values["estoi"]["measured"] == 8
     _, verdict = judge(bad, GATE)
     assert any("(max_regression.log_stft)" in reason for reason in verdict["reasons"]), verdict["reasons"]
     versions = Registry(places[0], "vocoder")

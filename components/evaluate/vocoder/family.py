@@ -25,6 +25,7 @@ from voxline.inference.saved_model import read_model_json, require_family
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder, check_same_mels
 from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.estoi import estoi
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, Values
 from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import log_magnitude
@@ -127,7 +128,8 @@ class VocoderEvaluateFamily:
             f"{_whose_mels(metrics['auxiliary_models'].get(VOICE))}. The log-STFT distance is the mean of |20 log10| "
             "of the ratio of magnitudes over bins, frames and three resolutions; the spectral convergence is the "
             "difference of magnitudes as a share of the "
-            "recording's. The mel distance compares log-mels of magnitude in dB. F0 (pYIN, "
+            "recording's. The mel distance compares log-mels of magnitude in dB. ESTOI is 1 where "
+            "speech moves as the recording does. F0 (pYIN, "
             f"{settings['f0_min']:g} to {settings['f0_max']:g} Hz) was measured on "
             f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
             "are voiced. Differences to Griffin-Lim are paired, utterance by utterance."
@@ -211,6 +213,9 @@ def measure_vocoder(
                 "log_stft": SumAndWeight(distance.log_stft),
                 "spectral_convergence": SumAndWeight(distance.spectral_convergence),
                 "mel_distance": SumAndWeight(_mel_distance(samples, waveform, judged_by)),
+                "estoi": NOT_MEASURED
+                if (score := estoi(samples, waveform, features.sample_rate)) is None
+                else SumAndWeight(score),
                 **dict.fromkeys(("f0_rmse", "f0_rmse_cents", "voicing_error"), NOT_MEASURED),
             }
             if heard is not None:
