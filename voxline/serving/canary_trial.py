@@ -115,7 +115,7 @@ class CanaryTrial:
         self._turns: deque[Turn] = deque()
         self._claimed: list[Turn] = []
         self._costs: deque[float] = deque(maxlen=_COSTS)
-        self._lock = threading.Lock()
+        self._lock, self._syncing = threading.Lock(), threading.Lock()
         self.state, self.verdict = self._own, CONTINUE
 
     def begin(self, session: str) -> Turn:
@@ -187,6 +187,10 @@ class CanaryTrial:
         Returns:
           What all servers have published, which only grows.
         """
+        with self._syncing:  # else an older state could be written over a newer one
+            return self._sync()
+
+    def _sync(self) -> CanaryState:
         self.settle()
         with self._lock:
             claimed, self._claimed = self._claimed, []
