@@ -93,13 +93,18 @@ def check_strategy(strategy: Any, settings: TrainSettings) -> None:
     """Checks that a step can be compiled for the devices, and that they share a batch of static shape evenly.
 
     Raises:
-      SettingsError: `train.xla` or `train.batch_size` does not suit them.
+      SettingsError: `train.xla`, `train.batch_size` or the network does not suit them.
     """
     replicas = strategy.num_replicas_in_sync
     if settings.xla and replicas > 1 and not is_tpu(strategy):
         raise SettingsError(
             f"train.xla is true, and training uses {replicas} devices: XLA compiles a step that sums over several "
             "devices on TPUs only; set train.xla to false, or train on one device (train.strategy: one)"
+        )
+    if is_tpu(strategy) and (reason := settings.not_compiled()):
+        raise SettingsError(
+            f"train.model.kind: {reason}, and a TPU runs compiled steps alone; train on a GPU or a CPU "
+            "(cluster.steps.train.accelerator)"
         )
     if (settings.xla or is_tpu(strategy)) and settings.batch_size % replicas:
         raise SettingsError(

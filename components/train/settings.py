@@ -259,6 +259,10 @@ class TrainSettings(Settings):
         epochs = self.start.epochs or self.epochs
         return self.model_copy(update={"start": start, "learning_rate": rate, "epochs": epochs})
 
+    def not_compiled(self) -> str:
+        """Why XLA cannot compile a step of this training, so that no TPU can run it; empty: it can."""
+        return ""
+
     def key_settings(self) -> Settings:
         """The settings that are part of the step's key: all but workers, `xla` and `buckets`."""
         return _KeyedSettings.of(self.key_values())

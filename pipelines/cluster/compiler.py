@@ -15,7 +15,7 @@ from typing import Any, Literal
 from kfp import compiler, dsl, kubernetes
 from kfp.dsl.pipeline_context import Pipeline
 
-from voxline.components.train.settings import ACCELERATOR_ENV
+from voxline.components.train.settings import ACCELERATOR_ENV, TrainSettings
 from voxline.errors import SettingsError
 from voxline.notify.on_cluster import RUN_ID_ENV, NotifiedRun
 from voxline.notify.settings import NOTIFY_ENV
@@ -31,7 +31,7 @@ from voxline.pipelines.config.cluster import (
 )
 from voxline.pipelines.config.locations import corpus_locations
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import RUNS_AFTER, load_pipeline, steps_until
+from voxline.pipelines.graph import RUNS_AFTER, graph_of, load_pipeline, steps_until
 from voxline.pipelines.images import ROOT, content_tag
 from voxline.pipelines.kfp_graph import ParallelTrials, pipeline_arguments
 from voxline.store.artifacts import ARTIFACT_URIS_ENV, REFUSE_LATER_ENV
@@ -82,6 +82,7 @@ def _compile(
             "forecast.skip_below is set, and notify.history is not, so the step would know of no run; give a "
             "folder of a bucket, such as gs://speech/history"
         )
+    _check_tpu(config)
     if platform == "vertex":
         vertex.check_config(config)
         pipeline = pipeline_on_vertex(config.pipeline, config.cluster, config.optional_steps())
@@ -101,6 +102,16 @@ def _compile(
         given["corpus__uri"] = ""
     output.parent.mkdir(parents=True, exist_ok=True)
     compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
+
+
+def _check_tpu(config: RunConfig) -> None:
+    """Refuses TPUs for a training that they cannot run, before a node is booked for it."""
+    devices = config.cluster.steps.train.devices
+    settings = config.section("train") if "train" in graph_of(config.pipeline) else None
+    if devices and devices.kind == "tpu" and isinstance(settings, TrainSettings) and settings.not_compiled():
+        raise SettingsError(
+            f"cluster.steps.train.accelerator is a TPU, and {settings.not_compiled()}; give a GPU, or accelerator: null"
+        )
 
 
 def _notified(config: RunConfig) -> str:

@@ -246,3 +246,15 @@ cluster: {claims: [{name: voxline-store, mount: /mnt/store}]}
         encoding="utf-8",
     )
     assert load_config(tmp_path / "run.yaml").unmounted_paths() == {"registry": "/mnt/models"}
+
+
+def test_a_tpu_is_refused_for_a_training_that_xla_cannot_compile(tmp_path: Path) -> None:
+    files = [ROOT / "configs/tts/fastspeech.yaml", ROOT / "configs/cluster/gke-tpu.yaml"]
+    config = load_config(files, ["corpus.uri=gs://speech/LJSpeech-1.1"])
+    fault = (
+        r"steps\.train\.accelerator is a TPU, and XLA cannot .* fastspeech learns by; give a GPU, or accelerator: null"
+    )
+    with pytest.raises(SettingsError, match=fault):
+        compile_to_yaml(config, tmp_path / "ir.yaml")
+    on_cpus = load_config(files, ["corpus.uri=gs://speech/LJSpeech-1.1", "cluster.steps.train.accelerator=null"])
+    compile_to_yaml(on_cpus, tmp_path / "ir.yaml")

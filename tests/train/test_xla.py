@@ -4,6 +4,8 @@ Compiling is slow, so `make test` has the smallest network; `make test-xla` has 
 """
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,15 @@ import pytest
 import tensorflow as tf
 
 from tests.train.tones import FEATURES, make_utterances, tiny_asr_settings, tiny_tts_settings, write_dataset
+from tests.train.vocoder.test_vocoder_training import HIFIGAN, NETWORK, place_recordings
+from tests.train.vocoder.test_vocoder_training import settings as vocoder_settings
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr.task import AsrTask, AsrTrainModule
 from voxline.components.train.batches import WHOLE, Batches
 from voxline.components.train.devices import check_strategy
 from voxline.components.train.tts.train_module import TtsTrainModule
+from voxline.components.train.vocoder.segments import SegmentBatches
+from voxline.components.train.vocoder.train_module import VocoderTrainModule
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 
@@ -36,6 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 ALL = "VOXLINE_TEST_XLA"
 CHEAP = {"simple"}
+ONE_DEVICE = tf.distribute.get_strategy()
 
 
 def make_module(name: str, dataset: Dataset, xla: bool) -> Any:
@@ -43,6 +50,47 @@ def make_module(name: str, dataset: Dataset, xla: bool) -> Any:
     if "tacotron" in name:
         return TtsTrainModule(tiny_tts_settings(name.split()[0], **settings), dataset, tf.distribute.get_strategy())
     return AsrTrainModule(tiny_asr_settings(**settings), dataset, tf.distribute.get_strategy())
+
+
+VOCODERS = {"vocos": NETWORK, "hifigan": HIFIGAN}
+
+
+def make_vocoder(name: str, folder: Path) -> tuple[Batches, Callable[[bool], Any]]:
+    """Batches of segments, and what makes the module, with discriminators from the first step on."""
+    dataset = write_dataset(folder / "store" / "dataset", utterances := make_utterances(12))
+    place_recordings(dataset, utterances)
+    judges = {"start_step": 0, "periods": [3], "scales": 1, "width": 0.01}
+    chosen = {"model": VOCODERS[name], "discriminators": judges}
+    batches = SegmentBatches(dataset, "train", 16, batch_size=4, seed=1, shuffled=True, share=WHOLE, buckets=1)
+    return batches, lambda xla: VocoderTrainModule(vocoder_settings(**chosen, xla=xla), dataset, ONE_DEVICE)
+
+
+@pytest.mark.parametrize("name", VOCODERS)
+def test_a_compiled_step_of_a_vocoder_equals_the_ordinary_one(name: str, tmp_path: Path) -> None:
+    if not os.environ.get(ALL):
+        pytest.skip("make test-xla compiles this network")
+    batches, make = make_vocoder(name, tmp_path)
+    batch = next(batches.epoch(0))
+    modules = [make(xla) for xla in (False, True)]
+    modules[1].restore(modules[0].state())
+    steps = [[module.train_step(batch, 0.001, step) for step in range(3)] for module in modules]
+    for ordinary, compiled in zip(*steps, strict=True):
+        assert ordinary.accepted
+        assert compiled.accepted
+        assert compiled.losses == pytest.approx(ordinary.losses, rel=1e-3)
+        assert compiled.gradient_norm == pytest.approx(ordinary.gradient_norm, rel=1e-3)
+    states = [module.state() for module in modules]
+    for key, value in states[0].items():
+        np.testing.assert_allclose(states[1][key], value, rtol=1e-3, atol=3e-3, err_msg=key)
+
+
+def test_a_voice_that_xla_cannot_compile_is_refused_where_a_step_must_be_compiled() -> None:
+    with pytest.raises(SettingsError, match="sum over alignments that fastspeech learns by; set xla to false"):
+        tiny_tts_settings("fastspeech", xla=True)
+    voice = tiny_tts_settings("fastspeech")
+    with pytest.raises(SettingsError, match=r"train\.model\.kind: XLA cannot .* fastspeech .* cluster\.steps\.train"):
+        check_strategy(FourCores(), voice)
+    check_strategy(tf.distribute.get_strategy(), voice)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -180,8 +180,14 @@ class TtsTrainSettings(TrainSettings):
                 "leave them out"
             )
         if self.xla:
-            raise ValueError("XLA cannot compile the sum over alignments that fastspeech learns by; set xla to false")
+            raise ValueError(f"{self.not_compiled()}; set xla to false")
         return self
+
+    def not_compiled(self) -> str:
+        """See `TrainSettings`."""
+        if self.model.kind != "fastspeech":
+            return ""
+        return "XLA cannot compile the sum over alignments that fastspeech learns by"
 
     @pydantic.model_validator(mode="after")
     def _check_forms(self) -> Self:
