@@ -80,10 +80,10 @@ func TestVoxlineLauncher(t *testing.T) {
 	if os.Getenv("VOXLINE_DATASET") != "" {
 		t.Skip("only the trials of a search are run")
 	}
-	house := voxlineOpen(t, "refresh.yaml")
+	house := voxlineOpen(t, os.Getenv("VOXLINE_GRAPH")+".yaml")
 	spec, bucket := house.spec, house.bucket
 	artifacts := map[string]*pipelinespec.RuntimeArtifact{}
-	for _, step := range []string{"ingest", "convert", "validate", "extract", "publish"} {
+	for _, step := range strings.Split(os.Getenv("VOXLINE_STEPS"), ",") {
 		component := spec.Components["comp-"+step]
 		input := voxlineInput(spec, spec.Root.GetDag().Tasks[step], artifacts)
 		voxlineOutputs(input, component, step)

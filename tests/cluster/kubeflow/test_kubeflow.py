@@ -15,7 +15,9 @@ import pytest
 from tests.cluster.kfp_runs import ANSWERS
 from tests.cluster.kubeflow import sources
 from tests.cluster.kubeflow.scenarios import scenarios
+from tests.pipelines.conftest import CONFIG as TINY_ASR
 from tests.pipelines.test_search_kfp import store_training, write_small_dataset
+from tests.pipelines.test_tts_run import CONFIG as TINY_TTS
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.cluster.run_steps import steps_of_workflow
@@ -33,10 +35,12 @@ PLACES = ["store=/mnt/store", "registry=/mnt/registry", "datasets=/mnt/store/dat
 REFUSED = {
     ("librispeech-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
     ("librispeech-conformer-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
+    ("fastspeech", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the sum over alignments",
     ("several-corpora", "aks"): "corpora has librispeech, ours, and uri or sha256 is set too",
     ("several-corpora", "one-node"): "corpora has librispeech, ours, and uri or sha256 is set too",
 }
-"""A config and an overlay that do not go together, with why: an image is for GPUs; an overlay names one corpus."""
+"""A config and an overlay that do not go together, with why: an image is for GPUs; a TPU runs what XLA compiles; an
+overlay names one corpus."""
 MAY_SKIP = (
     ROOT / "configs/asr/demo.yaml",
     ROOT / "configs/cluster/one-node.yaml",
@@ -63,7 +67,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         given = [one for one in PLACES if graph == "refresh" or not one.startswith("datasets")] + more.split()
         if (config.stem, overlay.stem) in REFUSED:
             with pytest.raises(SettingsError, match=REFUSED[config.stem, overlay.stem]):
-                load_config([config, overlay], given, pipeline=graph)
+                CompiledPipeline.of(load_config([config, overlay], given, pipeline=graph), (2, 17, 0))
             continue
         chosen = load_config([config, overlay], given, pipeline=graph)
         pipeline = CompiledPipeline.of(chosen, (2, 17, 0))
@@ -174,20 +178,21 @@ def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def launch(pod: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """Runs a refresh of a small corpus by KFP's launcher, with these settings; gives its artifacts and objects."""
+    """Runs a graph on a small corpus by KFP's launcher, with these settings; gives its artifacts and objects."""
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
 
     generate(pod / "corpus", DemoCorpusSettings.of({"kind": "commands"}))
     given = [f"corpus.uri={pod}/corpus/LibriSpeech", f"store={pod}/store", f"registry={pod}/registry"]
-    given.append(f"datasets={pod}/datasets")
 
-    def run(*settings: str, fails_in: str = "") -> dict[str, Any]:
-        config = load_config([ROOT / "configs/refresh/demo.yaml"], [*given, *settings])
-        compile_pipeline(config, pod / "ir" / "refresh.yaml", (2, 17, 0))
+    def run(*settings: str, graph: str = "refresh", config: Path | None = None, fails_in: str = "") -> dict[str, Any]:
+        places = [*given, f"datasets={pod}/datasets"] if graph == "refresh" else given
+        chosen = load_config([config or ROOT / f"configs/{graph}/demo.yaml"], [*places, *settings], pipeline=graph)
+        compile_pipeline(chosen, pod / "ir" / f"{graph}.yaml", (2, 17, 0))
         # What the compiler sets for a pod, which the launcher's test does not have.
         monkeypatch.setenv("VOXLINE_REFUSE_LATER", "1")
-        sources.run("launcher_test.go", pod, VOXLINE_IR=str(pod / "ir"), VOXLINE_FAILS_IN=fails_in)
+        values = {"VOXLINE_GRAPH": graph, "VOXLINE_STEPS": ",".join(steps_until(graph)), "VOXLINE_FAILS_IN": fails_in}
+        sources.run("launcher_test.go", pod, VOXLINE_IR=str(pod / "ir"), **values)
         found: dict[str, Any] = json.loads((pod / "launcher.json").read_text())
         return found
 
@@ -200,6 +205,45 @@ def test_the_launcher_runs_the_whole_refresh(launch: Callable[..., dict[str, Any
     steps = {"ingest", "convert", "validate", "extract", "publish"}
     assert {name.partition("/")[0] for name in found["artifacts"]} == steps
     assert list((tmp_path / "datasets").rglob("*.json")), "no dataset was published"
+
+
+def test_the_launcher_runs_a_recognizer_and_the_intents_of_what_it_hears(
+    launch: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """From recordings to versions in the registry: models that have learned little, and gates that let them pass."""
+    tiny = tmp_path / "tiny.yaml"
+    tiny.write_text(TINY_ASR.format(corpus=tmp_path / "corpus" / "LibriSpeech"), encoding="utf-8")
+    found = launch("push.limits.wer=2", graph="asr", config=tiny)
+    assert {name.partition("/")[0] for name in found["artifacts"]} == set(steps_until("asr"))
+    assert (tmp_path / "registry" / "asr" / "1" / "saved_model.pb").is_file()
+    limits = "push.limits={text_intent_error_rate: 1, intent_error_rate: 1}"
+    given = [f"corpus.uri={tmp_path}/corpus", "train.epochs=1", "extract.speeds=[1.0]", limits]
+    found = launch(*given, graph="intents")
+    assert {name.partition("/")[0] for name in found["artifacts"]} == set(steps_until("intents"))
+    assert (tmp_path / "registry" / "intents" / "1" / "saved_model.pb").is_file()
+
+
+TINY_VOCODER = """
+pipeline: vocoder
+name: tiny
+corpus: {{uri: {corpus}}}
+convert: {{sample_rate: 16000}}
+extract: {{features: {{mels: 16, fft_size: 512, window_seconds: 0.03, hop_seconds: 0.0125}}}}
+train: {{epochs: 1, batch_size: 4, segment_frames: 16, model: {{kind: vocos, channels: 8, hidden: 8, layers: 1}}}}
+"""
+
+
+def test_the_launcher_runs_a_voice_and_a_vocoder(launch: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    from voxline.components.demo_corpus.settings import DemoCorpusSettings
+    from voxline.components.demo_corpus.step import run as generate
+
+    chosen = DemoCorpusSettings.of(kind="digits", train=8, dev=2, test=2, long_sentences=1)
+    corpus = generate(tmp_path / "voice", chosen, workers=1).path("corpus")
+    for graph, text in (("tts", TINY_TTS), ("vocoder", TINY_VOCODER)):
+        tiny = tmp_path / f"{graph}.yaml"
+        tiny.write_text(text.format(corpus=corpus), encoding="utf-8")
+        found = launch(f"corpus.uri={corpus}", graph=graph, config=tiny)
+        assert {name.partition("/")[0] for name in found["artifacts"]} == set(steps_until(graph)), graph
 
 
 def test_the_launcher_registers_the_page_of_a_refused_corpus(
