@@ -4,7 +4,8 @@
 
 The test split of the manifest is dealt into halves: one stands for the test split that the model was judged on, the
 other one for what callers send. Its recordings are sent as they are, with noise, without the upper half of the band, or
-more quietly; the truth is known. Prints a line for each.
+more quietly, and so on; the truth is known. Prints a line for each, also with a curve that was fitted to the first half
+under the other shifts too: what it would bring to hear degraded copies of the test split in advance.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from voxline.inference.recognizer import Recognizer
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.drift import find_shifts
 from voxline.metrics.wer import count_word_edits
-from voxline.metrics.wer_estimate import HeardClip, estimate_wer
+from voxline.metrics.wer_estimate import HeardClip, WerCurve, estimate_wer
 
 Samples = np.ndarray
 
@@ -39,11 +40,36 @@ def _half_band(samples: Samples, rate: int, _: np.random.Generator) -> Samples:
     return np.ascontiguousarray(sosfiltfilt(butter(8, 0.5, output="sos"), samples), np.float32)
 
 
+def _babble(samples: Samples, rate: int, random: np.random.Generator) -> Samples:
+    """Itself four times, backward and from elsewhere: as loud as it, with its spectrum."""
+    others = sum(np.roll(samples[::-1], int(random.integers(len(samples)))) for _ in range(4))
+    power = float(np.mean(samples**2)) / max(float(np.mean(others**2)), 1e-12) / 2
+    return np.clip(samples + others * np.sqrt(power), -1, 1).astype(np.float32)
+
+
+def _faster(samples: Samples, rate: int, _: np.random.Generator) -> Samples:
+    return np.interp(np.arange(0, len(samples) - 1, 1.35), np.arange(len(samples)), samples).astype(np.float32)
+
+
+def _reverberant(samples: Samples, rate: int, random: np.random.Generator) -> Samples:
+    from scipy.signal import fftconvolve
+
+    decay = np.exp(-6.9 * np.arange(round(0.8 * rate)) / (0.8 * rate))
+    room = random.standard_normal(len(decay)) * decay
+    room[0] = 4.0
+    heard = fftconvolve(samples, room)[: len(samples)]
+    return (heard * np.abs(samples).max() / max(np.abs(heard).max(), 1e-9)).astype(np.float32)
+
+
+AS_THEY_ARE = "as they are"
 SHIFTS: dict[str, Callable[[Samples, int, np.random.Generator], Samples]] = {
-    "as they are": lambda samples, *_: samples,
+    AS_THEY_ARE: lambda samples, *_: samples,
     "noise at 10 dB": _noise,
     "half the band": _half_band,
     "12 dB more quietly": lambda samples, *_: samples / 4,
+    "babble at 3 dB": _babble,
+    "1.35 times as fast": _faster,
+    "in a hall of 0.8 s": _reverberant,
 }
 
 
@@ -79,9 +105,11 @@ def main() -> None:
     model = Recognizer(chosen.model)
     old = [utterances[index] for index in order[:half]]
     sent = [utterances[index] for index in order[half:]]
-    reference, judged = _hear(model, old, "as they are")
+    reference, judged = _hear(model, old, AS_THEY_ARE)
     before, speakers = statistics_of_clips(reference), [one.speaker for one in old]
     slices = [{"speaker": one.speaker, "words": str(len(one.text.split()))} for one in old]
+    degraded = {shift: _hear(model, old, shift)[1] for shift in SHIFTS}
+    off: dict[str, list[float]] = {"one curve": [], "fitted to the other shifts too": []}
     print(f"{len(old):,} test utterances, windows of {chosen.clips:,} of {len(sent):,} others")
     for shift in SHIFTS:
         captured, clips = _hear(model, sent, shift)
@@ -95,7 +123,12 @@ def main() -> None:
             f"{shift}: WER {actual:.1%}, estimated {estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%}); "
             f"drifted: {names}"
         )
-        if shift == "as they are":
+        others = [one for kind in degraded if kind != shift for one in degraded[kind]]
+        fitted = WerCurve.fit(others).wer(part)
+        print(f"  fitted to the other shifts too: {fitted:.1%}")
+        for name, value in zip(off, (estimate.value, fitted), strict=True):
+            off[name].append(abs(value - actual))
+        if shift == AS_THEY_ARE:
             tested = estimate.back_test
             print(f"  back-test: {len(tested.slices)} slices, {tested.mean_error * 100:.1f} points off on average")
             random, alarms = np.random.default_rng(1), 0
@@ -107,6 +140,7 @@ def main() -> None:
                 )  # fmt: skip
                 alarms += any(one.drifted for one in again)
             print(f"  false alarms: {alarms} of {chosen.draws} windows")
+    print("; ".join(f"{name}: {100 * np.mean(values):.1f} points off on average" for name, values in off.items()))
 
 
 if __name__ == "__main__":
