@@ -111,8 +111,12 @@ class KubernetesClient:
         self._call("PATCH", self._path(api, plural, name), body=change)
 
     def delete(self, api: str, plural: str, name: str, uid: str) -> None:
-        """Deletes the object with this uid and all that it owns; does nothing if it is gone or replaced."""
-        options = {"propagationPolicy": "Foreground", "preconditions": {"uid": uid}}
+        """Deletes the object with this uid, and then all that it owns; does nothing if it is gone or replaced.
+
+        Not in the foreground, where the object stays until all that it owns is gone: Kubeflow Trainer 2.1 creates a
+        JobSet again for a TrainJob that is being deleted, so that its workers started once more.
+        """
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
             self._call("DELETE", self._path(api, plural, name), body=options)
         except ApiError as error:

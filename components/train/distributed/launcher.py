@@ -100,7 +100,18 @@ class JobLauncher:
             print_status(f"train: {self.spec.name} ended before without a result; creating it again")
             self._remove(job)
             job = None
+        deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
         while job is None:
+            if old := self.cluster.pods(self.kind.selector(self.spec.name)):
+                # Of a job that is gone. They end within their grace period: an old worker must not answer a new one.
+                if time.monotonic() > deadline:
+                    raise TransientError(
+                        f"train: {self.spec.name} is gone, but its pod {old[0]['metadata']['name']} still exists after "
+                        f"{DELETE_TIMEOUT_SECONDS / 60:.0f} minutes; delete it (kubectl delete pod), and start again"
+                    )
+                time.sleep(self.poll)
+                job = self._find()
+                continue
             try:
                 job = self.cluster.create(self.kind.api, self.kind.plural, self._body())
                 print_status(f"train: launched {self.spec.count} workers ({job['kind']} {self.spec.name})")

@@ -77,6 +77,7 @@ class Operator:
                 for kind in (TRAIN_JOBS, TF_JOBS):
                     for job in self.state.all(*kind):
                         self._reconcile(kind, job)
+                self._collect_garbage()
             except Exception as fault:
                 self.fault = fault
                 return
@@ -225,6 +226,13 @@ class Operator:
         for pod in pods:
             if process := self.processes.get(pod["metadata"]["uid"]):
                 _end(process)
+
+    def _collect_garbage(self) -> None:
+        """As Kubernetes does with the pods of a job that is gone."""
+        jobs = {job["metadata"]["name"] for kind in (TRAIN_JOBS, TF_JOBS) for job in self.state.all(*kind)}
+        owners = {pod["metadata"].get("annotations", {}).get("job") for pod in self.state.all(*PODS)}
+        for job in owners - jobs - {None}:
+            self._remove_pods(job)
 
     def _remove_pods(self, job: str) -> None:
         pods = self._pods(job)
