@@ -194,10 +194,12 @@ def debian_environment() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    from tests.kubeflow import ui
+    from tests.kubeflow import operators, ui
 
     if reason := build():
         print(f"test-kubeflow: skipped, {reason}")
         sys.exit(3)
+    if reason := "" if os.environ.get("VOXLINE_KUBEFLOW_BUILD") == "0" else operators.build():
+        print(f"test-kubeflow: without Trainer and Katib, {reason}")
     if reason := "" if os.environ.get("VOXLINE_KUBEFLOW_BUILD") == "0" else ui.build():
         print(f"test-kubeflow: without the UI, {reason}")

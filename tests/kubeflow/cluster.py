@@ -21,6 +21,8 @@ STEPS = ["ingest", "convert", "validate", "extract", "train", "evaluate", "push"
 WAIT_SECONDS = 900.0
 NODE_FIELDS = {"id", "name", "type", "phase", "message", "startedAt", "finishedAt", "templateName"}
 ONE_NODE = str(ROOT / "configs/cluster/one-node.yaml")
+REFUSED = {"name": "refused", "validate__small_splits": "{severity: error, threshold: 0}"}
+"""Settings with which validate refuses the corpus."""
 ACCOUNT = "cluster.service_account=voxline-train"
 
 

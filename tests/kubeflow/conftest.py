@@ -12,6 +12,8 @@ from tests.kubeflow.build import missing_api, missing_cluster, missing_node
 from tests.kubeflow.cluster import Cluster
 from tests.kubeflow.control_plane import Kubernetes, Object, documents
 from tests.kubeflow.node import Node
+from tests.kubeflow.operators import Operators
+from tests.kubeflow.operators import missing as missing_operators
 from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
 from tests.kubeflow.processes import Servers
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
@@ -92,6 +94,16 @@ def node(kubernetes: Kubernetes) -> Iterator[Node]:
     node.end_containers()
     kubernetes.servers.end("containerd")
     node.remove_cgroups()
+
+
+@pytest.fixture(scope="session")
+def operators(kubernetes: Kubernetes, node: Node) -> Operators:
+    """Trainer, JobSet and Katib, from the first test on that asks for them."""
+    if what := missing_operators():
+        pytest.skip(what)
+    running = Operators(kubernetes, node)
+    running.start()
+    return running
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import json
 import secrets
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ HOSTS = (
     "ml-pipeline", "ml-pipeline.kubeflow", "ml-pipeline.kubeflow.svc.cluster.local",
     "seaweedfs.kubeflow", "seaweedfs.kubeflow.svc", "seaweedfs.kubeflow.svc.cluster.local",
     "metadata-grpc-service.kubeflow", "metadata-grpc-service.kubeflow.svc.cluster.local",
-    "metadata-grpc-service", "mysql", "kubernetes.default.svc",
+    "metadata-grpc-service", "mysql", "kubernetes.default.svc", "katib-db-manager.kubeflow",
 )  # fmt: skip
-"""Names by which the servers call each other. There is no DNS here."""
+"""Names by which the servers call each other; pods ask `dns_server.py`."""
 BINARIES = {file.name: file for file in NODE_BINARIES}
 
 Object = dict[str, Any]
@@ -76,6 +77,9 @@ class Kubernetes:
         self.servers.wait(lambda: not self.kubectl("get", "--raw", "/readyz").returncode, "the API server")
         if all(file.is_file() for file in NODE_BINARIES):
             self._start_controllers(accounts)
+        fixed = {name.removesuffix(".svc.cluster.local").removesuffix(".svc") for name in HOSTS}
+        server = Path(__file__).with_name("dns_server.py")
+        self.servers.start("dns", sys.executable, server, SERVICES, self.kubeconfig, *sorted(fixed))
 
     def _start_controllers(self, accounts: Path) -> None:
         self.servers.start(
@@ -129,12 +133,15 @@ class Kubernetes:
         path.write_text(yaml.safe_dump(config))
 
     def _write_hosts(self) -> None:
-        """Lays a file over /etc/hosts; other processes of the machine do not see it."""
+        """Lays files over /etc/hosts and /etc/resolv.conf; other processes of the machine do not see them."""
         hosts = self.folder / "hosts"
         hosts.write_text(
             f"127.0.0.1 localhost {socket.gethostname()}\n" + "".join(f"{SERVICES} {name}\n" for name in HOSTS)
         )
         subprocess.run(["mount", "--bind", str(hosts), "/etc/hosts"], check=True)
+        resolver = self.folder / "resolv.conf"
+        resolver.write_text(f"nameserver {SERVICES}\n")
+        subprocess.run(["mount", "--bind", str(resolver), "/etc/resolv.conf"], check=True)
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
 
     @staticmethod

@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -137,21 +139,17 @@ state = "/run/containerd"
             f"PYTHONPATH={CODE}", "HOME=/tmp", "LANG=C.UTF-8", "PYTHONUTF8=1", "PYTHONUNBUFFERED=1", "PYTHONSAFEPATH=1",
             "PYTHONDONTWRITEBYTECODE=1", "CUDA_VISIBLE_DEVICES=", "TF_CPP_MIN_LOG_LEVEL=2",
         )  # fmt: skip
+        self.import_image(STEP_IMAGES, {CODE: code}, links=True, environment=environment)
+        self.import_image((PAUSE,), {"/bin/pause": PAUSE_BINARY}, entry=("/bin/pause",))
+        for name, program in (("driver", "driver"), ("launcher", "launcher-v2"), ("argoexec", "argoexec")):
+            entry = ("argoexec",) if name == "argoexec" else (f"/bin/{program}",)
+            self.import_image((IMAGES[name],), {f"/bin/{program}": pipelines_binary(program)}, entry=entry)
+
+    def import_image(self, names: Sequence[str], contents: dict[str, Path], **more: Any) -> None:
+        """Makes an image for this node's pods: see `write_image`."""
         archive = self.folder / "image.tar"
-        for names, contents, entry, links in (
-            (STEP_IMAGES, {CODE: code}, (), True),
-            ((PAUSE,), {"/bin/pause": PAUSE_BINARY}, ("/bin/pause",), False),
-            ((IMAGES["driver"],), {"/bin/driver": pipelines_binary("driver")}, ("/bin/driver",), False),
-            (
-                (IMAGES["launcher"],),
-                {"/bin/launcher-v2": pipelines_binary("launcher-v2")},
-                ("/bin/launcher-v2",),
-                False,
-            ),
-            ((IMAGES["argoexec"],), {"/bin/argoexec": pipelines_binary("argoexec")}, ("argoexec",), False),
-        ):
-            write_image(archive, names, contents, entry=entry, links=links, environment=environment if links else ())
-            self.ctr("images", "import", archive)
+        write_image(archive, names, contents, **more)
+        self.ctr("images", "import", archive)
         archive.unlink()
 
     def _start_kubelet(self) -> None:
@@ -167,6 +165,7 @@ state = "/run/containerd"
             "enforceNodeAllocatable": [], "containerRuntimeEndpoint": f"unix://{self._socket}",
             "podLogsDir": str(self.folder / "logs"), "authentication": {"anonymous": {"enabled": True}},
             "authorization": {"mode": "AlwaysAllow"}, "makeIPTablesUtilChains": False, "resolvConf": "",
+            "clusterDNS": [SERVICES], "clusterDomain": "cluster.local",
             "evictionHard": {"memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99, "nodeStatusUpdateFrequency": "5s",
             "volumePluginDir": str(self.folder / "volume-plugins"), "localStorageCapacityIsolation": False,

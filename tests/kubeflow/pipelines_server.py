@@ -101,7 +101,8 @@ class PipelinesServer:
         scripts = [
             DEBIAN / "usr/share/mysql" / one for one in ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
         ]
-        tables = "create database mysql;\nuse mysql;\n" + "".join(script.read_text() for script in scripts)
+        tables = "".join(script.read_text() for script in scripts)
+        tables = f"create database katib;\ncreate database mysql;\nuse mysql;\n{tables}"
         command = [str(MARIADB), "--no-defaults", "--user=root", f"--datadir={data}", f"--lc-messages-dir={language}"]
         done = subprocess.run(
             [*command, "--bootstrap"], input=tables.encode(), capture_output=True, env=debian_environment(), check=False

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.kfp_runs import recorded
-from tests.kubeflow.cluster import ROOT, STEPS, Cluster, printed_id, succeeded
+from tests.kubeflow.cluster import REFUSED, ROOT, STEPS, Cluster, printed_id, succeeded
 from tests.kubeflow.control_plane import SERVICES, documents
 from tests.kubeflow.node import Node
-from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
+from tests.kubeflow.pipelines_server import HOST, KEYS, NAMESPACE, S3, PipelinesServer
 from voxline.data.dataset import Dataset
 from voxline.notify.event import MetricValue, RunEvent, RunIdentity, RunVerdict, StepRecord
 from voxline.notify.history import read_runs, record_run
@@ -71,8 +71,7 @@ def test_logs_are_read_while_pods_are_there_and_after_they_are_gone(cluster: Clu
 
 def test_a_refused_corpus_ends_the_run_and_keeps_its_page(cluster: Cluster, pipelines: PipelinesServer) -> None:
     """By decision 49: validate succeeds with its page, and the next step fails, once."""
-    refused = "{severity: error, threshold: 0}"
-    ended = cluster.submit("--wait", "--poll", "1", "--resubmit", "2", validate__small_splits=refused)
+    ended = cluster.submit("--wait", "--poll", "1", "--resubmit", "2", **REFUSED)
     assert ended.status == 1
     assert "failed at extract" in ended.err
     assert "small_splits" in ended.err, "the message of validate"
@@ -217,6 +216,33 @@ def test_the_store_of_a_run_is_read_from_here(cluster: Cluster) -> None:
     done = [read_json(file) for file in (cluster.volumes / "store").glob("train/*/done.json")]
     assert done
     assert all(one["metrics"] for one in done)
+
+
+def test_store_and_registry_are_in_s3(cluster: Cluster, pipelines: PipelinesServer) -> None:
+    """The cluster's own server: nothing but the corpus is on a volume."""
+    bucket = "speech"
+    pipelines.s3().create_bucket(Bucket=bucket)
+    keys = {"id": "AWS_ACCESS_KEY_ID", "key": "AWS_SECRET_ACCESS_KEY"}
+    values = {"id": KEYS["accesskey"], "key": KEYS["secretkey"]}
+    secret = {"metadata": {"name": "speech-s3", "namespace": NAMESPACE}, "stringData": values}
+    cluster.kubernetes.apply([{"apiVersion": "v1", "kind": "Secret", **secret}])
+    before = set(cluster.volumes.glob("*/*/*"))
+    given = {
+        "store": f"s3://{bucket}/store",
+        "registry": f"s3://{bucket}/registry",
+        "cluster__env": json.dumps({"AWS_ENDPOINT_URL_S3": S3, "AWS_DEFAULT_REGION": "us-east-1"}),
+        "cluster__secrets": json.dumps([{"name": "speech-s3", "env": keys}]),
+        "push__limits__wer": 10,
+    }
+    ended = cluster.submit("--wait", "--poll", "1", **given)
+    assert ended.status == 0, ended.err
+    assert succeeded(ended.out) == STEPS
+    listed = pipelines.s3().get_paginator("list_objects_v2").paginate(Bucket=bucket)
+    names = [one["Key"] for page in listed for one in page.get("Contents", [])]
+    done = {name.split("/")[1] for name in names if name.startswith("store/") and name.endswith("/done.json")}
+    assert set(STEPS[:-1]) <= done
+    assert [name for name in names if name.startswith("registry/asr/1/") and name.endswith("saved_model.pb")]
+    assert set(cluster.volumes.glob("*/*/*")) == before
 
 
 def test_a_training_that_is_not_worth_it_is_skipped(cluster: Cluster) -> None:

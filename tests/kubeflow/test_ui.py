@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kubeflow import ui
-from tests.kubeflow.cluster import STEPS, Cluster
+from tests.kubeflow.cluster import REFUSED, STEPS, Cluster
 from tests.kubeflow.pipelines_server import PipelinesServer
 from tests.kubeflow.ui import ADDRESS, Page, field, node
 from tests.report.conftest import start_browser
@@ -115,6 +115,23 @@ def test_reports_are_opened_in_the_page(page: Page, run_id: str, step: str) -> N
     assert "<html" in shown
     if step == "evaluate":
         page.take_picture("report")
+
+
+def test_the_page_of_a_refused_corpus_is_opened(page: Page, cluster: Cluster) -> None:
+    """The run has failed at extract; validate has succeeded, with its report (decision 49)."""
+    runs = answer("runs?page_size=100")["runs"]
+    found = (one["run_id"] for one in runs if one["display_name"].startswith("refused-"))
+    refused = next(found, "") or cluster.start(**REFUSED)
+    cluster.wait_for(refused, "", "failed")
+    page.open(f"/runs/details/{refused}")
+    page.see(icon("extract", "ErrorIcon"), "extract, failed")
+    assert page.evaluate(icon("validate", "CheckCircleIcon"))
+    page.click(node("artifact.validate.report"), "the report")
+    page.press("Visualization")
+    page.read("Static HTML")
+    shown = page.see("(document.querySelector('iframe') || {srcdoc: ''}).srcdoc", "the report")
+    assert "small_splits" in shown or "too few" in shown, shown[:3000]
+    page.take_picture("refused")
 
 
 def test_the_verdict_is_read_in_markdown(page: Page, run_id: str) -> None:

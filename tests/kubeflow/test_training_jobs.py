@@ -1,0 +1,120 @@
+"""A training on two workers, as docs/cluster/multi-worker.md has it, by Kubeflow Trainer and JobSet in real pods."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubeflow.cluster import ROOT, STEPS, Cluster, printed_id, succeeded
+from tests.kubeflow.control_plane import Object, documents
+from tests.kubeflow.operators import Operators
+from tests.kubeflow.pipelines_server import NAMESPACE
+from voxline.store.files import read_json
+
+RIGHTS = {("Role", "voxline-train"), ("RoleBinding", "voxline-train"), ("TrainingRuntime", "voxline-train")}
+LEAD = {"cluster__service_account": "voxline-lead", "cluster__steps__train__cpu": "100m"}
+WORKERS = {**LEAD, "train__workers__count": 2, "push__limits__wer": 10}
+INDEX = "batch.kubernetes.io/job-completion-index"
+WATCHED = {
+    "TrainJob": "trainjobs.trainer.kubeflow.org",
+    "JobSet": "jobsets.jobset.x-k8s.io",
+    "Job": "jobs.batch",
+    "Pod": "pods",
+}
+
+
+@pytest.fixture(scope="module")
+def runtime(operators: Operators) -> Object:
+    """What one-node has for workers and standalone leaves out, in KFP's namespace; returns the TrainingRuntime."""
+    command = ["kubectl", "kustomize", str(ROOT / "k8s/overlays/one-node")]
+    built = list(documents(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    objects = [one for one in built if (one["kind"], one["metadata"]["name"]) in RIGHTS]
+    for one in objects:
+        one["metadata"]["namespace"] = NAMESPACE
+        for subject in one.get("subjects", []):
+            subject["namespace"] = NAMESPACE
+    (runtime,) = (one for one in objects if one["kind"] == "TrainingRuntime")
+    pod = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    # This node may have two cores, and does not measure its disk.
+    pod["containers"][0]["resources"] = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}}
+    operators.kubernetes.apply(objects)
+    return runtime
+
+
+class Watch:
+    """Objects of the namespace, as they were at each moment since."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.folder = folder
+        kubectl = ["kubectl", "--kubeconfig", str(cluster.kubernetes.kubeconfig), "-n", NAMESPACE, "get", "-o", "json"]
+        self._processes = []
+        for kind, resource in WATCHED.items():
+            with open(self._file(kind), "w") as output:
+                self._processes.append(subprocess.Popen([*kubectl, "--watch", resource], stdout=output))
+
+    def end(self) -> None:
+        for process in self._processes:
+            process.terminate()
+            process.wait()
+
+    def _file(self, kind: str) -> Path:
+        return self.folder / f"watched-{kind}.json"
+
+    def states(self, kind: str) -> list[Object]:
+        """Of a kind, the oldest first."""
+        text, at, found = self._file(kind).read_text(), 0, []
+        while (at := text.find("{", at)) >= 0:
+            try:
+                one, at = json.JSONDecoder().raw_decode(text, at)
+            except ValueError:  # the last object is not whole yet
+                break
+            found.append(one)
+        return found
+
+    def conditions(self, kind: str) -> list[str]:
+        """The conditions that became true, in their order."""
+        seen = [
+            condition["type"]
+            for state in self.states(kind)
+            for condition in (state.get("status") or {}).get("conditions") or []
+            if condition["status"] == "True"
+        ]
+        return list(dict.fromkeys(seen))
+
+    def workers(self) -> dict[str, Any]:
+        """The last state of each worker's pod, by its name."""
+        return {
+            one["metadata"]["name"]: one
+            for one in self.states("Pod")
+            if "jobset.sigs.k8s.io/jobset-name" in one["metadata"].get("labels", {})
+        }
+
+
+@pytest.fixture
+def watch(cluster: Cluster, runtime: Object, tmp_path: Path) -> Iterator[Watch]:
+    watch = Watch(cluster, tmp_path)
+    yield watch
+    watch.end()
+
+
+def test_two_workers_train_and_their_job_is_complete(cluster: Cluster, watch: Watch) -> None:
+    before = set(cluster.volumes.glob("store/train/*/done.json"))
+    ended = cluster.submit("--wait", "--poll", "1", train__seed=21, **WORKERS)
+    run_id = printed_id(ended)
+    log = cluster.shell("logs", run_id, "train").out
+    print(log)
+    assert ended.status == 0, ended.err
+    assert succeeded(ended.out) == STEPS
+    assert watch.conditions("TrainJob")[-1] == "Complete", watch.conditions("TrainJob")
+    assert watch.conditions("JobSet")[-1] == "Completed", watch.conditions("JobSet")
+    print({kind: watch.conditions(kind) for kind in ("TrainJob", "JobSet", "Job")})
+    workers = watch.workers().values()
+    assert sorted(one["metadata"]["labels"][INDEX] for one in workers) == ["0", "1"]
+    assert {one["spec"]["containers"][0]["image"] for one in workers} == {"voxline/model:1"}
+    (done,) = set(cluster.volumes.glob("store/train/*/done.json")) - before
+    assert read_json(done)["metrics"]["dev_wer"] >= 0
+    left = cluster.kubernetes.read(WATCHED["TrainJob"], "-n", NAMESPACE)["items"]
+    assert not left, "the step deletes its job"
