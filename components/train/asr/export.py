@@ -16,7 +16,7 @@ import tensorflow as tf
 from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train import ctc
-from voxline.components.train.asr import frontend
+from voxline.components.train.asr import augmentation, frontend
 from voxline.components.train.asr.models import MODELS, CtcModel, CtcModelSettings, build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.checkpoints import Arrays
@@ -126,8 +126,8 @@ def export_asr(
 def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
     """Equal of two exports whose graphs are: of what the graph is traced from, the code and its versions included."""
     network = importlib.import_module(MODELS[settings.model.kind].network.partition(":")[0])
-    files = {Path(str(module.__file__)) for module in (network, audio_features, ctc)}
-    files |= set(Path(__file__).parent.glob("*.py")) | set(Path(layers.__file__).parent.glob("*.py"))
+    traced = (network, layers, frontend, augmentation, audio_features, ctc)
+    files = [Path(__file__), *(Path(str(module.__file__)) for module in traced)]
     return hash_value(
         {
             "code": sorted(hash_file(file) for file in files),
