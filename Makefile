@@ -251,7 +251,7 @@ test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and
 	@$(PY) -m tests.flink.jars
 	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(PY) -m pytest -q -x -s -rs tests/flink
 
-test-xla: $(READY) ## Compile a whole training step of recognizers, Tacotrons and vocoders with XLA, and compare it with the ordinary one (5 minutes)
+test-xla: $(READY) ## Compile a whole training step of each network but FastSpeech with XLA, and compare it with the ordinary one (5 minutes)
 	@VOXLINE_TEST_XLA=1 $(PY) -m pytest -q --durations 10 tests/train/test_xla.py
 
 mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)

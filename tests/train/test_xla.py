@@ -19,11 +19,16 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr.task import AsrTask, AsrTrainModule
 from voxline.components.train.batches import WHOLE, Batches
 from voxline.components.train.devices import check_strategy
+from voxline.components.train.intents.settings import IntentsTrainSettings
+from voxline.components.train.intents.task import IntentsTrainModule
+from voxline.components.train.intents.texts import TextBatches, Vocabulary
 from voxline.components.train.tts.train_module import TtsTrainModule
 from voxline.components.train.vocoder.segments import SegmentBatches
 from voxline.components.train.vocoder.train_module import VocoderTrainModule
+from voxline.data import testing as by_hand
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
+from voxline.text.alphabet import Alphabet
 
 LINEAR = FeatureSettings(**{**FEATURES.plain(), "kind": "mel_and_linear"})
 # XLA draws other random numbers than TensorFlow's kernels, so nothing is dropped where steps are compared.
@@ -65,11 +70,31 @@ def make_vocoder(name: str, folder: Path) -> tuple[Batches, Callable[[bool], Any
     return batches, lambda xla: VocoderTrainModule(vocoder_settings(**chosen, xla=xla), dataset, ONE_DEVICE)
 
 
-@pytest.mark.parametrize("name", VOCODERS)
-def test_a_compiled_step_of_a_vocoder_equals_the_ordinary_one(name: str, tmp_path: Path) -> None:
+def make_classifier(name: str, folder: Path) -> tuple[Batches, Callable[[bool], Any]]:
+    """Batches of texts with their intents, and what makes the module of capsules and of mean pooling."""
+    texts = [f"{first} {rest}" for first in "abc" for rest in ("x", "y z", "x y z", "z")]
+    features = np.zeros((4, FEATURES.bins), np.float32)
+    examples = [
+        by_hand.NewExample(f"train-{number}", text, "train", features, extra={"intent": text[0]})
+        for number, text in enumerate(texts)
+    ]
+    dataset = by_hand.write_dataset(folder / "dataset", examples, FEATURES, Alphabet("abcxyz "))
+    model = {"embedding": 8, "units": [8], "capsules": 3, "capsule_size": 4, "dropout": 0}
+    settings = {"batch_size": 8, "strategy": "one", "warm_up_steps": 0, "model": model}
+    vocabulary = Vocabulary.of(dataset, IntentsTrainSettings.of(settings))
+    batches = TextBatches(dataset, "train", vocabulary, "intent", batch_size=8, share=WHOLE, buckets=1)
+
+    def make(xla: bool) -> IntentsTrainModule:
+        return IntentsTrainModule(IntentsTrainSettings.of({**settings, "xla": xla}), vocabulary, ONE_DEVICE)
+
+    return batches, make
+
+
+@pytest.mark.parametrize("name", [*VOCODERS, "capsules"])
+def test_a_compiled_step_of_a_vocoder_or_a_classifier_equals_the_ordinary_one(name: str, tmp_path: Path) -> None:
     if not os.environ.get(ALL):
         pytest.skip("make test-xla compiles this network")
-    batches, make = make_vocoder(name, tmp_path)
+    batches, make = (make_classifier if name == "capsules" else make_vocoder)(name, tmp_path)
     batch = next(batches.epoch(0))
     modules = [make(xla) for xla in (False, True)]
     modules[1].restore(modules[0].state())
