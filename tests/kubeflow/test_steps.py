@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.kfp_runs import recorded
-from tests.kubeflow.cluster import REFUSED, ROOT, STEPS, Cluster, printed_id, succeeded
+from tests.kubeflow.cluster import ACCOUNT, ONE_NODE, REFUSED, ROOT, STEPS, Cluster, printed_id, succeeded
 from tests.kubeflow.control_plane import SERVICES, documents
 from tests.kubeflow.node import Node
 from tests.kubeflow.pipelines_server import HOST, KEYS, NAMESPACE, S3, PipelinesServer
@@ -216,6 +216,42 @@ def test_the_store_of_a_run_is_read_from_here(cluster: Cluster) -> None:
     done = [read_json(file) for file in (cluster.volumes / "store").glob("train/*/done.json")]
     assert done
     assert all(one["metrics"] for one in done)
+
+
+def test_the_second_night_of_a_schedule_reuses_what_the_first_one_made(cluster: Cluster) -> None:
+    """Both fire by the clock, and their steps run in pods."""
+    client = KfpServer(KfpEndpoint(HOST)).client.runs
+    sets = [part for one in (ACCOUNT, "train.seed=13", "push.limits.wer=10") for part in ("--set", one)]
+    ended = cluster.shell(
+        "schedule", "asr", "--config", "tiny.yaml", "--config", ONE_NODE, *sets,
+        "--cron", "* * * * *", "--name", "nights",
+    )  # fmt: skip
+    assert ended.status == 0, ended.err
+    schedule = cluster.shell("schedule", "list").out.split()[8]
+
+    def nights() -> list[str]:
+        found = client.run_service_list_runs(page_size=100, sort_by="created_at asc").runs or []
+        return [one.run_id for one in found if one.recurring_run_id == schedule]
+
+    def works() -> dict[str, str]:
+        files = [file for step in STEPS[:-1] for file in (cluster.volumes / "store").glob(f"{step}/*/done.json")]
+        return {str(file): file.read_text() for file in files}
+
+    try:
+        before, made = works(), []
+        for number in (1, 2):
+            cluster.kubernetes.servers.wait(lambda number=number: len(nights()) >= number, f"night {number}", 300)  # type: ignore[misc]
+            cluster.wait_for(nights()[number - 1], "", "succeeded")
+            made.append(works())
+    finally:
+        assert cluster.shell("schedule", "remove", "nights").status == 0
+    status = cluster.shell("status", nights()[1]).out
+    print(status)
+    assert succeeded(status.replace("\n  ", "\n")) == STEPS
+    assert len(made[0]) > len(before), "the first night trained"
+    assert made[1] == made[0], "the second one computed nothing"
+    for run_id in nights()[2:]:
+        cluster.cancel(run_id)
 
 
 def test_store_and_registry_are_in_s3(cluster: Cluster, pipelines: PipelinesServer) -> None:
