@@ -176,6 +176,24 @@ def module(tones: Dataset) -> TtsTrainModule:
     return TtsTrainModule(tiny_tts_settings("fastspeech"), tones, tf.distribute.get_strategy())
 
 
+def test_durations_are_learned_from_the_recordings_alone(module: TtsTrainModule, tones: Dataset) -> None:
+    """A letter of the tones is its tone and its breath: between 0.11 and 0.18 seconds."""
+    batches = Batches(tones, "train", batch_size=8, seed=1, shuffled=True)
+    steps = [module.train_step(batch, 0.01, step) for step, batch in enumerate(
+        batch for epoch in range(4) for batch in batches.epoch(epoch))]  # fmt: skip
+    assert all(step.accepted for step in steps)
+    assert set(steps[0].losses) == {"mel", "alignment", "duration", "energy"}
+    assert steps[-1].losses["mel"] < 0.6 * steps[0].losses["mel"]
+    assert steps[-1].losses["duration"] < 0.3 * steps[0].losses["duration"]
+    dev = next(Batches(tones, "dev", batch_size=8).epoch(0))
+    made = module.model.align(dev.labels, dev.counts, module.model.normalize(dev.features), dev.frames)
+    learned = np.concatenate([made.durations[row, :count] for row, count in enumerate(dev.counts)])
+    assert 0.1 <= np.median(learned) * FEATURES.hop_seconds <= 0.2
+    assert learned.max() * FEATURES.hop_seconds < 0.3
+    spoken = module.synthesize(dev, 100, 400)
+    assert np.abs(spoken.frames / dev.frames - 1).max() < 0.3
+
+
 @pytest.fixture(scope="module")
 def exported(module: TtsTrainModule, tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("train") / "model"
@@ -197,24 +215,6 @@ def test_a_voice_with_an_onnx_graph_speaks_without_tensorflow(exported: Path) ->
     spoken = Synthesizer(exported, engine="tensorflow").synthesize("abcd")
     assert (len(samples), rate) == (len(spoken.waveform), FEATURES.sample_rate)
     assert np.abs(np.fft.rfft(samples[:400])).argmax() == np.abs(np.fft.rfft(spoken.waveform[:400])).argmax()
-
-
-def test_durations_are_learned_from_the_recordings_alone(module: TtsTrainModule, tones: Dataset) -> None:
-    """A letter of the tones is its tone and its breath: between 0.11 and 0.18 seconds."""
-    batches = Batches(tones, "train", batch_size=8, seed=1, shuffled=True)
-    steps = [module.train_step(batch, 0.01, step) for step, batch in enumerate(
-        batch for epoch in range(4) for batch in batches.epoch(epoch))]  # fmt: skip
-    assert all(step.accepted for step in steps)
-    assert set(steps[0].losses) == {"mel", "alignment", "duration", "energy"}
-    assert steps[-1].losses["mel"] < 0.6 * steps[0].losses["mel"]
-    assert steps[-1].losses["duration"] < 0.3 * steps[0].losses["duration"]
-    dev = next(Batches(tones, "dev", batch_size=8).epoch(0))
-    made = module.model.align(dev.labels, dev.counts, module.model.normalize(dev.features), dev.frames)
-    learned = np.concatenate([made.durations[row, :count] for row, count in enumerate(dev.counts)])
-    assert 0.1 <= np.median(learned) * FEATURES.hop_seconds <= 0.2
-    assert learned.max() * FEATURES.hop_seconds < 0.3
-    spoken = module.synthesize(dev, 100, 400)
-    assert np.abs(spoken.frames / dev.frames - 1).max() < 0.3
 
 
 @pytest.mark.parametrize("engine", ["tensorflow", "onnx"])
