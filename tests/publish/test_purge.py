@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import gzip
 import json
+import os
 import re
 import shutil
 import sys
@@ -328,6 +329,28 @@ def test_captured_and_labeled_recordings_of_a_speaker_are_erased(places: Folders
     assert purge_speaker("capture-1", scope).counts()["captures"] == 2, "one clip, by its id"
     assert not captures.size()
     assert not purge_speaker("ada-none", scope), "empty captures are captures still"
+
+
+def test_a_clip_that_waits_in_a_server_is_not_kept_where_it_is_all_there_is(places: Folders, tmp_path: Path) -> None:
+    captures = CaptureStore(tmp_path / "captures")
+    captures.prepare()
+    waiting = CapturedClip(
+        "capture-1", "erased", 1, "d", "2026-11-23T18:00:00Z", "2999-01-01", "yes", 1.0, "one", 0.9, [], "", -20.0,
+        30.0, [], GONE,
+    )  # fmt: skip
+    scope = dataclasses.replace(places.scope, captures=(captures.uri,))
+    find_speaker(GONE, scope)
+    assert captures.write(waiting, b"fLaC"), "to look leaves no mark"
+    captures.expire("2999-01-01")
+    purge_speaker(GONE, scope)
+    assert not captures.write(waiting, b"fLaC")
+    assert not captures.size()
+    other = dataclasses.replace(waiting, id="capture-2", speaker="ada")
+    captures.write(other, b"fLaC")
+    for file in (tmp_path / "captures").rglob("*"):
+        os.utime(file, (0, 0))
+    captures.expire("2999-01-01".replace("2999", "2998"))
+    assert captures.size(), "a model may be named as the folder of marks"
 
 
 def test_an_unknown_speaker_changes_nothing(places: Folders) -> None:

@@ -46,6 +46,7 @@ _SPEAKER = re.compile(rb'"speaker":\s*"([A-Za-z0-9._:-]*)"')
 _LOCK = ".captures.lock"
 _ERASED = "erased"
 """Folder of marks that a person was erased: a clip that a server still had in its queue is not kept."""
+_MARK = re.compile(rf"{_ERASED}/[0-9a-f]{{64}}")
 _RECORD = re.compile(r"[^/]+/[0-9]+/[0-9]{4}-[0-9]{2}-[0-9]{2}/[^/]+\.json")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TEXTS = ("id", "model", "digest", "at", "expires", "consent", "text", "note", "speaker")
@@ -155,11 +156,6 @@ class CaptureStore:
             self._delete(name)
         return 0 if erased else len(audio) + len(record)
 
-    def mark_erased(self, person: str) -> None:
-        """Keeps what servers have heard of a person until now, and not written yet, from being kept."""
-        for name in _names_for(person):
-            self.store.write(_mark_of(name), format_utc(time.time()).encode())
-
     def _was_erased(self, person: str, at: str) -> bool:
         try:
             return at <= self.store.read(_mark_of(person)).decode()
@@ -234,7 +230,7 @@ class CaptureStore:
                 count += info.name.endswith(RECORD_SUFFIX)
         marks = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ABANDONED_SECONDS)
         for info in list(self.store.list(f"{_ERASED}/")):
-            if info.updated < marks:
+            if _MARK.fullmatch(info.name) and info.updated < marks:
                 self.store.delete(info.name)
         if not self.store.is_remote:  # what a killed process left half written is somebody's clip, too
             for folder in Path(self.uri).glob("*/*/*-*-*/"):
@@ -260,12 +256,17 @@ def find_recordings(location: Path | str, person: str) -> list[str]:
     return [store.uri_of(name) for name in _names_of(store, _is_of(person))]
 
 
+def mark_erased(location: Path | str, person: str) -> None:
+    """Keeps what servers have heard of a speaker until now, and not written yet, from being kept in captures."""
+    store = open_store(location)
+    for name in _names_for(person) if store.stat(MARKER) is not None else ():
+        store.write(_mark_of(name), format_utc(time.time()).encode())
+
+
 def erase_recordings(location: Path | str, person: str) -> None:
     """Deletes what there is of a speaker; a killed erasure can be repeated. See `find_recordings`."""
-    store = open_store(location)
-    if store.stat(MARKER) is not None:
-        CaptureStore(location).mark_erased(person)
-    with changing(store):
+    mark_erased(location, person)
+    with changing(store := open_store(location)):
         _delete_matching(store, _is_of(person))
 
 

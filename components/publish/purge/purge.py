@@ -39,7 +39,7 @@ from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.manifest import MANIFEST_FILE
 from voxline.data.shard_rewrite import RewrittenShard
 from voxline.data.shards import ShardInfo
-from voxline.feedback.captures import RECORD_SUFFIX, TASKS_JSON, erase_recordings, find_recordings
+from voxline.feedback.captures import RECORD_SUFFIX, TASKS_JSON, erase_recordings, find_recordings, mark_erased
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 from voxline.registry.registry import EVALUATION
@@ -132,6 +132,8 @@ def purge_speaker(speaker: str, scope: PurgeScope, note: str = "") -> PurgeFindi
             stack.enter_context(versions.locked_here())
             datasets.recover_versions(versions, locations.workspace)
         remove_line_caches(locations.store)  # they may hold lines of a speaker of whom nothing else is left
+        for uri in dict.fromkeys(scope.captures):
+            mark_erased(uri, speaker)  # all that there is of a speaker may still wait in a server
         findings = _find(speaker, locations)
         if not findings:
             return findings
