@@ -15,7 +15,9 @@ Routes: https://platform.openai.com/docs/api-reference/audio/createTranscription
 
 import asyncio
 import contextlib
+import functools
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -164,9 +166,10 @@ class RecognizerServer:
                 if not isinstance(recording, UploadFile):
                     raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
                 _served(model, Recognizer)  # refuses a voice
+                hear = functools.partial(self._hear, recording, threading.Lock())
                 said = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
                 (transcript, waveform, rate), served, arm = await self._answer(
-                    model, joined(said), lambda recognizer: self._hear(recording, recognizer), _measure_transcript
+                    model, joined(said), hear, _measure_transcript
                 )
         finally:
             self._uploading -= 1
@@ -311,13 +314,20 @@ class RecognizerServer:
         if not done.cancelled():
             done.exception()  # seen, if nobody waits for it any more
 
-    def _hear(self, recording: UploadFile, recognizer: Recognizer) -> "tuple[Transcript, Waveform, int]":
-        """Decodes and transcribes a recording; runs in a thread of the pool. Returns what was heard at which rate."""
+    def _hear(
+        self, recording: UploadFile, reading: threading.Lock, recognizer: Recognizer
+    ) -> "tuple[Transcript, Waveform, int]":
+        """Decodes and transcribes a recording; runs in a thread of the pool. Returns what was heard at which rate.
+
+        Args:
+          reading: held while the upload is read: a candidate that was given up may still read it.
+        """
         most = self.limits.max_seconds
         with tempfile.NamedTemporaryFile(prefix="voxline-") as file:  # what it is, its bytes say, not its name
-            recording.file.seek(0)
-            while part := recording.file.read(2**20):
-                file.write(part)
+            with reading:
+                recording.file.seek(0)
+                while part := recording.file.read(2**20):
+                    file.write(part)
             file.flush()
             try:
                 waveform = load_audio(file.name, recognizer.sample_rate, max_seconds=most)

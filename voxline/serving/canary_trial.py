@@ -58,14 +58,16 @@ class Turn:
         return CANDIDATE if self.chosen else PRODUCTION
 
     def finish(self, computing: float, seconds: float, heard: Transcript | None) -> None:
-        """Counts an answer.
+        """Counts an answer; one that came later than a candidate may take has failed, whichever arm gave it.
 
         Args:
           computing: seconds that it took.
           seconds: of its audio.
           heard: by a recognizer.
         """
-        if not self.done:
+        if time.monotonic() - self.began > self.trial.seconds:
+            self.fail()
+        elif not self.done:
             self.cost, self.values = computing / max(seconds, _SHORTEST), {"failed": 0.0}
             if heard:
                 self.values |= {"empty": float(not heard.text), **self.trial.estimate(heard, chosen=self.chosen)}
@@ -109,7 +111,7 @@ class CanaryTrial:
         curves: tuple[WerCurve, WerCurve] | None = None,
     ) -> None:  # fmt: skip
         self.pair, self.production, self.candidate, self.store = pair, production, candidate, store
-        self._settings, self._seconds, self._measures, self._curves = settings, seconds, measures, curves
+        self._settings, self.seconds, self._measures, self._curves = settings, seconds, measures, curves
         self._server = secrets.token_hex(6)
         self._own, self._others = CanaryState(settings), CanaryState(settings)
         self._turns: deque[Turn] = deque()
@@ -146,7 +148,7 @@ class CanaryTrial:
             before = len(self._turns)
             while self._turns:
                 turn = self._turns[0]
-                overdue = time.monotonic() - turn.began > self._seconds
+                overdue = time.monotonic() - turn.began > self.seconds
                 if not (turn.done or overdue):
                     break
                 self._turns.popleft()
