@@ -13,10 +13,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from voxline.audio import feature_settings
 from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train import ctc
-from voxline.components.train.asr import augmentation, frontend
+from voxline.components.train.asr import augmentation, frontend, models
 from voxline.components.train.asr.models import MODELS, CtcModel, CtcModelSettings, build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.checkpoints import Arrays
@@ -126,7 +127,7 @@ def export_asr(
 def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
     """Equal of two exports whose graphs are: of what the graph is traced from, the code and its versions included."""
     network = importlib.import_module(MODELS[settings.model.kind].network.partition(":")[0])
-    traced = (network, layers, frontend, augmentation, audio_features, ctc)
+    traced = (network, layers, models, frontend, augmentation, audio_features, feature_settings, ctc)
     files = [Path(__file__), *(Path(str(module.__file__)) for module in traced)]
     return hash_value(
         {
