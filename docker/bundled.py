@@ -3,7 +3,7 @@
     python3 bundled.py SBOM SITE_PACKAGES
 
 A list of Python packages does not name the static ffmpeg in imageio-ffmpeg, nor libsndfile and the codecs in soundfile.
-Scanners look them up by their CPE.
+Scanners look them up by their CPE. libogg, in the same file, has no version among its bytes, so it is not listed.
 """
 
 import hashlib
@@ -22,6 +22,8 @@ BUNDLED = {
     "libvorbis": (SNDFILE, "xiph.org:libvorbis", rb"libVorbis (\d+\.\d+(?:\.\d+)?)"),
     "libopus": (SNDFILE, "opus-codec:opus", rb"libopus (\d+\.\d+(?:\.\d+)?)"),
     "lame": (SNDFILE, "lame_project:lame", rb"LAME ?(\d+\.\d+(?:\.\d+)?)"),
+    # The string of mpg123_distversion, then the first of its error messages.
+    "mpg123": (SNDFILE, "mpg123:mpg123", rb"(\d+\.\d+\.\d+)\0A generic mpg123 error"),
 }
 """Name → the file that holds it, vendor and product of its CPE, and where its bytes say the version; None: the name of
 the file says it."""

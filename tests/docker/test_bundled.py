@@ -36,7 +36,7 @@ def test_ffmpeg_and_libsndfile_are_named_as_they_name_themselves(sbom: Path) -> 
     assert found["ffmpeg"]["version"] == said[1]
     assert found["libsndfile"]["version"] == soundfile.__libsndfile_version__
     assert found["libsndfile"]["cpe"].startswith(f"cpe:2.3:a:libsndfile_project:libsndfile:{said_by_library()}:")
-    assert found.keys() == {"soundfile", "ffmpeg", "libsndfile", "libflac", "libvorbis", "libopus", "lame"}
+    assert found.keys() == {"soundfile", "ffmpeg", "libsndfile", "libflac", "libvorbis", "libopus", "lame", "mpg123"}
     assert {one["ref"] for one in document["dependencies"]} == {
         one["bom-ref"] for one in document["components"] if one["name"] != "soundfile"
     }
