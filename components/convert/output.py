@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from voxline.audio.containers import RAW_FORMAT_KEY
-from voxline.components.convert.decode_log import DecodedRecording
 from voxline.components.convert.jobs import RejectedRecording
 from voxline.components.convert.manifest_scan import CachedLine, LineStatus, ManifestScan
 from voxline.components.convert.settings import ConvertSettings
@@ -85,25 +84,24 @@ class OutputBuilder:
             return _reject_output(text, reusable=False)
         if fault := check_length(utterance, utterance.duration, self._settings):
             return _reject_output(fault, reusable=False)
-        name = self._pool.name(utterance)
-        if crash := self._crashed.get(name):  # perhaps the fault of the machine: a later run tries again
-            return _reject_output(Reject(utterance.id, crash.reason, crash.detail), reusable=False)
-        recording = self._recording(number, name)
+        if self._scan.statuses[number] == LineStatus.DECODED:
+            recording = self._pool.logs.read(self._scan.locations[number])
+        else:
+            name = self._pool.name(utterance)
+            if crash := self._crashed.get(name):  # perhaps the fault of the machine: a later run tries again
+                return _reject_output(Reject(utterance.id, crash.reason, crash.detail), reusable=False)
+            logged = self._pool.logs.find(name)
+            assert logged is not None  # noqa: S101 -- `decode_new` logged it
+            recording = self._pool.logs.read(logged.location)
         if isinstance(recording, RejectedRecording):
             return _reject_output(Reject(utterance.id, recording.reason, recording.detail))
+        name = recording.wav
         duration = recording.samples / self._settings.sample_rate
         if fault := check_length(utterance, duration, self._settings):
             return _reject_output(fault, wav=name, samples=recording.samples)
         converted = converted_utterance(utterance, text, self._pool.path_text(name), name, duration)
         line = self._encoder.encode(converted, recording.measured).encode()
         return OutputLine(line, converted=converted.digest(), wav=name, samples=recording.samples)
-
-    def _recording(self, number: int, name: str) -> DecodedRecording | RejectedRecording:
-        if self._scan.statuses[number] == LineStatus.DECODED:
-            return self._pool.logs.read(self._scan.locations[number])
-        logged = self._pool.logs.find(name)
-        assert logged is not None  # noqa: S101 -- `decode_new` logged it
-        return self._pool.logs.read(logged.location)
 
 
 def write_output(

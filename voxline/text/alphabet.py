@@ -41,7 +41,9 @@ def normalize_transcript(text: str) -> str:
     >>> normalize_transcript("  Mister  O’Neill’s — “FIRST-rate” café. ")
     "mister o'neill's first rate café"
     """
-    text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES).lower()
+    if not text.isascii() or "`" in text:  # most English is: a third of the time
+        text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES)
+    text = text.lower()
     text = _PUNCTUATION.sub(" ", _DASHES.sub(" ", text))
     return unicodedata.normalize("NFC", " ".join(text.split()))
 

@@ -55,6 +55,7 @@ class LineReader:
     def __init__(self, columns: ColumnNames) -> None:
         self._columns = columns
         self._chosen = columns != ColumnNames()
+        self._usual: set[tuple[str, ...]] = set()
 
     def __call__(self, line: str, source: str, folder: str, file_split: str) -> CorpusEntry | Reject:
         """The entry of a line.
@@ -99,10 +100,14 @@ class LineReader:
 
     def _renamed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values under a manifest's own names; one that such a name held before is kept as `corpus_<name>`."""
-        present = (name for name, value in values.items() if value is not None)
+        present = tuple(name for name, value in values.items() if value is not None)
+        if present in self._usual and len(present) == len(values):
+            return values
         columns = map_columns(present, self._columns)
         end = end_column(values, columns)
         if not end and all(key == name for key, name in columns.items()) and not self._chosen:
+            if len(present) == len(values) and len(self._usual) < _MAX_USUAL:
+                self._usual.add(present)
             return values
         renamed = {key: values[name] for key, name in columns.items()}
         if end and values[end] is not None:
@@ -155,6 +160,8 @@ def _is_name(value: Any) -> bool:
     return value is None or (isinstance(value, str | int) and not isinstance(value, bool))
 
 
+_MAX_USUAL = 64
+"""Sets of keys that a reader remembers; a corpus has a few."""
 _KNOWN = frozenset(UTTERANCE_KEYS)
 _NAMES = frozenset(("id", "audio_filepath", "text", "speaker", "split", "duration"))
 _CHECKS = (
