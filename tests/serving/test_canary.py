@@ -1,6 +1,7 @@
 """The canary, over HTTP with real models: a candidate that is worse is withdrawn, and no caller gets an error."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import json
 import os
@@ -9,13 +10,16 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from starlette.requests import Request
 
 from tests.feedback.judged_model import push_judged
 from tests.serving.broken_models import export_fragile, export_silent, export_slow
@@ -36,6 +40,7 @@ from voxline.pipelines.cli.main import main
 from voxline.registry.journal import CANDIDATE, WITHDRAW
 from voxline.registry.models_config import MODELS_CONFIG, write_models_config
 from voxline.registry.registry import Registry
+from voxline.serving.app import RecognizerServer
 from voxline.serving.canary_trial import CanaryTrial
 from voxline.serving.limits import ServingLimits
 
@@ -360,6 +365,70 @@ def test_two_servers_that_claim_a_session_at_the_same_time_do_not_both_count_it(
     state = CanaryState.merged(stores[0].read().values())
     assert sum(arm.count for arm in _arms(state)) <= 20
     assert len(state.sessions) == 20
+
+
+def test_a_server_publishes_only_what_has_changed(tmp_path: Path) -> None:
+    store = CanaryStore(tmp_path, "asr", CanaryPair(1, 2, 2))
+    store.start()
+    trial = CanaryTrial(store, CanaryPair(1, 2, 2), None, None, HALF, 1000.0, HEARD)  # type: ignore[arg-type]
+    trial.sync()
+    (file,) = store.read()
+    path = tmp_path / "asr" / "canary" / "1-2-2" / f"{file}.json"
+    first = path.stat().st_ino
+    trial.sync()
+    assert path.stat().st_ino == first
+    for session in ("", "caller"):
+        trial.begin(session).fail()
+        before = path.stat().st_mtime_ns
+        trial.sync()
+        assert path.stat().st_mtime_ns > before
+    path.unlink()
+    trial.sync()
+    assert sum(arm.count for arm in _arms(CanaryState.merged(store.read().values()))) == 2, "a lost file comes back"
+
+
+class SharedUpload(RecognizerServer):
+    """Uploads are read in small parts; the first read waits until somebody else reads, a second at most."""
+
+    async def _read_form(self, request: Request, stack: contextlib.AsyncExitStack) -> Any:
+        form = await super()._read_form(request, stack)
+        form["file"].file = _SlowFile(form["file"].file)
+        return form
+
+
+class _SlowFile:
+    def __init__(self, file: Any) -> None:
+        self._file, self._reads, self._other = file, 0, threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int) -> bytes:
+        self._reads += 1
+        if self._reads == 1:
+            self._other.wait(1)
+        part: bytes = self._file.read(min(size, 4096))
+        if self._reads == 2:
+            self._other.set()
+            time.sleep(0.1)
+        return part
+
+
+def test_production_hears_the_whole_upload_while_a_candidate_that_was_given_up_still_reads_it(
+    root: Path, models: dict[str, Path]
+) -> None:
+    push(root, models["good"], CANDIDATE)
+    served = Served(root, ServingLimits(canary_seconds=0.3), canary=HALF, server=SharedUpload)
+    try:
+        trial = served.canaries[0]._trial
+        assert trial
+        session = next(name for name in map(str, range(100)) if trial.store.hash_of(name)[1] < HALF.share)
+        with httpx.Client() as client:
+            answer = send(client, served, session, "one two three")
+    finally:
+        served.stop()
+    assert (answer.status_code, answer.json()) == (200, {"text": "one two three"})
+    assert answer.headers["x-voxline-arm"] == "production"
 
 
 def test_the_shares_hold(tmp_path: Path) -> None:

@@ -64,12 +64,13 @@ class Served:
         http: type[HttpConnection] = HttpConnection,
         capture: Capture | None = None,
         canary: CanarySettings | None = None,
+        server: type[RecognizerServer] = RecognizerServer,
     ) -> None:
         self.models = [FollowedModel(root, name) for name in names]
         self.canaries = [Canary(root, self.models[0], canary, limits)] if canary else []
         for one in self.canaries:
             one.follow(0.05)
-        self.server = RecognizerServer(self.models, limits, capture, self.canaries)
+        self.server = server(self.models, limits, capture, self.canaries)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

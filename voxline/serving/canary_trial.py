@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from voxline.feedback.canary_state import (
     CONTINUE,
@@ -114,6 +115,7 @@ class CanaryTrial:
         self._settings, self.seconds, self._measures, self._curves = settings, seconds, measures, curves
         self._server = secrets.token_hex(6)
         self._own, self._others = CanaryState(settings), CanaryState(settings)
+        self._published: dict[str, Any] | None = None
         self._turns: deque[Turn] = deque()
         self._claimed: list[Turn] = []
         self._costs: deque[float] = deque(maxlen=_COSTS)
@@ -181,7 +183,7 @@ class CanaryTrial:
         self.verdict = self.state.verdict
 
     def sync(self) -> CanaryState:
-        """Publishes what this server knows, and reads what the others do.
+        """Publishes what this server knows, if that has changed, and reads what the others do.
 
         A session is claimed first, and counted after it was seen that no other server has: of two that claim it at the
         same time at least one reads the other's claim.
@@ -198,12 +200,15 @@ class CanaryTrial:
             claimed, self._claimed = self._claimed, []
             published = CanaryState.merged([self._own])
         try:
-            self.store.publish(self._server, published)
+            self._publish(published)
             states = self.store.read()
         except BaseException:
             with self._lock:
                 self._claimed = claimed + self._claimed
             raise
+        if self._server not in states:  # somebody removed the file
+            self._published = None
+            self._publish(published)
         others = [state for server, state in states.items() if server != self._server]
         with self._lock:
             self._others = CanaryState.merged([CanaryState(self._settings), *others])
@@ -214,5 +219,11 @@ class CanaryTrial:
             if counted:
                 published = CanaryState.merged([self._own])
         if counted:
-            self.store.publish(self._server, published)
+            self._publish(published)
         return CanaryState.merged([published, self._others])
+
+    def _publish(self, state: CanaryState) -> None:
+        plain = state.plain()
+        if plain != self._published:
+            self.store.publish(self._server, state)
+            self._published = plain
