@@ -196,6 +196,32 @@ def test_a_purge_waits_for_labels_that_are_taken(service: Path, tmp_path: Path, 
     assert [one for one in read_manifest(tmp_path / erased) if one.speaker == clips[0].person] == []
 
 
+def test_a_purge_waits_for_a_selection_that_is_written(service: Path, tmp_path: Path) -> None:
+    captures = CaptureStore(service / "captures")
+    clips = list(captures.clips())[:2]
+    write_selection(captures, clips[:1], tmp_path)
+    reading, purged = threading.Event(), threading.Event()
+
+    class SlowCaptures(CaptureStore):
+        def audio(self, clip: CapturedClip) -> bytes:
+            reading.set()
+            assert not purged.wait(0.2), "a purge waits until the selection is there, and then finds all of it"
+            return super().audio(clip)
+
+    def purge() -> None:
+        reading.wait()
+        erase_recordings(tmp_path, clips[1].person)
+        purged.set()
+
+    meanwhile = threading.Thread(target=purge)
+    meanwhile.start()
+    write_selection(SlowCaptures(service / "captures"), clips, tmp_path)
+    meanwhile.join()
+    assert purged.is_set()
+    assert find_recordings(tmp_path, clips[1].person) == []
+    assert [one for one in read_manifest(tmp_path) if one.speaker == clips[1].person] == []
+
+
 def test_labels_of_other_clips_are_refused(service: Path, tmp_path: Path) -> None:
     select(service, tmp_path / "to-label")
     (tmp_path / "other.jsonl").write_text('{"id": "capture-other", "text": "one"}\n')

@@ -102,6 +102,12 @@ def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder:
       SettingsError: the folder has a manifest that is of no selection.
       WorkError: a clip has expired meanwhile.
     """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with changing(open_store(folder)):  # a purge or an expiry finds all of it, or nothing
+        return _write_selection(store, chosen, folder)
+
+
+def _write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder: Path) -> Path:
     if (folder / MANIFEST_FILE).exists() and not (folder / TASKS_XML).exists() and read_manifest(folder):
         raise SettingsError(f"{folder}: it holds another {MANIFEST_FILE}, and a selection would replace it")
     _prepare(folder)
