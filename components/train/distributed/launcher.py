@@ -30,7 +30,7 @@ from voxline.progress import print_status
 
 POLL_SECONDS = 2.0
 DELETE_TIMEOUT_SECONDS = 600.0
-"""How long the deletion of a job and its pods may take."""
+"""How long the deletion of a job may take, and then the end of its pods."""
 STEP_CONTAINER = "main"
 """Kubeflow Pipelines' name for the container that a step runs in; the pod has others."""
 PERMANENT_STATUSES = (1, 2)
@@ -66,6 +66,8 @@ class JobLauncher:
 
     Args:
       finished: whether the store holds the result.
+      poll: seconds between two looks.
+      delete_seconds: in which a job is deleted, and then its pods.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class JobLauncher:
         finished: Callable[[], bool],
         *,
         poll: float = POLL_SECONDS,
+        delete_seconds: float = DELETE_TIMEOUT_SECONDS,
     ) -> None:
-        self.cluster, self.finished, self.poll = cluster, finished, poll
+        self.cluster, self.finished, self.poll, self.delete_seconds = cluster, finished, poll, delete_seconds
         self.kind = JOB_KINDS[spec.settings.workers.kind]
         self.pod = cluster.pod(own_pod_name())
         self.spec = dataclasses.replace(spec, image=_image(self.pod))
@@ -100,16 +103,17 @@ class JobLauncher:
             print_status(f"train: {self.spec.name} ended before without a result; creating it again")
             self._remove(job)
             job = None
-        deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
+        waited = 0.0  # for pods alone: `_find` may wait for a deletion, which has as much time of its own
         while job is None:
             if old := self.cluster.pods(self.kind.selector(self.spec.name)):
                 # Of a job that is gone. They end within their grace period: an old worker must not answer a new one.
-                if time.monotonic() > deadline:
+                if waited > self.delete_seconds:
                     raise TransientError(
                         f"train: {self.spec.name} is gone, but its pod {old[0]['metadata']['name']} still exists after "
-                        f"{DELETE_TIMEOUT_SECONDS / 60:.0f} minutes; delete it (kubectl delete pod), and start again"
+                        f"{self.delete_seconds / 60:.0f} minutes; delete it (kubectl delete pod), and start again"
                     )
                 time.sleep(self.poll)
+                waited += self.poll
                 job = self._find()
                 continue
             try:
@@ -225,13 +229,13 @@ class JobLauncher:
         self._await_gone(uid)
 
     def _await_gone(self, uid: str) -> None:
-        deadline = time.monotonic() + DELETE_TIMEOUT_SECONDS
+        deadline = time.monotonic() + self.delete_seconds
         while (job := self.cluster.get(self.kind.api, self.kind.plural, self.spec.name)) is not None:
             if job["metadata"]["uid"] != uid:
                 return
             if time.monotonic() > deadline:
                 raise TransientError(
-                    f"train: {self.spec.name} was deleted {DELETE_TIMEOUT_SECONDS / 60:.0f} minutes ago and still "
+                    f"train: {self.spec.name} was deleted {self.delete_seconds / 60:.0f} minutes ago and still "
                     f"exists; look at its finalizers (kubectl get {self.kind.plural} {self.spec.name} -o yaml)"
                 )
             time.sleep(self.poll)

@@ -103,6 +103,38 @@ def test_workers_that_do_not_start_in_time_are_a_transient_error(
         launcher.run()
 
 
+def test_the_deletion_of_a_job_takes_no_time_from_that_of_old_pods(
+    cluster: KubernetesClient, namespace: Namespace
+) -> None:
+    launcher = JobLauncher(cluster, _task(), lambda: False, poll=0.05, delete_seconds=1.0)
+    labels = dict(part.split("=") for part in launcher.kind.selector(launcher.spec.name).split(","))
+    old = {"name": "old", "labels": labels}
+    namespace.state.put("v1", "pods", {"kind": "Pod", "metadata": old, "spec": {"containers": []}, "status": {}})
+
+    def add_deleted() -> None:
+        metadata = {"name": launcher.spec.name, "deletionTimestamp": now()}
+        namespace.state.put(*JOBS, {"kind": "TrainJob", "metadata": metadata})
+
+    changes = (
+        (0.3, add_deleted),
+        (1.2, lambda: namespace.state.remove(*JOBS, launcher.spec.name)),
+        (1.5, lambda: namespace.state.remove("v1", "pods", "old")),
+    )
+    for seconds, change in changes:
+        threading.Timer(seconds, change).start()
+    launcher._create()
+    assert len(namespace.jobs()) == 1
+
+
+def test_pods_that_never_end_are_an_error(cluster: KubernetesClient, namespace: Namespace) -> None:
+    launcher = JobLauncher(cluster, _task(), lambda: False, poll=0.05, delete_seconds=0.2)
+    labels = dict(part.split("=") for part in launcher.kind.selector(launcher.spec.name).split(","))
+    old = {"name": "old", "labels": labels}
+    namespace.state.put("v1", "pods", {"kind": "Pod", "metadata": old, "spec": {"containers": []}, "status": {}})
+    with pytest.raises(TransientError, match="is gone, but its pod old still exists after"):
+        launcher._create()
+
+
 def test_each_line_of_the_chief_is_printed_once(
     cluster: KubernetesClient, namespace: Namespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
