@@ -6,8 +6,9 @@ import pytest
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
 from voxline.audio.griffin_lim import features_to_waveform
-from voxline.components.evaluate.tts.family import evenly_spaced_ids
+from voxline.components.evaluate.tts.family import describe_difference, evenly_spaced_ids
 from voxline.data.manifest import Utterance
+from voxline.errors import WorkError
 from voxline.metrics import f0
 from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
 
@@ -117,3 +118,14 @@ def test_hoarse_speech_is_not_all_unvoiced() -> None:
     assert found.voicing_error < 0.4
     assert found.hertz is not None
     assert found.hertz < 8
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("at", [0, 1])
+def test_two_forms_of_a_model_that_differ_by_no_number_are_an_error(bad: float, at: int) -> None:
+    utterances = [Utterance(id, f"{id}.wav", 1.0, id) for id in ("u1", "u2")]
+    assert describe_difference(utterances, [0.1, 0.2], "dB", 0.5, 1.0)["id"] == "u2"
+    apart = [0.1, 0.2]
+    apart[at] = bad
+    with pytest.raises(WorkError, match=rf"utterance u{at + 1}: the ONNX graph differs .* by (nan|inf) dB"):
+        describe_difference(utterances, apart, "dB", 0.5, 1.0)

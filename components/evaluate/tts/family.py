@@ -1,6 +1,7 @@
 """Measures an exported TTS model: its speech for the texts of the test split against the recordings."""
 
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -196,7 +197,17 @@ def _compare_onnx(
 def describe_difference(
     utterances: Sequence[Utterance], apart: Sequence[float], unit: str, limit: float, rtf: float
 ) -> dict[str, Any]:
-    """For metrics.json: the largest difference of a model's two forms, and the utterance that has it."""
+    """For metrics.json: the largest difference of a model's two forms, and the utterance that has it.
+
+    Raises:
+      WorkError: a difference is no number, since one of the forms made NaN or infinity.
+    """
+    for utterance, difference in zip(utterances, apart, strict=True):
+        if not math.isfinite(difference):
+            raise WorkError(
+                f"evaluate: utterance {utterance.id}: the ONNX graph differs from the SavedModel by {difference} "
+                f"{unit}; one of them makes NaN or infinity; set train.export.onnx to none, and report it"
+            )
     worst = max(range(len(apart)), key=apart.__getitem__)
     found = {"largest": apart[worst], "id": utterances[worst].id, "unit": unit, "limit": limit}
     return {"rtf": rtf, "precision": "float32", **found}
