@@ -179,7 +179,7 @@ bench-decoding: $(READY) ## Measure the beam search next to pyctcdecode and flas
 	fi
 	@$(PY) -m benchmarks decoding
 
-bench-warm-start: $(READY) ## Measure what a warm start saves and keeps, on FSDD (FSDD=folder; 10 minutes)
+bench-warm-start: $(READY) ## Measure what a warm start saves and keeps, on FSDD, three seeds (FSDD=folder; 15 CPU-minutes)
 	@$(PY) -W ignore -m benchmarks.warm_start "$(FSDD)"
 
 bench-search: $(READY) ## Measure what a search finds from a bad learning rate, and what halving saves (20 CPU-minutes; resumes)
