@@ -56,6 +56,8 @@ def test_speech_like_the_recording_has_small_distances_and_is_intelligible(
     assert 0 < found["round_trip_wer_high"] < 0.1
     assert found["mel_l1"] == 0
     assert found["mcd"] < 3
+    assert found["sharpness"] == pytest.approx(1, abs=0.1)
+    assert found["change_over_time"] == pytest.approx(1, abs=0.3)
     assert found["duration_ratio"] == pytest.approx(1)
     assert found["attention_diagonality"] == found["attention_coverage"] == 1
     assert found["repeats"] == found["skips"] == found["hit_limit"] == 0

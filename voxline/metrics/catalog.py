@@ -118,6 +118,9 @@ _METRICS = (
     Metric("mel_l1", "mel distance, teacher-forced", TTS),
     Metric("mel_dtw", "mel distance, autoregressive, along the DTW path", TTS),
     Metric("mcd", "mel cepstral distortion", TTS, unit="dB", headline=True, label="distortion"),
+    # More than the recording has is no merit; `mcd` tells detail from noise.
+    Metric("sharpness", "sharpness of mels across bins, synthesized over recorded", TTS, better="higher", unit="%"),
+    Metric("change_over_time", "change of mels over time, synthesized over recorded", TTS, better="higher", unit="%"),
     Metric("f0_rmse", "F0 error", SPEECH, unit="Hz", setting=_F0),
     Metric("f0_rmse_cents", "F0 error, in cents", SPEECH, unit="cents", setting=_F0),
     Metric("voicing_error", "frames voiced in only one of the two", SPEECH, unit="%", setting=_F0),

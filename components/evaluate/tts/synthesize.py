@@ -16,6 +16,7 @@ from voxline.metrics.attention import compute_attention_metrics
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
+from voxline.metrics.sharpness import change_over_time, sharpness
 from voxline.metrics.wer import count_character_edits, count_syllable_edits, count_word_edits
 from voxline.progress import Progress
 
@@ -179,6 +180,8 @@ def _measure(
         "mel_l1": SumAndWeight(sample.teacher_forced.mel_l1),
         "mel_dtw": SumAndWeight(aligned.distance),
         "mcd": SumAndWeight(mel_cepstral_distortion(*cepstra).distance),
+        "sharpness": _share(sharpness(synthesized), sharpness(recorded)),
+        "change_over_time": _share(change_over_time(synthesized), change_over_time(recorded)),
         "f0_rmse": NOT_MEASURED,
         "f0_rmse_cents": NOT_MEASURED,
         "voicing_error": NOT_MEASURED,
@@ -192,6 +195,11 @@ def _measure(
     }
     seconds = round(len(sample.synthesized.waveform) / synthesizer.sample_rate, 3)
     return SynthesisRecord(metrics, {"text": sample.utterance.text, "seconds": seconds}), aligned.path
+
+
+def _share(synthesized: float, recorded: float) -> SumAndWeight:
+    """Of a recording that has none, such as silence, a share cannot be measured."""
+    return SumAndWeight(synthesized / recorded) if recorded else NOT_MEASURED
 
 
 def _add_round_trip(record: SynthesisRecord, reference: str, hypothesis: str) -> None:
