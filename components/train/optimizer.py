@@ -128,10 +128,12 @@ class TwoOptimizers:
     Args:
       generator, discriminators: the optimizers.
       count: how many of the gradients are the generator's; the others, if any, are the discriminators'.
+      rate_share: the discriminators' learning rate as a share of the generator's.
     """
 
-    def __init__(self, generator: AdamW, discriminators: AdamW, count: int) -> None:
+    def __init__(self, generator: AdamW, discriminators: AdamW, count: int, rate_share: float = 1.0) -> None:
         self._generator, self._discriminators, self._count = generator, discriminators, count
+        self._rate_share = rate_share
 
     @property
     def count(self) -> Any:
@@ -147,16 +149,18 @@ class TwoOptimizers:
         return [*self._generator.state, *self._discriminators.state]
 
     def update(self, strategy: Any, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
-        for optimizer, part in self._parts(gradients):
-            optimizer.update(strategy, part, tf.linalg.global_norm(part), rate, accept)
+        for optimizer, part, share in self._parts(gradients):
+            optimizer.update(strategy, part, tf.linalg.global_norm(part), rate * share, accept)
 
     def update_in_replica(self, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
-        for optimizer, part in self._parts(gradients):
-            optimizer.update_in_replica(part, tf.linalg.global_norm(part), rate, accept)
+        for optimizer, part, share in self._parts(gradients):
+            optimizer.update_in_replica(part, tf.linalg.global_norm(part), rate * share, accept)
 
-    def _parts(self, gradients: Sequence[Tensor]) -> list[tuple[AdamW, Sequence[Tensor]]]:
-        parts = [(self._generator, gradients[: self._count])]
-        return [*parts, (self._discriminators, gradients[self._count :])] if len(gradients) > self._count else parts
+    def _parts(self, gradients: Sequence[Tensor]) -> list[tuple[AdamW, Sequence[Tensor], float]]:
+        parts = [(self._generator, gradients[: self._count], 1.0)]
+        if len(gradients) > self._count:
+            parts.append((self._discriminators, gradients[self._count :], self._rate_share))
+        return parts
 
 
 def assign_if(variable: Any, value: Tensor, accept: Tensor) -> None:

@@ -243,8 +243,8 @@ class TrainSettings(Settings):
         """The vocoder that the exported model is to contain; empty: none."""
         return ""
 
-    def without_shipped_vocoder(self) -> Self:
-        """The settings of the training alone."""
+    def of_voice_alone(self) -> Self:
+        """The settings of the training alone, without what comes after it."""
         return self
 
     def started_from(self, model: str) -> Self:

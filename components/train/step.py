@@ -13,7 +13,9 @@ from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.families import FAMILIES
 from voxline.components.train.replay import Replay, plan_replay
 from voxline.components.train.settings import TrainSettings
+from voxline.components.train.sharpened_voice import sharpen_voice
 from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
@@ -55,7 +57,9 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     """
     read = Dataset.read(dataset)
     vocoder = find_shipped_vocoder(settings, registry, read)
-    trained = _run(str(dataset), read, store, settings.without_shipped_vocoder(), registry)
+    trained = _run(str(dataset), read, store, settings.of_voice_alone(), registry)
+    if isinstance(settings, TtsTrainSettings) and settings.sharpen.kind != "none" and _is_chief():
+        trained = sharpen_voice(trained, read, settings, store)
     return ship_with_vocoder(trained, vocoder, store) if vocoder and _is_chief() else trained
 
 

@@ -72,14 +72,19 @@ def read_parent(parent: Parent) -> ParentWeights:
       WorkError: the model is damaged.
     """
     folder = parent.load_folder()
-    arrays = _read_arrays(folder)
+    arrays = read_exported_weights(folder)
     names = parent.about.get("weights") or []
     if names and len(names) != len(arrays):
         raise WorkError(f"{folder}: model.json names {len(names)} weights, and there are {len(arrays)}")
     return ParentWeights(parent.label, parent.about, arrays, names, folder)
 
 
-def _read_arrays(folder: Path) -> list[Array]:
+def read_exported_weights(folder: Path) -> list[Array]:
+    """The weights of an exported model, in the order in which model.json names them.
+
+    Raises:
+      WorkError: the model is damaged.
+    """
     import tensorflow as tf
 
     try:

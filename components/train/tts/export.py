@@ -51,9 +51,12 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
 
     Args:
       reduction: frames per decoder step, as the weights were trained.
+      sharpener: a `Sharpener` between the post-net and the vocoder; None: none.
     """
 
-    def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
+    def __init__(
+        self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int, sharpener: Any = None
+    ) -> None:
         super().__init__()
         self._griffin_lim, self._features, self._reduction = settings.griffin_lim, dataset.features, reduction
         self.max_steps = max_decoder_steps(settings, dataset, reduction)
@@ -64,6 +67,10 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
             model, mels, linear
         )
         self.weights = [variable.value for variable in model.weights]
+        self._sharpen: Callable[[Tensor, Tensor], Tensor] = lambda mels, frames: mels
+        if sharpener is not None:
+            self._sharpen = lambda mels, frames: sharpener(mels, frames)
+            self.sharpener_weights = [variable.value for variable in sharpener.weights]
 
     @tf.function(  # type: ignore[untyped-decorator]
         input_signature=(
@@ -79,7 +86,8 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         longest, noise = tf.shape(features)[1], tf.constant(INFERENCE_NOISE)
         target = self._mask(self._normalize(self._mask(features, frames)), frames)
         output = self._network(symbols, lengths, target, frames, noise=noise, reduction=self._reduction)
-        mels = self._mask(self._denormalize(output.mels, output.linear)[0][:, :longest], frames)
+        predicted = self._sharpen(output.mels, frames)
+        mels = self._mask(self._denormalize(predicted, output.linear)[0][:, :longest], frames)
         return {
             "mels": mels,
             "alignments": tf.cast(output.alignment, tf.float32),
@@ -94,7 +102,7 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
     def _vocode(self, mels: Tensor, linear: Tensor | None, frames: Tensor) -> dict[str, Tensor]:
         """Raw mels and waveforms of a model's output."""
         longest = tf.reduce_max(frames)
-        mels, linear = self._denormalize(mels, linear)
+        mels, linear = self._denormalize(self._sharpen(mels, frames), linear)
         waveforms, samples = griffin_lim.reconstruct_waveforms(
             (mels if linear is None else linear)[:, :longest],
             frames,
@@ -108,15 +116,17 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
 
     def _mels(self, mels: Tensor, linear: Tensor | None, frames: Tensor) -> dict[str, Tensor]:
         """Raw mels of a model's output."""
-        mels = self._denormalize(mels, linear)[0][:, : tf.reduce_max(frames)]
+        mels = self._denormalize(self._sharpen(mels, frames), linear)[0][:, : tf.reduce_max(frames)]
         return {"mels": self._mask(mels, frames), "frames": frames}
 
 
 class FullTtsGraph(TtsGraph):
     """Network and Griffin-Lim as one graph."""
 
-    def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
-        super().__init__(model, settings, dataset, reduction)
+    def __init__(
+        self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int, sharpener: Any = None
+    ) -> None:
+        super().__init__(model, settings, dataset, reduction, sharpener)
 
         # A function of its own is built, saved and loaded once for both signatures.
         @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
@@ -150,8 +160,10 @@ def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: i
 class SplitTtsGraph(TtsGraph):
     """What comes before and after the loop of an int8 decoder."""
 
-    def __init__(self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> None:
-        super().__init__(model, settings, dataset, reduction)
+    def __init__(
+        self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int, sharpener: Any = None
+    ) -> None:
+        super().__init__(model, settings, dataset, reduction, sharpener)
         steps, mels = self.max_steps, dataset.features.mels
 
         def encode(symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
@@ -223,13 +235,19 @@ def _decoder_step(decoder: Decoder, reduction: int) -> Any:
 
 
 def export_tts(
-    folder: Path, settings: TtsTrainSettings, dataset: Dataset, weights: Arrays, training: dict[str, Any]
+    folder: Path,
+    settings: TtsTrainSettings,
+    dataset: Dataset,
+    weights: Arrays,
+    training: dict[str, Any],
+    sharpener: Any = None,
 ) -> None:
     """Writes the exported model, whole or not at all.
 
     Args:
       weights: as `TrainModule.weights` returned them.
       training: what model.json says about the training; its `best_step` decides the reduction factor.
+      sharpener: as `TtsGraph` takes it.
     """
     model = build_tts_model(settings, dataset, portable=True)
     for index, variable in enumerate(model.weights):
@@ -237,7 +255,7 @@ def export_tts(
     reduction, decoder = settings.trained_reduction(int(training["best_step"])), settings.export.decoder
     module: TtsGraph
     if decoder == "float32":
-        module = full = FullTtsGraph(model, settings, dataset, reduction)
+        module = full = FullTtsGraph(model, settings, dataset, reduction, sharpener)
         signatures, files = {"synthesize": full.synthesize, "serving_default": full.synthesize}, {}
         signatures[SPEAK] = full.speak
         if settings.export.onnx != "none":
@@ -247,9 +265,10 @@ def export_tts(
                 reduction=reduction,
                 noise=INFERENCE_NOISE,
                 precision=settings.export.onnx,
+                sharpener=sharpener,
             )
     else:
-        module = split = SplitTtsGraph(model, settings, dataset, reduction)
+        module = split = SplitTtsGraph(model, settings, dataset, reduction, sharpener)
         signatures = {"encode": split.encode, "refine": split.refine, REFINE_MELS: split.refine_mels}
         files = {DECODER_FILE: convert_decoder_step(model, reduction)}
     signatures["teacher_forced"] = module.teacher_forced

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from voxline.components.train.onnx_graph import Graph, Name, to_numpy
+from voxline.components.train.tts.onnx_sharpener import add_sharpener
 from voxline.components.train.tts.onnx_tacotron2 import Decoding, add_tacotron2
 from voxline.errors import SettingsError
 
@@ -33,6 +34,7 @@ def export_onnx_voice(
     reduction: int,
     noise: Sequence[int] = (0, 0),
     precision: Literal["float32", "int8"] = "float32",
+    sharpener: Any = None,
 ) -> bytes:
     """Builds the graph of a network.
 
@@ -42,6 +44,7 @@ def export_onnx_voice(
       reduction: frames of a decoder step.
       noise: [2], the seed of the pre-net's dropout.
       precision: int8: weights of the decoder's LSTMs are 8-bit integers, and their inputs are rounded in each step.
+      sharpener: a `Sharpener` of the mels; None: none.
 
     Raises:
       SettingsError: the network is not known here, or has no 8-bit form.
@@ -51,7 +54,8 @@ def export_onnx_voice(
     graph = Graph()
     counts = graph("Cast", "lengths", to=TensorProto.INT64)
     output = _NETWORKS[kind](graph, model, counts, Decoding(max_steps, reduction, noise, precision == "int8"))
-    mels = graph("Add", graph("Mul", output.mels, model._deviation[: model.mels]), model._mean[: model.mels])
+    mels = output.mels if sharpener is None else add_sharpener(graph, sharpener, output.mels, output.frames)
+    mels = graph("Add", graph("Mul", mels, model._deviation[: model.mels]), model._mean[: model.mels])
     return graph.finish(
         "voice",
         [("symbols", TensorProto.INT32, ["batch", "symbols"]), ("lengths", TensorProto.INT32, ["batch"])],

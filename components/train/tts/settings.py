@@ -108,6 +108,46 @@ class ExportSettings(Settings):
     )
 
 
+class SharpenSettings(Settings):
+    """A network that gives the voice's mels the detail of recorded ones, trained after it, against a critic."""
+
+    kind: Literal["none", "gan"] = pydantic.Field(
+        "none",
+        description="gan: train it, and put it between the post-net and the vocoder of every form of the export",
+    )
+    channels: int = pydantic.Field(
+        16, ge=1, le=256, description="channels of its first convolution; the residual blocks have four times as many"
+    )
+    blocks: int = pydantic.Field(9, ge=0, le=64, description="residual blocks")
+    critic_channels: int = pydantic.Field(
+        16, ge=1, le=256, description="channels of the critic's first convolution; the fourth has eight times as many"
+    )
+    critic_units: int = pydantic.Field(256, ge=1, le=4096, description="units of the critic's layer before the last")
+    content: float = pydantic.Field(
+        100.0, ge=0, description="weight of the mean distance to the recorded mels; the critic's judgment has 1"
+    )
+    detail: float = pydantic.Field(
+        300.0,
+        ge=0,
+        description="weight of the squared difference of steps to the next bin and frame (Mathieu et al. 2016)",
+    )
+    gradient_penalty: float = pydantic.Field(
+        10.0, ge=0, description="weight of the critic's gradient penalty (Gulrajani et al. 2017)"
+    )
+    critic_rate: float = pydantic.Field(
+        2.0, gt=0, le=100, description="the critic's learning rate, as a share of learning_rate (Heusel et al. 2017)"
+    )
+    segment_frames: int = pydantic.Field(
+        64, ge=16, le=4096, description="frames of each segment; a batch has one random segment of each utterance"
+    )
+    batch_size: int = pydantic.Field(16, ge=1, le=65_536, description="segments per step, over all devices")
+    epochs: int = pydantic.Field(50, ge=1, le=100_000, description="passes over the training split")
+    learning_rate: float = pydantic.Field(2e-4, gt=0, le=1, description="peak rate, reached after warm-up")
+    evaluate_steps: int = pydantic.Field(
+        500, ge=0, description="steps between validations on the dev split (0: one after each epoch)"
+    )
+
+
 class TtsTrainSettings(TrainSettings):
     """How a TTS model is trained."""
 
@@ -128,6 +168,9 @@ class TtsTrainSettings(TrainSettings):
         TeacherForcingSettings(), description="share of decoder steps that are fed recorded frames"
     )
     griffin_lim: GriffinLimSettings = pydantic.Field(GriffinLimSettings(), description="from mels to a waveform")
+    sharpen: SharpenSettings = pydantic.Field(
+        SharpenSettings(), description="sharpening of the voice's mels; off by default"
+    )
     export: ExportSettings = pydantic.Field(ExportSettings(), description="form of the exported model")
 
     clip_norm: float = pydantic.Field(1.0, gt=0, description="global norm at which gradients are clipped")
@@ -198,16 +241,27 @@ class TtsTrainSettings(TrainSettings):
             )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _check_sharpen(self) -> Self:
+        if self.sharpen.kind != "none" and self.model.kind == "tacotron":
+            raise ValueError(
+                "sharpen is between the mels of a voice and its vocoder, and tacotron makes its waveforms of a linear "
+                "spectrum; set sharpen.kind to none, or model.kind to tacotron2 or fastspeech"
+            )
+        return self
+
     @property
     def shipped_vocoder(self) -> str:
         return self.export.vocoder
 
-    def without_shipped_vocoder(self) -> Self:
-        return self.model_copy(update={"export": self.export.model_copy(update={"vocoder": ""})})
+    def of_voice_alone(self) -> Self:
+        export = self.export.model_copy(update={"vocoder": ""})
+        return self.model_copy(update={"export": export, "sharpen": SharpenSettings()})
 
     def key_values(self) -> dict[str, object]:
-        """See `TrainSettings`. The training's key does not know the vocoder; what ships with it has its own."""
+        """See `TrainSettings`. The training's key knows neither vocoder nor sharpener; what has them has its own."""
         values = super().key_values()
+        del values["sharpen"]
         values["export"] = {"decoder": self.export.decoder}
         if self.export.onnx != "none":
             values["export"] = {"decoder": self.export.decoder, "onnx": self.export.onnx}
@@ -249,3 +303,34 @@ class TtsTrainSettings(TrainSettings):
         guided = self.guided_attention
         share = max(1 - step / guided.decay_steps, 0.0) if guided.decay_steps else 1.0
         return guided.weight * share
+
+
+class SharpenTrainSettings(TrainSettings):
+    """How a sharpener is trained: settings of `train.sharpen` and of its voice, as the trainer reads them."""
+
+    family: ClassVar[str] = "tts"
+
+    sharpen: SharpenSettings = pydantic.Field(SharpenSettings(), description="the networks and their loss")
+
+    @classmethod
+    def of_voice(cls, voice: TtsTrainSettings) -> Self:
+        """The moments of Adam are those of Gulrajani et al. 2017, but for a first one that is not zero."""
+        chosen = voice.sharpen
+        shared = ("name", "seed", "corpus_weights", "max_bad_steps", "checkpoint_steps", "checkpoints_kept")
+        return cls(
+            **{name: getattr(voice, name) for name in shared},
+            sharpen=chosen,
+            epochs=chosen.epochs,
+            batch_size=chosen.batch_size,
+            learning_rate=chosen.learning_rate,
+            evaluate_steps=chosen.evaluate_steps,
+            beta_1=0.5,
+            beta_2=0.9,
+            weight_decay=0.0,
+            clip_norm=1_000.0,
+            strategy=voice.strategy,
+        )
+
+    def key_values(self) -> dict[str, object]:
+        """See `TrainSettings`. The chief of several workers has another strategy than the pod that launched them."""
+        return {name: value for name, value in super().key_values().items() if name != "strategy"}

@@ -1,7 +1,8 @@
 """A voice's mels of recordings, teacher-forced: frame by frame beside the recording, with the voice's own faults.
 
 A vocoder that is fine-tuned on them learns to make up for what the voice blurs (HiFi-GAN, Kong et al. 2020, section
-4.4). They are computed once per training, before its first step, and are kept in its folder until it ends.
+4.4), and so does a sharpener. They are computed once per training, before its first step, and are kept in its folder
+until it ends.
 """
 
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.train.vocoder.segments import SegmentBatches
+from voxline.components.train.vocoder.segments import MelSegmentBatches
 from voxline.data.reader import Example
 from voxline.errors import SettingsError
 from voxline.inference.synthesizer import Synthesizer
@@ -22,8 +23,8 @@ AT_A_TIME = 64
 """Utterances whose mels are computed together, in batches of similar length."""
 
 
-def use_mels_of_voice(batches: SegmentBatches, voice: Path, features: FeatureSettings, folder: Path) -> None:
-    """Lets batches have a voice's mels in place of the recordings'.
+def use_mels_of_voice(batches: MelSegmentBatches, voice: Path, features: FeatureSettings, folder: Path) -> None:
+    """Lets batches have a voice's mels, of the texts and frames of the recordings.
 
     Args:
       voice: its exported folder.

@@ -1,0 +1,295 @@
+"""The sharpener of a voice: its norm, its network, its critic, its training, and the voice that ships with it."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import scipy.ndimage
+import tensorflow as tf
+
+from tests.train.tones import TTS_SIZES, make_utterances, tiny_tts_settings, write_dataset
+from voxline.components.train.models.fastspeech import FastSpeech
+from voxline.components.train.models.sharpener import Sharpener, SwitchableNorm
+from voxline.components.train.step import run
+from voxline.components.train.train_module import BatchTensors
+from voxline.components.train.trainer import Trainer
+from voxline.components.train.tts.model_settings import FastSpeechSettings
+from voxline.components.train.tts.onnx_voice import export_onnx_voice
+from voxline.components.train.tts.settings import SharpenTrainSettings, TtsTrainSettings
+from voxline.components.train.tts.sharpening import SharpenTask, SharpenTrainModule
+from voxline.components.train.vocoder.segments import PairBatches, split_pairs
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError
+from voxline.inference.onnx_model import ONNX_FILE
+from voxline.inference.synthesizer import Synthesizer
+from voxline.metrics.sharpness import change_over_time, sharpness
+
+SPOKEN = make_utterances(12, 4, seed=5)
+FRAMES = 16
+GAN = {
+    "kind": "gan", "channels": 2, "blocks": 1, "critic_channels": 2, "critic_units": 4, "segment_frames": FRAMES,
+    "batch_size": 4, "epochs": 2, "learning_rate": 1e-3, "evaluate_steps": 0,
+}  # fmt: skip
+
+
+def randomize(model: Any, seed: int = 1) -> None:
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        variance = "variance" in weight.path
+        weight.assign(random.uniform(0.5, 2, weight.shape) if variance else 0.4 * random.standard_normal(weight.shape))
+
+
+def voice_settings(**changes: Any) -> TtsTrainSettings:
+    return tiny_tts_settings(
+        "fastspeech", **{"epochs": 1, "evaluate_steps": 0, "export": {"onnx": "float32"}, **changes}
+    )
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return write_dataset(tmp_path_factory.mktemp("tones") / "dataset", SPOKEN)
+
+
+@pytest.fixture(scope="module")
+def pairs(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> PairBatches:
+    """Recorded mels, and the same blurred along both axes in place of a voice's."""
+    folder = tmp_path_factory.mktemp("mels")
+    batches = PairBatches(dataset, "train", FRAMES, batch_size=4, seed=1, shuffled=True)
+    for row in range(batches.utterances):
+        blurred = scipy.ndimage.gaussian_filter(batches.example(row).features[:, : dataset.features.mels], 1.0)
+        np.save(folder / f"{row}.npy", blurred)
+    batches.voice_mels = folder
+    return batches
+
+
+@pytest.fixture(scope="module")
+def module(dataset: Dataset) -> SharpenTrainModule:
+    chosen = SharpenTrainSettings.of_voice(voice_settings(sharpen=GAN))
+    return SharpenTrainModule(chosen, dataset, tf.distribute.get_strategy())
+
+
+def switchable_norm(x: Any, frames: list[int], norm: SwitchableNorm, training: bool) -> Any:
+    """Luo et al. 2019, equations 3 to 5, row by row over real frames, in float64."""
+    real = [row[:count].astype(np.float64) for row, count in zip(x, frames, strict=True)]
+    together = np.concatenate([row.reshape(-1, x.shape[-1]) for row in real])
+    batch = (together.mean(0), together.var(0))
+    if not training:
+        batch = (norm.moving_mean.numpy(), norm.moving_variance.numpy())
+    w, v = (np.exp(each.numpy()) / np.exp(each.numpy()).sum() for each in (norm.mean_logits, norm.variance_logits))
+    found = []
+    for row in real:
+        mean = w[0] * row.mean((0, 1)) + w[1] * row.mean() + w[2] * batch[0]
+        variance = v[0] * row.var((0, 1)) + v[1] * row.var() + v[2] * batch[1]
+        found.append(norm.gamma.numpy() * (row - mean) / np.sqrt(variance + norm.epsilon) + norm.beta.numpy())
+    return found, batch
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_switchable_norm_mixes_statistics_of_real_frames(training: bool) -> None:
+    random, frames = np.random.default_rng(2), [7, 4, 1]
+    x = (3 * random.standard_normal((3, 7, 5, 4)) + random.standard_normal(4)).astype(np.float32)
+    norm = SwitchableNorm()
+    norm.build((None, None, 5, 4))
+    randomize(norm)
+    real = (np.arange(7) < np.array(frames)[:, None])[..., None, None]
+    garbage = np.where(real, x, np.float32(np.nan))
+    made = norm(garbage, real, training=training).numpy()
+    wanted, statistics = switchable_norm(x, frames, norm, training)
+    for row, values in enumerate(wanted):
+        np.testing.assert_allclose(made[row, : frames[row]], values, atol=2e-5)
+    if training:
+        for ours, theirs in zip(norm.batch_statistics, statistics, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_row_gives_what_it_gives_alone() -> None:
+    model = Sharpener(channels=2, blocks=2)
+    randomize(model)
+    mels = np.random.default_rng(3).standard_normal((4, 11, 6)).astype(np.float32)
+    frames = np.array([11, 8, 6, 1], np.int32)
+    made = model(mels, frames).numpy()
+    assert np.abs(made - mels)[0].max() > 0.1
+    for row, count in enumerate(frames):
+        alone = model(mels[row : row + 1, :count], frames[row : row + 1]).numpy()[0]
+        np.testing.assert_allclose(made[row, :count], alone, atol=1e-5)
+        assert not made[row, count:].any()
+
+
+def test_the_onnx_graph_of_a_voice_sharpens_as_the_network() -> None:
+    random = np.random.default_rng(4)
+    settings = FastSpeechSettings.of(TTS_SIZES["fastspeech"])
+    statistics = {"mean": random.normal(-3, 1, 5).tolist(), "deviation": random.uniform(0.5, 2, 5).tolist()}
+    voice, sharpener = FastSpeech(settings, symbols=9, bins=5, mels=5, **statistics), Sharpener(channels=2, blocks=1)
+    randomize(sharpener)
+    voice.duration.last.bias.assign([1.6])
+    labels, counts = random.integers(0, 9, (3, 11)).astype(np.int32), np.array([11, 4, 1], np.int32)
+    output = voice.synthesize(labels, counts, max_steps=40, noise=(7, 0), reduction=1)
+    assert len({int(count) % 4 for count in output.frames}) > 1
+    wanted = voice.denormalize(sharpener(output.mels, output.frames)).numpy()
+    graph = export_onnx_voice(voice, max_steps=40, reduction=1, noise=(7, 0), sharpener=sharpener)
+    mels, frames, _, _ = onnxruntime.InferenceSession(graph).run(None, {"symbols": labels, "lengths": counts})
+    for row, count in enumerate(frames):
+        np.testing.assert_allclose(mels[row, :count], wanted[row, :count], atol=1e-4)
+        assert not mels[row, count:].any()
+
+
+def test_a_pair_has_one_place_of_both(dataset: Dataset, pairs: PairBatches) -> None:
+    mels = dataset.features.mels
+    recorded = {pairs.example(row).id: pairs.example(row).features[:, :mels] for row in range(pairs.utterances)}
+    for batch in pairs.epoch(0):
+        for name, smoothed, sharp in zip(batch.ids, *split_pairs(batch.features, mels), strict=True):
+            whole = recorded[name]
+            (first,) = (n for n in range(max(len(whole) - FRAMES, 0) + 1) if np.array_equal(whole[n], sharp[0]))
+            wanted = scipy.ndimage.gaussian_filter(whole, 1.0)[first : first + FRAMES]
+            np.testing.assert_array_equal(smoothed[: len(wanted)], wanted)
+
+
+def test_the_penalty_is_the_critics_gradient(dataset: Dataset, pairs: PairBatches, module: SharpenTrainModule) -> None:
+    """By finite differences at the mels between recorded and sharpened ones."""
+    batch = next(pairs.epoch(0))
+    mels, noise = dataset.features.mels, np.array([1, 0], np.int32)
+    tensors = BatchTensors(batch.features, batch.frames, batch.labels, batch.counts)
+    # Normalized as the module's statistics say.
+    mean, deviation = (np.asarray(each, np.float32)[:mels] for each in (dataset.mean, dataset.deviation))
+    smoothed, recorded = ((part - mean) / deviation for part in split_pairs(batch.features, mels))
+    compute = tf.function(lambda: module.compute_losses(tensors, noise, {}, None), autograph=False)
+    terms = {name: value.numpy() for name, value in compute().items()}
+    made = module.model(smoothed, np.full(4, FRAMES), training=True).numpy()
+    share = tf.random.stateless_uniform([4, 1, 1], noise).numpy()
+    between = share * recorded + (1 - share) * made
+    wanted = []
+    for row in range(4):
+        step = 1e-2 * np.eye(FRAMES * mels, dtype=np.float32).reshape(-1, FRAMES, mels)
+        beside = np.repeat(smoothed[row : row + 1], len(step), axis=0)
+        up, down = (module.critic(between[row] + sign * step, beside).numpy() for sign in (1, -1))
+        gradient = (up.astype(np.float64) - down) / 2e-2
+        wanted.append(10 * (np.sqrt(np.sum(gradient**2)) - 1) ** 2)
+    judged = {"made": module.critic(made, smoothed).numpy(), "recorded": module.critic(recorded, smoothed).numpy()}
+    np.testing.assert_allclose(terms["critic"] - judged["made"] + judged["recorded"], wanted, rtol=0.02, atol=0.02)
+    np.testing.assert_allclose(terms["adversarial"], -judged["made"], rtol=1e-5)
+    content = 100 * np.abs(made - recorded).mean((1, 2))
+    np.testing.assert_allclose(terms["content"], content, rtol=1e-4)
+    detail = sum(
+        np.square(np.abs(np.diff(made, axis=axis)) - np.abs(np.diff(recorded, axis=axis))).mean((1, 2))
+        for axis in (1, 2)
+    )
+    np.testing.assert_allclose(terms["detail"], 300 * detail, rtol=1e-4)
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_a_restored_module_repeats(
+    pairs: PairBatches, module: SharpenTrainModule
+) -> None:
+    batches = list(pairs.epoch(0))
+    before = module.state()
+    assert module.train_step(batches[0], 1e-3, 0).accepted
+    saved = module.state()
+    assert any(not np.array_equal(before[name], saved[name]) for name in before if name.startswith("critic"))
+    assert any(not np.array_equal(before[name], saved[name]) for name in before if name.startswith("model"))
+    broken = dataclasses.replace(batches[1], features=batches[1].features * np.float32(np.nan))
+    assert not module.train_step(broken, 1e-3, 1).accepted
+    assert all(np.array_equal(saved[name], value) for name, value in module.state().items())
+    first = module.train_step(batches[1], 1e-3, 1)
+    after = module.state()
+    module.restore(saved)
+    assert module.train_step(batches[1], 1e-3, 1) == first
+    assert all(np.array_equal(after[name], value) for name, value in module.state().items())
+
+
+@pytest.fixture(scope="module")
+def voices(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """The store, and the models of a voice without and with a sharpener."""
+    store = tmp_path_factory.mktemp("store")
+    plain = run(dataset.folder, store, voice_settings())
+    written = (plain.path("model") / "saved_model.pb").stat().st_mtime_ns
+    sharpened = run(dataset.folder, store, voice_settings(sharpen=GAN))
+    assert not sharpened.reused
+    assert sharpened.folder != plain.folder
+    assert (plain.path("model") / "saved_model.pb").stat().st_mtime_ns == written  # the voice was not trained again
+    assert run(dataset.folder, store, voice_settings(sharpen=GAN)).reused
+    assert {"sharpener_sharpness", "sharpener_change", "dev_mel_dtw"} <= sharpened.metrics.keys()
+    assert list((sharpened.path("logs") / "sharpening").iterdir())
+    return store, plain.path("model"), sharpened.path("model")
+
+
+def exported_sharpener(model: Path) -> list[Any]:
+    """The weights of a voice's sharpener."""
+    reader = tf.train.load_checkpoint(str(model / "variables" / "variables"))
+    count = sum(name.startswith("sharpener_weights/") for name in reader.get_variable_to_shape_map())
+    return [reader.get_tensor(f"sharpener_weights/{index}/.ATTRIBUTES/VARIABLE_VALUE") for index in range(count)]
+
+
+def test_a_voice_ships_with_its_sharpener(dataset: Dataset, voices: tuple[Path, Path, Path]) -> None:
+    _, plain, sharpened = voices
+    about = json.loads((sharpened / "model.json").read_text())
+    before = json.loads((plain / "model.json").read_text())
+    assert about["settings"]["sharpen"]["kind"] == "gan"
+    assert before["settings"]["sharpen"]["kind"] == "none"
+    assert about["provenance"]["trained"]["sharpener"]["steps"] == 6
+    assert {name for name in about if about[name] != before[name]} <= {"settings", "provenance"}
+    sharpener = Sharpener(channels=2, blocks=1)
+    for weight, value in zip(sharpener.weights, exported_sharpener(sharpened), strict=True):
+        weight.assign(value)
+    mean, deviation = np.asarray(dataset.mean, np.float32), np.asarray(dataset.deviation, np.float32)
+    texts = [each.text for each in SPOKEN[:3]]
+    smooth, sharp, by_onnx = (
+        Synthesizer(folder, engine=engine).synthesize_symbols(texts)
+        for folder, engine in ((plain, "tensorflow"), (sharpened, "tensorflow"), (sharpened, "onnx"))
+    )
+    for one, other, third in zip(smooth, sharp, by_onnx, strict=True):
+        wanted = sharpener((one.mels[None] - mean) / deviation, np.array([len(one.mels)])).numpy()[0] * deviation + mean
+        assert np.abs(wanted - one.mels).max() > 1e-3
+        np.testing.assert_allclose(other.mels, wanted, atol=1e-3)
+        np.testing.assert_allclose(third.mels, wanted, atol=1e-3)
+    assert (sharpened / ONNX_FILE).is_file()
+
+
+def test_a_killed_training_resumes_to_the_same_weights(
+    dataset: Dataset, voices: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    chosen = SharpenTrainSettings.of_voice(voice_settings(sharpen=GAN))
+
+    def task() -> SharpenTask:
+        return SharpenTask(chosen, dataset, voices[1], tmp_path / "mels")
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(task(), tmp_path / "killed", killed).fit()
+    resumed = Trainer(task(), tmp_path / "killed").fit()
+    assert [each.step for each in resumed.state.validations] == [3, 6]
+    whole = exported_sharpener(voices[2])
+    assert len(whole) == len(resumed.weights)
+    assert all(np.array_equal(resumed.weights[f"model/{index}"], value) for index, value in enumerate(whole))
+
+
+def test_training_sharpens_what_is_blurred(dataset: Dataset, pairs: PairBatches, module: SharpenTrainModule) -> None:
+    for epoch in range(30):
+        for step, batch in enumerate(pairs.epoch(epoch)):
+            assert module.train_step(batch, 2e-3 * (1 - epoch / 30), epoch * pairs.steps + step).accepted
+    batch = next(pairs.epoch(0))
+    smoothed, recorded = split_pairs(batch.features, dataset.features.mels)
+    made = np.stack([out["mels"] for _, out in module.run_eval(batch)])
+    for measure in (sharpness, change_over_time):
+        before, after, wanted = (sum(map(measure, mels)) for mels in (smoothed, made, recorded))
+        assert before < 0.8 * wanted
+        assert abs(after - wanted) < 0.7 * abs(before - wanted)
+
+
+def test_a_voice_of_linear_spectra_is_refused() -> None:
+    with pytest.raises(
+        SettingsError, match=r"tacotron makes its waveforms of a linear spectrum; set sharpen\.kind to none"
+    ):
+        tiny_tts_settings("tacotron", sharpen={"kind": "gan"})
+
+
+def test_the_voices_key_does_not_know_its_sharpener() -> None:
+    plain, sharpened = voice_settings(), voice_settings(sharpen=GAN)
+    assert plain.key_values() == sharpened.key_values()
+    assert sharpened.of_voice_alone() == plain
+    deeper = voice_settings(sharpen={**GAN, "blocks": 2})
+    assert len({str(SharpenTrainSettings.of_voice(each).key_values()) for each in (sharpened, deeper)}) == 2
