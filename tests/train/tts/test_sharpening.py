@@ -17,10 +17,12 @@ from voxline.components.train.models.sharpener import Sharpener, SwitchableNorm
 from voxline.components.train.step import run
 from voxline.components.train.train_module import BatchTensors
 from voxline.components.train.trainer import Trainer
+from voxline.components.train.tts.export import SplitTtsGraph
 from voxline.components.train.tts.model_settings import FastSpeechSettings
 from voxline.components.train.tts.onnx_voice import export_onnx_voice
 from voxline.components.train.tts.settings import SharpenTrainSettings, TtsTrainSettings
 from voxline.components.train.tts.sharpening import SharpenTask, SharpenTrainModule
+from voxline.components.train.tts.train_module import build_tts_model
 from voxline.components.train.vocoder.segments import PairBatches, split_pairs
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
@@ -135,6 +137,23 @@ def test_the_onnx_graph_of_a_voice_sharpens_as_the_network() -> None:
     for row, count in enumerate(frames):
         np.testing.assert_allclose(mels[row, :count], wanted[row, :count], atol=1e-4)
         assert not mels[row, count:].any()
+
+
+def test_what_follows_an_8_bit_decoder_sharpens_as_the_network(dataset: Dataset) -> None:
+    model = {"encoder_lstm": 0, "decoder_layers": 1, "postnet_layers": 1}
+    settings = tiny_tts_settings("tacotron2", model=model, export={"decoder": "int8"})
+    voice, sharpener = build_tts_model(settings, dataset, portable=True), Sharpener(channels=2, blocks=1)
+    randomize(sharpener)
+    before = np.random.default_rng(6).standard_normal((2, 12, dataset.features.mels)).astype(np.float32)
+    before[1, 7:] = 0
+    frames = np.array([12, 7], np.int32)
+    graph = SplitTtsGraph(voice, settings, dataset, 3, sharpener)  # its functions hold it by a weak reference
+    made = graph.refine_mels(before, frames)["mels"].numpy()
+    smooth, _ = voice.refine(before, frames, False, None)
+    wanted = voice.denormalize(sharpener(smooth, frames)).numpy()
+    for row, count in enumerate(frames):
+        np.testing.assert_allclose(made[row, :count], wanted[row, :count], atol=1e-4)
+        assert np.abs(made[row, :count] - voice.denormalize(smooth).numpy()[row, :count]).max() > 0.1
 
 
 def test_a_pair_has_one_place_of_both(dataset: Dataset, pairs: PairBatches) -> None:
