@@ -22,6 +22,7 @@ paired, with the bound that the gate looks at (95% confidence).
 import argparse
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import shutil
@@ -241,6 +242,7 @@ def run_seed(nights: Nights, seed: int, earlier: Sequence[Seed], forgets: bool) 
 
 def main(corpus: str, seeds: int, folder: Path) -> None:
     with contextlib.redirect_stdout(sys.stderr):
+        importlib.import_module("voxline.components.train.trainer")  # TensorFlow: no part of what a training costs
         nights, done = Nights(corpus, folder), list[Seed]()
         columns = ("seed", "training", "CPU s", "steps", "WER", "greedy", "share of CPU s and steps")
         show(*columns, "against all from random weights", "verdict")
