@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import soundfile
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
@@ -17,9 +18,11 @@ from tests.causal_model import babble, export_causal_model
 from tests.serving.test_server import ImpatientConnection, Served, push
 from tests.tone_asr_model import RATE, export_onnx_tones
 from tests.waiting import PATIENCE_SECONDS, wait_until
+from voxline.feedback.captures import CaptureStore
 from voxline.inference.recognizer import Recognizer
 from voxline.registry.journal import CANDIDATE
 from voxline.registry.registry import Registry
+from voxline.serving.capture import Capture, CaptureSettings
 from voxline.serving.limits import ServingLimits
 
 PCM = (babble(2 * RATE) * 32768).astype("<i2")
@@ -58,6 +61,12 @@ def open_session(served: Served, query: str = "model=asr", **options: Any) -> Cl
 def receive(client: ClientConnection) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(client.recv(PATIENCE_SECONDS))
     return values
+
+
+def clip_samples(captures: Path, id: str) -> np.ndarray[Any, np.dtype[np.int16]]:
+    (file,) = captures.rglob(f"{id}.flac")
+    samples: np.ndarray[Any, np.dtype[np.int16]] = soundfile.read(file, dtype="int16")[0]
+    return samples
 
 
 def finish(client: ClientConnection) -> list[dict[str, Any]]:
@@ -164,3 +173,56 @@ def test_a_session_outlives_the_time_for_a_requests_head(models: list[Path], tmp
             time.sleep(0.1)
             client.send(part.tobytes())
         assert finish(client)[-1]["type"] == "final"
+
+
+def test_segments_of_a_caller_who_agreed_are_kept(models: list[Path], tmp_path: Path) -> None:
+    push(tmp_path / "registry", models[0])
+    capture = Capture(CaptureSettings(str(tmp_path / "kept"), 1.0))
+    running = Served(tmp_path / "registry", ServingLimits(), capture=capture)
+    segments = "model=asr&endpoint_ms=40&chunk_ms=50"
+    try:
+        for query, headers in (
+            (segments, {}),
+            (f"{segments}&consent=no", {}),
+            (f"{segments}&consent=no", {"x-voxline-consent": "yes"}),
+            (f"{segments}&consent=yes&speaker=Jane%20Doe", {}),
+        ):
+            with open_session(running, query, additional_headers=headers) as client:
+                client.send(PCM.tobytes())
+                assert not any("capture" in message for message in finish(client))
+        with open_session(running, f"{segments}&consent=yes:terms-2026&speaker=p-7") as client:
+            for at in range(0, PCM.nbytes, 9_999):  # within samples
+                client.send(PCM.tobytes()[at : at + 9_999])
+            finals = [one for one in finish(client) if one["type"] == "final"]
+        with open_session(running, additional_headers={"x-voxline-consent": "yes"}) as client:
+            client.send(PCM.tobytes())
+            (whole,) = [one for one in finish(client) if one["type"] == "final"]
+        heard = {one["capture"]: one["text"] for one in finals if "capture" in one}
+        assert len(heard) == sum(bool(one["text"]) for one in finals) > 2
+        wait_until(lambda: capture.counts.total() == len(heard) + 1, "the clips")
+    finally:
+        running.stop()
+    clips = {clip.id: clip for clip in CaptureStore(tmp_path / "kept").clips()}
+    assert {id: clips[id].text for id in heard} == heard
+    assert {(clips[id].consent, clips[id].speaker) for id in heard} == {("yes:terms-2026", "p-7")}
+    parts = [clip_samples(tmp_path / "kept", id) for id in heard]  # in the order in which they were spoken
+    joined = np.concatenate(parts)
+    np.testing.assert_array_equal(joined, PCM[: len(joined)])
+    assert all(abs(len(part) / RATE - clips[id].seconds) < 0.2 for id, part in zip(heard, parts, strict=True))
+    np.testing.assert_array_equal(clip_samples(tmp_path / "kept", whole["capture"]), PCM)
+
+
+def test_a_segment_that_is_too_long_is_not_kept(models: list[Path], tmp_path: Path) -> None:
+    push(tmp_path / "registry", models[0])
+    capture = Capture(CaptureSettings(str(tmp_path / "kept"), 1.0))
+    running = Served(tmp_path / "registry", ServingLimits(), capture=capture)
+    try:
+        with open_session(running, "model=asr&consent=yes") as client:
+            for _ in range(31):
+                client.send(PCM.tobytes())
+            final = finish(client)[-1]
+        assert final["text"]
+        assert "capture" not in final
+        assert capture.counts.total() == 0
+    finally:
+        running.stop()

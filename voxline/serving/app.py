@@ -266,7 +266,13 @@ class RecognizerServer:
             message = str(error).removeprefix(f"{recognizer.folder}: ")
             raise RefusedError(HTTPStatus.BAD_REQUEST, message) from None
         about = {"model": model.reference, "version": served.version, "digest": served.digest}
-        return Session(socket, stream, about, self.limits, self._stream_pool)
+        keep = None
+        if self._capture:
+            consent = joined([*socket.headers.getlist(CONSENT_HEADER), *query.getlist(CONSENT_FIELD)])
+            speaker = joined([*socket.headers.getlist(SPEAKER_HEADER), *query.getlist(SPEAKER_FIELD)])
+            heard_by = model.reference.partition("@")[0], served.version, served.digest, recognizer.sample_rate
+            keep = self._capture.keeper(*heard_by, consent=consent, speaker=speaker)
+        return Session(socket, stream, about, self.limits, self._stream_pool, keep)
 
     async def _read_form(self, request: Request, stack: contextlib.AsyncExitStack) -> Any:
         """The form, read within the limits of size and time; its files are closed with the stack."""

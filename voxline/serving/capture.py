@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from voxline.errors import SettingsError
@@ -23,7 +23,12 @@ from voxline.progress import print_status
 from voxline.registry.journal import format_utc
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from voxline.inference.waveforms import Waveform
+
+    Keeper = Callable[[Transcript, npt.NDArray[np.int16]], str]
 
 CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
 CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
@@ -127,10 +132,8 @@ class Capture:
         Returns:
           The id under which it will be kept; "" if it will not.
         """
-        if not (CONSENT.fullmatch(consent) and NAME.fullmatch(consent)):
+        if not may_keep(consent, speaker):
             return ""
-        if speaker and not NAME.fullmatch(speaker):
-            return ""  # it could not be erased by that name
         if self._random.random() >= self.settings.share:
             return ""
         id = ID_PREFIX + secrets.token_hex(8)
@@ -149,6 +152,21 @@ class Capture:
                 return ""
             self._queued_bytes += waveform.nbytes
         return id
+
+    def keeper(
+        self, model: str, version: int, digest: str, rate: int, *, consent: str, speaker: str = ""
+    ) -> "Keeper | None":
+        """As `offer`, for the segments of a session, each int16 [samples]; None where none may be kept."""
+        import numpy as np
+
+        if not may_keep(consent, speaker):
+            return None
+
+        def keep(heard: Transcript, samples: "npt.NDArray[np.int16]") -> str:
+            waveform = samples.astype(np.float32) / np.float32(32768)
+            return self.offer(model, version, digest, heard, waveform, rate, consent=consent, speaker=speaker)
+
+        return keep
 
     def stop(self) -> None:
         """Writes what waits, for a few seconds at most; what is left is dropped."""
@@ -203,6 +221,16 @@ class Capture:
         if fault != self.fault:
             print_status(f"serve: captures: {fault}")
         self.fault = fault
+
+
+def may_keep(consent: str, speaker: str) -> bool:
+    """Whether a caller agreed, and gave no pseudonym or one by which a clip can be erased.
+
+    >>> may_keep("yes:terms-2026", "p-7"), may_keep("no", ""), may_keep("yes", "Jane Doe")
+    (True, False, False)
+    """
+    agreed = CONSENT.fullmatch(consent) and NAME.fullmatch(consent)
+    return bool(agreed and (not speaker or NAME.fullmatch(speaker)))
 
 
 def joined(values: Iterable[str]) -> str:

@@ -7,16 +7,16 @@ server → client   {"type": "session", "model", "version", "digest", "sample_ra
                   {"type": "final", "text", "start", "end", "words", "last"}, after each endpoint and at the finish
                   {"type": "error", "error": {…}}, as the routes over HTTP; then the server closes
 
-`start` and `end` are seconds from the first sample. One session is one `RecognitionStream` of one version: a promotion
-does not change it.
+`start` and `end` are seconds from the first sample. A final message whose audio is kept has the id of the clip as
+"capture". One session is one `RecognitionStream` of one version: a promotion does not change it.
 """
 
 import asyncio
 import json
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket
 
@@ -25,10 +25,15 @@ from voxline.inference.transcript import Transcript
 from voxline.serving.limits import ServingLimits
 from voxline.serving.subtitles import describe_words
 
+if TYPE_CHECKING:
+    from voxline.serving.capture import Keeper
+
 NORMAL, POLICY, TOO_BIG, UNEXPECTED = 1000, 1008, 1009, 1011
 """Of RFC 6455, section 7.4.1."""
 MESSAGE_BYTES = 2**20
 """Largest message; the WebSocket library refuses a larger one with 1009."""
+KEPT_SECONDS = 60.0
+"""Longest segment that is captured: each session that may be captured holds so much audio."""
 
 
 class SessionError(Exception):
@@ -46,6 +51,8 @@ class Session:
     Args:
       about: model, version and digest, for the first message.
       pool: runs the network.
+      keep: takes what was heard of a segment and its samples, int16 at the stream's rate; returns the id of the clip,
+        or "". None where nothing may be kept.
 
     Attributes:
       samples: heard so far.
@@ -56,8 +63,11 @@ class Session:
     about: dict[str, Any]
     limits: ServingLimits
     pool: Executor
+    keep: "Keeper | None" = None
     samples: int = 0
     _text: str = ""
+    _segment: bytearray = field(default_factory=bytearray)
+    _lost: int = 0
 
     async def run(self) -> None:
         """Until the client finishes or goes, or a limit ends the session."""
@@ -95,6 +105,11 @@ class Session:
         self.samples += len(samples)
         if self.samples > self.limits.stream_seconds * self.stream.sample_rate:
             raise SessionError(f"at most {self.limits.stream_seconds:g} s of audio are accepted", TOO_BIG)
+        if self.keep:
+            self._segment += pcm
+            if (surplus := len(self._segment) - _kept_bytes(self.stream.sample_rate)) > 0:
+                del self._segment[:surplus]
+                self._lost += surplus
         partial = await self._compute(lambda: self.stream.feed(samples))
         for segment in partial.segments:
             await self._send_final(segment, last=False)
@@ -109,7 +124,24 @@ class Session:
         self._text = ""
         words = describe_words(transcript)
         times = {"start": words[0]["start"], "end": words[-1]["end"]} if words else {"start": None, "end": None}
-        await self._send({"type": "final", "text": transcript.text, **times, "words": words, "last": last})
+        kept = {"capture": id} if (id := self._keep(transcript, last=last)) else {}
+        await self._send({"type": "final", "text": transcript.text, **times, "words": words, "last": last, **kept})
+
+    def _keep(self, transcript: Transcript, *, last: bool) -> str:
+        """Offers a segment and its audio, without the silence after the last endpoint. Returns the clip's id or ""."""
+        import numpy as np
+
+        if not self.keep:
+            return ""
+        size = 2 * round(transcript.seconds * self.stream.sample_rate)
+        whole, alone = not self._lost, size >= 2 * self.samples
+        taken = len(self._segment) if last else max(0, size - self._lost)
+        pcm = bytes(self._segment[:taken])
+        del self._segment[:taken]
+        self._lost = 0
+        if not whole or (last and not transcript.text and not alone):
+            return ""
+        return self.keep(transcript, np.frombuffer(pcm, "<i2").astype(np.int16))
 
     async def _send(self, values: dict[str, Any]) -> None:
         await self._in_time(self.socket.send_text(json.dumps(values, ensure_ascii=False)), "nothing was read")
@@ -130,6 +162,10 @@ class Session:
                 await self.socket.close(code)
         except (TimeoutError, RuntimeError):
             return  # the client reads nothing, or has gone
+
+
+def _kept_bytes(rate: int) -> int:
+    return 2 * round(KEPT_SECONDS * rate)
 
 
 def _is_finish(text: str) -> bool:
