@@ -1,7 +1,8 @@
-"""The authors' vocoders in PyTorch's own operations, for `test_vocoders.py`; runs in the peers' environment.
+"""The authors' vocoders in PyTorch's own operations, for the tests of vocoders; runs in the peers' environment.
 
 python vocoders_torch.py FOLDER: reads FOLDER/given.npz (mels, waveforms and the weights of our networks, in the order
-of Keras) and writes FOLDER/torch.npz. Composed as in hifi-gan's models.py and vocos' modules.py and heads.py.
+of computation) and writes FOLDER/torch.npz. Composed as in hifi-gan's models.py, vocos' modules.py and heads.py, and
+waveglow's glow.py and denoiser.py.
 """
 
 import json
@@ -20,7 +21,7 @@ def convolution(x, weights, **how):
     return F.conv1d(x, kernel.permute(2, 1, 0), bias, **how)
 
 
-def vocos(mels, weights, kernel, layers, size, hop):
+def vocos(mels, weights, kernel, layers, size, hop, filterbank=None, power=1.0):
     def norm(x):
         return F.layer_norm(x, x.shape[-1:], next(weights), next(weights), eps=1e-6)
 
@@ -36,9 +37,80 @@ def vocos(mels, weights, kernel, layers, size, hop):
         x = x + next(weights) * y
     x = norm(x) @ next(weights) + next(weights)
     magnitude, phase = x.transpose(1, 2).chunk(2, dim=1)
+    if filterbank is not None:
+        magnitude = magnitude + prior(mels, filterbank, power).transpose(1, 2)
     magnitude = torch.clip(torch.exp(magnitude), max=1e2)
     spectrum = magnitude * (torch.cos(phase) + 1j * torch.sin(phase))
     return torch.istft(spectrum, size, hop, size, torch.hann_window(size), center=True)
+
+
+def prior(mels, filterbank, power):
+    """Log magnitudes whose mels are given, by four updates of Lee and Seung 2000 for the divergence of Kullback and
+    Leibler; of windows as long as the transform that the mels are of. Bins that no band has stay at the floor.
+    """
+    bands, total = torch.exp(mels), filterbank.sum(1)
+    back = torch.where(total[:, None] > 0, filterbank / total.clamp(min=1e-30)[:, None], torch.zeros(())).T
+    spectrum = bands @ back
+    for _ in range(4):
+        spectrum = spectrum * ((bands / (spectrum @ filterbank).clamp(min=1e-10)) @ back)
+    return power * torch.log(spectrum.clamp(min=1e-5 ** (1 / power)))
+
+
+def wavenet(x, condition, weights, layers, width):
+    """WN.forward of glow.py; the weights are those of one flow, in its order."""
+    x, conditions, total = convolution(x, weights), convolution(condition, weights), 0
+    for layer in range(layers):
+        gates = convolution(x, weights, dilation=2**layer, padding=2**layer)
+        gates = gates + conditions[:, 2 * width * layer : 2 * width * (layer + 1)]
+        made = convolution(torch.tanh(gates[:, :width]) * torch.sigmoid(gates[:, width:]), weights)
+        total = total + made[:, -width:]
+        x = x + made[:, :width]
+    shift, log_scale = convolution(total, weights).chunk(2, dim=1)
+    return shift, log_scale
+
+
+def waveglow(mels, waveforms, weights, group, every, early, layers, width, hop, sigma):
+    """WaveGlow.forward, its loss for each row, and WaveGlow.infer from the same noise."""
+    up, bias, rows = next(weights), next(weights), len(mels)
+    spectrum = F.conv_transpose1d(mels.transpose(1, 2), up.permute(2, 1, 0), bias, stride=hop)
+    spectrum = spectrum[:, :, : waveforms.shape[1]].unfold(2, group, group).permute(0, 2, 1, 3)
+    condition = spectrum.reshape(rows, spectrum.shape[1], -1).permute(0, 2, 1)
+    x = waveforms.unfold(1, group, group).permute(0, 2, 1)
+    out, flows, loss = [], [], 0
+    while (mixing := next(weights, None)) is not None:
+        if flows and len(flows) % every == 0:
+            out.append(x[:, :early])
+            x = x[:, early:]
+        of_flow = [next(weights) for _ in range(6 + 4 * layers)]
+        # glow.py lays the mels of a group side by side, ours the frames: the same sums in another order.
+        kernel = of_flow[2].reshape(1, group, mels.shape[2], -1).transpose(1, 2)
+        of_flow[2] = kernel.reshape(1, group * mels.shape[2], -1)
+        flows.append((mixing.T[:, :, None], of_flow))
+        x = F.conv1d(x, flows[-1][0])
+        same, changed = x.chunk(2, dim=1)
+        shift, log_scale = wavenet(same, condition, iter(of_flow), layers, width)
+        x = torch.cat([same, torch.exp(log_scale) * changed + shift], 1)
+        loss = loss - log_scale.sum((1, 2)) - x.shape[2] * torch.logdet(mixing)
+    noise = torch.cat([*out, x], 1)
+    loss = (loss + (noise * noise).sum((1, 2)) / (2 * sigma * sigma)) / waveforms.shape[1]
+    for index in reversed(range(len(flows))):
+        kernel, of_flow = flows[index]
+        same, changed = x.chunk(2, dim=1)
+        shift, log_scale = wavenet(same, condition, iter(of_flow), layers, width)
+        x = F.conv1d(
+            torch.cat([same, (changed - shift) / torch.exp(log_scale)], 1), kernel[:, :, 0].inverse()[..., None]
+        )
+        if index and index % every == 0:
+            x = torch.cat([out.pop(), x], 1)
+    return [noise.permute(0, 2, 1), loss, x.permute(0, 2, 1).reshape(rows, -1)]
+
+
+def denoised(waveforms, bias, strength):
+    """Denoiser.forward, by torch.stft."""
+    how = {"n_fft": 1024, "hop_length": 256, "window": torch.hann_window(1024)}
+    spectrum = torch.stft(waveforms, **how, pad_mode="constant", return_complex=True)
+    magnitude = torch.clamp(spectrum.abs() - strength * bias[:, None], min=0)
+    return torch.istft(torch.polar(magnitude, spectrum.angle()), **how, length=waveforms.shape[1])
 
 
 def hifigan(mels, weights, rates, kernels, residual_kernels, dilations, double):
@@ -107,11 +179,22 @@ def main(folder: str) -> None:
         return iter([torch.from_numpy(array) for array in found])
 
     mels, waveforms = torch.from_numpy(given["mels"]), torch.from_numpy(given["waveforms"])
-    made = {
-        "vocos": [vocos(mels, weights("vocos"), *how["vocos"])],
-        "hifigan": [hifigan(mels, weights("hifigan"), *how["hifigan"])],
-        "discriminators": discriminators(waveforms, weights("discriminators"), *how["discriminators"]),
+    make = {
+        "vocos": lambda *sizes: [vocos(mels, weights("vocos"), *sizes)],
+        "vocos_with_prior": lambda *sizes: [
+            vocos(
+                torch.from_numpy(given["mels_of_prior"]),
+                weights("vocos_with_prior"),
+                *sizes,
+                torch.from_numpy(given["filterbank"]),
+            )
+        ],
+        "hifigan": lambda *sizes: [hifigan(mels, weights("hifigan"), *sizes)],
+        "discriminators": lambda *sizes: discriminators(waveforms, weights("discriminators"), *sizes),
+        "waveglow": lambda *sizes: waveglow(mels, waveforms, weights("waveglow"), *sizes),
+        "denoised": lambda strength: [denoised(waveforms, torch.from_numpy(given["bias"]), strength)],
     }
+    made = {name: make[name](*sizes) for name, sizes in how.items()}
     np.savez(
         f"{folder}/torch.npz",
         **{f"{name}/{index}": part.numpy() for name, parts in made.items() for index, part in enumerate(parts)},

@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ PEER = ROOT / "benchmarks" / "peers" / "vocoders_torch.py"
 PEERS = Path(os.environ.get("VOXLINE_PEERS", ROOT / ".bench-venv")) / "bin" / "python"
 MELS, HOP, SIZE = 6, 8, 32
 STATISTICS = {"mean": [0.0] * MELS, "deviation": [1.0] * MELS}
+FEATURES = FeatureSettings(
+    sample_rate=8_000, window_seconds=SIZE / 8_000, hop_seconds=HOP / 8_000, mels=8, spectrum="magnitude"
+)
 SMALL_VOCOS = VocosSettings(channels=12, hidden=20, layers=2, kernel=5)
 SMALL_HIFIGAN = HifiganSettings(
     channels=16,
@@ -60,32 +63,59 @@ def run_ours(networks: dict[str, Any], mels: Any, waveforms: Any) -> dict[str, l
     }
 
 
-def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, Any], tmp_path: Path) -> None:
+def run_in_pytorch(folder: Path, how: dict[str, Any], **given: npt.NDArray[Any]) -> dict[str, Any]:
+    """What the peer makes of arrays, by name; skips the test where there is no PyTorch.
+
+    Args:
+      how: network → its sizes, as the peer's functions take them.
+    """
     if not PEERS.exists():
         pytest.skip(f"{PEERS} does not exist: `make bench` makes it, with PyTorch; or set VOXLINE_PEERS to its folder")
-    mels = RANDOM.standard_normal((2, 9, MELS)).astype(np.float32)
-    waveforms = RANDOM.standard_normal((2, 517)).astype(np.float32)
+    np.savez(folder / "given.npz", how=json.dumps(how), **given)
+    subprocess.run([str(PEERS), str(PEER), str(folder)], check=True)
+    with np.load(folder / "torch.npz") as made:
+        return dict(made)
+
+
+def numbered(name: str, weights: Sequence[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Weights as the peer reads them."""
+    arrays = {f"{name}/{index}": np.asarray(weight) for index, weight in enumerate(weights)}
+    return {**arrays, f"{name}/count": np.array(len(weights))}
+
+
+def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, Any], tmp_path: Path) -> None:
+    random = np.random.default_rng(6)  # its own: other tests draw the same with and without PyTorch
+    mels, mels_of_prior = (random.standard_normal((2, 9, bands)).astype(np.float32) for bands in (MELS, FEATURES.mels))
+    waveforms = random.standard_normal((2, 517)).astype(np.float32)
     convolutions = [shape[1:] for shape in hifigan.scale_convolutions(SMALL_DISCRIMINATORS.width)]
+    vocos = (SMALL_VOCOS.kernel, SMALL_VOCOS.layers, SIZE, HOP)
     how = {
-        "vocos": (SMALL_VOCOS.kernel, SMALL_VOCOS.layers, SIZE, HOP),
+        "vocos": vocos,
+        "vocos_with_prior": vocos,
         "hifigan": ((4, 2), (8, 4), (3, 5), ((1, 3), (2, 1)), True),
         "discriminators": ((2, 3), [stride for _, stride in hifigan.PERIOD_CONVOLUTIONS], 2, convolutions),
     }
-    weights = {
-        f"{name}/{index}": weight.numpy()
-        for name, network in vocoders.items()
-        for index, weight in enumerate(in_order(network))
-    }
-    counts = {f"{name}/count": np.array(len(network.weights)) for name, network in vocoders.items()}
-    np.savez(tmp_path / "given.npz", mels=mels, waveforms=waveforms, how=json.dumps(how), **weights, **counts)
-    subprocess.run([str(PEERS), str(PEER), str(tmp_path)], check=True)
-    ours = run_ours(vocoders, mels, waveforms)
-    with np.load(tmp_path / "torch.npz") as theirs:
-        assert len(theirs.files) == sum(map(len, ours.values()))
-        for name, parts in ours.items():
-            for index, part in enumerate(parts):
-                wanted = theirs[f"{name}/{index}"]
-                np.testing.assert_allclose(part, wanted, atol=1e-4 * max(1.0, np.abs(wanted).max()))
+    statistics = {"mean": [0.0] * FEATURES.mels, "deviation": [1.0] * FEATURES.mels}
+    prior = magnitude_prior(FEATURES, SIZE)
+    with_prior = with_random_weights(Vocos(SMALL_VOCOS, fft_size=SIZE, hop=HOP, prior=prior, **statistics))
+    weights = [
+        numbered(name, in_order(network)) for name, network in [*vocoders.items(), ("vocos_with_prior", with_prior)]
+    ]
+    theirs = run_in_pytorch(
+        tmp_path,
+        how,
+        mels=mels,
+        mels_of_prior=mels_of_prior,
+        waveforms=waveforms,
+        filterbank=mel_filterbank(FEATURES),
+        **{name: array for arrays in weights for name, array in arrays.items()},
+    )
+    ours = run_ours(vocoders, mels, waveforms) | {"vocos_with_prior": [with_prior(mels_of_prior).numpy()]}
+    assert len(theirs) == sum(map(len, ours.values()))
+    for name, parts in ours.items():
+        for index, part in enumerate(parts):
+            wanted = theirs[f"{name}/{index}"]
+            np.testing.assert_allclose(part, wanted, atol=1e-4 * max(1.0, np.abs(wanted).max()))
 
 
 def in_order(network: Any) -> list[Any]:
@@ -160,17 +190,18 @@ def test_chunks_together_are_the_whole(make: Callable[[], Any]) -> None:
     assert stream([mels[:1]], 2) == stream([], 2) == []
 
 
-def test_hifigan_v3_has_the_weights_of_the_paper() -> None:
-    """1.46 million, in its table 1; V1 and V2 are in `make bench-vocoders`."""
-    settings = HifiganSettings(
-        channels=256,
-        upsample_rates=(8, 8, 4),
-        upsample_kernels=(16, 16, 8),
-        residual_kernels=(3, 5, 7),
-        residual_dilations=((1, 2), (2, 6), (3, 12)),
-        residual_block="single",
-    )
-    assert HifiganGenerator(settings, mean=[0.0] * 80, deviation=[1.0] * 80).count_params() == 1_462_273
+@pytest.mark.parametrize(("version", "weights"), [
+    ({"channels": 512}, 13_926_017),
+    ({"channels": 128}, 925_985),
+    ({
+        "channels": 256, "upsample_rates": (8, 8, 4), "upsample_kernels": (16, 16, 8), "residual_kernels": (3, 5, 7),
+        "residual_dilations": ((1, 2), (2, 6), (3, 12)), "residual_block": "single",
+    }, 1_462_273),
+])  # fmt: skip
+def test_hifigan_has_the_weights_of_the_paper(version: dict[str, Any], weights: int) -> None:
+    """V1, V2 and V3: 13.92, 0.92 and 1.46 million in its table 1."""
+    network = HifiganGenerator(HifiganSettings.of(version), mean=[0.0] * 80, deviation=[1.0] * 80)
+    assert network.count_params() == weights
 
 
 def transform(samples: npt.NDArray[np.float32], size: int, hop: int, length: int) -> npt.NDArray[np.complex128]:

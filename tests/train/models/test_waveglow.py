@@ -1,5 +1,6 @@
 """WaveGlow: against NumPy with the same weights, inverted, of the paper's size, and without its bias."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.train.models.test_against_numpy import exact
+from tests.train.models.test_vocoders import numbered, run_in_pytorch
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.models.waveglow import WaveGlow
 from voxline.components.train.vocoder.settings import VocoderTrainSettings, WaveGlowSettings
@@ -72,6 +74,49 @@ def test_a_flow_equals_numpy_with_the_same_weights(network: WaveGlow) -> None:
     np.testing.assert_allclose(made[0], wanted, atol=1e-4)
     assert float(compressed[0]) == pytest.approx(determinant, rel=1e-4)
     np.testing.assert_allclose(flow.backward(made, condition[None])[0], x, atol=1e-4)
+
+
+def in_order(network: WaveGlow) -> list[Array]:
+    """The weights as NVIDIA's glow.py computes with them; its 1 × 1 convolutions have kernels."""
+    found = list(network.upsample.weights)
+    for flow in network.flows:
+        net = flow.wavenet
+        layers = [
+            net.first,
+            net.condition,
+            *(part for pair in zip(net.dilated, net.outputs, strict=True) for part in pair),
+        ]
+        found += [flow.mixing, *(weight for layer in [*layers, net.last] for weight in (layer.kernel, layer.bias))]
+    assert len(found) == len(network.weights)
+    arrays = [exact(weight).astype(np.float32) for weight in found]
+    dense = {id(layer.kernel) for flow in network.flows for layer in (
+        flow.wavenet.first, flow.wavenet.condition, flow.wavenet.last, *flow.wavenet.outputs)}  # fmt: skip
+    return [array[None] if id(weight) in dense else array for weight, array in zip(found, arrays, strict=True)]
+
+
+def test_the_network_equals_pytorch_with_the_same_weights(network: WaveGlow, tmp_path: Path) -> None:
+    """Noise, loss, the waveform of that noise, and what the denoiser leaves of a waveform."""
+    mels, waveforms = mels_and_waveforms(2, 80)
+    bias = np.abs(RANDOM.standard_normal(513)).astype(np.float32)
+    sizes = (SMALL.group, SMALL.early_every, SMALL.early_size, SMALL.layers, SMALL.channels, HOP, SMALL.sigma)
+    theirs = run_in_pytorch(
+        tmp_path,
+        {"waveglow": sizes, "denoised": (0.7,)},
+        mels=((mels - 0.3) / 2).astype(np.float32),
+        waveforms=waveforms,
+        bias=bias,
+        **numbered("waveglow", in_order(network)),
+    )
+    noise, _ = network.to_noise(waveforms, mels)
+    ours = [noise, network.negative_log_likelihood(waveforms, mels), network.from_noise(noise, mels)]
+    for index, part in enumerate(ours):
+        np.testing.assert_allclose(part, theirs[f"waveglow/{index}"], atol=1e-4)
+    network._bias = bias
+    clean = network.denoise(waveforms, strength=0.7).numpy()
+    network._bias = None
+    inner = slice(512, -512)  # torch.istft cuts the windows that reach beyond the ends
+    np.testing.assert_allclose(clean[:, inner], theirs["denoised/0"][:, inner], atol=1e-4)
+    assert np.abs(clean - waveforms).max() > 0.1
 
 
 def test_mels_reach_the_samples_as_a_transposed_convolution_spreads_them(network: WaveGlow) -> None:
