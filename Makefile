@@ -241,6 +241,15 @@ test-kubeflow: $(READY) ## Run a real Kubeflow Pipelines with pods, and our comm
 	VOXLINE_TEST_KUBEFLOW=1 unshare --net --mount --pid --fork --kill-child --mount-proc \
 	  $(PY) -m pytest -q -rs tests/kubeflow
 
+KUBEFLOW_IMAGES := $(abspath $(or $(VOXLINE_CLUSTER_TOOLS),.cluster-tools))/images
+# Removes its folder of 11 GB in $TMPDIR when it has passed; the images (5 GB) stay in .cluster-tools.
+test-kubeflow-images: $(READY) ## Run the images of docker/ in the pods of a real Kubeflow (as test-kubeflow; Docker engine, 20 GB)
+	@{ nice $(PY) -m tests.kubeflow.build && nice $(PY) -m tests.kubeflow.images $(KUBEFLOW_IMAGES); } || { test $$? = 3 && exit 0; exit 1; }; \
+	VOXLINE_TEST_KUBEFLOW=1 VOXLINE_KUBEFLOW_IMAGES=$(KUBEFLOW_IMAGES) \
+	  unshare --net --mount --pid --fork --kill-child --mount-proc $(PY) -m pytest -q -rs \
+	  -o tmp_path_retention_count=1 -o tmp_path_retention_policy=failed tests/kubeflow/test_steps.py \
+	  tests/kubeflow/test_training_jobs.py -k "promoted_model or numbered_user or refused or saved_model or lost"
+
 kubeflow-pictures: $(READY) ## Take the pictures of docs/cluster/ui from Kubeflow's page (as test-kubeflow; needs Chromium, Node and npm)
 	@nice $(PY) -m tests.kubeflow.build || { test $$? = 3 && exit 0; exit 1; }; \
 	VOXLINE_TEST_KUBEFLOW=1 VOXLINE_PICTURES=1 unshare --net --mount --pid --fork --kill-child --mount-proc \

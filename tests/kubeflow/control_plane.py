@@ -73,6 +73,8 @@ class Kubernetes:
             "--authorization-mode=Node,RBAC", f"--token-auth-file={self._tokens}", "--allow-privileged=true",
             "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={accounts}",
             f"--service-account-signing-key-file={accounts}", "--kubelet-preferred-address-types=InternalIP",
+            "--feature-gates=MutatingAdmissionPolicy=true",
+            "--runtime-config=admissionregistration.k8s.io/v1alpha1=true",
         )  # fmt: skip
         self.servers.wait(lambda: not self.kubectl("get", "--raw", "/readyz").returncode, "the API server")
         if all(file.is_file() for file in NODE_BINARIES):

@@ -1,4 +1,8 @@
-"""Container images as archives, without an engine: a layer and its configuration, for `ctr images import`."""
+"""Container images as archives, for `ctr images import`.
+
+The tests write their own without an engine: a layer and its configuration. `python -m tests.kubeflow.images FOLDER`
+builds those of docker/ with an engine, and writes them to the folder; VOXLINE_KUBEFLOW_IMAGES names it to the tests.
+"""
 
 import hashlib
 import io
@@ -9,6 +13,12 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.containers.base_image import NoBaseError, base_image, builder_image
+from tests.containers.engine import NoEngineError, docker, engine
+from voxline.pipelines.images import IMAGES, build_image
+
+NOTHING_BUILT = 3
+"""The exit status where there is nothing to build with."""
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 """What Debian has at the top, beside /usr."""
@@ -90,3 +100,32 @@ def unpack_wheel(folder: Path) -> Path:
     ]
     subprocess.run([*install, str(wheel)], check=True)
     return folder / "code"
+
+
+def write_built_images(folder: Path) -> None:
+    """Builds the images of docker/ under the names that the cluster's tests ask for, and writes NAME.tar of each.
+
+    Raises:
+      NoEngineError: no Docker engine answers, and none can be started.
+      NoBaseError: no base image can be pulled, and none can be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with engine():
+        base = base_image()
+        builder = builder_image(base)
+        for image in IMAGES:
+            more = ["--quiet", "--network", "host"]
+            source = "https://example.org/voxline"
+            name = build_image(image, registry="voxline", tag="1", base=base, builder=builder, source=source, more=more)
+            unfinished = folder / f".{image}.tar"
+            docker("save", "--output", str(unfinished), name)
+            unfinished.rename(folder / f"{image}.tar")
+            print(f"{name}: {(folder / f'{image}.tar').stat().st_size / 1e6:,.0f} MB")
+
+
+if __name__ == "__main__":
+    try:
+        write_built_images(Path(sys.argv[1]))
+    except (NoEngineError, NoBaseError) as error:
+        print(f"skipped: {error}")
+        raise SystemExit(NOTHING_BUILT) from None

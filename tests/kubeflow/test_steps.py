@@ -27,6 +27,17 @@ def test_from_an_empty_cluster_to_a_promoted_model(cluster: Cluster) -> None:
     assert (cluster.volumes / "registry" / "asr" / "1" / "saved_model.pb").is_file()
 
 
+def test_a_step_is_a_numbered_user_on_a_read_only_root(cluster: Cluster) -> None:
+    """The account and the policy of the cluster decide; the step writes to its volumes alone."""
+    run_id = cluster.last_success()
+    for step in STEPS:
+        (pod,) = cluster.pods(run_id, step)
+        (main,) = (one for one in pod["spec"]["containers"] if one["name"] == "main")
+        context = main["securityContext"]
+        assert context["readOnlyRootFilesystem"] is True
+        assert (context["runAsUser"], context["runAsNonRoot"]) == (65532, True)
+
+
 def test_a_second_run_reuses_every_step(cluster: Cluster) -> None:
     def works() -> dict[str, str]:
         """What is finished, with its contents: reuse sets the time of the file alone."""
