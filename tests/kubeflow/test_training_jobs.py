@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kubeflow.cluster import ROOT, STEPS, Cluster, printed_id, succeeded
+from tests.kubeflow.cluster import ROOT, STEPS, WAIT_SECONDS, Cluster, printed_id, succeeded
 from tests.kubeflow.control_plane import Object, documents
 from tests.kubeflow.operators import Operators
 from tests.kubeflow.pipelines_server import NAMESPACE
@@ -18,6 +18,7 @@ RIGHTS = {("Role", "voxline-train"), ("RoleBinding", "voxline-train"), ("Trainin
 LEAD = {"cluster__service_account": "voxline-lead", "cluster__steps__train__cpu": "100m"}
 WORKERS = {**LEAD, "train__workers__count": 2, "push__limits__wer": 10}
 INDEX = "batch.kubernetes.io/job-completion-index"
+JOB_SET = "jobset.sigs.k8s.io/jobset-name"
 WATCHED = {
     "TrainJob": "trainjobs.trainer.kubeflow.org",
     "JobSet": "jobsets.jobset.x-k8s.io",
@@ -87,9 +88,7 @@ class Watch:
     def workers(self) -> dict[str, Any]:
         """The last state of each worker's pod, by its name."""
         return {
-            one["metadata"]["name"]: one
-            for one in self.states("Pod")
-            if "jobset.sigs.k8s.io/jobset-name" in one["metadata"].get("labels", {})
+            one["metadata"]["name"]: one for one in self.states("Pod") if JOB_SET in one["metadata"].get("labels", {})
         }
 
 
@@ -118,3 +117,30 @@ def test_two_workers_train_and_their_job_is_complete(cluster: Cluster, watch: Wa
     assert read_json(done)["metrics"]["dev_wer"] >= 0
     left = cluster.kubernetes.read(WATCHED["TrainJob"], "-n", NAMESPACE)["items"]
     assert not left, "the step deletes its job"
+
+
+def test_all_workers_start_again_when_one_is_lost(cluster: Cluster, watch: Watch) -> None:
+    """JobSet starts all of them again, and they resume from the last checkpoint."""
+    long = {"train__epochs": 30, "train__checkpoint_steps": 1}
+    run_id = cluster.start(**WORKERS, **long, train__seed=31)
+    servers = cluster.kubernetes.servers
+    servers.wait(lambda: _chief_log(cluster).count(", dev loss ") >= 2, "the second epoch", WAIT_SECONDS)
+    lost = next(one for one in watch.workers().values() if one["status"]["phase"] == "Running")
+    killed = ("delete", "pod", lost["metadata"]["name"], "-n", NAMESPACE, "--grace-period=0", "--force")
+    assert not cluster.kubernetes.kubectl(*killed).returncode
+    servers.wait(lambda: "resuming from the checkpoint of step" in _chief_log(cluster), "the restart", WAIT_SECONDS)
+    print(cluster.wait_for(run_id, "train", "succeeded"))
+    log = cluster.shell("logs", run_id, "train").out
+    print(log)
+    assert "the workers restarted; they resume from the last checkpoint" in log
+    assert max((one.get("status") or {}).get("restarts", 0) for one in watch.states("JobSet")) == 1
+    assert watch.conditions("TrainJob")[-1] == "Complete", watch.conditions("TrainJob")
+    name = lost["metadata"]["labels"][JOB_SET]
+    assert len([one for one in watch.workers().values() if one["metadata"]["labels"][JOB_SET] == name]) == 4
+    cluster.cancel(run_id)
+
+
+def _chief_log(cluster: Cluster) -> str:
+    """What the chief of the only job has printed."""
+    chief = ("-l", f"{INDEX}=0,app.kubernetes.io/component=train-worker", "--tail=-1")
+    return cluster.kubernetes.kubectl("logs", "-n", NAMESPACE, *chief).stdout
