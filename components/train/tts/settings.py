@@ -314,7 +314,10 @@ class SharpenTrainSettings(TrainSettings):
 
     @classmethod
     def of_voice(cls, voice: TtsTrainSettings) -> Self:
-        """The moments of Adam are those of Gulrajani et al. 2017, but for a first one that is not zero."""
+        """The moments of Adam are those of Gulrajani et al. 2017, but for a first one that is not zero.
+
+        One machine trains it, so workers are none of its devices.
+        """
         chosen = voice.sharpen
         shared = ("name", "seed", "corpus_weights", "max_bad_steps", "checkpoint_steps", "checkpoints_kept")
         return cls(
@@ -328,7 +331,7 @@ class SharpenTrainSettings(TrainSettings):
             beta_2=0.9,
             weight_decay=0.0,
             clip_norm=1_000.0,
-            strategy=voice.strategy,
+            strategy="auto" if voice.strategy == "multi_worker" else voice.strategy,
         )
 
     def key_values(self) -> dict[str, object]:
