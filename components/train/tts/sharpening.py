@@ -164,7 +164,7 @@ class SharpenTask(TrainingTask):
             recorded_sum = max(sums[f"{name}_recorded"], 1e-12)
             metrics |= {name: sums[name] / recorded_sum, f"{name}_before": sums[f"{name}_before"] / recorded_sum}
         score = abs(1 - metrics["sharpness"]) + abs(1 - metrics["change"]) + max(metrics["distance"] - 1, 0)
-        return ValidationOutput((score, metrics["distance"]), metrics, samples)
+        return ValidationOutput((score, metrics["distance"]), {"score": score, **metrics}, samples)
 
     def describe(self, metrics: dict[str, float]) -> str:
         return (
