@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,9 @@ def randomize(model: Any, seed: int = 1) -> None:
 
 
 def voice_settings(**changes: Any) -> TtsTrainSettings:
+    small = {"model": {"encoder_layers": 1, "decoder_layers": 1}, "griffin_lim": {"iterations": 0}}
     return tiny_tts_settings(
-        "fastspeech", **{"epochs": 1, "evaluate_steps": 0, "export": {"onnx": "float32"}, **changes}
+        "fastspeech", **{**small, "epochs": 1, "evaluate_steps": 0, "export": {"onnx": "float32"}, **changes}
     )
 
 
@@ -70,8 +72,33 @@ def pairs(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> PairBat
 
 @pytest.fixture(scope="module")
 def module(dataset: Dataset) -> SharpenTrainModule:
+    """One for all tests: tracing its step takes seconds."""
     chosen = SharpenTrainSettings.of_voice(voice_settings(sharpen=GAN))
     return SharpenTrainModule(chosen, dataset, tf.distribute.get_strategy())
+
+
+@pytest.fixture(scope="module")
+def untrained(module: SharpenTrainModule) -> dict[str, Any]:
+    """The state of `module` before its first step."""
+    return {name: np.copy(value) for name, value in module.state().items()}
+
+
+@pytest.fixture(scope="module")
+def traced_once(module: SharpenTrainModule, untrained: dict[str, Any]) -> Iterator[None]:
+    """Each task trains `module` from its first step, as in a process that has just started."""
+
+    def build_module(task: SharpenTask) -> SharpenTrainModule:
+        again = SharpenTrainModule(task.settings, task.dataset, task.strategy)
+        assert np.array_equal(again._mean, module._mean)
+        assert np.array_equal(again._deviation, module._deviation)
+        assert again.settings == module.settings
+        module.restore(again.state())
+        assert all(np.array_equal(untrained[name], value) for name, value in module.state().items())
+        return module
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SharpenTask, "build_module", build_module)
+        yield
 
 
 def switchable_norm(x: Any, frames: list[int], norm: SwitchableNorm, training: bool) -> Any:
@@ -109,10 +136,10 @@ def test_switchable_norm_mixes_statistics_of_real_frames(training: bool) -> None
 
 
 def test_a_row_gives_what_it_gives_alone() -> None:
-    model = Sharpener(channels=2, blocks=2)
+    model = Sharpener(channels=2, blocks=1)
     randomize(model)
-    mels = np.random.default_rng(3).standard_normal((4, 11, 6)).astype(np.float32)
-    frames = np.array([11, 8, 6, 1], np.int32)
+    mels = np.random.default_rng(3).standard_normal((3, 11, 6)).astype(np.float32)
+    frames = np.array([11, 6, 1], np.int32)
     made = model(mels, frames).numpy()
     assert np.abs(made - mels)[0].max() > 0.1
     for row, count in enumerate(frames):
@@ -200,9 +227,10 @@ def test_the_penalty_is_the_critics_gradient(dataset: Dataset, pairs: PairBatche
 
 
 def test_a_step_that_is_not_finite_changes_nothing_and_a_restored_module_repeats(
-    pairs: PairBatches, module: SharpenTrainModule
+    pairs: PairBatches, module: SharpenTrainModule, untrained: dict[str, Any]
 ) -> None:
     batches = list(pairs.epoch(0))
+    module.restore(untrained)
     before = module.state()
     assert module.train_step(batches[0], 1e-3, 0).accepted
     saved = module.state()
@@ -219,7 +247,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_a_restored_module_repeats
 
 
 @pytest.fixture(scope="module")
-def voices(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def voices(dataset: Dataset, traced_once: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     """The store, and the models of a voice without and with a sharpener."""
     store = tmp_path_factory.mktemp("store")
     plain = run(dataset.folder, store, voice_settings())
@@ -229,7 +257,7 @@ def voices(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     assert sharpened.folder != plain.folder
     assert (plain.path("model") / "saved_model.pb").stat().st_mtime_ns == written  # the voice was not trained again
     assert run(dataset.folder, store, voice_settings(sharpen=GAN)).reused
-    assert {"sharpener_sharpness", "sharpener_change", "dev_mel_dtw"} <= sharpened.metrics.keys()
+    assert {"sharpener_score", "sharpener_sharpness", "sharpener_change", "dev_mel_dtw"} <= sharpened.metrics.keys()
     assert list((sharpened.path("logs") / "sharpening").iterdir())
     return store, plain.path("model"), sharpened.path("model")
 
@@ -267,7 +295,7 @@ def test_a_voice_ships_with_its_sharpener(dataset: Dataset, voices: tuple[Path, 
 
 
 def test_a_killed_training_resumes_to_the_same_weights(
-    dataset: Dataset, voices: tuple[Path, Path, Path], tmp_path: Path
+    dataset: Dataset, voices: tuple[Path, Path, Path], traced_once: None, tmp_path: Path
 ) -> None:
     chosen = SharpenTrainSettings.of_voice(voice_settings(sharpen=GAN))
 
@@ -286,7 +314,10 @@ def test_a_killed_training_resumes_to_the_same_weights(
     assert all(np.array_equal(resumed.weights[f"model/{index}"], value) for index, value in enumerate(whole))
 
 
-def test_training_sharpens_what_is_blurred(dataset: Dataset, pairs: PairBatches, module: SharpenTrainModule) -> None:
+def test_training_sharpens_what_is_blurred(
+    dataset: Dataset, pairs: PairBatches, module: SharpenTrainModule, untrained: dict[str, Any]
+) -> None:
+    module.restore(untrained)
     for epoch in range(30):
         for step, batch in enumerate(pairs.epoch(epoch)):
             assert module.train_step(batch, 2e-3 * (1 - epoch / 30), epoch * pairs.steps + step).accepted
@@ -312,3 +343,9 @@ def test_the_voices_key_does_not_know_its_sharpener() -> None:
     assert sharpened.of_voice_alone() == plain
     deeper = voice_settings(sharpen={**GAN, "blocks": 2})
     assert len({str(SharpenTrainSettings.of_voice(each).key_values()) for each in (sharpened, deeper)}) == 2
+
+
+def test_the_pod_that_launched_workers_trains_a_sharpener_alone() -> None:
+    launching = voice_settings(sharpen=GAN, strategy="multi_worker", workers={"count": 2})
+    assert SharpenTrainSettings.of_voice(launching).strategy == "auto"
+    assert SharpenTrainSettings.of_voice(voice_settings(sharpen=GAN, strategy="mirrored")).strategy == "mirrored"
