@@ -22,6 +22,7 @@ from voxline.feedback.captures import CaptureStore
 from voxline.inference.recognizer import Recognizer
 from voxline.registry.journal import CANDIDATE
 from voxline.registry.registry import Registry
+from voxline.serving import realtime
 from voxline.serving.capture import Capture, CaptureSettings
 from voxline.serving.limits import ServingLimits
 
@@ -199,6 +200,10 @@ def test_segments_of_a_caller_who_agreed_are_kept(models: list[Path], tmp_path: 
             (whole,) = [one for one in finish(client) if one["type"] == "final"]
         heard = {one["capture"]: one["text"] for one in finals if "capture" in one}
         assert len(heard) == sum(bool(one["text"]) for one in finals) > 2
+        for nothing in (b"", b"x"):
+            with open_session(running, "model=asr&consent=yes") as client:
+                client.send(nothing)
+                assert "capture" not in finish(client)[-1]
         wait_until(lambda: capture.counts.total() == len(heard) + 1, "the clips")
     finally:
         running.stop()
@@ -208,8 +213,34 @@ def test_segments_of_a_caller_who_agreed_are_kept(models: list[Path], tmp_path: 
     parts = [clip_samples(tmp_path / "kept", id) for id in heard]  # in the order in which they were spoken
     joined = np.concatenate(parts)
     np.testing.assert_array_equal(joined, PCM[: len(joined)])
-    assert all(abs(len(part) / RATE - clips[id].seconds) < 0.2 for id, part in zip(heard, parts, strict=True))
+    assert [clips[id].seconds for id in heard] == [round(len(part) / RATE, 3) for part in parts]
     np.testing.assert_array_equal(clip_samples(tmp_path / "kept", whole["capture"]), PCM)
+
+
+@pytest.mark.parametrize("kept_seconds", [0.15, 1.0])
+def test_a_segment_has_its_own_audio_in_a_message_longer_than_what_is_held(
+    models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_seconds: float
+) -> None:
+    monkeypatch.setattr(realtime, "KEPT_SECONDS", kept_seconds)
+    push(tmp_path / "registry", models[0])
+    capture = Capture(CaptureSettings(str(tmp_path / "kept"), 1.0))
+    running = Served(tmp_path / "registry", ServingLimits(), capture=capture)
+    try:
+        with open_session(running, "model=asr&endpoint_ms=40&chunk_ms=50&consent=yes") as client:
+            client.send(PCM.tobytes())
+            ids = [one["capture"] for one in finish(client) if "capture" in one]
+        wait_until(lambda: capture.counts.total() == len(ids), "the clips")
+    finally:
+        running.stop()
+    assert len(ids) > 2
+    parts = [clip_samples(tmp_path / "kept", id) for id in ids]
+    assert max(map(len, parts)) <= kept_seconds * RATE
+    whole, begins = PCM.tobytes(), [0]
+    for part in parts:
+        begins.append(whole.find(part.tobytes(), begins[-1]) + part.nbytes)
+        assert begins[-1] >= part.nbytes
+    if kept_seconds == 1.0:
+        assert begins[-1] == sum(part.nbytes for part in parts)
 
 
 def test_a_segment_that_is_too_long_is_not_kept(models: list[Path], tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class Capture:
         """As `offer`, for the segments of a session, each int16 [samples]; None where none may be kept."""
         import numpy as np
 
-        if not may_keep(consent, speaker):
+        if not (self.settings.share and may_keep(consent, speaker)):
             return None
 
         def keep(heard: Transcript, samples: "npt.NDArray[np.int16]") -> str:
@@ -254,7 +254,8 @@ def _encode(clip: _Waiting, days: int) -> tuple[CapturedClip, bytes]:
     profile, heard = audio_profile(samples, clip.rate), clip.transcript
     record = CapturedClip(
         clip.id, clip.model, clip.version, clip.digest, format_utc(clip.at), expiry_day(clip.at, days), clip.consent,
-        round(heard.seconds, 3), heard.text, None if heard.confidence is None else round(float(heard.confidence), 4),
+        round(len(samples) / clip.rate, 3), heard.text,
+        None if heard.confidence is None else round(float(heard.confidence), 4),
         [[word.word, round(float(word.confidence), 4)] for word in heard.words], heard.note,
         profile.level_db, profile.snr_db, profile.bands_db, clip.speaker,
     )  # fmt: skip

@@ -33,7 +33,7 @@ NORMAL, POLICY, TOO_BIG, UNEXPECTED = 1000, 1008, 1009, 1011
 MESSAGE_BYTES = 2**20
 """Largest message; the WebSocket library refuses a larger one with 1009."""
 KEPT_SECONDS = 60.0
-"""Longest segment that is captured: each session that may be captured holds so much audio."""
+"""Longest segment that is captured: each session that may be captured holds so much audio, and a message."""
 
 
 class SessionError(Exception):
@@ -107,12 +107,12 @@ class Session:
             raise SessionError(f"at most {self.limits.stream_seconds:g} s of audio are accepted", TOO_BIG)
         if self.keep:
             self._segment += pcm
-            if (surplus := len(self._segment) - _kept_bytes(self.stream.sample_rate)) > 0:
-                del self._segment[:surplus]
-                self._lost += surplus
         partial = await self._compute(lambda: self.stream.feed(samples))
         for segment in partial.segments:
             await self._send_final(segment, last=False)
+        if (surplus := len(self._segment) - _kept_bytes(self.stream.sample_rate)) > 0:
+            del self._segment[:surplus]
+            self._lost += surplus
         if partial.text != self._text:
             self._text = partial.text
             await self._send({"type": "partial", "text": partial.text})
@@ -138,8 +138,10 @@ class Session:
         taken = len(self._segment) if last else max(0, size - self._lost)
         pcm = bytes(self._segment[:taken])
         del self._segment[:taken]
-        self._lost = 0
-        if not whole or (last and not transcript.text and not alone):
+        self._lost = max(0, self._lost - size)  # more than a segment has: the rest is missing in the next one
+        if not pcm or not whole or len(pcm) > _kept_bytes(self.stream.sample_rate):
+            return ""
+        if last and not transcript.text and not alone:
             return ""
         return self.keep(transcript, np.frombuffer(pcm, "<i2").astype(np.int16))
 
