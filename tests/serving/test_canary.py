@@ -385,6 +385,28 @@ def test_a_server_publishes_only_what_has_changed(tmp_path: Path) -> None:
     path.unlink()
     trial.sync()
     assert sum(arm.count for arm in _arms(CanaryState.merged(store.read().values()))) == 2, "a lost file comes back"
+    path.write_text("{")
+    with pytest.raises(WorkError):
+        trial.sync()
+    trial.sync()
+    assert sum(arm.count for arm in _arms(CanaryState.merged(store.read().values()))) == 2, "so does a damaged one"
+
+
+def test_a_session_is_still_counted_after_a_lost_file_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CanaryStore(tmp_path, "asr", CanaryPair(1, 2, 2))
+    store.start()
+    trial = CanaryTrial(store, CanaryPair(1, 2, 2), None, None, HALF, 1000.0, HEARD)  # type: ignore[arg-type]
+    trial.begin("caller").fail()
+    publish, read = store.publish, store.read
+    calls = iter([publish, lambda *_: (_ for _ in ()).throw(WorkError("the disk is full"))])
+    monkeypatch.setattr(store, "publish", lambda *given: next(calls, publish)(*given))
+    reads = iter([dict])
+    monkeypatch.setattr(store, "read", lambda: next(reads, read)())
+    with pytest.raises(WorkError, match="the disk is full"):
+        trial.sync()
+    assert sum(arm.count for arm in _arms(trial.sync())) == 1
 
 
 class SharedUpload(RecognizerServer):

@@ -202,13 +202,14 @@ class CanaryTrial:
         try:
             self._publish(published)
             states = self.store.read()
+            if self._server not in states:  # somebody removed the file
+                self._published = None
+                self._publish(published)
         except BaseException:
+            self._published = None  # the damaged file may be this server's own
             with self._lock:
                 self._claimed = claimed + self._claimed
             raise
-        if self._server not in states:  # somebody removed the file
-            self._published = None
-            self._publish(published)
         others = [state for server, state in states.items() if server != self._server]
         with self._lock:
             self._others = CanaryState.merged([CanaryState(self._settings), *others])
