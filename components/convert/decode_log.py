@@ -183,7 +183,8 @@ def _parse(line: bytes) -> _LogLine | None:
     """A line of a log; None if a kill cut it short, or it is damaged."""
     try:
         values = _decode(line)
-        whole = len(bytes.fromhex(values.wav)) == DIGEST_BYTES
+        digest = bytes.fromhex(values.wav)
+        whole = len(digest) == DIGEST_BYTES and digest.hex() == values.wav
     except ValueError:
         return None
     return values if whole and (values.reason if values.samples is None else values.measured) else None
