@@ -18,7 +18,7 @@ from tests.causal_model import babble, export_causal_model
 from tests.serving.test_server import ImpatientConnection, Served, push
 from tests.tone_asr_model import RATE, export_onnx_tones
 from tests.waiting import PATIENCE_SECONDS, wait_until
-from voxline.feedback.captures import CaptureStore
+from voxline.feedback.captures import CaptureStore, erase_recordings
 from voxline.inference.recognizer import Recognizer
 from voxline.registry.journal import CANDIDATE
 from voxline.registry.registry import Registry
@@ -241,6 +241,28 @@ def test_a_segment_has_its_own_audio_in_a_message_longer_than_what_is_held(
         assert begins[-1] >= part.nbytes
     if kept_seconds == 1.0:
         assert begins[-1] == sum(part.nbytes for part in parts)
+
+
+def test_a_segment_during_which_its_speaker_is_erased_is_not_kept(models: list[Path], tmp_path: Path) -> None:
+    push(tmp_path / "registry", models[0])
+    capture = Capture(CaptureSettings(str(tmp_path / "kept"), 1.0))
+    running = Served(tmp_path / "registry", ServingLimits(), capture=capture)
+    pcm = PCM.tobytes()
+    try:
+        with open_session(running, "model=asr&consent=yes&speaker=p-7") as client:
+            receive(client)
+            client.send(pcm[:30_000])
+            assert receive(client)["type"] == "partial"
+            time.sleep(1.1)  # times are whole seconds
+            erase_recordings(tmp_path / "kept", "p-7")
+            time.sleep(1.1)
+            client.send(pcm[30_000:])
+            finish(client)
+        wait_until(lambda: capture.counts.total() == 1, "the clip")
+    finally:
+        running.stop()
+    assert capture.counts == {"dropped": 1}
+    assert not list(CaptureStore(tmp_path / "kept").clips())
 
 
 def test_a_segment_that_is_too_long_is_not_kept(models: list[Path], tmp_path: Path) -> None:

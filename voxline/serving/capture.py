@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from voxline.inference.waveforms import Waveform
 
-    Keeper = Callable[[Transcript, npt.NDArray[np.int16]], str]
+    Keeper = Callable[[Transcript, npt.NDArray[np.int16], float], str]
 
 CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
 CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
@@ -118,7 +118,7 @@ class Capture:
 
     def offer(
         self, model: str, version: int, digest: str, transcript: Transcript, waveform: "Waveform", rate: int,
-        *, consent: str, speaker: str = "",
+        *, consent: str, speaker: str = "", at: float | None = None,
     ) -> str:  # fmt: skip
         """Takes a clip, perhaps. Never waits.
 
@@ -128,6 +128,7 @@ class Capture:
           rate: Hz.
           consent: `yes`, or `yes:` and what the caller agreed to; nothing else is kept. See `joined`.
           speaker: a pseudonym.
+          at: when it began to be heard, seconds since 1970; a purge after that erases it. None: now.
 
         Returns:
           The id under which it will be kept; "" if it will not.
@@ -137,7 +138,9 @@ class Capture:
         if self._random.random() >= self.settings.share:
             return ""
         id = ID_PREFIX + secrets.token_hex(8)
-        clip = _Waiting(id, model, version, digest, consent, speaker, time.time(), transcript, waveform, rate)
+        clip = _Waiting(
+            id, model, version, digest, consent, speaker, time.time() if at is None else at, transcript, waveform, rate
+        )
         with self._lock:
             if self.bytes >= self.settings.max_bytes:
                 self.counts["full"] += 1
@@ -156,15 +159,15 @@ class Capture:
     def keeper(
         self, model: str, version: int, digest: str, rate: int, *, consent: str, speaker: str = ""
     ) -> "Keeper | None":
-        """As `offer`, for the segments of a session, each int16 [samples]; None where none may be kept."""
+        """As `offer`, for segments of a session, each int16 [samples] with its begin; None where none may be kept."""
         import numpy as np
 
         if not (self.settings.share and may_keep(consent, speaker)):
             return None
 
-        def keep(heard: Transcript, samples: "npt.NDArray[np.int16]") -> str:
+        def keep(heard: Transcript, samples: "npt.NDArray[np.int16]", at: float) -> str:
             waveform = samples.astype(np.float32) / np.float32(32768)
-            return self.offer(model, version, digest, heard, waveform, rate, consent=consent, speaker=speaker)
+            return self.offer(model, version, digest, heard, waveform, rate, consent=consent, speaker=speaker, at=at)
 
         return keep
 

@@ -13,6 +13,7 @@ server → client   {"type": "session", "model", "version", "digest", "sample_ra
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field
@@ -51,8 +52,8 @@ class Session:
     Args:
       about: model, version and digest, for the first message.
       pool: runs the network.
-      keep: takes what was heard of a segment and its samples, int16 at the stream's rate; returns the id of the clip,
-        or "". None where nothing may be kept.
+      keep: takes what was heard of a segment, its samples, int16 at the stream's rate, and the time at which they began
+        to arrive; returns the id of the clip, or "". None where nothing may be kept.
 
     Attributes:
       samples: heard so far.
@@ -67,6 +68,7 @@ class Session:
     samples: int = 0
     _text: str = ""
     _segment: bytearray = field(default_factory=bytearray)
+    _began: float = 0.0
     _lost: int = 0
 
     async def run(self) -> None:
@@ -106,6 +108,7 @@ class Session:
         if self.samples > self.limits.stream_seconds * self.stream.sample_rate:
             raise SessionError(f"at most {self.limits.stream_seconds:g} s of audio are accepted", TOO_BIG)
         if self.keep:
+            self._began = self._began if self._segment else time.time()
             self._segment += pcm
         partial = await self._compute(lambda: self.stream.feed(samples))
         for segment in partial.segments:
@@ -133,6 +136,7 @@ class Session:
 
         if not self.keep:
             return ""
+        began, self._began = self._began, time.time()  # what is left was spoken a moment ago
         size = 2 * round(transcript.seconds * self.stream.sample_rate)
         whole, alone = not self._lost, size >= 2 * self.samples
         taken = len(self._segment) if last else max(0, size - self._lost)
@@ -143,7 +147,7 @@ class Session:
             return ""
         if last and not transcript.text and not alone:
             return ""
-        return self.keep(transcript, np.frombuffer(pcm, "<i2").astype(np.int16))
+        return self.keep(transcript, np.frombuffer(pcm, "<i2").astype(np.int16), began)
 
     async def _send(self, values: dict[str, Any]) -> None:
         await self._in_time(self.socket.send_text(json.dumps(values, ensure_ascii=False)), "nothing was read")
