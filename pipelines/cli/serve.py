@@ -30,7 +30,7 @@ def serve(
     capture_share: Annotated[float, typer.Option(help="Share of those recordings to keep, 0 to 1.")] = 0.0,
     capture_days: Annotated[int, typer.Option(help="Days after which a kept recording is deleted.")] = 30,
     capture_gb: Annotated[float, typer.Option(help="Most GB to keep; further recordings are dropped.")] = 1.0,
-    canary: Annotated[float, typer.Option(help="Share of the requests for the candidate, 0 to 0.5.")] = 0.0,
+    canary: Annotated[float, typer.Option(help="Share of requests and sessions for the candidate, 0 to 0.5.")] = 0.0,
     canary_margin: Annotated[
         float, typer.Option(help="By how much a share of requests may be worse; 0.02: 2%.")
     ] = 0.02,
@@ -40,9 +40,10 @@ def serve(
     """Serve recognizers over HTTP, with OpenAI's routes.
 
     It follows the registry: a version that is promoted or rolled back to takes over without a lost request, and one
-    whose bytes are not those that were judged does not. / is a page with a microphone. There is no authentication: put
-    a gateway in front. A recording is kept only with --capture and --capture-share, and if its request has the header
-    x-voxline-consent: yes. With --canary the candidate answers a share of the requests; one that is worse is withdrawn.
+    whose bytes are not those that were judged does not. / is a page with a microphone and a text box. There is no
+    authentication: put a gateway in front. A recording is kept only with --capture and --capture-share, and if its
+    request has the header x-voxline-consent: yes. With --canary the candidate answers a share of the requests; one that
+    is worse is withdrawn.
 
     \b
     Examples:

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.causal_model import export_causal_model
 from tests.tone_asr_model import WORDS, export_onnx_tones
 
 
@@ -40,6 +41,30 @@ def export_slow(folder: Path, size: int = 400) -> Path:
     ]
     _put_between(model, "heard", nodes)
     return _save(folder, model)
+
+
+def export_fails_on_loud_streams(folder: Path, seed: int) -> Path:
+    """A model that streams, until a sample is above half of full scale."""
+    export_causal_model(folder, seed)
+    model = onnx.load(str(folder / "stream.onnx"))
+    model.graph.initializer.extend(
+        [
+            numpy_helper.from_array(np.array(0.5, np.float32), "half"),
+            numpy_helper.from_array(np.zeros(1, np.float32), "one_value"),
+        ]
+    )
+    nodes = [
+        helper.make_node("Abs", ["samples"], ["loudness"]),
+        helper.make_node("Greater", ["loudness", "half"], ["is_loud"]),
+        helper.make_node("Cast", ["is_loud"], ["each_loud"], to=TensorProto.INT64),
+        helper.make_node("ReduceSum", ["each_loud"], ["loud"], keepdims=0),
+        helper.make_node("Gather", ["one_value", "loud"], ["zero_or_failed"]),  # has an element 0, and no other
+        helper.make_node("Add", ["v0_0", "zero_or_failed"], ["heard_or_failed"]),
+    ]
+    _put_between(model, "v0_0", nodes)
+    onnx.checker.check_model(model)
+    (folder / "stream.onnx").write_bytes(model.SerializeToString())
+    return folder
 
 
 def _put_between(model: onnx.ModelProto, name: str, nodes: list[onnx.NodeProto]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_a_session_hears_the_whole_recording_and_keeps_its_version(served: Serve
         assert about["latency"]["algorithmic_ms"] > about["latency"]["lookahead_ms"] > 0
         client.send(pcm[:30_001])  # within a sample
         assert receive(client)["type"] == "partial"
-        assert served.server._streams == 1
+        assert served.server.realtime.streams == 1
         Registry(model._root, "asr").promote(CANDIDATE)
         assert model.refresh()
         client.send(pcm[30_001:])
@@ -104,7 +105,7 @@ def test_a_session_hears_the_whole_recording_and_keeps_its_version(served: Serve
     assert last["text"] == texts[1]
     assert "".join(word["word"] for word in last["words"]) == texts[1].replace(" ", "")
     assert 0 <= last["start"] < last["end"] <= 2
-    wait_until(lambda: served.server._streams == 0, "the end of the session")
+    wait_until(lambda: served.server.realtime.streams == 0, "the end of the session")
     metrics = httpx.get(f"{served.url}/metrics").text
     assert 'voxline_serve_requests_total{status="101"} 2.0' in metrics
     assert "voxline_serve_audio_seconds_total 4.0" in metrics
@@ -117,6 +118,20 @@ def test_segments_end_in_silence(served: Served, texts: list[str]) -> None:
     assert len(finals) > 2
     assert "".join(one["text"] for one in finals).replace(" ", "") == texts[0].replace(" ", "")
     assert [one["last"] for one in finals] == [*[False] * (len(finals) - 1), True]
+
+
+def test_a_refused_session_is_no_error_in_the_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("uvicorn.error")
+    logger.addHandler(caplog.handler)
+    try:
+        with pytest.raises(InvalidStatus), open_session(served, "model=other"):
+            pass
+        with open_session(served) as client:  # what follows the refusal has happened then
+            receive(client)
+            finish(client)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
 def test_sessions_that_cannot_be_are_refused_before_they_begin(served: Served, tmp_path: Path) -> None:
@@ -135,7 +150,7 @@ def test_sessions_that_cannot_be_are_refused_before_they_begin(served: Served, t
         assert refused("model=asr") == (429, "too many sessions at a time; try again later")
     push(tmp_path / "registry", export_onnx_tones(tmp_path / "tones"))
     assert served.models[0].refresh()
-    wait_until(lambda: served.server._streams == 0, "the end of the sessions")
+    wait_until(lambda: served.server.realtime.streams == 0, "the end of the sessions")
     status, told = refused("model=asr")
     assert (status, "cannot stream: its layers also read backward" in told) == (400, True)
 

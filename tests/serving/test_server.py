@@ -39,8 +39,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: export_onnx_tones(folder / name, heard) for name, heard in (("good", {}), ("deaf", {"two": "six"}))}
 
 
-def push(root: Path, model: Path, alias: str = PRODUCTION) -> Registry:
-    registry = Registry(root, "asr")
+def push(root: Path, model: Path, alias: str = PRODUCTION, name: str = "asr") -> Registry:
+    registry = Registry(root, name)
     with registry.locked(), registry.publishing(model, model_digest(model), "push", alias=alias):
         pass
     return registry
@@ -344,7 +344,9 @@ def test_a_busy_server_says_so_and_recovers(tight: Served, monkeypatch: pytest.M
 
 def test_the_page_needs_nothing_from_elsewhere(served: Served) -> None:
     page = httpx.get(served.url)
-    assert "default-src 'none'" in page.headers["content-security-policy"]
+    policy = page.headers["content-security-policy"]
+    assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(policy.split("; "))
+    assert page.headers["x-content-type-options"] == "nosniff"
     assert "getUserMedia" in httpx.get(f"{served.url}/page.js").text
     assert "://" not in page.text
 

@@ -3,7 +3,7 @@
   POST /v1/audio/transcriptions, POST /v1/audio/speech, GET /v1/models
 
   /v1/realtime   a WebSocket: `realtime` has its messages
-  GET /          a page with a microphone
+  GET /          a page with a microphone, and a text box for voices
   GET /healthz   what serves; GET /metrics for Prometheus
 
 Every limit answers at once: a body that is too large or a recording that is too long with 413, a server that is busy
@@ -32,14 +32,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from voxline.audio.decoding import load_audio
-from voxline.errors import SettingsError, VoxlineError
+from voxline.errors import VoxlineError
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.transcript import Transcript
-from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.rejects import BadAudioError, Reason
 from voxline.serving.canary import ARM_HEADER, SESSION_FIELD, SESSION_HEADER, Canary, Measure
@@ -55,7 +54,7 @@ from voxline.serving.capture import (
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
 from voxline.serving.metrics import ServerMetrics
-from voxline.serving.realtime import UNEXPECTED, Session, same_origin
+from voxline.serving.realtime import RealtimeRoute
 from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
 from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
 from voxline.serving.subtitles import srt, verbose, vtt
@@ -68,7 +67,11 @@ FORM_FIELDS, FORM_OVERHEAD = 32, 65_536
 """Most fields of a form, and bytes of each; also of a request beside its recording."""
 Result = TypeVar("Result")
 Engine = TypeVar("Engine", Recognizer, Synthesizer)
-PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'"
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; media-src blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+PAGE_HEADERS = {"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff"}
 
 
 class RecognizerServer:
@@ -91,10 +94,9 @@ class RecognizerServer:
         self._models = {model.reference: model for model in models}
         self._canaries = {canary.model: canary for canary in canaries}
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="transcribe")
-        # Of their own, so that no stream waits behind a long recording.
-        self._stream_pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="stream")
-        self._uploading = self._pending = self._streams = 0
-        self.metrics = ServerMetrics(models, capture, canaries, lambda: self._streams)
+        self._uploading = self._pending = 0
+        self.realtime = RealtimeRoute(self._find_recognizer, self.limits, capture, self._canaries)
+        self.metrics = ServerMetrics(models, capture, canaries, lambda: self.realtime.streams)
         self.app = Starlette(
             routes=[
                 Route("/v1/audio/transcriptions", self._answered(self._transcribe), methods=["POST"]),
@@ -122,8 +124,8 @@ class RecognizerServer:
                 await asyncio.to_thread(self._capture.stop)
             for canary in self._canaries.values():
                 await asyncio.to_thread(canary.stop)
-            for pool in (self._pool, self._stream_pool):
-                pool.shutdown(wait=False, cancel_futures=True)
+            self.realtime.stop()
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _answered(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Turns refusals into answers, and counts."""
@@ -224,55 +226,11 @@ class RecognizerServer:
         return await self._run(lambda: work(now.engine)), now, ""
 
     async def _realtime(self, socket: WebSocket) -> None:
-        """A session on a WebSocket, with the version that serves when it begins."""
-        try:
-            session = self._open_session(socket)
-        except RefusedError as refused:
-            self.metrics.answers.labels(str(int(refused.status))).inc()
-            await socket.send_denial_response(error_response(refused.status, str(refused), refused.param))
-            return
-        self._streams += 1
-        try:
-            await socket.accept()
-            await session.run()
-        except WebSocketDisconnect:
-            return  # the client has gone, and hears nothing more
-        except VoxlineError as error:
-            print_status(f"serve: /v1/realtime: {error}")
-            await socket.close(UNEXPECTED)
-        finally:
-            self._streams -= 1
-            self.metrics.answers.labels("101").inc()
-            self.metrics.audio.inc(session.samples / session.stream.sample_rate)
+        await self.realtime.answer(socket, self.metrics)
 
-    def _open_session(self, socket: WebSocket) -> Session:
-        if not same_origin(socket):
-            raise RefusedError(HTTPStatus.FORBIDDEN, "pages of other sites are refused")
-        if self._streams >= self.limits.streams:
-            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
-        query = socket.query_params
-        model = self._find(query.get("model", ""))
-        served, recognizer = _served(model, Recognizer)
-        numbers: dict[str, float] = {}
-        for name in ("endpoint_ms", "chunk_ms"):
-            if name in query:
-                try:
-                    numbers[name] = float(query[name])
-                except ValueError:
-                    raise RefusedError(HTTPStatus.BAD_REQUEST, f"{query[name]!r}: no number", name) from None
-        try:
-            stream = recognizer.stream(**numbers)
-        except SettingsError as error:
-            message = str(error).removeprefix(f"{recognizer.folder}: ")
-            raise RefusedError(HTTPStatus.BAD_REQUEST, message) from None
-        about = {"model": model.reference, "version": served.version, "digest": served.digest}
-        keep = None
-        if self._capture:
-            consent = joined([*socket.headers.getlist(CONSENT_HEADER), *query.getlist(CONSENT_FIELD)])
-            speaker = joined([*socket.headers.getlist(SPEAKER_HEADER), *query.getlist(SPEAKER_FIELD)])
-            heard_by = model.reference.partition("@")[0], served.version, served.digest, recognizer.sample_rate
-            keep = self._capture.keeper(*heard_by, consent=consent, speaker=speaker)
-        return Session(socket, stream, about, self.limits, self._stream_pool, keep)
+    def _find_recognizer(self, name: str) -> tuple[FollowedModel, LoadedVersion, Recognizer]:
+        model = self._find(name)
+        return (model, *_served(model, Recognizer))
 
     async def _read_form(self, request: Request, stack: contextlib.AsyncExitStack) -> Any:
         """The form, read within the limits of size and time; its files are closed with the stack."""
@@ -380,10 +338,11 @@ class RecognizerServer:
 
     async def _page(self, _: Request) -> Response:
         page = Path(__file__).with_name("page.html")
-        return FileResponse(page, media_type="text/html", headers={"content-security-policy": PAGE_POLICY})
+        return FileResponse(page, media_type="text/html", headers=PAGE_HEADERS)
 
     async def _script(self, _: Request) -> Response:
-        return FileResponse(Path(__file__).with_name("page.js"), media_type="text/javascript")
+        script = Path(__file__).with_name("page.js")
+        return FileResponse(script, media_type="text/javascript", headers=PAGE_HEADERS)
 
 
 def _describe(model: FollowedModel) -> dict[str, Any]:
@@ -393,6 +352,7 @@ def _describe(model: FollowedModel) -> dict[str, Any]:
         "object": "model",
         "created": int(served.loaded) if served else 0,
         "owned_by": "voxline",
+        "family": ("tts" if isinstance(served.engine, Synthesizer) else "asr") if served else None,
         "version": served.version if served else None,
         "digest": served.digest if served else None,
     }

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
+from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
 from voxline.feedback.canary_state import (
     CONTINUE,
     PROMOTABLE,
@@ -30,7 +30,6 @@ from voxline.feedback.canary_state import (
     current_pair,
 )
 from voxline.feedback.watch import judged_results
-from voxline.inference.recognizer import Recognizer
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.transcript import Transcript
 from voxline.metrics.wer_estimate import WerCurve, clip_of_result
@@ -44,7 +43,10 @@ from voxline.serving.limits import ServingLimits
 from voxline.serving.refusals import RefusedError
 
 SESSION_HEADER, SESSION_FIELD, ARM_HEADER = "x-voxline-session", "session", "x-voxline-arm"
+WINDOW_SECONDS = 15.0
+"""Of a session on a WebSocket count what is heard in so many seconds, or until a final text if that comes first."""
 Result = TypeVar("Result")
+Engine = TypeVar("Engine")
 Runner = Callable[[Callable[[], Any]], Awaitable[Any]]
 Measure = Callable[[Result], tuple[float, Transcript | None]]
 """Of a result: the seconds of its audio, and what was heard."""
@@ -62,6 +64,10 @@ class Canary:
       model: its name.
       rollbacks: candidates that this server has withdrawn.
       fault: why the candidate gets nothing, if it is not for its answers; "" else.
+      stream_threads: run the candidate's streams; there is room for as many sessions as production has. The next
+        candidate has others: one that hangs keeps its own.
+      streams: sessions on a WebSocket that this candidate or an earlier one began to hear and that have not ended.
+      takeovers: sessions that production took over from a candidate.
       on_end: is called with the model's name and each turn that has ended.
     """
 
@@ -82,27 +88,38 @@ class Canary:
         self._trial: CanaryTrial | None = None
         self._refused: CanaryPair | None = None
         self._announced = ""
-        self._pending = 0
         self._faults: set[str] = set()
         self.on_end: Callable[[str, Turn], None] = lambda *_: None
         self._stopped, self._wake = threading.Event(), threading.Event()
-        # Of its own, so that a candidate that hangs takes no thread from production.
-        self._pool = ThreadPoolExecutor(self._limits.concurrency, thread_name_prefix="canary")
+        self._start_threads()
+        self.streams = self.takeovers = 0
         self.look()
 
-    def begin(self, session: str) -> Turn | None:
-        """The turn of a request; None while everything goes to production.
+    def _start_threads(self) -> None:
+        few, room = self._limits.concurrency, self._limits.concurrency + self._limits.queue
+        self._upload_threads = CandidateThreads("canary", few, room, self._limits.canary_seconds)
+        self.stream_threads = CandidateThreads(
+            "canary stream", few, self._limits.streams, self._limits.canary_stream_seconds
+        )
+
+    def begin(self, session: str, *, stream_of: LoadedVersion | None = None) -> Turn | None:
+        """The turn of a request or of a session on a WebSocket; None while everything goes to production.
 
         Args:
           session: by which its arm is chosen; "" for one of its own.
+          stream_of: of a session on a WebSocket, the version in production that has made a stream for it.
         """
-        trial = self._trial
-        if trial is None or self.fault or trial.production is not self._production.current:
+        trial, is_stream = self._trial, stream_of is not None
+        if trial is None or self.fault or trial.production is not (stream_of or self._production.current):
             return None
         if trial.verdict == ROLL_BACK:
             self._wake.set()
             return None
-        return trial.begin(session)
+        if is_stream and trial.candidate.engine.sample_rate != trial.production.engine.sample_rate:
+            return None  # production could not take the session over
+        if is_stream and self.streams >= self._limits.streams > trial.streams:
+            return None  # full of sessions of an earlier candidate, which is no fault of this one
+        return trial.begin(session, is_stream=is_stream)
 
     async def answer(
         self,
@@ -124,52 +141,62 @@ class Canary:
         try:
             if turn.chosen:
                 try:
-                    timed = await self._run(lambda: _timed(work, trial.candidate.engine))
+                    timed = await self._upload_threads.run(lambda: run_timed(work, trial.candidate.engine))
                 except Exception as error:
                     if _is_callers_fault(error):
                         refused = error  # if production refuses it as well
                     else:
-                        self._fail(turn, error)
+                        self.fail(turn, error)
                 else:
                     _finish(turn, timed, measure)
                     return timed.result, trial.candidate
             try:
-                timed = await run(lambda: _timed(work, trial.production.engine))
+                timed = await run(lambda: run_timed(work, trial.production.engine))
             except Exception as error:
                 if not (turn.chosen or _is_callers_fault(error)):
                     turn.fail()
                 raise
             if refused:
-                self._fail(turn, refused)
+                self.fail(turn, refused)
             elif not turn.chosen:
                 _finish(turn, timed, measure)
             return timed.result, trial.production
         finally:
             turn.drop()
-            self.on_end(self.model, turn)
-            if trial.verdict == ROLL_BACK or (trial.verdict == PROMOTABLE and self.settings.promote):
-                self._wake.set()
+            self.ended(turn)
 
-    async def _run(self, work: Callable[[], "_Timed[Result]"]) -> "_Timed[Result]":
-        """Runs work on the candidate's threads, within the seconds of the limits."""
-        if self._pending >= self._limits.concurrency + self._limits.queue:
-            raise WorkError("too many requests wait for it")
-        self._pending += 1
-        done = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        done.add_done_callback(self._one_less)
-        try:
-            return await asyncio.wait_for(asyncio.shield(done), self._limits.canary_seconds)
-        except TimeoutError:
-            raise WorkError(f"no answer within {self._limits.canary_seconds:g} s") from None
+    def ended(self, turn: Turn) -> None:
+        """Counts a turn that has ended, and wakes the look at the verdict."""
+        self.on_end(self.model, turn)
+        if turn.trial.verdict == ROLL_BACK or (turn.trial.verdict == PROMOTABLE and self.settings.promote):
+            self._wake.set()
 
-    def _one_less(self, done: "asyncio.Future[Any]") -> None:
-        self._pending -= 1
-        if not done.cancelled():
-            done.exception()  # seen, if nobody waits for it any more
+    def take_room(self, turn: Turn) -> bool:
+        """Room for a session with the candidate, which gives it back at its end; False if there is none."""
+        if self.streams >= self._limits.streams:
+            return False
+        self.streams += 1
+        turn.trial.streams += 1
+        return True
 
-    def _fail(self, turn: Turn, error: Exception) -> None:
+    def give_room(self, turn: Turn) -> None:
+        self.streams -= 1
+        turn.trial.streams -= 1
+
+    def has_lost(self, turn: Turn) -> bool:
+        """Whether the candidate of a turn is none any more, and not in production either."""
+        return turn.trial.verdict == ROLL_BACK or turn.trial.is_superseded
+
+    def is_over(self, turn: Turn) -> bool:
+        """Whether the candidate of a turn has lost, and its withdrawal is done."""
+        return turn.trial is not self._trial and self.has_lost(turn)
+
+    def fail(self, turn: Turn, error: Exception) -> None:
+        """Counts a request that its arm did not answer, and prints why if that is the candidate."""
         turn.fail()
-        fault = str(error) if isinstance(error, RefusedError | WorkError) else f"{type(error).__name__}: {error}"
+        if not turn.chosen:
+            return
+        fault = str(error) if isinstance(error, RefusedError | VoxlineError) else f"{type(error).__name__}: {error}"
         if fault not in self._faults and len(self._faults) < 20:
             self._faults.add(fault)
             print_status(f"serve: {self.model}: version {turn.trial.pair.candidate}, the candidate: {fault}")
@@ -178,7 +205,13 @@ class Canary:
         """For `/healthz` and `/metrics`."""
         trial = self._trial
         verdict = "none" if trial is None else trial.verdict
-        return {"candidate": trial.pair.candidate if trial else None, "verdict": verdict, "fault": self.fault}
+        return {
+            "candidate": trial.pair.candidate if trial else None,
+            "verdict": verdict,
+            "fault": self.fault,
+            "streams": self.streams,
+            "takeovers": self.takeovers,
+        }
 
     @property
     def state(self) -> CanaryState | None:
@@ -202,12 +235,13 @@ class Canary:
         """Publishes what was counted, and ends."""
         self._stopped.set()
         self._wake.set()
-        self._pool.shutdown(wait=False, cancel_futures=True)
         if trial := self._trial:
             try:
                 trial.sync()
             except Exception as error:
                 print_status(f"serve: canary of {self.model}: {error}")
+        self._upload_threads.stop()  # last: what finds no thread any more would count as failed
+        self.stream_threads.stop()
 
     def look(self) -> None:
         """Finds the candidate, shares what is known, and carries out a verdict. A fault sends all to production."""
@@ -225,6 +259,8 @@ class Canary:
 
     def _find_pair(self) -> None:
         pair, production = current_pair(self._registry), self._production.current
+        if self._trial and pair != self._trial.pair:
+            self._end_trial()
         if pair is None or production is None:
             self._trial = self._candidate = None
             return
@@ -256,12 +292,22 @@ class Canary:
         curves = self._curves(pair)
         heard = [] if isinstance(candidate.engine, Synthesizer) else ["empty", "errors"] if curves else ["empty"]
         measures = ("failed", "slow", *heard)
-        self._trial = CanaryTrial(store, pair, production, candidate, self.settings, seconds, measures, curves)
+        self._start_threads()
+        streamed = WINDOW_SECONDS + 3 * self._limits.canary_stream_seconds  # with a message before, one after, a look
+        self._trial = CanaryTrial(
+            store, pair, production, candidate, self.settings, seconds, measures, curves, streamed
+        )
         without = "" if curves or isinstance(candidate.engine, Synthesizer) else ", without an estimate of its WER"
         print_status(
             f"serve: {self.model}: version {pair.candidate}, the candidate, answers {self.settings.share:.1%} of the "
             f"requests{without}"
         )
+
+    def _end_trial(self) -> None:
+        if self._trial:
+            named = self._registry.in_service(), self._registry.candidate()
+            self._trial.is_superseded = self._trial.pair.candidate not in named
+        self._trial = None
 
     def _curves(self, pair: CanaryPair) -> tuple[WerCurve, WerCurve] | None:
         """Of production and the candidate; None if one of them was not evaluated with confidences."""
@@ -285,7 +331,7 @@ class Canary:
         if verdict == CONTINUE or (verdict == PROMOTABLE and not self.settings.promote):
             return
         if current_pair(self._registry) != pair:
-            self._trial = None  # another server, or a person, was faster
+            self._end_trial()  # another server, or a person, was faster
             return
         if verdict == ROLL_BACK:
             self._registry.withdraw(pair.candidate, note)
@@ -303,8 +349,49 @@ class Canary:
         self._announced = text.partition(":")[0]
 
 
+class CandidateThreads:
+    """Threads of its own, so that a candidate that hangs takes none from production.
+
+    Args:
+      room: calls that run and wait at a time, those included that were given up and still run.
+      seconds: after which a call is given up.
+    """
+
+    def __init__(self, name: str, threads: int, room: int, seconds: float) -> None:
+        self._room, self.seconds, self._pending = room, seconds, 0
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """
+        Raises:
+          WorkError: there is no room, or no answer in time; and what `work` raises.
+        """
+        if self._pending >= self._room:
+            raise WorkError("too many requests wait for it")
+        self._pending += 1
+        done = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        done.add_done_callback(self._one_less)
+        try:
+            return await asyncio.wait_for(asyncio.shield(done), self.seconds)
+        except TimeoutError:
+            raise self.too_late() from None
+
+    def too_late(self) -> WorkError:
+        return WorkError(f"no answer within {self.seconds:g} s")
+
+    def _one_less(self, done: "asyncio.Future[Any]") -> None:
+        self._pending -= 1
+        if not done.cancelled():
+            done.exception()  # seen, if nobody waits for it any more
+
+    def stop(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
 @dataclass(frozen=True, slots=True)
-class _Timed(Generic[Result]):
+class Timed(Generic[Result]):
+    """What a call returned, and how long it ran, in seconds; the time in a queue is not in it."""
+
     result: Result
     seconds: float
 
@@ -314,11 +401,11 @@ def _is_callers_fault(error: Exception) -> bool:
     return server < HTTPStatus.INTERNAL_SERVER_ERROR and server != HTTPStatus.TOO_MANY_REQUESTS
 
 
-def _timed(work: Callable[[Any], Result], engine: Recognizer | Synthesizer) -> _Timed[Result]:
+def run_timed(work: Callable[[Engine], Result], engine: Engine) -> Timed[Result]:
     start = time.perf_counter()
-    return _Timed(work(engine), time.perf_counter() - start)
+    return Timed(work(engine), time.perf_counter() - start)
 
 
-def _finish(turn: Turn, timed: _Timed[Result], measure: Measure[Result]) -> None:
+def _finish(turn: Turn, timed: Timed[Result], measure: Measure[Result]) -> None:
     seconds, heard = measure(timed.result)
     turn.finish(timed.seconds, seconds, heard)

@@ -28,16 +28,19 @@ from voxline.serving.followed_model import LoadedVersion
 SLOW = 1.5
 """Times production's median of seconds of computing per second of audio, from which an answer is slow."""
 _COSTS, _FEWEST_COSTS = 200, 20
-"""Latest requests of production whose median that is, and fewest without which nothing is slow."""
+"""Latest requests of production whose median that is, and fewest without which nothing is slow. Streams, whose audio
+comes in small parts, are compared with streams."""
 _SHORTEST = 1.0
 """Seconds: a shorter recording counts as one of these, since most of its cost is not by its length."""
 
 
 @dataclass
 class Turn:
-    """A request that takes part in a canary. It ends once, by `finish` or `drop`; what comes later is ignored.
+    """A request or a session that takes part in a canary. It ends once, by `finish`, `fail` or `drop`; what comes later
+    is ignored.
 
     Attributes:
+      is_stream: a session on a WebSocket.
       arm: "candidate" or "production".
       session: hash of the session; "" without one.
       seconds: from its begin to its end.
@@ -48,6 +51,7 @@ class Turn:
     chosen: bool
     session: str
     began: float
+    is_stream: bool = False
     done: bool = False
     failed: bool = False
     cost: float = 0.0
@@ -58,6 +62,11 @@ class Turn:
     def arm(self) -> str:
         return CANDIDATE if self.chosen else PRODUCTION
 
+    @property
+    def is_overdue(self) -> bool:
+        limit = self.trial.stream_seconds if self.is_stream else self.trial.seconds
+        return time.monotonic() - self.began > limit
+
     def finish(self, computing: float, seconds: float, heard: Transcript | None) -> None:
         """Counts an answer; one that came later than a candidate may take has failed, whichever arm gave it.
 
@@ -66,7 +75,7 @@ class Turn:
           seconds: of its audio.
           heard: by a recognizer.
         """
-        if time.monotonic() - self.began > self.trial.seconds:
+        if self.is_overdue:
             self.fail()
         elif not self.done:
             self.cost, self.values = computing / max(seconds, _SHORTEST), {"failed": 0.0}
@@ -100,30 +109,36 @@ class CanaryTrial:
       seconds: after which a request without an answer has failed.
       measures: that are compared: of a voice none of what was heard.
       curves: of production and of the candidate.
+      stream_seconds: as `seconds`, for the part of a session that counts; None: the same.
 
     Attributes:
+      is_superseded: the candidate has lost its alias, and is not in production.
       state: what all servers know, as far as this one has read it.
       verdict: of `state`.
+      streams: sessions on a WebSocket that the candidate began to hear and that have not ended.
     """
 
     def __init__(
         self, store: CanaryStore, pair: CanaryPair, production: LoadedVersion, candidate: LoadedVersion,
         settings: CanarySettings, seconds: float, measures: Sequence[str],
-        curves: tuple[WerCurve, WerCurve] | None = None,
+        curves: tuple[WerCurve, WerCurve] | None = None, stream_seconds: float | None = None,
     ) -> None:  # fmt: skip
         self.pair, self.production, self.candidate, self.store = pair, production, candidate, store
         self._settings, self.seconds, self._measures, self._curves = settings, seconds, measures, curves
+        self.stream_seconds = seconds if stream_seconds is None else stream_seconds
+        self.is_superseded = False
+        self.streams = 0
         self._server = secrets.token_hex(6)
         self._own, self._others = CanaryState(settings), CanaryState(settings)
         self._published: dict[str, Any] | None = None
         self._turns: deque[Turn] = deque()
         self._claimed: list[Turn] = []
-        self._costs: deque[float] = deque(maxlen=_COSTS)
+        self._costs: dict[bool, deque[float]] = {kind: deque(maxlen=_COSTS) for kind in (False, True)}
         self._lock, self._syncing = threading.Lock(), threading.Lock()
         self.state, self.verdict = self._own, CONTINUE
 
-    def begin(self, session: str) -> Turn:
-        """The turn of the next request.
+    def begin(self, session: str, *, is_stream: bool = False) -> Turn:
+        """The turn of the next request, or session on a WebSocket.
 
         Args:
           session: by which its arm is chosen; "" for one of its own.
@@ -132,7 +147,7 @@ class CanaryTrial:
             hashed, number = self.store.hash_of(session)
         else:
             hashed, number = "", secrets.randbelow(2**53) / 2**53
-        turn = Turn(self, number < self._settings.share, hashed, time.monotonic())
+        turn = Turn(self, number < self._settings.share, hashed, time.monotonic(), is_stream)
         with self._lock:
             self._turns.append(turn)
         return turn
@@ -150,8 +165,7 @@ class CanaryTrial:
             before = len(self._turns)
             while self._turns:
                 turn = self._turns[0]
-                overdue = time.monotonic() - turn.began > self.seconds
-                if not (turn.done or overdue):
+                if not (turn.done or turn.is_overdue):
                     break
                 self._turns.popleft()
                 if not turn.done:
@@ -164,12 +178,13 @@ class CanaryTrial:
     def _count(self, turn: Turn, values: dict[str, float]) -> None:
         if turn.failed:  # the worst in all: left out of some, it would make its arm look better there
             values |= dict.fromkeys(self._measures, 1.0)
-        if len(self._costs) >= _FEWEST_COSTS:
-            values["slow"] = float(turn.failed or turn.cost > SLOW * statistics.median(self._costs))
+        costs = self._costs[turn.is_stream]
+        if len(costs) >= _FEWEST_COSTS:
+            values["slow"] = float(turn.failed or turn.cost > SLOW * statistics.median(costs))
         else:
             values.pop("slow", None)
         if not (turn.failed or turn.chosen):
-            self._costs.append(turn.cost)
+            costs.append(turn.cost)
         if not turn.session:
             self._own.observe(values, chosen=turn.chosen)
             return

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from voxline.inference.waveforms import Waveform
 
-    Keeper = Callable[[Transcript, npt.NDArray[np.int16], float], str]
+    Keeper = Callable[[int, str, Transcript, npt.NDArray[np.int16], float], str]
 
 CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
 CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
@@ -156,16 +156,16 @@ class Capture:
             self._queued_bytes += waveform.nbytes
         return id
 
-    def keeper(
-        self, model: str, version: int, digest: str, rate: int, *, consent: str, speaker: str = ""
-    ) -> "Keeper | None":
-        """As `offer`, for segments of a session, each int16 [samples] with its begin; None where none may be kept."""
+    def keeper(self, model: str, rate: int, *, consent: str, speaker: str = "") -> "Keeper | None":
+        """As `offer`, for segments of a session: of each the version that heard it and its digest, what was heard, its
+        samples, int16, and when they began to arrive. None where none may be kept.
+        """
         import numpy as np
 
         if not (self.settings.share and may_keep(consent, speaker)):
             return None
 
-        def keep(heard: Transcript, samples: "npt.NDArray[np.int16]", at: float) -> str:
+        def keep(version: int, digest: str, heard: Transcript, samples: "npt.NDArray[np.int16]", at: float) -> str:
             waveform = samples.astype(np.float32) / np.float32(32768)
             return self.offer(model, version, digest, heard, waveform, rate, consent=consent, speaker=speaker, at=at)
 

@@ -17,6 +17,7 @@ class ServingLimits:
       streams: sessions on a WebSocket at a time; more are refused with 429.
       stream_seconds: of a session, and of the audio in it.
       canary_seconds: without an answer after which a request has failed, and a candidate's is answered by production.
+      canary_stream_seconds: likewise, for a message of a session on a WebSocket: its caller waits while speaking.
       idle_seconds: in which a client of a session must send something, and read what it is sent.
     """
 
@@ -29,4 +30,5 @@ class ServingLimits:
     streams: int = 32
     stream_seconds: float = 600.0
     canary_seconds: float = 30.0
+    canary_stream_seconds: float = 10.0
     idle_seconds: float = 30.0

@@ -14,7 +14,7 @@ class ServerMetrics:
     """The counters of a server; those of captures and of canaries only where it has them.
 
     Args:
-      streams: the sessions on a WebSocket now.
+      streams: the sessions on a WebSocket now that are production's.
     """
 
     def __init__(
@@ -32,7 +32,9 @@ class ServerMetrics:
         )
         self.audio = self._counter("audio_seconds", "Audio that was transcribed")
         self.spoken = self._counter("speech_seconds", "Audio that was synthesized")
-        self._gauge("streams", "Sessions on a WebSocket").set_function(streams)
+        self._gauge("streams", "Sessions on a WebSocket").set_function(
+            lambda: streams() + sum(canary.streams for canary in canaries)
+        )
         self._version = self._gauge("model_version", "The version that serves; 0: none", ["model"])
         self._swaps = self._gauge("swaps", "Versions that took the place of another one", ["model"])
         self._failures = self._gauge("load_failures", "Versions that could not be loaded", ["model"])
@@ -42,13 +44,19 @@ class ServerMetrics:
             self._capture_queue = self._gauge("capture_queue", "Clips that wait to be written")
         if canaries:
             arms = ["model", "arm"]
-            self._arm_requests = self._counter("arm_requests", "Requests by arm of the canary", [*arms, "outcome"])
+            self._arm_requests = self._counter(
+                "arm_requests", "Requests and sessions by arm of the canary", [*arms, "outcome"]
+            )
             self._arm_seconds = prometheus_client.Histogram(
                 "voxline_serve_arm_seconds", "From request to answer, by arm", arms, registry=self._registry
             )
             self._candidate = self._gauge("canary_version", "The candidate that gets requests; 0: none", ["model"])
             self._evidence = self._gauge(
                 "canary_evidence", "That the candidate is worse, or safe", ["model", "measure", "kind"]
+            )
+            self._canary_streams = self._gauge("canary_streams", "Sessions that began with a candidate", ["model"])
+            self._takeovers = self._gauge(
+                "canary_takeovers", "Sessions that production took over from a candidate", ["model"]
             )
             self._rollbacks = self._gauge("canary_rollbacks", "Candidates that this server has withdrawn", ["model"])
         for canary in canaries:
@@ -67,6 +75,8 @@ class ServerMetrics:
             self._capture_queue.set(self._capture.waiting)
         for canary in self._canaries:
             self._candidate.labels(canary.model).set(canary.describe()["candidate"] or 0)
+            self._canary_streams.labels(canary.model).set(canary.streams)
+            self._takeovers.labels(canary.model).set(canary.takeovers)
             self._rollbacks.labels(canary.model).set(canary.rollbacks)
             for name, test in (canary.state.tests if canary.state else {}).items():
                 self._evidence.labels(canary.model, name, "worse").set(test.harm_evidence)
@@ -76,7 +86,8 @@ class ServerMetrics:
     def _count_turn(self, model: str, turn: Turn) -> None:
         outcome = "dropped" if turn.values is None else "failed" if turn.failed else "answered"
         self._arm_requests.labels(model, turn.arm, outcome).inc()
-        self._arm_seconds.labels(model, turn.arm).observe(turn.seconds)
+        if not turn.is_stream:  # the seconds of a session are its caller's
+            self._arm_seconds.labels(model, turn.arm).observe(turn.seconds)
 
     def _counter(self, name: str, help: str, labels: Iterable[str] = ()) -> prometheus_client.Counter:
         return prometheus_client.Counter(f"voxline_serve_{name}", help, labels, registry=self._registry)

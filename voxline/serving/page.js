@@ -2,10 +2,21 @@
 const element = (id) => document.getElementById(id);
 const say = (text) => { element("status").textContent = text; };
 
+// A proxy or a server that ends may answer with a page that is not JSON.
+async function fault(answer) {
+  const body = await answer.json().catch(() => null);
+  return body?.error?.message ?? `the server answered ${answer.status} ${answer.statusText}`;
+}
+
 async function listModels() {
   const answer = await fetch("/v1/models");
-  for (const model of (await answer.json()).data) {
-    element("model").add(new Option(`${model.id} (version ${model.version})`, model.id));
+  if (!answer.ok) { say(await fault(answer)); return; }
+  const models = (await answer.json()).data;
+  if (!models.length) say("no model is served yet; reload this page when one is");
+  for (const model of models) {
+    const [section, list] = model.family == "tts" ? ["speak", "voice"] : ["listen", "model"];
+    element(list).add(new Option(`${model.id} (version ${model.version})`, model.id));
+    element(section).hidden = false;
   }
 }
 
@@ -15,17 +26,35 @@ async function transcribe(recording, name) {
   form.append("model", element("model").value);
   form.append("file", recording, name);
   const answer = await fetch("/v1/audio/transcriptions", { method: "POST", body: form });
-  const body = await answer.json();
-  if (!answer.ok) { say(body.error.message); return; }
-  element("text").value = body.text;
+  if (!answer.ok) { say(await fault(answer)); return; }
+  element("text").value = (await answer.json()).text;
   say(`version ${answer.headers.get("x-voxline-version")}`);
 }
 
+async function synthesize() {
+  say("speaking …");
+  const wanted = { model: element("voice").value, input: element("words").value, response_format: "wav" };
+  const answer = await fetch("/v1/audio/speech", { method: "POST", body: JSON.stringify(wanted) });
+  if (!answer.ok) { say(await fault(answer)); return; }
+  const speech = element("speech");
+  URL.revokeObjectURL(speech.src);
+  speech.src = URL.createObjectURL(await answer.blob());
+  speech.hidden = false;
+  say(`version ${answer.headers.get("x-voxline-version")}`);
+  await speech.play();
+}
+
 let recorder = null;
+let waits = false; // for the browser's permission
 
 async function toggle() {
   if (recorder) { recorder.stop(); return; }
-  const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+  if (waits) return;
+  if (!navigator.mediaDevices) throw new Error("browsers record on pages from https or localhost alone");
+  // As it is: what a browser does for phone calls distorts what a recognizer was trained on.
+  const audio = { autoGainControl: false, echoCancellation: false, noiseSuppression: false };
+  waits = true;
+  const stream = await navigator.mediaDevices.getUserMedia({ audio }).finally(() => { waits = false; });
   const parts = [];
   recorder = new MediaRecorder(stream);
   recorder.ondataavailable = (event) => parts.push(event.data);
@@ -48,4 +77,5 @@ element("file").addEventListener("change", (event) => {
   const [file] = event.target.files;
   if (file) transcribe(file, file.name).catch((error) => say(String(error)));
 });
+element("say").addEventListener("click", () => synthesize().catch((error) => say(String(error))));
 listModels().catch((error) => say(String(error)));

@@ -4,30 +4,44 @@ client → server   binary: 16-bit little-endian PCM, mono, at the session's sam
                   text: {"type": "finish"}
 server → client   {"type": "session", "model", "version", "digest", "sample_rate", "latency": {…_ms}}, once
                   {"type": "partial", "text"}, when the text since the last final message has changed
-                  {"type": "final", "text", "start", "end", "words", "last"}, after each endpoint and at the finish
+                  {"type": "final", "text", "start", "end", "words", "last", "version"}, after each endpoint and at the
+                  finish
                   {"type": "error", "error": {…}}, as the routes over HTTP; then the server closes
 
 `start` and `end` are seconds from the first sample. A final message whose audio is kept has the id of the clip as
-"capture". One session is one `RecognitionStream` of one version: a promotion does not change it.
+"capture". A session is heard by one version: a promotion does not change it. With a canary, "session" and "final" have
+the "arm", and production may take a session over from the candidate (`session_stream`).
 """
 
 import asyncio
+import functools
 import json
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from voxline.errors import SettingsError, VoxlineError
+from voxline.inference.recognizer import Recognizer
 from voxline.inference.streaming import RecognitionStream
 from voxline.inference.transcript import Transcript
+from voxline.progress import print_status
+from voxline.registry.journal import CANDIDATE, PRODUCTION
+from voxline.serving.canary import SESSION_FIELD, SESSION_HEADER, Canary
+from voxline.serving.capture import CONSENT_FIELD, CONSENT_HEADER, SPEAKER_FIELD, SPEAKER_HEADER, Capture, joined
+from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
+from voxline.serving.refusals import RefusedError, error_response
+from voxline.serving.session_stream import CanaryStream, SessionStream
 from voxline.serving.subtitles import describe_words
 
 if TYPE_CHECKING:
     from voxline.serving.capture import Keeper
+    from voxline.serving.metrics import ServerMetrics
 
 NORMAL, POLICY, TOO_BIG, UNEXPECTED = 1000, 1008, 1009, 1011
 """Of RFC 6455, section 7.4.1."""
@@ -35,6 +49,91 @@ MESSAGE_BYTES = 2**20
 """Largest message; the WebSocket library refuses a larger one with 1009."""
 KEPT_SECONDS = 60.0
 """Longest segment that is captured: each session that may be captured holds so much audio, and a message."""
+
+
+class RealtimeRoute:
+    """The route of the sessions.
+
+    Args:
+      find: a recognizer by the name that callers use, and the version of it that serves; raises a `RefusedError`.
+      canaries: by the name of their model.
+
+    Attributes:
+      streams: sessions now, of production's room; those that a candidate began to hear are in its canary's.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], tuple[FollowedModel, LoadedVersion, Recognizer]],
+        limits: ServingLimits,
+        capture: Capture | None,
+        canaries: Mapping[str, Canary],
+    ) -> None:
+        self.streams = 0
+        self._find, self._limits, self._capture, self._canaries = find, limits, capture, canaries
+        # Of their own, so that no stream waits behind a long recording.
+        self._pool = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="stream")
+
+    async def answer(self, socket: WebSocket, metrics: "ServerMetrics") -> None:
+        """A session, from its begin to its end, with the version that serves when it begins or with the candidate."""
+        try:
+            session = self._open(socket)
+        except RefusedError as refused:
+            metrics.answers.labels(str(int(refused.status))).inc()
+            await socket.send_denial_response(error_response(refused.status, str(refused), refused.param))
+            return
+        takes_room = session.stream.arm != CANDIDATE
+        self.streams += takes_room
+        try:
+            await socket.accept()
+            await session.run()
+        except WebSocketDisconnect:
+            return  # the client has gone, and hears nothing more
+        except VoxlineError as error:
+            print_status(f"serve: /v1/realtime: {error}")
+            await socket.close(UNEXPECTED)
+        finally:
+            metrics.answers.labels("101").inc()
+            metrics.audio.inc(session.samples / session.stream.sample_rate)
+            try:
+                await session.stream.close()
+            finally:
+                self.streams -= takes_room
+
+    def stop(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _open(self, socket: WebSocket) -> "Session":
+        if not same_origin(socket):
+            raise RefusedError(HTTPStatus.FORBIDDEN, "pages of other sites are refused")
+        query, headers = socket.query_params, socket.headers
+        model, served, recognizer = self._find(query.get("model", ""))
+        name = model.reference.partition("@")[0]
+        make = functools.partial(_make_stream, numbers=_stream_numbers(query))
+        try:
+            own = make(recognizer)
+        except SettingsError as error:
+            message = str(error).removeprefix(f"{recognizer.folder}: ")
+            raise RefusedError(HTTPStatus.BAD_REQUEST, message) from None
+        canary = self._canaries.get(model.reference.removesuffix(f"@{PRODUCTION}"))
+        said = joined([*headers.getlist(SESSION_HEADER), *query.getlist(SESSION_FIELD)])
+        full = RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
+        if canary and (turn := canary.begin(said, stream_of=served)):
+            stream: SessionStream = CanaryStream(canary, turn, own, make, self._run)
+        else:
+            stream = SessionStream(served, own, self._run)
+        if stream.arm != CANDIDATE and self.streams >= self._limits.streams:
+            stream.refuse(full)
+            raise full
+        keep = None
+        if self._capture:
+            consent = joined([*headers.getlist(CONSENT_HEADER), *query.getlist(CONSENT_FIELD)])
+            speaker = joined([*headers.getlist(SPEAKER_HEADER), *query.getlist(SPEAKER_FIELD)])
+            keep = self._capture.keeper(name, recognizer.sample_rate, consent=consent, speaker=speaker)
+        return Session(socket, stream, model.reference, self._limits, keep)
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
 
 class SessionError(Exception):
@@ -50,20 +149,19 @@ class Session:
     """A client on a WebSocket that was accepted.
 
     Args:
-      about: model, version and digest, for the first message.
-      pool: runs the network.
-      keep: takes what was heard of a segment, its samples, int16 at the stream's rate, and the time at which they began
-        to arrive; returns the id of the clip, or "". None where nothing may be kept.
+      model: the name by which the client asked for it.
+      keep: takes the version that heard a segment and its digest, what was heard, its samples, int16 at the stream's
+        rate, and the time at which they began to arrive; returns the id of the clip, or "". None where nothing may be
+        kept.
 
     Attributes:
       samples: heard so far.
     """
 
     socket: WebSocket
-    stream: RecognitionStream
-    about: dict[str, Any]
+    stream: SessionStream
+    model: str
     limits: ServingLimits
-    pool: Executor
     keep: "Keeper | None" = None
     samples: int = 0
     _text: str = ""
@@ -82,8 +180,11 @@ class Session:
             await self._fail(str(error), error.code)
 
     async def _talk(self) -> None:
-        rate, rest = self.stream.sample_rate, b""
-        await self._send({"type": "session", **self.about, "sample_rate": rate, "latency": asdict(self.stream.latency)})
+        await self.stream.start()
+        served, rest = self.stream.served, b""
+        about = {"model": self.model, "version": served.version, "digest": served.digest, **self._arm()}
+        latency = asdict(self.stream.latency)
+        await self._send({"type": "session", **about, "sample_rate": self.stream.sample_rate, "latency": latency})
         while True:
             message = await self._in_time(self.socket.receive(), "no message")
             if message["type"] == "websocket.disconnect":
@@ -91,8 +192,10 @@ class Session:
             if (data := message.get("bytes")) is None:
                 if not _is_finish(message.get("text") or ""):
                     raise SessionError('binary PCM or {"type": "finish"} is accepted', POLICY)
-                transcript = await self._compute(self.stream.finish)
-                await self._send_final(transcript, last=True)
+                *before, last = await self.stream.finish()
+                for segment in before:
+                    await self._send_final(segment, last=False)
+                await self._send_final(last, last=True)
                 await self.socket.close(NORMAL)
                 return
             rest += data
@@ -110,7 +213,7 @@ class Session:
         if self.keep:
             self._began = self._began if self._segment else time.time()
             self._segment += pcm
-        partial = await self._compute(lambda: self.stream.feed(samples))
+        partial = await self.stream.feed(samples)
         for segment in partial.segments:
             await self._send_final(segment, last=False)
         if (surplus := len(self._segment) - _kept_bytes(self.stream.sample_rate)) > 0:
@@ -120,15 +223,17 @@ class Session:
             self._text = partial.text
             await self._send({"type": "partial", "text": partial.text})
 
-    async def _compute(self, work: Callable[[], Any]) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+    def _arm(self) -> dict[str, str]:
+        return {"arm": self.stream.arm} if self.stream.arm else {}
 
     async def _send_final(self, transcript: Transcript, *, last: bool) -> None:
         self._text = ""
         words = describe_words(transcript)
         times = {"start": words[0]["start"], "end": words[-1]["end"]} if words else {"start": None, "end": None}
         kept = {"capture": id} if (id := self._keep(transcript, last=last)) else {}
-        await self._send({"type": "final", "text": transcript.text, **times, "words": words, "last": last, **kept})
+        heard_by = {"version": self.stream.served.version, **self._arm()}
+        final = {"type": "final", "text": transcript.text, **times, "words": words, "last": last, **heard_by, **kept}
+        await self._send(final)
 
     def _keep(self, transcript: Transcript, *, last: bool) -> str:
         """Offers a segment and its audio, without the silence after the last endpoint. Returns the clip's id or ""."""
@@ -147,7 +252,8 @@ class Session:
             return ""
         if last and not transcript.text and not alone:
             return ""
-        return self.keep(transcript, np.frombuffer(pcm, "<i2").astype(np.int16), began)
+        samples, served = np.frombuffer(pcm, "<i2").astype(np.int16), self.stream.served
+        return self.keep(served.version, served.digest, transcript, samples, began)
 
     async def _send(self, values: dict[str, Any]) -> None:
         await self._in_time(self.socket.send_text(json.dumps(values, ensure_ascii=False)), "nothing was read")
@@ -168,6 +274,21 @@ class Session:
                 await self.socket.close(code)
         except (TimeoutError, RuntimeError):
             return  # the client reads nothing, or has gone
+
+
+def _make_stream(recognizer: Recognizer, numbers: dict[str, float]) -> RecognitionStream:
+    return recognizer.stream(**numbers)
+
+
+def _stream_numbers(query: Mapping[str, str]) -> dict[str, float]:
+    numbers = {}
+    for name in ("endpoint_ms", "chunk_ms"):
+        if name in query:
+            try:
+                numbers[name] = float(query[name])
+            except ValueError:
+                raise RefusedError(HTTPStatus.BAD_REQUEST, f"{query[name]!r}: no number", name) from None
+    return numbers
 
 
 def _kept_bytes(rate: int) -> int:

@@ -1,12 +1,17 @@
 """Starts the server: loads the models, follows the registry, and listens until a signal."""
 
 import asyncio
+import os
+import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from voxline.errors import SettingsError, WorkError
 from voxline.feedback.canary_state import CanarySettings
@@ -23,10 +28,10 @@ from voxline.serving.followed_model import FollowedModel
 from voxline.serving.limits import ServingLimits
 from voxline.serving.realtime import MESSAGE_BYTES
 
-WEBSOCKETS: dict[str, Any] = {"ws": "websockets-sansio", "ws_max_size": MESSAGE_BYTES}
-"""uvicorn's options for them."""
 HEAD_SECONDS = 15.0
 """In which a connection must have sent the head of its next request."""
+_THREAD_SECONDS = 1.0
+"""In which the threads of the server must have ended after its last request."""
 
 
 class HttpConnection(H11Protocol):
@@ -67,6 +72,22 @@ class HttpConnection(H11Protocol):
             self.transport.close()
 
 
+class SessionConnection(WebSocketsSansIOProtocol):
+    """Logs no error for a session that was refused: for uvicorn one lacks an answer until its connection is closed,
+    which is after the application has returned.
+    """
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True
+
+
+WEBSOCKETS: dict[str, Any] = {"ws": SessionConnection, "ws_max_size": MESSAGE_BYTES, "ws_ping_interval": None}
+"""uvicorn's options. It reads nothing while a message is computed, pongs neither, and would close a session whose
+message takes longer than its pings may. `idle_seconds` of the limits ends those whose client has gone."""
+
+
 def run_server(
     root: Path | str,
     names: Sequence[str],
@@ -77,7 +98,8 @@ def run_server(
     captures: CaptureSettings | None = None,
     canary: CanarySettings | None = None,
 ) -> None:
-    """Serves models until SIGINT or SIGTERM, which lets running requests end.
+    """Serves models until SIGINT or SIGTERM, which lets running requests end. If a call hangs then, as one of a
+    candidate may, the process ends here: Python would wait for its thread.
 
     Args:
       names: of the models, with `@candidate` or a version if wanted; empty: all recognizers in production.
@@ -117,6 +139,11 @@ def run_server(
         server.app, host=host, port=port, http=HttpConnection, log_level="warning", access_log=False,
         timeout_graceful_shutdown=30, timeout_keep_alive=15, limit_concurrency=4 * limits.uploads, **WEBSOCKETS,
     )  # fmt: skip
+    if not _threads_end(_THREAD_SECONDS):
+        print_status("serve: ends, though a call has not")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def recognizers(root: Path | str) -> list[str]:
@@ -134,3 +161,12 @@ def recognizers(root: Path | str) -> list[str]:
     if not found:
         raise WorkError(f"{root}: no recognizer is in production here; push one, or promote a candidate")
     return found
+
+
+def _threads_end(seconds: float) -> bool:
+    """Whether all threads that Python would wait for end in time."""
+    end, here = time.monotonic() + seconds, threading.current_thread()
+    others = [one for one in threading.enumerate() if not (one.daemon or one in (here, threading.main_thread()))]
+    for one in others:
+        one.join(max(end - time.monotonic(), 0.0))
+    return not any(one.is_alive() for one in others)

@@ -1,4 +1,4 @@
-"""Text to speech with OpenAI's route: a JSON body in, a recording out.
+"""Text to speech with OpenAI's route: a JSON body in, a recording out. Its text may be SSML.
 
 Route: https://platform.openai.com/docs/api-reference/audio/createSpeech
 """
@@ -73,7 +73,7 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
     from voxline.audio.wav import to_int16, wav_header
 
     try:
-        waveform = voice.synthesize(request.text).waveform
+        waveform = voice.speak(request.text).waveform
     except SettingsError as error:
         raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "input") from None
     except VoxlineError as error:
