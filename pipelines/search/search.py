@@ -26,7 +26,7 @@ from voxline.pipelines.local.plan import plan_run
 from voxline.pipelines.local.runner import hold_store, run_pipeline
 from voxline.pipelines.local.single_step import last_output
 from voxline.pipelines.search.space import SECTIONS, Space, nested, with_settings
-from voxline.pipelines.search.study import DEFAULT_TRIALS, METHODS, Study, started_now
+from voxline.pipelines.search.study import DEFAULT_TRIALS, METHODS, PROPOSALS, Study, started_now
 from voxline.pipelines.search.trial_files import Trial, TrialFailedError
 from voxline.pipelines.search.trials import DEFAULT_METRICS, TrialProcesses, trial_overlay
 from voxline.report.page import plural
@@ -94,6 +94,7 @@ class Search:
       metric: of train, or of language where decoding varies; lower is better.
       prune: confidence with which a trial is stopped that is worse than the best one; 0: none is.
       limits: those it was last run with.
+      proposals: revision of how its method chooses settings; 0: today's.
     """
 
     folder: Path
@@ -105,6 +106,10 @@ class Search:
     seed: int = 1
     prune: float = 0.0
     limits: Limits = Limits()
+    proposals: int = 0
+
+    def __post_init__(self) -> None:
+        self.proposals = self.proposals or PROPOSALS.get(self.method, 1)
 
     @classmethod
     def create(
@@ -157,7 +162,7 @@ class Search:
             search = cls(
                 folder, config, found["assigned"], space, found["method"], found["metric"], found["seed"], prune
             )
-            return dataclasses.replace(search, limits=limits)
+            return dataclasses.replace(search, limits=limits, proposals=found.get("proposals", 1))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise WorkError(f"{folder / STUDY}: not a search ({error})") from None
 
@@ -180,6 +185,7 @@ class Search:
           on_end: called when the trials have ended, also if one failed or a signal stopped them.
 
         Raises:
+          SettingsError: another search is in the folder, or one of an earlier version that chose settings otherwise.
           WorkError: the data cannot be prepared, every trial failed, or the dataset is not that of earlier trials.
           TransientError: a storage failed; the same command continues.
         """
@@ -267,6 +273,7 @@ class Search:
             "metric": self.metric,
             "seed": self.seed,
             "prune": self.prune,
+            "proposals": self.proposals,
             "config": self.config.recorded(),
             "assigned": self.assigned,
         }
@@ -275,7 +282,14 @@ class Search:
         """Refuses to go on with another search that is in the folder."""
         if not (self.folder / STUDY).is_file():
             return
-        mine, theirs = self._plain(), Search.open(self.folder)._plain()
+        found = Search.open(self.folder)
+        if found.proposals != PROPOSALS.get(found.method, 1):
+            raise SettingsError(
+                f"{self.folder}: the search here was started by another version, whose {found.method} chooses other "
+                "settings, and continuing it would mix the two; give --name another one: what was trained is found in "
+                "the store"
+            )
+        mine, theirs = self._plain(), found._plain()
         changed = changed_settings(theirs, mine)
         changed = [one for one in changed if one[0].partition(".")[0] != "assigned"]
         if changed:

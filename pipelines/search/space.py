@@ -10,6 +10,7 @@ train.model.units: [48, 96, 128]
 import dataclasses
 import json
 import math
+import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -105,6 +106,23 @@ class Range:
         low, high, value = (math.log(one) if self.is_log else one for one in (*self.values, value))
         return float((value - low) / (high - low)) if high > low else 0.5
 
+    def at(self, share: float) -> Any:
+        """The value at a share of the range, from 0 to below 1. Choices have equal parts of it.
+
+        >>> Range("train.learning_rate", "log", (1e-4, 1e-2)).at(0.5)
+        0.001
+        >>> [Range("train.batch_size", "choice", (8, 16, 32)).at(share) for share in (0.0, 0.5, 0.99)]
+        [8, 16, 32]
+        """
+        if self.kind == "choice":
+            return self.values[int(share * len(self.values))]
+        low, high = self.values
+        margin = 0.5 if self.is_integer else 0.0
+        begin, end = (math.log(one) if self.is_log else one for one in (low - margin, high + margin))
+        value = begin + share * (end - begin)
+        value = math.exp(value) if self.is_log else value
+        return min(max(round(value), low), high) if self.is_integer else self.decode(value)
+
     def plain(self) -> dict[str, list[Any]]:
         """The range as in the file."""
         return {self.kind: list(self.values)}
@@ -158,6 +176,26 @@ class Space:
     def size(self) -> int:
         """How many settings a trial may have; a very large number where one of them is a real number."""
         return int(min(math.prod(one.size for one in self.ranges), sys.maxsize))
+
+    def stratified(self, count: int, seed: int, own: Values | None = None) -> list[Values]:
+        """Settings that cover each range: a Latin hypercube (McKay, Beckman and Conover 1979).
+
+        Each range is cut into `count` equal parts, and each part has the value of one of the settings.
+
+        Args:
+          own: the first of the settings, which the others leave its parts to.
+        """
+        chance = random.Random(seed)
+        columns: list[list[Any]] = []
+        for one in self.ranges:
+            parts = list(range(count))
+            if own is not None:
+                parts.remove(min(int(one.position(own[one.key]) * count), count - 1))
+            chance.shuffle(parts)
+            columns.append([one.at((part + chance.random()) / count) for part in parts])
+        keys = [one.key for one in self.ranges]
+        others = [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
+        return [*([] if own is None else [own]), *others]
 
     def sections(self) -> set[str]:
         """The sections of the config that vary."""

@@ -30,8 +30,16 @@ REDUCTION = 3
 """Successive halving (Jamieson and Talwalkar 2016) continues one trial in three, with three times as many epochs."""
 LEVELS = 3
 """Lengths of training in a bracket of successive halving."""
-RANDOM_TRIALS = 5
-"""Trials before TPE looks at results. Optuna's default is 10, for studies of a hundred."""
+STRATIFIED_TRIALS = 5
+"""Of `tpe`, those before TPE looks at results, the config's own one included: a Latin hypercube. Optuna draws ten at
+random, for studies of a hundred."""
+FEWEST_KNOWN = 2
+"""Results that TPE needs."""
+GOOD_SHARE = 0.25
+"""Of the trials, those that TPE takes for good ones (γ; Bergstra et al. 2011). Of a dozen, Optuna's 0.1 are one or two,
+and what TPE proposes is then about as wide as the range."""
+PROPOSALS = {"tpe": 2, "random": 1, "halving": 2}
+"""Method → revision of how it chooses settings. A search of another one is not continued: its trials would be mixed."""
 DRAWS = 10
 """Draws by TPE before a trial gets random settings, if all of them were tried before."""
 RANDOM_DRAWS = 100
@@ -180,40 +188,60 @@ class Study:
         """The settings of a new trial. The config's own ones are the first, so that no search ends below them."""
         if number == 0 and self.own is not None:
             return self.own
-        import optuna
-
         tried = [trial.settings for trial in self.trials[:number]]
-        settings: Values = {}
+        if self.method == "tpe" and number < STRATIFIED_TRIALS:
+            settings = self.space.stratified(STRATIFIED_TRIALS, self.seed, self.own)[number]
+            if settings not in tried:
+                return settings
         for draw in range(DRAWS + RANDOM_DRAWS):
-            seed = int(hash_value([self.seed, number, draw] if draw else [self.seed, number])[:8], 16)
-            if known < RANDOM_TRIALS or self.method == "random" or draw >= DRAWS:
-                study = self.in_optuna([], optuna.samplers.RandomSampler(seed=seed))
-            else:
-                sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM_TRIALS)
-                study = self.in_optuna(self.trials[:known], sampler)
-            chosen = study.ask(self.space.distributions()).params
-            settings = {one.key: one.decode(chosen[one.key]) for one in self.space.ranges}
+            settings = self._ask(number, known, draw)
             if settings not in tried:
                 break
         return settings
 
+    def _ask(self, number: int, known: int, draw: int) -> Values:
+        """Settings by TPE, or random ones.
+
+        Args:
+          draw: how many others of this trial were tried before.
+        """
+        import optuna
+
+        seed = int(hash_value([self.seed, number, draw] if draw else [self.seed, number])[:8], 16)
+        if known < FEWEST_KNOWN or self.method == "random" or draw >= DRAWS:
+            study = self.in_optuna([], optuna.samplers.RandomSampler(seed=seed))
+        else:
+            with warnings.catch_warnings(action="ignore"):  # gamma is to go with Optuna 6
+                sampler = optuna.samplers.TPESampler(
+                    seed=seed, n_startup_trials=FEWEST_KNOWN, gamma=lambda trials: math.ceil(GOOD_SHARE * trials)
+                )
+            study = self.in_optuna(self.trials[:known], sampler)
+        chosen = study.ask(self.space.distributions()).params
+        return {one.key: one.decode(chosen[one.key]) for one in self.space.ranges}
+
     def in_optuna(
         self, trials: Sequence[Trial], sampler: "optuna.samplers.BaseSampler | None" = None
     ) -> "optuna.Study":
-        """The trials as Optuna has them. One that failed ranks below all others, so that TPE keeps away from it."""
+        """The trials as Optuna has them. One that failed ranks below all others, so that TPE keeps away from it.
+
+        The value of a trial is its place, so that the loss orders equal metrics, as it does for the winner. TPE and
+        PED-ANOVA read the order alone.
+        """
         import optuna
         from optuna.trial import TrialState
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(sampler=sampler)
         distributions = self.space.distributions()
+        ranked = sorted((trial for trial in trials if trial.state == "done"), key=lambda one: one.trainings[-1].rank)
+        place = {trial.number: float(number) for number, trial in enumerate(ranked)}
         for trial in trials:
             done = trial.state == "done"
             with warnings.catch_warnings(action="ignore"):  # choices are any values
                 study.add_trial(
                     optuna.trial.create_trial(
                         state=TrialState.COMPLETE if done else TrialState.PRUNED,
-                        value=trial.value if done else None,
+                        value=place.get(trial.number),
                         params={one.key: one.encode(trial.settings[one.key]) for one in self.space.ranges},
                         distributions=distributions,
                         intermediate_values={} if done else {one.epochs: one.value for one in trial.trainings},

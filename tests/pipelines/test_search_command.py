@@ -166,6 +166,30 @@ def test_what_would_mix_two_searches_is_refused(house: FakeHouse) -> None:
     assert house.run("resume", str(house.folder))[0] == 2
 
 
+def test_a_search_whose_trials_another_version_chose_is_not_continued(house: FakeHouse) -> None:
+    """It is listed and shown; random settings are chosen as ever, so a random search continues."""
+    for method in ("tpe", "random"):
+        run = ("--trials", "3", "--seeds", "0", "--method", method, "--name", method)
+        assert house.run_asr(*run)[0] == 0
+        folder = house.search.with_name(method)
+        of_before = {key: value for key, value in read_json(folder / "study.json").items() if key != "proposals"}
+        write_json(folder / "study.json", of_before)
+        trials = [(folder / "trials" / f"{number:04d}.json").read_bytes() for number in range(3)]
+        calls = house.objective.calls
+        resumed = house.run("resume", str(folder), "--trials", "4")
+        if method == "random":
+            assert (resumed[0], house.objective.calls) == (0, calls + 1)
+            continue
+        for status, printed in (resumed, house.run_asr(*run)):
+            assert status == 2
+            assert f"{folder}: the search here was started by another version" in printed
+            assert "give --name another one" in printed
+        assert (house.objective.calls, read_json(folder / "study.json")) == (calls, of_before)
+        assert [file.read_bytes() for file in sorted((folder / "trials").glob("[0-9]*.json"))] == trials
+        assert house.run("show", str(folder))[1].count(": dev_wer ") == 3
+        assert "tpe        3 trials" in house.run("list", str(house.folder / "runs"))[1]
+
+
 def test_options_that_cannot_be_are_refused_before_any_work(house: FakeHouse) -> None:
     status, printed = house.run_asr("--method", "halving")
     assert status == 2

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.pipelines.objectives import OWN, RANGES, STEPS, Objective, error_rate
 from tests.waiting import PATIENCE_SECONDS
 from voxline.errors import TransientError
+from voxline.pipelines.config.keys import Values
 from voxline.pipelines.search.space import Space
-from voxline.pipelines.search.study import Study, halving_epochs
+from voxline.pipelines.search.study import STRATIFIED_TRIALS, Study, halving_epochs
 from voxline.pipelines.search.trial_files import Training, Trial, TrialFailedError
 from voxline.store.files import read_json, write_json
 
@@ -113,6 +115,50 @@ def test_the_same_seed_proposes_the_same_trials_and_another_one_others(tmp_path:
     assert contents(tmp_path / "a") == contents(tmp_path / "b") != contents(tmp_path / "c")
 
 
+@pytest.mark.parametrize("own", [OWN, None])
+def test_the_first_trials_of_tpe_cover_each_range(tmp_path: Path, own: Values | None) -> None:
+    """Each fifth of a range has one of the five, the config's own ones included, by NumPy's histogram."""
+    ranges = {
+        "train.learning_rate": {"log": [1e-4, 1e-1]},
+        "train.weight_decay": {"linear": [0, 0.01]},
+        "train.warm_up_steps": {"integer": [10, 200]},
+        "train.batch_size": {"log_integer": [8, 512]},
+        "train.model.units": [48, 64, 80, 96, 128],
+    }
+    first = own and {**OWN, "train.weight_decay": 0.0, "train.batch_size": 8}
+    drawn = []
+    for seed in range(1, 9):
+        study = Study(tmp_path / str(seed), Space(ranges), "tpe", 9, seed, first)
+        study.run(Objective(), STRATIFIED_TRIALS)
+        drawn.append([trial.settings for trial in study.trials])
+        table = {key: np.array([settings[key] for settings in drawn[-1]], float) for key in ranges}
+        for key, low, high in (("train.learning_rate", 1e-4, 1e-1), ("train.batch_size", 7.5, 512.5)):
+            parts = np.histogram(np.log(table[key]), np.linspace(np.log(low), np.log(high), 6))[0]
+            assert parts.tolist() == [1] * 5
+        assert np.histogram(table["train.weight_decay"], 5, (0, 0.01))[0].tolist() == [1] * 5
+        assert np.histogram(table["train.warm_up_steps"], 5, (9.5, 200.5))[0].tolist() == [1] * 5
+        assert sorted(table["train.model.units"]) == [48, 64, 80, 96, 128]
+    assert all((settings[0] == first) is bool(own) for settings in drawn)
+    assert len({str(settings) for settings in drawn}) == len(drawn)
+
+
+def test_tpe_orders_equal_metrics_by_the_loss(tmp_path: Path) -> None:
+    """Models that output nothing yet are all wrong: the loss alone says which of them are on their way."""
+
+    def away(trial: Trial) -> float:
+        return abs(math.log10(trial.settings["train.learning_rate"] / 5e-3))
+
+    def train(trial: Trial, epochs: int) -> Training:
+        return Training(epochs, 1.0, {"dev_loss": away(trial)})
+
+    late = []
+    for seed in range(1, 6):
+        study = make_study(tmp_path / str(seed), seed=seed)
+        study.run(train, 14)
+        late += [away(trial) for trial in study.trials[STRATIFIED_TRIALS:]]
+    assert np.mean(late) < 0.6  # a random rate is 0.8 decades away on average, of three
+
+
 def test_a_second_identical_search_trains_nothing(tmp_path: Path) -> None:
     """In the same folder it asks for no training; in another one, of the same store, all of them are found."""
     objective = Objective()
@@ -139,14 +185,14 @@ def test_an_extended_search_keeps_its_trials(tmp_path: Path) -> None:
 
 
 def test_from_a_bad_rate_twelve_trials_come_near_the_best(tmp_path: Path) -> None:
-    """Within 0.3 points of the floor; the first trial, the config's own settings, is far from it."""
+    """Within 0.3 points of the floor, median of five seeds; the first trial is far from it."""
     found = []
-    for seed in (1, 2, 3):
+    for seed in range(1, 6):
         study = make_study(tmp_path / str(seed), seed=seed)
         study.run(Objective(), 12)
         found.append(study.finished()[0].value or 1.0)
         assert (study.trials[0].value or 0.0) > 0.2
-    assert sorted(found)[1] <= error_rate({**OWN, "train.learning_rate": 5e-3, "train.model.units": 96}, 9) + 0.003 * 5
+    assert np.median(found) <= error_rate({**OWN, "train.learning_rate": 5e-3, "train.model.units": 96}, 9) + 0.003
 
 
 def test_halving_takes_half_the_steps_of_random_for_the_same_result(tmp_path: Path) -> None:
