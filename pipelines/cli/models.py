@@ -101,7 +101,7 @@ def transcribe(
 
 
 def synthesize(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, or SSML; - reads standard input.")],
     model: Annotated[str, typer.Option(help="An exported TTS model, a registry's version, or <registry>/<model>.")],
     output: Annotated[
         Path,
@@ -118,10 +118,13 @@ def synthesize(
 ) -> None:
     """Synthesize a text to a WAV or a compressed file.
 
+    A text that begins with <speak> is SSML: break, prosody rate, phoneme, sub, p and s.
+
     \b
     Examples:
       voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits -o out.wav
       voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits --vocoder runs/demo-tts/registry/vocoder -o a.wav
+      voxline synthesize "<speak>3 <break time='1s'/> 1 4</speak>" --model runs/demo-tts/registry/digits -o out.wav
     """
     from voxline.registry.models import find_model
 
@@ -375,7 +378,7 @@ def check_output(output: Path) -> None:
 
 
 def synthesize_to_file(output: Path, text: str, model: Path, vocoder: Path | None = None) -> list[str]:
-    """Synthesizes a text to a file. Returns the lines to print.
+    """Synthesizes a text or an SSML document to a file. Returns the lines to print.
 
     Raises:
       SettingsError: the model cannot read the text, or the vocoder reads mels of other settings.
@@ -386,9 +389,9 @@ def synthesize_to_file(output: Path, text: str, model: Path, vocoder: Path | Non
     from voxline.inference.synthesizer import Synthesizer
     from voxline.inference.text_encoder import TextEncoder
 
-    TextEncoder.of_model(model).encode(text)  # refuses it before TensorFlow is imported
+    TextEncoder.of_model(model).encode_speech(text)  # refuses it before TensorFlow is imported
     synthesizer = Synthesizer(model, vocoder=vocoder)
-    result = synthesizer.synthesize(text)
+    result = synthesizer.speak(text)
 
     import numpy as np
 

@@ -3,23 +3,24 @@
 import io
 import json
 import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import soundfile
 
-from tests.serving.test_server import Served
-from tests.tone_asr_model import BLOCK, RATE, MakeAsrModel, render_words
-from tests.tone_tts_model import FRAMES, MakeTtsModel
+from tests.serving.test_server import Served, push
+from tests.tone_asr_model import BLOCK, RATE, WORDS, MakeAsrModel, render_words
+from tests.tone_tts_model import FEATURES, FRAMES, MakeTtsModel, add_onnx_graph
+from voxline.audio.features import compute_features
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import model_digest
 from voxline.inference.synthesizer import Synthesizer
-from voxline.inference.text_encoder import MAX_SYMBOLS, TextEncoder
+from voxline.inference.text_encoder import MAX_SYMBOLS, EncodedSentence, TextEncoder
 from voxline.pipelines.cli.models import read_text_argument
-from voxline.registry.journal import PRODUCTION
-from voxline.registry.registry import Registry
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,63 @@ def test_texts_are_spoken_in_their_order_each_as_long_as_itself(voice: Synthesiz
     assert np.allclose(spoken[1].waveform, render_words(["one"]))
     assert voice.audio_seconds >= 1.4
     assert voice.seconds > 0
+
+
+def test_breaks_are_exact_silence_in_the_sound(voice: Synthesizer) -> None:
+    spoken = voice.speak('<speak><break time="100ms"/>1<break time="37ms"/>2 8<break strength="weak"/></speak>')
+    one, two = voice.synthesize(["1", "2 8"])
+    silences = [np.zeros(samples, np.float32) for samples in (1_600, 592, 8_000)]
+    wanted = [silences[0], one.waveform, silences[1], two.waveform, silences[2]]
+    np.testing.assert_allclose(spoken.waveform, np.concatenate(wanted), atol=1e-6)
+    assert spoken.hit_limit  # of the 8
+    np.testing.assert_array_equal(voice.speak("22 .").waveform, voice.synthesize("22 .").waveform)
+    assert len(voice.speak('<speak><break time="1s"/></speak>').waveform) == RATE
+
+
+def read_digits(mels: np.ndarray, rates: Sequence[float]) -> str:
+    """What is said in the middle of each symbol that takes the time of its rate, by the nearest tone."""
+    tones = np.stack([compute_features(render_words([word]), FEATURES)[FRAMES // 2] for word in WORDS])
+    lengths = FRAMES / np.array(rates)
+    middles = np.cumsum(lengths) - lengths * (1 - FRAMES // 2 / FRAMES)
+    return "".join(str(np.square(tones - mels[round(middle)]).sum(-1).argmin()) for middle in middles)
+
+
+@pytest.mark.parametrize("engine", ["tensorflow", "onnx"])
+@pytest.mark.parametrize(("percent", "times"), [(50, 2), (80, 1.25), (200, 0.5)])
+def test_a_rate_scales_the_time_of_its_words_and_they_are_still_read(
+    engine: Literal["tensorflow", "onnx"], percent: int, times: float, make_tts_model: MakeTtsModel, tmp_path: Path
+) -> None:
+    folder = add_onnx_graph(Path(shutil.copytree(make_tts_model(), tmp_path / "voice")))
+    voice = Synthesizer(folder, engine=engine)
+    document = f'<speak>77<prosody rate="{percent}%">2255</prosody>11</speak>'
+    (item,) = voice.text.encode_speech(document)
+    assert isinstance(item, EncodedSentence)
+    (result,) = voice._at_rates([item])
+    assert item.rates == (1, 1, *[percent / 100] * 4, 1, 1)
+    assert read_digits(result.mels, item.rates) == "77225511"
+    spoken = voice.speak(document).waveform
+    assert len(spoken) == pytest.approx(BLOCK * (4 + 4 * times), rel=0.1)
+    assert not np.array_equal(spoken, voice.speak("<speak>77225511</speak>").waveform)
+
+
+def test_a_voice_in_onnx_speaks_ssml_without_tensorflow(make_tts_model: MakeTtsModel, tmp_path: Path) -> None:
+    folder = add_onnx_graph(Path(shutil.copytree(make_tts_model(), tmp_path / "voice")))
+    code = (
+        "import sys; sys.modules['tensorflow'] = None\n"
+        "from voxline.pipelines.cli.models import synthesize_to_file; from pathlib import Path\n"
+        'text = \'<speak>1<break time="1s"/><prosody rate="50%">2345</prosody></speak>\'\n'
+        "print(synthesize_to_file(Path(sys.argv[2]), text, Path(sys.argv[1]))[0])"
+    )
+    wav = tmp_path / "speech.wav"
+    ran = subprocess.run([sys.executable, "-c", code, folder, wav], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    samples, rate = soundfile.read(wav)
+    assert rate == RATE
+    first = (FRAMES - 1) * BLOCK // FRAMES
+    assert samples[first - 100 : first].any()
+    assert not samples[first : first + RATE].any()
+    assert samples[first + RATE : first + RATE + 400].any()
+    assert len(samples) == pytest.approx(RATE + 9 * BLOCK, rel=0.1)
 
 
 def test_each_frame_of_a_recording_is_predicted(make_tts_model: MakeTtsModel) -> None:
@@ -120,9 +178,7 @@ def test_openais_own_client_gets_speech(make_tts_model: MakeTtsModel, tmp_path: 
     import openai
 
     model = make_tts_model()
-    registry = Registry(tmp_path / "registry", "voice")
-    with registry.locked(), registry.publishing(model, model_digest(model), "push", alias=PRODUCTION):
-        pass
+    registry = push(tmp_path / "registry", model, name="voice")
     served = Served(tmp_path / "registry", names=("voice",))
     try:
         client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
@@ -135,7 +191,11 @@ def test_openais_own_client_gets_speech(make_tts_model: MakeTtsModel, tmp_path: 
         assert len(pcm) == 2 * len(samples)
         compressed = client.audio.speech.create(model="voice", voice="any", input="3-1").content  # mp3, its default
         assert len(soundfile.read(io.BytesIO(compressed))[0]) >= len(samples)
+        marked = '<speak>3<break time="1s"/>1</speak>'
+        ssml = client.audio.speech.create(model="voice", voice="any", input=marked, response_format="pcm").content
+        assert len(ssml) == 2 * (RATE + 2 * BLOCK)
         for change, told in (
+            ({"input": "<speak>3\n<emphasis/></speak>"}, "line 2: <emphasis> is not understood"),
             ({"input": "3 x"}, "x"),
             ({"input": ""}, "a text of 1 to 4,096 characters"),
             ({"response_format": "aac"}, "'aac': mp3, opus, flac, wav, pcm is accepted"),

@@ -6,12 +6,17 @@ import pydantic
 
 from voxline.settings import Settings
 
+PROSODY = ("log_f0", "voicing", "energy")
+"""The columns of a mel_and_prosody frame behind its mels: `voxline.audio.features`."""
+
 
 class FeatureSettings(Settings):
     """How samples become features. Written to dataset.json and model.json."""
 
-    kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear"] = pydantic.Field(
-        "log_mel", description="kind of features; mel_and_linear is Tacotron's: decibels scaled to [0, 1]"
+    kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody"] = pydantic.Field(
+        "log_mel",
+        description="kind of features; mel_and_linear is Tacotron's: decibels scaled to [0, 1]; mel_and_prosody is "
+        "log_mel with F0, voicing and level of each frame, for a voice that predicts pitch",
     )
     sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz; the rate that convert writes")
     window_seconds: float = pydantic.Field(0.025, gt=0, le=0.2, description="length of the Hann window in seconds")
@@ -19,9 +24,7 @@ class FeatureSettings(Settings):
     fft_size: int | None = pydantic.Field(
         None, description="samples in an FFT; empty: the next power of two that holds a window"
     )
-    mels: int = pydantic.Field(
-        80, ge=8, le=256, description="mel bands (log_mel, mel_and_linear, and the basis of mfcc)"
-    )
+    mels: int = pydantic.Field(80, ge=8, le=256, description="mel bands (all kinds but linear; of mfcc the basis)")
     lowest_hz: float = pydantic.Field(0.0, ge=0, description="Hz; lower edge of the mel filterbank")
     highest_hz: float | None = pydantic.Field(None, description="Hz; upper edge; empty: half the sample rate")
     log_floor: float = pydantic.Field(
@@ -153,18 +156,20 @@ class FeatureSettings(Settings):
             return self.fft_bins
         if self.kind == "mel_and_linear":
             return self.mels + self.fft_bins
+        if self.kind == "mel_and_prosody":
+            return self.mels + len(PROSODY)
         if self.kind == "mfcc":
             return self.coefficients * (2 * self.context + 1)
         return self.mels
 
     @property
     def mel_columns(self) -> slice:
-        """The mel bands of a log_mel or mel_and_linear frame: `features[..., settings.mel_columns]`.
+        """The mel bands of a log_mel, mel_and_linear or mel_and_prosody frame: `features[..., settings.mel_columns]`.
 
         Raises:
           ValueError: features of this kind have no mel bands.
         """
-        self._require_kind("log_mel", "mel_and_linear")
+        self._require_kind("log_mel", "mel_and_linear", "mel_and_prosody")
         return slice(0, self.mels)
 
     @property
@@ -176,6 +181,16 @@ class FeatureSettings(Settings):
         """
         self._require_kind("mel_and_linear", "linear")
         return slice(self.bins - self.fft_bins, self.bins)
+
+    @property
+    def prosody_columns(self) -> slice:
+        """The columns of `PROSODY` of a mel_and_prosody frame.
+
+        Raises:
+          ValueError: features of this kind have none.
+        """
+        self._require_kind("mel_and_prosody")
+        return slice(self.mels, self.bins)
 
     def _require_kind(self, *kinds: str) -> None:
         if self.kind not in kinds:

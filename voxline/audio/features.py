@@ -1,4 +1,4 @@
-"""Features from samples, in numpy: log-mel, MFCC with context, linear spectrogram, mel and linear together.
+"""Features from samples, in numpy: log-mel, MFCC with context, linear spectrogram, mels with a spectrum or prosody.
 
   settings = FeatureSettings(kind="log_mel", mels=80)
   features = compute_features(samples, settings)          # float32 [frames, bins]
@@ -13,24 +13,21 @@ normalization), and the tests compare with librosa. A frame of each kind holds:
   linear          natural logarithm of the power spectrum, clipped at `log_floor`
   mel_and_linear  mels, then the linear spectrum, as in Tacotron (Wang et al. 2017): magnitudes after pre-emphasis, in
                   decibels; `reference_db` and more maps to 1, `floor_db` below it and less maps to 0
+  mel_and_prosody log-mels, then `feature_settings.PROSODY` (voxline.audio.prosody): the natural logarithm of F0 in Hz,
+                  0 where unvoiced; voicing, 1 or 0; the level in dB of full scale
 """
 
 import functools
-import importlib.machinery
-import importlib.util
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.fft import BLOCK_FRAMES, rfft
+from voxline.audio.prosody import find_f0, frame_levels
 
 FloatArray = npt.NDArray[np.float32]
-
-BLOCK_FRAMES = 256
-"""Frames transformed at a time. 256 x 512 floats fit in the cache; a whole utterance takes 2.5 times as long."""
 
 BAND_MELS = 16
 """Mel filters multiplied at a time."""
@@ -64,7 +61,23 @@ def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
     logarithm = np.log(np.maximum(mels, settings.log_floor, out=mels), out=mels)
     if settings.kind == "log_mel":
         return logarithm
+    if settings.kind == "mel_and_prosody":
+        return np.concatenate([logarithm, prosody_features(samples, settings)], axis=1)
     return stack_context(logarithm @ cepstral_basis(settings), settings.context)
+
+
+def prosody_features(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
+    """The columns of `PROSODY`: float32 `[frames, 3]`.
+
+    >>> tone = np.sin(2 * np.pi * 200 * np.arange(4_000) / 16_000).astype(np.float32)
+    >>> found = prosody_features(np.pad(tone, (0, 1_000)), FeatureSettings(hop_seconds=0.1))
+    >>> [[round(value, 1) for value in frame] for frame in found.tolist()]
+    [[0.0, 0.0, -6.0], [5.3, 1.0, -3.0], [5.3, 1.0, -3.0], [0.0, 0.0, -120.0]]
+    """
+    mono, rate, hop = np.asarray(samples, np.float32), settings.sample_rate, settings.hop_length
+    f0 = find_f0(mono, rate, hop)
+    columns = np.log(np.where(f0 > 0, f0, np.float32(1))), f0 > 0, frame_levels(mono, rate, hop)
+    return np.stack(columns, axis=1).astype(np.float32)
 
 
 def mel_spectrogram(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
@@ -227,31 +240,3 @@ def _mel(hz: float) -> float:
 
 def _hz(mels: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.where(mels < _LINEAR_MEL, mels * 200 / 3, _LINEAR_HZ * np.exp(_LOG_STEP * (mels - _LINEAR_MEL)))
-
-
-def rfft(frames: npt.NDArray[np.float32]) -> npt.NDArray[np.complex64]:
-    """The FFT of each frame, as `scipy.fft.rfft`: `[frames, samples]` to complex64 `[frames, samples // 2 + 1]`.
-
-    >>> rfft(np.ones((1, 4), np.float32))
-    array([[4.+0.j, 0.+0.j, 0.+0.j]], dtype=complex64)
-    """
-    spectrum: npt.NDArray[np.complex64] = _load_rfft()(frames)
-    return spectrum
-
-
-@functools.cache
-def _load_rfft() -> Callable[[npt.NDArray[np.float32]], Any]:
-    """Loads scipy's compiled FFT directly: importing `scipy.fft` takes longer than the features of a small refresh."""
-    scipy = importlib.util.find_spec("scipy")
-    for folder in (scipy.submodule_search_locations or []) if scipy else []:
-        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            file = Path(folder, "fft", "_pocketfft", f"pypocketfft{suffix}")
-            spec = importlib.util.spec_from_file_location("pypocketfft", file) if file.is_file() else None
-            if spec and spec.loader:
-                library = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(library)
-                if hasattr(library, "r2c"):
-                    return lambda frames: library.r2c(frames, (1,), True, 0, None, 1)
-    from scipy import fft  # a version of scipy with another layout
-
-    return lambda frames: fft.rfft(frames, axis=1)

@@ -52,7 +52,7 @@ def features_to_waveform(
     Raises:
       ValueError: the features have another shape, or their kind cannot be inverted.
     """
-    linear = features.shape[1] == settings.fft_bins and settings.kind != "log_mel"
+    linear = features.shape[1] == settings.fft_bins and settings.kind in ("linear", "mel_and_linear")
     magnitudes = linear_to_magnitude(features, settings) if linear else mel_to_magnitude(features, settings)
     if power != 1:
         magnitudes **= power
@@ -103,7 +103,7 @@ def mel_to_magnitude(mels: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Converts mels to magnitudes, with `mel_to_spectrum`: float32 `[frames, fft_bins]`.
 
     Args:
-      mels: float32 `[frames, mels]`, of kind log_mel or mel_and_linear.
+      mels: float32 `[frames, mels]`, of kind log_mel, mel_and_linear or mel_and_prosody.
     """
     _ = settings.mel_columns  # raises if the kind has none
     if mels.shape[1:] != (settings.mels,):

@@ -28,9 +28,11 @@ from voxline.inference.saved_model import (
     read_model_json,
     require_family,
 )
-from voxline.inference.text_encoder import TextEncoder
+from voxline.inference.tempo import change_tempo
+from voxline.inference.text_encoder import EncodedSentence, TextEncoder
 from voxline.inference.vocoder import Vocoder
 from voxline.text.alphabet import quote_text
+from voxline.text.ssml import Pause
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +83,19 @@ class SynthesisResult:
     symbols: str
     mels: "Array"
     alignment: "Array"
+    waveform: "Array"
+    hit_limit: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Speech:
+    """A text or an SSML document as sound.
+
+    Attributes:
+      waveform: float32 [samples] at the model's sample rate.
+      hit_limit: the decoder was cut off after `max_steps`, in some sentence.
+    """
+
     waveform: "Array"
     hit_limit: bool
 
@@ -187,6 +202,30 @@ class Synthesizer:
             return result
         return self.synthesize_symbols([self.text.encode(one).symbols for one in text])
 
+    def speak(self, text: str) -> Speech:
+        """Speaks a text, or an SSML document (`voxline.text.ssml`), whose pauses are silence of their exact length.
+
+        Raises:
+          SettingsError: as `synthesize`; or the document is not understood: what, and its line.
+        """
+        import numpy as np
+
+        items = self.text.encode_speech(text)
+        sentences = [item for item in items if isinstance(item, EncodedSentence)]
+        plain = [one.symbols for one in sentences if set(one.rates) == {1.0}]
+        others = [one for one in sentences if set(one.rates) != {1.0}]
+        usual, changed = iter(self.synthesize_symbols(plain)), iter(self._at_rates(others))
+        parts: list[Array] = []
+        hit_limit = False
+        for item in items:
+            if isinstance(item, Pause):
+                parts.append(np.zeros(round(item.seconds * self.sample_rate), np.float32))
+            else:
+                result = next(usual if set(item.rates) == {1.0} else changed)
+                parts.append(result.waveform)
+                hit_limit |= result.hit_limit
+        return Speech(np.concatenate(parts), hit_limit)
+
     def synthesize_symbols(self, symbols: Sequence[str]) -> list[SynthesisResult]:
         """Speaks encoded texts of any length, such as `text` of a converted manifest, in order.
 
@@ -236,24 +275,49 @@ class Synthesizer:
                 results.update(zip(indices, run(indices), strict=True))
         return [results[index] for index in range(len(symbols))]
 
-    def _synthesize(self, symbols: Sequence[str]) -> list[SynthesisResult]:
+    def _at_rates(self, sentences: Sequence[EncodedSentence]) -> list[SynthesisResult]:
+        """Speaks sentences whose rate is not the usual one, by the vocoder or numpy's Griffin-Lim."""
+        symbols = [one.symbols for one in sentences]
+
+        def run(batch: list[int]) -> list[SynthesisResult]:
+            return self._synthesize([symbols[index] for index in batch], [sentences[index].rates for index in batch])
+
+        return self._in_batches(symbols, run)
+
+    def _synthesize(
+        self, symbols: Sequence[str], rates: Sequence[Sequence[float]] | None = None
+    ) -> list[SynthesisResult]:
         import numpy as np
 
         labels, lengths = self._labels(symbols)
         start = time.perf_counter()
-        outputs = self._decode(labels, lengths, with_audio=self.vocoder is None)
+        outputs = self._decode(labels, lengths, with_audio=self.vocoder is None and rates is None)
+        if rates is not None:
+            outputs = self._with_tempo(outputs, symbols, rates)
         waveforms = self._waveforms(outputs, symbols)
         self.seconds += time.perf_counter() - start
         self.audio_seconds += sum(map(len, waveforms)) / self.sample_rate
         results = []
         for row, text in enumerate(symbols):
             frames, waveform = int(outputs["frames"][row]), waveforms[row]
-            mels = outputs["mels"][row, :frames]
-            alignment = outputs["alignments"][row, : self._steps(frames), : len(text)]
+            mels = outputs["mels"][row][:frames]
+            alignment = outputs["alignments"][row][: self._steps(frames), : len(text)]
             if not all(np.isfinite(array).all() for array in (mels, waveform, alignment)):
                 raise self._not_finite(text)
             results.append(SynthesisResult(text, mels, alignment, waveform, bool(outputs["hit_limit"][row])))
         return results
+
+    def _with_tempo(
+        self, outputs: dict[str, Any], symbols: Sequence[str], rates: Sequence[Sequence[float]]
+    ) -> dict[str, Any]:
+        """The outputs of a batch at the rates of its symbols; alignments stay those of the usual rate."""
+        reduction, mels = int(self.about["reduction"]), []
+        for row, text in enumerate(symbols):
+            frames = int(outputs["frames"][row])
+            alignment = outputs["alignments"][row, : self._steps(frames), : len(text)]
+            mels.append(change_tempo(outputs["mels"][row, :frames], alignment, rates[row], reduction))
+        made = {**outputs, "mels": mels, "frames": [len(one) for one in mels]}
+        return made if self.vocoder is not None else {**made, **self._griffin_lim(made)}
 
     def _waveforms(self, outputs: dict[str, Any], symbols: Sequence[str]) -> list["Array"]:
         """The waveform of each row: the model's, or the vocoder's of its mels."""

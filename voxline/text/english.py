@@ -74,21 +74,26 @@ _LOOSE_HYPHENS = re.compile(r"(?<![a-z])-+|-+(?![a-z])")
 _MARKS = re.compile(r" ?([.,;:!?])[ .,;:!?]*")
 
 
-def normalize_english(text: str) -> str:
+def normalize_english(text: str, *, whole: bool = True) -> str:
     """Normalizes a text to lower-case ASCII letters, spaces and `.,;:!?'-`, with a final mark.
+
+    Args:
+      whole: False: a part of a sentence, which begins and ends with the marks that it has, and may have no words.
 
     >>> normalize_english("Dr. Smith paid $3.50 on March 5, 1984…")
     'doctor smith paid three dollars and fifty cents on march fifth, nineteen eighty-four.'
     >>> normalize_english("Henry VIII ran 5 km at 10:05 p.m.")
     'henry the eighth ran five kilometers at ten oh five p m.'
+    >>> normalize_english(", said Jan 5", whole=False), normalize_english('."', whole=False)
+    (', said january fifth', '.')
 
     Raises:
       UnsupportedText: some characters have no sound in English, or there are no words.
     """
-    words = _apply_rules(text)
+    words = _apply_rules(text, whole)
     # The output of a rule may match another one ("mr2" → "mr two"), so the rules are applied until nothing changes.
     for _ in range(8):
-        again = _apply_rules(words)
+        again = _apply_rules(words, whole)
         if again == words:
             break
         words = again
@@ -104,14 +109,14 @@ def english_words(symbols: str) -> str:
     return " ".join(re.sub(r"[^a-z0-9']", " ", symbols).split())
 
 
-def _apply_rules(text: str) -> str:
+def _apply_rules(text: str, whole: bool) -> str:
     words = fold_to_ascii(text)
     for rule in _RULES:
         words = rule(words)
     words = words.lower()
     if unknown := _UNKNOWN.findall(words):
         raise unsupported_characters(unknown, text, ACCEPTED_CHARACTERS)
-    return _tidy(words, text)
+    return _tidy(words, text, whole)
 
 
 def fold_to_ascii(text: str) -> str:
@@ -127,12 +132,15 @@ def fold_to_ascii(text: str) -> str:
     return " ".join(_DASHES.sub(", ", text).split())
 
 
-def _tidy(words: str, text: str) -> str:
+def _tidy(words: str, text: str, whole: bool) -> str:
     for quote in _QUOTES:
         words = quote.sub(" ", words)
     words = " ".join(_LOOSE_HYPHENS.sub(" ", words).split())
     words = _MARKS.sub(lambda match: f"{_strongest(match[0])} ", words)
-    words = " ".join(words.split()).lstrip(" .,;:!?-")
+    words = " ".join(words.split())
+    if not whole:
+        return words.strip(" -")
+    words = words.lstrip(" .,;:!?-")
     if not re.search("[a-z]", words):
         raise EmptyText(f"{quote_text(text)} has no words; letters or digits are accepted")
     words = words.rstrip(" ,;:-")

@@ -76,6 +76,64 @@ def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
     return FrontendOutput(words if settings.kind == "english" else phonemize(words), english_words(words))
 
 
+def part_symbols(text: str, settings: FrontendSettings) -> str:
+    """The symbols of a part of a sentence, without the marks that `apply_frontend` adds or removes at the ends.
+
+    >>> part_symbols(", well THEN", FrontendSettings(kind="english")), part_symbols(".", FrontendSettings())
+    (', well then', '')
+
+    Raises:
+      UnsupportedText: some characters have no sound in this kind of frontend.
+    """
+    if settings.kind == "mandarin":
+        from voxline.text.mandarin import hanzi_to_pinyin
+
+        return hanzi_to_pinyin(text, settings.sandhi, settings.lexicon, whole=False)
+    if settings.kind == "pinyin":
+        from voxline.text.pinyin import normalize_pinyin
+
+        return normalize_pinyin(text, whole=False)
+    if settings.kind in ("english", "english_phonemes"):
+        from voxline.text.english import normalize_english
+        from voxline.text.phonemes import phonemize
+
+        words = normalize_english(text, whole=False)
+        return words if settings.kind == "english" else phonemize(words)
+    try:
+        return apply_frontend(text, settings).symbols
+    except EmptyText:
+        return ""
+
+
+def phoneme_symbols(phonemes: str, alphabet: str, settings: FrontendSettings) -> str:
+    """The symbols of a pronunciation.
+
+    Args:
+      alphabet: "ipa" for english_phonemes, "pinyin" for mandarin and pinyin; "": that of the frontend.
+
+    >>> phoneme_symbols("chóng", "pinyin", FrontendSettings(kind="mandarin"))
+    'chong2'
+
+    Raises:
+      UnsupportedText: the frontend has no phonemes, or those of another alphabet; or a sound does not exist.
+    """
+    own = {"english_phonemes": "ipa", "mandarin": "pinyin", "pinyin": "pinyin"}.get(settings.kind)
+    if own is None:
+        raise UnsupportedText(
+            f"this voice reads letters, no phonemes (its text frontend is {settings.kind}); write <sub alias> with a "
+            "spelling that sounds right, or train a voice with convert.frontend.kind english_phonemes"
+        )
+    if (alphabet or own) not in (own, f"x-{own}"):
+        raise UnsupportedText(f"the alphabet {alphabet!r} is not this voice's; {own} is accepted")
+    if own == "ipa":
+        from voxline.text.phonemes import normalize_ipa
+
+        return normalize_ipa(phonemes)
+    from voxline.text.pinyin import normalize_pinyin, pinyin_syllables
+
+    return pinyin_syllables(normalize_pinyin(phonemes))
+
+
 def normalize_spoken(text: str, kind: FrontendKind) -> str:
     """A transcript as it is spoken, for ASR: docs/text-normalization.md has the convention.
 

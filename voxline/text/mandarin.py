@@ -64,16 +64,21 @@ MAX_LETTERS = 5
 """Capitals in a row that are read letter by letter: APP, VIP. A longer word needs an entry in the lexicon."""
 
 
-def hanzi_to_pinyin(text: str, sandhi: bool = True, lexicon: Mapping[str, str] | None = None) -> str:
+def hanzi_to_pinyin(
+    text: str, sandhi: bool = True, lexicon: Mapping[str, str] | None = None, *, whole: bool = True
+) -> str:
     """Converts hanzi to pinyin. Up to five capitals are read as letters; other Latin words need the lexicon.
 
     Args:
       lexicon: word → pinyin with tone digits, for Latin words and names; it wins over everything else.
+      whole: False: a part of a sentence, which begins and ends with the marks that it has, and may have no words.
 
     >>> hanzi_to_pinyin("你好，银行有50%！")
     'ni2 hao3, yin2 hang2 you2 bai3 fen1 zhi1 wu3 shi2!'
     >>> hanzi_to_pinyin("VIP客户下载Wechat", lexicon={"Wechat": "wei1 xin4"})
     'wei1 ai4 pi4 ke4 hu4 xia4 zai4 wei1 xin4.'
+    >>> hanzi_to_pinyin("，你好", whole=False)
+    ', ni2 hao3'
 
     Raises:
       UnsupportedText: some characters have no sound in Mandarin, or there are no words.
@@ -105,6 +110,8 @@ def hanzi_to_pinyin(text: str, sandhi: bool = True, lexicon: Mapping[str, str] |
                 parts.append(f" {_read_word(piece, lexicon)}")
             elif hanzi := piece.replace(" ", ""):
                 parts.append(" " + " ".join(_clause_syllables(hanzi, text, sandhi)))
+    if not whole:
+        return "".join(parts).strip()
     symbols = "".join(parts).lstrip(" .,;:!?")
     if not symbols:
         raise EmptyText(f"{quote_text(text)} has no words; hanzi are accepted")

@@ -10,11 +10,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from voxline.text.alphabet import ALPHABETS, unsupported_characters
+from voxline.text.alphabet import ALPHABETS, EmptyText, unsupported_characters
 
 _SYNCHRONOUS, _DO_NOT_EXIT, _UTF8, _IPA = 2, 0x8000, 1, 2  # of speak_lib.h, espeak-ng 1.52
 _LONGEST_DATA_PATH = 120
 """espeak-ng silently truncates a longer path to its data."""
+
+_IPA_SIGNS = str.maketrans({"g": "ɡ", "'": "ˈ", **dict.fromkeys(".͜͡‿|‖/[]")})
+_VOWELS = "aeiouæøœɐɑɒɔəɚɛɜɪʊʌᵻ"
+_STRESS = re.compile(f"([ˈˌ])([^ ˈˌ{_VOWELS}]+)(?=[{_VOWELS}])")
 
 _lock = threading.Lock()
 
@@ -35,6 +39,25 @@ def phonemize(words: str) -> str:
         raise unsupported_characters(
             unknown, symbols, "the sounds of the alphabet 'phonemes' are accepted; spell the word differently"
         )
+    return symbols
+
+
+def normalize_ipa(pronunciation: str) -> str:
+    """IPA as `phonemize` writes it: stress before the vowel, without syllable dots and ties, ɡ in its own letter.
+
+    >>> normalize_ipa("təˈmeɪ.toʊ"), normalize_ipa("ˈt͡ʃɪpt ˈɛg")
+    ('təmˈeɪtoʊ', 'tʃˈɪpt ˈɛɡ')
+
+    Raises:
+      UnsupportedText: a sound is not in the alphabet, or there is none.
+    """
+    plain = " ".join(unicodedata.normalize("NFC", pronunciation).translate(_IPA_SIGNS).split())
+    symbols = _STRESS.sub(r"\2\1", plain)
+    sounds = ALPHABETS["phonemes"].translate(dict.fromkeys(map(ord, ".,;:!?")))
+    if unknown := [symbol for symbol in symbols if symbol not in sounds]:
+        raise unsupported_characters(unknown, pronunciation, f"the sounds of espeak-ng's en-us are accepted: {sounds}")
+    if not any(symbol.isalpha() for symbol in symbols):
+        raise EmptyText(f"{pronunciation!r} has no sounds")
     return symbols
 
 

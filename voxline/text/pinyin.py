@@ -10,8 +10,11 @@ PUNCTUATION = str.maketrans("。，、；：！？…—", ".,,;:!?.,")
 _TONES = {"\u0304": "1", "\u0301": "2", "\u030c": "3", "\u0300": "4"}
 
 
-def normalize_pinyin(text: str) -> str:
+def normalize_pinyin(text: str, *, whole: bool = True) -> str:
     """Normalizes pinyin to syllables with tone digits; ü becomes v, the neutral tone 5.
+
+    Args:
+      whole: False: a part of a sentence, which begins and ends with the marks that it has, and may have no syllables.
 
     >>> normalize_pinyin("Nǐ hǎo, nü3 er2 ma5!")
     'ni3 hao3, nv3 er2 ma5!'
@@ -33,7 +36,10 @@ def normalize_pinyin(text: str) -> str:
                 )
                 continue
             symbols.append(f" {_syllable(syllable, text, marked)}")
-    normalized = re.sub(r"([.,;:!?])[.,;:!?]+", r"\1", "".join(symbols)).lstrip(" .,;:!?")
+    normalized = re.sub(r"([.,;:!?])[.,;:!?]+", r"\1", "".join(symbols))
+    if not whole:
+        return normalized.strip()
+    normalized = normalized.lstrip(" .,;:!?")
     if not normalized:
         raise EmptyText(f"{quote_text(text)} has no syllables; pinyin such as ni3 hao3 is accepted")
     return with_final_mark(normalized)
