@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import voxline
 from tests.tone_asr_model import RATE, WORDS, export_onnx_tones, render_words
 from voxline.errors import SettingsError, WorkError
-from voxline.inference import alignment_search
+from voxline.inference import alignment, alignment_search
 from voxline.inference.alignment import RecordingAlignment, align_recording
 from voxline.inference.alignment_kernel import GapCosts, HeardFrames, best_gapped_path
 from voxline.inference.recognizer import Recognizer
@@ -34,8 +35,9 @@ def recognizer(model: Path) -> Recognizer:
 class Recording:
     """Lines with pauses between, of which the edges are known."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, noise: float = 2e-3) -> None:
         self._random = np.random.default_rng(seed)
+        self._noise = noise
         self._parts: list[np.ndarray] = []
         self.edges: dict[int, tuple[float, float]] = {}
 
@@ -45,14 +47,20 @@ class Recording:
 
     def pause(self, seconds: float) -> None:
         """Of whole fifths of a second: cut in the middle, it leaves the tones at multiples of their length."""
-        self._parts.append(1e-3 * self._random.standard_normal(round(seconds * 5) * RATE // 5).astype(np.float32))
+        self.hiss(round(seconds * 5) / 5, self._noise)
+
+    def hiss(self, seconds: float, peak: float) -> None:
+        self._parts.append(peak * self._random.uniform(-1, 1, round(seconds * RATE)).astype(np.float32))
 
     def say(self, text: str, line: int = 0) -> None:
         start = self.seconds
-        self._parts.append(render_words(text.split()))
+        self.say_words(text)
         if line:
             self.edges[line] = start, self.seconds
         self.pause(self._random.uniform(0.2, 0.9))
+
+    def say_words(self, text: str) -> None:
+        self._parts.append(render_words(text.split()))
 
     def write(self, file: Path) -> Path:
         soundfile.write(file, np.concatenate(self._parts), RATE)
@@ -103,6 +111,96 @@ def test_missing_text_and_audio_without_text_are_named(recognizer: Recognizer, t
     (extra,) = found.unwritten
     assert extra.hypothesis == "eight eight one one six two two six"
     assert recording.edges[29][1] < extra.start < extra.end < recording.edges[30][0]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_an_edge_that_is_heard_beyond_a_pause_moves_back(
+    early: bool, recognizer: Recognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = sentences(30, seed=11)
+    recording = Recording(seed=12)
+    recording.pause(0.8)
+    for number, line in enumerate(lines, 1):
+        recording.say(line, number)
+    ends = np.cumsum([len(line.split()) for line in lines])[:-1]
+
+    def find_words(*given: Any) -> alignment_search.WordPlaces:
+        """A line begins in the last word of the line before, or ends in the first word of the next one."""
+        places = alignment_search.find_words(*given)
+        half = (places.last - places.first + 1) // 2
+        if early:
+            places.last[ends - 1] -= half[ends - 1]
+            places.first[ends] = places.last[ends - 1] + 1
+        else:
+            places.first[ends] += half[ends]
+            places.last[ends - 1] = places.first[ends] - 1
+        return places
+
+    monkeypatch.setattr(alignment, "find_words", find_words)
+    found = align_recording(recognizer, recording.write(tmp_path / "a.flac"), lines)
+    assert furthest(found, recording.edges) < 0.02
+
+
+def test_lines_do_not_overlap_where_a_word_is_heard_from_before_a_pause_into_it(
+    recognizer: Recognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause ends after that word, which its line may not leave out."""
+    lines = sentences(30, seed=11)
+    recording = Recording(seed=12)
+    recording.pause(0.8)
+    for line in lines:
+        recording.say(line)
+        recording.pause(0.6)
+    ends = np.cumsum([len(line.split()) for line in lines])[:-1]
+
+    def find_words(*given: Any) -> alignment_search.WordPlaces:
+        places = alignment_search.find_words(*given)
+        half = (places.last - places.first + 1) // 2
+        places.last[ends] = places.last[ends - 1] + 5 * half[ends - 1]
+        places.last[ends - 1] -= half[ends - 1]
+        places.first[ends] = places.last[ends - 1] + 1
+        return places
+
+    monkeypatch.setattr(alignment, "find_words", find_words)
+    found = align_recording(recognizer, recording.write(tmp_path / "a.flac"), lines).utterances
+    assert [one.text for one in found] == lines
+    assert min(other.start - one.end for one, other in itertools.pairwise(found)) > -0.001
+
+
+def test_soft_sounds_are_told_from_noise_and_from_what_follows_a_sound(recognizer: Recognizer, tmp_path: Path) -> None:
+    """In noise, a hiss of 4 dB above it belongs to the line; in silence, one of 40 dB below speech before it alone."""
+    lines = sentences(30, seed=13)
+    for noise, hiss, tail in ((0.02, 0.0317, True), (1e-5, 0.011, False)):
+        recording = Recording(seed=14, noise=noise)
+        recording.pause(0.8)
+        edges = {}
+        for number, line in enumerate(lines, 1):
+            recording.hiss(0.1, hiss)
+            start = recording.seconds - 0.1
+            recording.say_words(line)
+            end = recording.seconds
+            recording.hiss(0.1, hiss)
+            edges[number] = start, end + 0.1 * tail
+            recording.pause(0.6)
+        found = align_recording(recognizer, recording.write(tmp_path / "a.wav"), lines)
+        assert furthest(found, edges) < 0.03, noise
+
+
+def test_a_line_is_not_torn_for_words_of_something_else(recognizer: Recognizer, tmp_path: Path) -> None:
+    """Where a line and audio without text begin alike, or end alike, its words are as probable there."""
+    lines = ["one two three four", "five six seven eight eight", "three one six four two"]
+    for number, extra in ((1, "five six three one one"), (2, "zero zero four seven eight eight")):
+        recording = Recording(seed=15)
+        for line, text in enumerate(lines):
+            if line == number == 1:
+                recording.say(extra)
+            recording.say(text, line + 1)
+            if line + 1 == number == 2:
+                recording.say(extra)
+        found = align_recording(recognizer, recording.write(tmp_path / "a.wav"), lines)
+        assert [one.text for one in found.utterances] == lines
+        assert furthest(found, recording.edges) < 0.02
+        assert [one.hypothesis for one in found.unwritten] == [extra]
 
 
 def test_a_line_that_is_partly_missing_is_what_remains_of_it(recognizer: Recognizer, tmp_path: Path) -> None:
@@ -242,7 +340,7 @@ def cost(words: list[list[int]], before: State | None, state: State, joined: boo
     if at is None or word < at:
         return np.inf
     if place < 0:
-        return skip(at, word) + (COSTS.open_audio if place == -2 else 0.0)
+        return skip(at, word) + (COSTS.open_audio + COSTS.line * (word == 1) if place == -2 else 0.0)
     if place or word != at:
         return np.inf
     apart = before is None or before[1] < 0 or (joined and words[before[0]][-1] != words[word][0])

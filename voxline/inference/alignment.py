@@ -41,6 +41,11 @@ BELOW_SPEECH_DB, ABOVE_NOISE_DB = 35.0, 6.0
 """Sound is above both: this far below the loud parts of an utterance, and above the quiet parts around it."""
 NOISE_SECONDS = 3.0
 """Around an utterance, from whose quiet parts its noise is known."""
+ONSET_DB = 50.0
+"""Before a sound, what is no softer than this below the loud parts belongs to it, such as an f; behind it, it may be
+reverberation."""
+SMOOTH_SECONDS, NOISE_SPREADS, LEAST_SPREAD_DB = 0.025, 2.0, 0.3
+"""Sound in noise is louder than the noise of its pause, over the first, by so many quartile distances of it."""
 NO_WORD = "no word in it"
 HEARD_SYMBOLS = 4
 """Symbols that the model must hear in audio without text, for it to be named."""
@@ -285,51 +290,94 @@ class _Cutter:
         """Moves the starts and ends of utterances to where the sound begins and ends.
 
         Between two utterances, one ends where the first pause begins, and the other starts where the last one ends. An
-        edge does not move past its word: without a pause, a soft word is as quiet as the quiet parts.
+        edge does not move past its word: without a pause, a soft word is as quiet as the quiet parts. It may move into
+        the word beyond, since the network hears words early or late by more than a pause. Where two edges would cross,
+        as only one of them could move or their levels differ, the utterances meet.
         """
-        others = [(one.start, one.end) for one in unwritten]
-        before = sorted(end for _, end in [*spans, *others])
-        after = sorted(start for start, _ in [*spans, *others])
+        words = [(begin, first, last, end) for (begin, end), (first, last) in zip(spans, inner, strict=True)]
+        words += [(one.start, middle, middle, one.end) for one in unwritten for middle in [(one.start + one.end) / 2]]
+        order = sorted(range(len(words)), key=words.__getitem__)
+        around = [-1, *order, -1]
+        neighbors = {two: (one, three) for one, two, three in zip(around[:-2], order, around[2:], strict=True)}
         moved = []
-        for (start, end), (latest, earliest) in zip(spans, inner, strict=True):
-            quiet = self._quiet(start, end)
-            low = max((one for one in before if one <= start), default=0.0)
-            high = min((one for one in after if one >= end), default=self._heard.seconds)
-            pauses = self._pauses(quiet, (low, end), (low, start))
-            begins = pauses[-1][1] if pauses and pauses[-1][1] < latest else start
-            pauses = self._pauses(quiet, (begins, high), (end, high))
-            ends = pauses[0][0] if pauses and pauses[0][0] > earliest else end
-            moved.append((begins, max(ends, begins + LEVEL_SECONDS)))
-        return moved
+        for number, (start, latest, earliest, end) in enumerate(words[: len(spans)]):
+            one, three = neighbors[number]
+            before = (*words[one][2:], start, latest) if one >= 0 else (0.0, 0.0, start, latest)
+            after = (earliest, end, *words[three][:2]) if three >= 0 else (earliest, end, *2 * (self._heard.seconds,))
+            quiet, speech = self._quiet(start, end)
+            begins, ends = start, end
+            pauses = self._pauses(quiet, *before)
+            if pauses and pauses[-1][1] < latest:
+                begins = self._until_noise(pauses[-1], speech - ONSET_DB)[1]
+            pauses = self._pauses(quiet, *after)
+            if pauses and pauses[0][0] > earliest:
+                ends = self._until_noise(pauses[0], speech - BELOW_SPEECH_DB)[0]
+            moved.append((begins, ends))
+        for one, two in itertools.pairwise(range(len(moved))):
+            end, begin = moved[one][1], moved[two][0]
+            if end > begin:
+                meet = end if begin == spans[two][0] else begin if end == spans[one][1] else (end + begin) / 2
+                moved[one], moved[two] = (moved[one][0], meet), (meet, moved[two][1])
+        return [(begins, max(ends, begins + LEVEL_SECONDS)) for begins, ends in moved]
 
-    def _quiet(self, start: float, end: float) -> float:
-        """The level below which is no speech, in dB."""
+    def _until_noise(self, pause: tuple[float, float], least: float) -> tuple[float, float]:
+        """Shortens a pause by what is louder at its ends than its middle: soft sounds in noise.
+
+        As Rabiner and Sambur (1975, "An Algorithm for Determining the Endpoints of Isolated Utterances"), the noise of
+        the pause itself says what is louder.
+
+        Args:
+          least: dB, of what is not softer than all sound.
+        """
+        first, last = _step(pause[0]), _step(pause[1])
+        if (last - first) * LEVEL_SECONDS < PAUSE_SECONDS:
+            return pause
+        width = round(SMOOTH_SECONDS / LEVEL_SECONDS)
+        smooth = np.convolve(self._heard.levels[first:last], np.full(width, 1 / width), "valid")
+        quarter = len(smooth) // 4
+        low, center, high = np.percentile(smooth[quarter : len(smooth) - quarter], [25, 50, 75])
+        (noise,) = np.nonzero(smooth <= max(center + NOISE_SPREADS * max(high - low, LEAST_SPREAD_DB), least))
+        return (first + int(noise[0])) * LEVEL_SECONDS, (first + int(noise[-1]) + width) * LEVEL_SECONDS
+
+    def _quiet(self, start: float, end: float) -> tuple[float, float]:
+        """The level below which is no speech, and that of the loud parts, in dB."""
         levels = self._heard.levels
         around = levels[_step(start - NOISE_SECONDS) : _step(end + NOISE_SECONDS)]
         inside = levels[_step(start) : _step(end) + 1]
         if not len(inside) or not len(around):
-            return -math.inf
+            return -math.inf, 0.0
         speech, noise = float(np.percentile(inside, 95)), float(np.percentile(around, 5))
-        return max(speech - BELOW_SPEECH_DB, min(noise + ABOVE_NOISE_DB, (speech + noise) / 2))
+        return max(speech - BELOW_SPEECH_DB, min(noise + ABOVE_NOISE_DB, (speech + noise) / 2)), speech
 
-    def _pauses(self, quiet: float, region: tuple[float, float], gap: tuple[float, float]) -> list[tuple[float, float]]:
-        """The pauses of a region that reach into a gap between words, in seconds.
+    def _pauses(self, quiet: float, begin: float, end: float, start: float, last: float) -> list[tuple[float, float]]:
+        """The pauses between two words that reach into the gap between them, in seconds.
 
-        If there is none, the longest quiet part, or the quietest point of the gap.
+        If there is none, the longest one that reaches into the half of a word beside the gap: the network may hear a
+        word before the pause that precedes it, or after the one that follows. Then the longest quiet part that reaches
+        into the gap, or the quietest point of it.
+
+        Args:
+          begin, end: of the word before, by the network, in seconds.
+          start, last: of the word behind.
         """
-        first = max(0, _step(region[0]) - 1)
-        levels = self._heard.levels[first : _step(region[1]) + 1]
+        first, gap = max(0, _step(begin) - 1), (_step(min(end, start)), _step(max(end, start)))
+        levels = self._heard.levels[first : _step(last) + 1]
         edges = np.diff(np.concatenate([[False], levels < quiet, [False]]).astype(np.int8))
         runs = np.stack([np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]], axis=1) + first
-        inside = runs[(runs[:, 1] >= _step(gap[0])) & (runs[:, 0] <= _step(gap[1]))]
-        lengths = (inside[:, 1] - inside[:, 0]) * LEVEL_SECONDS
-        if len(inside):
-            chosen = inside[lengths >= PAUSE_SECONDS] if lengths.max() >= PAUSE_SECONDS else inside[[lengths.argmax()]]
+        lengths = (runs[:, 1] - runs[:, 0]) * LEVEL_SECONDS
+        inside = (runs[:, 1] >= gap[0]) & (runs[:, 0] <= gap[1])
+        beside = (runs[:, 1] >= _step((begin + end) / 2)) & (runs[:, 0] <= _step((start + last) / 2))
+        pauses = lengths >= PAUSE_SECONDS
+        chosen = runs[inside & pauses]
+        for some in (beside & pauses, inside):
+            if not len(chosen) and some.any():
+                chosen = runs[[np.where(some, lengths, 0.0).argmax()]]
+        if len(chosen):
             return [(float(one) * LEVEL_SECONDS, float(other) * LEVEL_SECONDS) for one, other in chosen]
-        between = self._heard.levels[_step(gap[0]) : _step(gap[1]) + 1]
+        between = self._heard.levels[gap[0] : gap[1] + 1]
         if not len(between):
             return []
-        point = (_step(gap[0]) + int(between.argmin())) * LEVEL_SECONDS
+        point = (gap[0] + int(between.argmin())) * LEVEL_SECONDS
         return [(point, point)]
 
 

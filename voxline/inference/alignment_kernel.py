@@ -30,7 +30,7 @@ class GapCosts(NamedTuple):
       symbol: for each symbol that the model hears in it.
       open_text: once, for words that the audio lacks.
       word: for each of them.
-      line: where they begin within a line, and where they end within one.
+      line: where they begin within a line, and where they end within one; and for audio within one.
     """
 
     open_audio: float
@@ -100,6 +100,7 @@ def best_gapped_path(
         for word in range(words + 1):
             at = base[word]
             inside = costs.line if within[word] else 0.0
+            opening = costs.open_audio + inside
             # The best way to be between the words, so far.
             arrived, came = NONE, at + 1
             if frame == 0:
@@ -121,15 +122,15 @@ def best_gapped_path(
                 continue
             # Audio without text.
             best, move = before[at], STAY
-            entering = before[at + 1] - costs.open_audio
+            entering = before[at + 1] - opening
             if entering > best:
                 best, move = entering, FROM_BOUNDARY
-            if word > 0 and before[at - 1] - costs.open_audio > best:
-                best, move = before[at - 1] - costs.open_audio, 1
+            if word > 0 and before[at - 1] - opening > best:
+                best, move = before[at - 1] - opening, 1
             if frame == 0 and word == 0:
-                best = -costs.open_audio
-            if skipped - inside - costs.open_audio > best:
-                best, move = skipped - inside - costs.open_audio, SKIP
+                best = -opening
+            if skipped - inside - opening > best:
+                best, move = skipped - inside - opening, SKIP
             score[at], moves[frame, at] = best + gap, move
             # The boundary.
             best, move = before[at + 1], STAY

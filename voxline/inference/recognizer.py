@@ -255,14 +255,21 @@ class Recognizer:
     def _why_no_stream(self) -> str:
         model = self.about["settings"].get("model", {})
         kind, directions = model.get("kind", "deepspeech2"), model.get("directions", "concatenated")
-        if kind == "deepspeech2" and directions != "forward":
-            return (
-                f"cannot stream: its layers also read backward, from the end (train.model.directions: {directions}); "
-                "train one with directions forward, a lookahead, and train.export.streaming"
-            )
         if kind not in ("deepspeech", "deepspeech2"):
             return f"cannot stream: a {kind} sees the whole recording; deepspeech and a forward deepspeech2 can"
-        return "no streaming graph beside the model; train it with train.export.streaming"
+        why, change = [], []
+        if kind == "deepspeech2" and directions != "forward":
+            why.append(f"its layers also read backward, from the end (train.model.directions: {directions})")
+            change.append("directions forward, a lookahead")
+        if model.get("pooling", "none") != "none":
+            why.append(f"all frames make one output (train.model.pooling: {model['pooling']})")
+            change.append("pooling none")
+        if top_db := model.get("top_db"):
+            why.append(f"levels are relative to the loudest frames of a recording (train.model.top_db: {top_db:g})")
+            change.append("top_db 0")
+        if why:
+            return f"cannot stream: {', and '.join(why)}; train one with {', '.join(change)} and train.export.streaming"
+        return "no streaming graph beside the model; train it with train.export.onnx and train.export.streaming"
 
     def _stream_transcript(
         self, text: str, log_probabilities: Any, seconds: float, start: float, frame: float, peak: float

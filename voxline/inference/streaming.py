@@ -155,6 +155,10 @@ class RecognitionStream:
         self._hear(values)
         return self._end_segment(whole=self._frames == 0)
 
+    def so_far(self) -> "Transcript":
+        """The transcript of what the network has heard since the last endpoint. The stream continues as before."""
+        return self._segment_so_far(whole=False)
+
     def _advance(self, samples: "npt.NDArray[np.float32]") -> "list[Transcript]":
         """Runs the network; returns the segments that ended."""
         values, self._state = self._graph.step(samples, self._state)
@@ -209,15 +213,18 @@ class RecognitionStream:
         return self._best
 
     def _end_segment(self, *, whole: bool) -> "Transcript":
+        transcript = self._segment_so_far(whole=whole)
+        self._frames += sum(map(len, self._rows))
+        self._begin_segment()
+        return transcript
+
+    def _segment_so_far(self, *, whole: bool) -> "Transcript":
         import numpy as np
 
-        text = self._text()
         values = np.concatenate(self._rows) if self._rows else np.zeros((0, len(self._symbols) + 1), np.float32)
         seconds = self._samples / self.sample_rate
         start, frame = 0.0, seconds / max(len(values), 1)
         if not whole:
             start = self._schedule.first_center / self.sample_rate + self._frames * self._frame
             frame, seconds = self._frame, len(values) * self._frame
-        self._frames += len(values)
-        self._begin_segment()
-        return self._transcribe(text, values, seconds, start, frame, self._peak)
+        return self._transcribe(self._text(), values, seconds, start, frame, self._peak)

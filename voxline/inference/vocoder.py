@@ -224,7 +224,7 @@ def mel_conventions(features: FeatureSettings) -> dict[str, Any]:
     """
     rate = features.sample_rate
     values: dict[str, Any] = {
-        "kind": features.kind,
+        "kind": "log_mel" if features.kind == "mel_and_prosody" else features.kind,
         "sample_rate": rate,
         "window_seconds": features.win_length / rate,
         "hop_seconds": features.hop_length / rate,
