@@ -119,6 +119,12 @@ def test_a_fingerprint_is_the_hash_of_the_sorted_identities(utterances: list[Utt
     assert fingerprint_utterances(utterances) == hash_value(sorted(hashes))
 
 
+@pytest.mark.parametrize("seconds", [0, 3, 0.0, 1e-7, 9.999e-5, 1e-4, 0.1 + 0.2, 999_999_999.5])
+def test_a_digest_spells_short_and_long_durations_as_json_does(seconds: float) -> None:
+    utterance = Utterance("a\x1f", "/a.wav", seconds, 'naïve "\u2028"\x7f\b')
+    assert utterance.digest().hex() == hash_value(utterance.identity())
+
+
 def test_blank_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_text(f"{GOOD}}}\r\n\n \t\n  {GOOD}}}\n{{\n", encoding="utf-8")
     read = iter_manifest(tmp_path)

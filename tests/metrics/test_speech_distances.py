@@ -6,7 +6,10 @@ import pytest
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
 from voxline.audio.griffin_lim import features_to_waveform
-from voxline.components.evaluate.tts.family import describe_difference, evenly_spaced_ids
+from voxline.audio.prosody import find_f0
+from voxline.components.demo_corpus.espeak import EspeakVoice, speak
+from voxline.components.evaluate.tts.family import describe_difference
+from voxline.components.evaluate.tts.synthesize import evenly_spaced_ids
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.metrics import f0
@@ -129,3 +132,17 @@ def test_two_forms_of_a_model_that_differ_by_no_number_are_an_error(bad: float, 
     apart[at] = bad
     with pytest.raises(WorkError, match=rf"utterance u{at + 1}: the ONNX graph differs .* by (nan|inf) dB"):
         describe_difference(utterances, apart, "dB", 0.5, 1.0)
+
+
+def test_pyin_agrees_with_autocorrelation_where_speech_has_an_intonation() -> None:
+    """Its steps are ten cents, and its window is longer."""
+    recordings, rate = speak(EspeakVoice("en-us", "m3"), ["seven four nine one two", "turn off the kitchen lights"])
+    for samples in recordings:
+        pair = f0.F0Pair(samples, samples, np.zeros((1, 2), np.int32), rate, rate // 100, 65.0, 400.0)
+        theirs = np.nan_to_num(f0.estimate_f0(samples, pair))
+        ours = find_f0(samples, rate, rate // 100)
+        both = (ours > 0) & (theirs > 0)
+        assert both.sum() > 0.9 * (ours > 0).sum()  # pYIN is more tolerant of hoarse speech
+        apart = np.abs(ours[both] / theirs[both] - 1)
+        assert (apart < 0.05).mean() > 0.95
+        assert np.median(apart) < 0.02

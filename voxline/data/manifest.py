@@ -29,6 +29,9 @@ from voxline.store.localize import ensure_local, localize
 MANIFEST_FILE = "manifest.jsonl"
 REJECTS_FILE = "rejects.jsonl"
 _CACHED_FOLDERS = 1024
+_encode = msgspec.json.Encoder().encode
+_SPELLED_ALIKE = 1e-4
+"""Below it `json` writes numbers with an exponent, and msgspec does not."""
 
 
 class Utterance(msgspec.Struct, frozen=True):
@@ -94,7 +97,7 @@ class Utterance(msgspec.Struct, frozen=True):
           WorkError: a further key has a value that JSON does not have, such as NaN.
         """
         try:
-            return hash_digest(canonical_json(self.identity()).encode())
+            return hash_digest(identity_json(self.identity()))
         except ValueError as error:
             raise WorkError(
                 f"{self.id}: a further key of its line is NaN or infinite ({error}); fix it: "
@@ -103,6 +106,23 @@ class Utterance(msgspec.Struct, frozen=True):
 
 
 UTTERANCE_KEYS = tuple(name for name in Utterance.__struct_fields__ if name != "extra")
+
+
+def identity_json(identity: dict[str, Any]) -> bytes:
+    """`canonical_json` of `Utterance.identity`, in UTF-8, for hashes.
+
+    msgspec spells texts and seconds in the same way, in a quarter of the time.
+
+    Raises:
+      ValueError: it holds a number that JSON does not have, such as NaN.
+    """
+    seconds = identity["duration"]
+    if not is_seconds(seconds) or 0 < seconds < _SPELLED_ALIKE:
+        return canonical_json(identity).encode()
+    for value in identity.values():
+        if type(value) is not str and value is not seconds:
+            return canonical_json(identity).encode()
+    return _encode({key: identity[key] for key in sorted(identity)})
 
 
 def read_manifest(path: Path | str) -> list[Utterance]:

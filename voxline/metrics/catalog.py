@@ -79,6 +79,7 @@ class Metric:
 
 
 _ROUND_TRIP, _F0 = "evaluate.round_trip_recognizer", "evaluate.f0_utterances"
+_MOS = "evaluate.mos_utterances"
 
 _METRICS = (
     Metric("wer", "word error rate", ASR, "rate", unit="%", headline=True, label="word error rate"),
@@ -124,6 +125,7 @@ _METRICS = (
     Metric("f0_rmse", "F0 error", SPEECH, unit="Hz", setting=_F0),
     Metric("f0_rmse_cents", "F0 error, in cents", SPEECH, unit="cents", setting=_F0),
     Metric("voicing_error", "frames voiced in only one of the two", SPEECH, unit="%", setting=_F0),
+    Metric("dnsmos", "predicted opinion of listeners (DNSMOS, 1 to 5)", SPEECH, better="higher", setting=_MOS),
     # Neither a low nor a high ratio is good; its distance from 1 is what the gate may judge.
     Metric("duration_ratio", "duration, synthesized over recorded", TTS, better="neither", unit="%"),
     Metric("duration_error", "duration error", TTS, unit="%"),

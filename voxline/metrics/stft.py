@@ -54,7 +54,7 @@ def _magnitudes(samples: "Array", size: int, hop: int, window: int) -> "Array":
     """Of whole windows, [frames, size // 2 + 1]; samples too few for one are padded with zeros."""
     import numpy as np
 
-    from voxline.audio.features import rfft
+    from voxline.audio.fft import rfft
 
     hann = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)).astype(np.float32)
     samples = np.pad(samples, (0, max(window - len(samples), 0)))
