@@ -131,7 +131,7 @@ class Batches:
       share: the rows of each batch that `epoch` reads.
       buckets: pad each batch to one of so many static shapes, and fill it with rows of no weight to `batch_size`; 0: a
         batch is as long as its longest row.
-      longer: share by which `augment` may lengthen an utterance.
+      longer, more_frames: share by which `augment` may lengthen an utterance, and frames that it may add to it.
 
     Attributes:
       infeasible: ids of the utterances left out.
@@ -159,6 +159,7 @@ class Batches:
         share: ReplicaShare = WHOLE,
         buckets: int = 0,
         longer: float = 0.0,
+        more_frames: int = 0,
     ) -> None:
         self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
         self.shuffled, self.shortest_first, self.augment = shuffled, shortest_first, augment
@@ -183,7 +184,7 @@ class Batches:
             drawn = ", ".join(f"{one.name} {one.draws:,} draws of {len(one.rows):,}" for one in weighted)
             print_status(f"train: utterances in each epoch: {drawn}")
         sizes = [(record.frames, record.labels) for record in self._records]
-        self.shapes = choose_buckets(sizes, buckets, longer) if buckets and sizes else []
+        self.shapes = choose_buckets(sizes, buckets, longer, more_frames) if buckets and sizes else []
 
     def __del__(self) -> None:
         for file in getattr(self, "_files", {}).values():
@@ -349,11 +350,13 @@ def _count_needed(labels: Sequence[int], time_stride: int, padding: int) -> tupl
     return len(labels), max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
 
 
-def choose_buckets(sizes: Sequence[tuple[int, int]], count: int, longer: float = 0.0) -> list[tuple[int, int]]:
+def choose_buckets(
+    sizes: Sequence[tuple[int, int]], count: int, longer: float = 0.0, more_frames: int = 0
+) -> list[tuple[int, int]]:
     """At most `count` static shapes (frames, labels), ascending, into which utterances of the given sizes fit.
 
     The bounds part the utterances into groups of the same number by their frames; the last one leaves room for
-    utterances that augmentation lengthens by a share of up to `longer`.
+    utterances that augmentation lengthens by a share of up to `longer` and by `more_frames`.
 
     >>> choose_buckets([(10, 3), (20, 2), (30, 9), (41, 5)], 2), choose_buckets([(10, 3), (20, 2)], 1, longer=0.25)
     ([(24, 3), (48, 9)], [(32, 3)])
@@ -361,6 +364,6 @@ def choose_buckets(sizes: Sequence[tuple[int, int]], count: int, longer: float =
     frames = np.array([size[0] for size in sizes])
     labels = np.array([size[1] for size in sizes])
     bounds = np.quantile(frames, np.arange(1, count + 1) / count, method="inverted_cdf")
-    bounds[-1] = np.ceil(bounds[-1] * (1 + longer))
+    bounds[-1] = np.ceil(bounds[-1] * (1 + longer)) + more_frames
     rounded = np.unique(-(-bounds.astype(int) // BUCKET_FRAMES) * BUCKET_FRAMES)
     return [(int(bound), max(int(labels[frames <= bound].max()), 1)) for bound in rounded]

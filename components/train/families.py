@@ -6,7 +6,8 @@ the train step asks which family it works for. See docs/extend/family.md.
 
 import dataclasses
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.intents.settings import IntentsTrainSettings
@@ -32,13 +33,20 @@ class Family:
     settings: type[TrainSettings]
     task: str
 
-    def build_task(self, settings: TrainSettings, dataset: "Dataset") -> "TrainingTask":
+    def build_task(
+        self, settings: TrainSettings, dataset: "Dataset", parent: Mapping[str, Any] | None = None
+    ) -> "TrainingTask":
+        """The task, on the dataset as it prepares it.
+
+        Args:
+          parent: `model.json` of the model to start from.
+        """
         # Keras looks for both, for wrappers and plots that training does not use: a fifth of the time to import it.
         with hidden_packages("sklearn", "matplotlib"):
             importlib.import_module("keras")
         module, name = self.task.split(":")
-        task: TrainingTask = getattr(importlib.import_module(module), name)(settings, dataset)
-        return task
+        chosen: type[TrainingTask] = getattr(importlib.import_module(module), name)
+        return chosen(settings, chosen.prepare(settings, dataset, parent or {}))
 
 
 FAMILIES: dict[str, Family] = {

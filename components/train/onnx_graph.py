@@ -18,6 +18,8 @@ MICROSOFT = "com.microsoft"
 
 BLOCK = 128
 """Weights of a column that share a scale in `Graph.blockwise`."""
+ZERO_POINT = 128
+"""Of 8-bit weights: the integer that is a weight of 0."""
 
 Array = Any
 Name = str
@@ -166,7 +168,7 @@ class Graph:
         columns[:, :inputs] = kernel.T
         columns = columns.reshape(outputs, blocks, BLOCK)
         scale = np.maximum(np.abs(columns).max(axis=-1), np.float32(1e-8)) / np.float32(127)
-        whole = (np.round(columns / scale[..., None]) + 128).astype(np.uint8)
+        whole = (np.round(columns / scale[..., None]) + ZERO_POINT).astype(np.uint8)
         return str(
             self(
                 "MatMulNBits", value, whole, scale.reshape(-1).astype(np.float32), domain=MICROSOFT,
@@ -260,10 +262,14 @@ _OPS = {"GRUCell": ("GRU", (0, 1, 2)), "LSTMCell": ("LSTM", (0, 3, 1, 2)), "Simp
 
 
 def quantize_weights(weights: Array) -> tuple[Array, Array, Array]:
-    """Weights […, inputs, outputs] as int8, with a float32 scale for each output, and zero points, which are 0."""
+    """Weights […, inputs, outputs] as uint8, with a float32 scale for each output, and zero points.
+
+    ONNX Runtime quantizes inputs to uint8. With int8 weights, processors without VNNI add two products in 16 bits,
+    which overflow: a graph would compute other values there than where it was judged. With uint8 weights none does.
+    """
     scale = np.maximum(np.abs(weights).max(axis=-2), np.float32(1e-8)) / np.float32(127)
-    whole = np.round(weights / scale[..., None, :]).astype(np.int8)
-    return whole, scale.astype(np.float32), np.zeros(scale.shape, np.int8)
+    whole = (np.round(weights / scale[..., None, :]) + ZERO_POINT).astype(np.uint8)
+    return whole, scale.astype(np.float32), np.full(scale.shape, ZERO_POINT, np.uint8)
 
 
 def _reorder(values: Array, order: Sequence[int], units: int) -> Array:

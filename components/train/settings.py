@@ -243,6 +243,16 @@ class TrainSettings(Settings):
         """The vocoder that the exported model is to contain; empty: none."""
         return ""
 
+    @property
+    def sharpens(self) -> bool:
+        """Whether a sharpener is trained after the model, and exported in it."""
+        return False
+
+    @property
+    def mel_voice(self) -> str:
+        """The voice from whose mels to learn; empty: from those of the recordings."""
+        return ""
+
     def of_voice_alone(self) -> Self:
         """The settings of the training alone, without what comes after it."""
         return self

@@ -5,18 +5,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.families import FAMILIES
 from voxline.components.train.replay import Replay, plan_replay
 from voxline.components.train.settings import TrainSettings
-from voxline.components.train.sharpened_voice import sharpen_voice
 from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
-from voxline.components.train.tts.settings import TtsTrainSettings
-from voxline.components.train.vocoder.settings import VocoderTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.inference.saved_model import CURVES_FILE, exported_folder
@@ -26,10 +21,10 @@ from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row
 from voxline.store.finished import is_finished, step_key
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
 from voxline.store.uris import is_remote
-from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
     from voxline.components.train.task import TrainingTask
+    from voxline.components.train.tts.settings import TtsTrainSettings
 
 REVISION = 1
 REPLAY = "replay"
@@ -58,8 +53,10 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     read = Dataset.read(dataset)
     vocoder = find_shipped_vocoder(settings, registry, read)
     trained = _run(str(dataset), read, store, settings.of_voice_alone(), registry)
-    if isinstance(settings, TtsTrainSettings) and settings.sharpen.kind != "none" and _is_chief():
-        trained = sharpen_voice(trained, read, settings, store)
+    if settings.sharpens and _is_chief():
+        from voxline.components.train.sharpened_voice import sharpen_voice
+
+        trained = sharpen_voice(trained, read, cast("TtsTrainSettings", settings), store)
     return ship_with_vocoder(trained, vocoder, store) if vocoder and _is_chief() else trained
 
 
@@ -141,9 +138,9 @@ class Origin:
 
 def _find_voice(settings: TrainSettings, registry: Path | str) -> Parent | None:
     """The voice whose mels a vocoder is to learn from; None if the settings name none."""
-    if not isinstance(settings, VocoderTrainSettings) or not settings.voice:
+    if not settings.mel_voice:
         return None
-    return find_other_model(settings.voice, registry, family="tts", setting="train.voice")
+    return find_other_model(settings.mel_voice, registry, family="tts", setting="train.voice")
 
 
 def _train(
@@ -207,33 +204,13 @@ def _build_task(
             replay = dataclasses.replace(origin.replay, dataset=dataset)
             dataset, corpora = replay.write(folder / REPLAY, settings.corpus_weights)
             settings = settings.model_copy(update={"corpus_weights": corpora})
-    if isinstance(settings, AsrTrainSettings) and settings.subwords:
-        dataset = _with_subwords(dataset, settings.subwords, weights.about if weights else {})
-    task: Any = family.build_task(settings, dataset)
+    task: Any = family.build_task(settings, dataset, weights.about if weights else None)
     if voice is not None:
         task.learn_from_voice(exported_folder(voice.load_folder()), folder / VOICE_MELS)
     if weights is not None:
         start_from(task, weights)
     built: TrainingTask = task
     return built
-
-
-def _with_subwords(dataset: Dataset, size: int, parent: Mapping[str, Any]) -> Dataset:
-    """The dataset with subwords of its alphabet, learned from train; those of a parent with as many are kept.
-
-    Args:
-      parent: `model.json` of the model to start from.
-    """
-    from voxline.text.subwords import extend_subwords, learn_subwords
-
-    if parent.get("settings", {}).get("subwords") == size:
-        alphabet, how = extend_subwords(Alphabet(parent["alphabet"]), dataset.alphabet), "those of its parent"
-    else:
-        texts = (row.text for row in dataset.rows() if row.split == "train")
-        alphabet, how = learn_subwords(texts, dataset.alphabet, size), "learned from the transcripts of train"
-    several = len(alphabet.symbols) - len(alphabet.characters)
-    print_status(f"train: {len(alphabet.symbols):,} symbols, {several:,} of them subwords, {how}")
-    return dataclasses.replace(dataset, alphabet=alphabet)
 
 
 def _is_chief() -> bool:

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -148,6 +148,7 @@ class TrainingTask(abc.ABC):
       train, dev: batches of both splits; dev may be empty.
       module: the model with its optimizer.
       decoder_parts: parts of the network that `train.start.keep: encoder` does not take over.
+      input_settings: those of `model` by which the network scales its features: a parent must have the same.
       parent_model: the exported model whose weights it started from, if any.
       optimizes_graph: whether TensorFlow's optimizer of graphs makes up for its time on a CPU.
 
@@ -157,6 +158,7 @@ class TrainingTask(abc.ABC):
     """
 
     decoder_parts: ClassVar[tuple[str, ...]] = ()
+    input_settings: ClassVar[tuple[str, ...]] = ()
     optimizes_graph: ClassVar[bool] = True
     parent_model: Path | None = None
 
@@ -170,6 +172,15 @@ class TrainingTask(abc.ABC):
         if not self.train.utterances:
             raise WorkError(f"{dataset.folder}: no utterance to train on; check the splits that ingest made")
         self.module = self.build_module()
+
+    @classmethod
+    def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
+        """The dataset as the family trains on it, such as with subwords in place of letters; as it is by default.
+
+        Args:
+          parent: `model.json` of the model to start from; empty: random weights.
+        """
+        return dataset
 
     def check_length(self) -> None:
         """Warns if fewer steps are planned than a model of the family needs; called before training.
@@ -190,6 +201,11 @@ class TrainingTask(abc.ABC):
         """Static shapes of the batches, for `Batches`; 0 where a step is not compiled."""
         settings = self.settings
         return settings.buckets if settings.xla or devices.is_tpu(self.strategy) else 0
+
+    @property
+    def infeasible_reason(self) -> str:
+        """What is wrong with utterances that have too few frames for their labels."""
+        return f"have too few frames for their labels at stride {self.train.time_stride}"
 
     @property
     @abc.abstractmethod
@@ -262,10 +278,7 @@ class TrainingTask(abc.ABC):
         infeasible, count = batches.infeasible, len(batches.infeasible) + batches.utterances
         if not infeasible:
             return
-        what = (
-            f"{len(infeasible):,} of {count:,} utterances have too few frames for their labels at stride "
-            f"{batches.time_stride}"
-        )
+        what = f"{len(infeasible):,} of {count:,} utterances {self.infeasible_reason}"
         if len(infeasible) > self.settings.max_infeasible_share * count:
             raise WorkError(
                 f"train: {what}, at most {self.settings.max_infeasible_share:.1%} are accepted "

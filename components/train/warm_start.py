@@ -129,6 +129,8 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     fresh = task.module.weights()
     keys = dict(zip(names, fresh, strict=True))
     kept = _kept_names(start, names, task.decoder_parts)
+    if kept:
+        _check_inputs_of(task, parent)
     known = list(parent.about["alphabet"])
     placed = any(task.symbol_axis(name) is not None for name in names)
     if known != list(symbols) and task.decoder_parts and not placed:
@@ -158,6 +160,19 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     task.parent_model = parent.folder
     note = _symbols_in_words(known, symbols, start)
     print_status(f"train: starts from {parent.label}: {len(kept):,} of {len(names):,} weights{note}")
+
+
+def _check_inputs_of(task: "TrainingTask", parent: ParentWeights) -> None:
+    """Refuses weights whose network reads its features on another scale; their shapes would fit."""
+    models = parent.about["settings"].get("model", {}), task.settings.plain().get("model", {})
+    theirs, ours = (
+        {f"train.model.{name}": model[name] for name in task.input_settings if name in model} for model in models
+    )
+    if differing := changed_settings(theirs, ours):
+        raise SettingsError(
+            f"train.start: {parent.label} reads its features on another scale: {_name_differences(differing)}; set the "
+            "same, or start from another model"
+        )
 
 
 def _fits(value: Array, fresh: Array, axis: int) -> bool:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 TRAIN = "components/train"
 ORACLES, TTS = "tests/train/models/test_against_numpy.py", "tests/train/tts/test_train_module.py"
 AVERAGING = "tests/train/test_averaging.py"
+FASTSPEECH = "tests/train/tts/test_fastspeech.py::test_the_network_equals_numpy_with_the_same_weights"
 RECOGNIZERS = "tests/train/models/test_recognizers.py"
 
 
@@ -147,6 +148,27 @@ MUTATIONS = [
         "best_results([best, averaged])[0] is averaged",
         "True",
         AVERAGING,
+    ),
+    Mutation(
+        "pitch is a mean over unvoiced frames too",
+        f"{TRAIN}/models/fastspeech.py",
+        'ops.cast(voicing > 0.5, "float32")',
+        "ops.ones_like(voicing)",
+        FASTSPEECH,
+    ),
+    Mutation(
+        "pitch is normalized by the mean over unvoiced frames too",
+        f"{TRAIN}/models/fastspeech.py",
+        "return of_voiced, max(",
+        "return mean, max(",
+        FASTSPEECH,
+    ),
+    Mutation(
+        "the ONNX graph of a voice leaves pitch out",
+        f"{TRAIN}/tts/onnx_voice.py",
+        "(model.pitch, model.higher)",
+        "(None, None)",
+        "tests/train/tts/test_onnx_voice.py",
     ),
     Mutation(
         "Conformer's feed-forward modules count in full",

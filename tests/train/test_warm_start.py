@@ -1,4 +1,4 @@
-"""Warm start: weights by name, output rows by symbol, keys, resuming, and which model a training starts from."""
+"""Warm start: the first output, keys, resuming, and which model a training starts from."""
 
 import dataclasses
 import json
@@ -11,15 +11,14 @@ import pytest
 import tensorflow as tf
 
 from tests.registry.published import publish
-from tests.train.tones import LETTERS, make_utterances, tiny_asr_settings, tiny_tts_settings, write_dataset
+from tests.train.tones import LETTERS, make_utterances, tiny_asr_settings, write_dataset
 from voxline.audio.features import compute_features
 from voxline.components.train.asr.export import export_asr, graph_key
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.asr.task import AsrTask
 from voxline.components.train.step import run
 from voxline.components.train.train_module import TrainModule
-from voxline.components.train.tts.task import TtsTask
-from voxline.components.train.warm_start import ParentWeights, read_parent, start_from, with_normalization_of
+from voxline.components.train.warm_start import read_parent, start_from, with_normalization_of
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.inference.beam_search import decode_best_path
@@ -41,12 +40,6 @@ def settings_from(start_model: str, **changes: Any) -> AsrTrainSettings:
 
 
 @pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """32 sayings to train on and 8 for dev."""
-    return write_dataset(tmp_path_factory.mktemp("few"), make_utterances(32, 8))
-
-
-@pytest.fixture(scope="module")
 def parent_model(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = run(few.folder, tmp_path_factory.mktemp("store"), tiny_asr_settings(epochs=1, model=SIZES))
     return work.path("model")
@@ -63,54 +56,6 @@ def publish_with_list(registry: Path, model: Path) -> int:
     list_file = Registry(registry, "asr").path(version) / TRAINED_ON
     list_file.write_bytes((model / TRAINED_ON).read_bytes())
     return version
-
-
-def as_parent(task: Any, alphabet: str | None = None) -> ParentWeights:
-    """What a task would export now."""
-    about = {
-        "alphabet": alphabet or task.dataset.alphabet.symbols,
-        "settings": task.settings.plain(),
-        "features": task.dataset.features.plain(),
-        "normalization": {"mean": task.dataset.mean, "deviation": task.dataset.deviation},
-    }
-    return ParentWeights("asr@1", about, list(task.module.weights().values()), task.module.weight_names())
-
-
-def named_weights(task: Any) -> dict[str, np.ndarray]:
-    return dict(zip(task.module.weight_names(), task.module.weights().values(), strict=True))
-
-
-def test_output_rows_are_carried_by_symbol_and_all_else_by_name(few: Dataset) -> None:
-    """Against a loop over symbols. The parent was built second in its process, so Keras' own names differ."""
-    parent = AsrTask(settings_from("", seed=2), few)
-    theirs = named_weights(parent)
-    other = dataclasses.replace(few, alphabet=Alphabet("dxcab"))  # b moved, x is new
-    fewer = dataclasses.replace(few, alphabet=Alphabet("dcb"))
-    for how, dataset in (("mean", other), ("zero", other), ("random", other), ("mean", fewer)):
-        if dataset is fewer:
-            monkey = AsrTask(settings_from("asr@1"), few)  # its batches need every letter
-            monkey.dataset, monkey.module = dataset, type(monkey.module)(monkey.settings, dataset, monkey.strategy)
-            child = monkey
-        else:
-            child = AsrTask(settings_from("asr@1", start={"new_symbols": how}), dataset)
-        fresh = named_weights(child)
-        start_from(child, as_parent(parent))
-        carried = named_weights(child)
-        assert carried.keys() == theirs.keys()
-        for name, values in carried.items():
-            if not name.startswith("classifier/"):
-                assert np.array_equal(values, theirs[name]), name
-                continue
-            for index, symbol in enumerate([*dataset.alphabet.symbols, "blank"]):
-                now = values[..., index]
-                if symbol in LETTERS:
-                    expected = theirs[name][..., LETTERS.index(symbol)]
-                elif symbol == "blank":
-                    expected = theirs[name][..., len(LETTERS)]
-                else:
-                    mean = sum(theirs[name][..., letter] for letter in range(4)) / 4
-                    expected = {"mean": mean, "zero": 0 * mean, "random": fresh[name][..., index]}[how]
-                assert np.allclose(now, expected, atol=1e-7), (name, symbol)
 
 
 def test_a_child_with_the_graph_of_its_parent_ships_that_graph_and_its_own_weights(
@@ -169,84 +114,6 @@ def test_subwords_are_trained_exported_and_kept_by_a_child(few: Dataset, parent_
     child = run(other.folder, tmp_path / "store", settings_from(str(first), subwords=7, start={"replay": 1.0}))
     assert read_model_json(child.path("model"))["alphabet"] == about["alphabet"]
     assert learn_subwords([row.text for row in other.rows()], few.alphabet, 7) != subwords
-
-
-def test_weights_of_characters_become_those_of_the_same_characters_among_subwords(few: Dataset) -> None:
-    parent = AsrTask(settings_from("", seed=2), few)
-    subwords = dataclasses.replace(few, alphabet=Alphabet(("d", "c", "b", "a", "ab", "cd")))
-    child = AsrTask(settings_from("asr@1", subwords=6), subwords)
-    start_from(child, as_parent(parent))
-    theirs, carried = (named_weights(task)["classifier/bias"] for task in (parent, child))
-    assert np.allclose(carried, [*theirs[3::-1], theirs[:4].mean(), theirs[:4].mean(), theirs[4]])
-
-
-def test_the_text_table_of_a_voice_is_carried_by_symbol(few: Dataset) -> None:
-    parent = TtsTask(tiny_tts_settings(seed=2), few)
-    theirs = named_weights(parent)
-    child = TtsTask(tiny_tts_settings(start={"model": "tts@1"}), dataclasses.replace(few, alphabet=Alphabet("zdcba")))
-    start_from(child, as_parent(parent))
-    carried = named_weights(child)
-    table = "embedding/embeddings"
-    assert np.allclose(carried[table], [theirs[table].mean(0), *theirs[table][[3, 2, 1, 0]]])
-    assert all(np.array_equal(carried[name], theirs[name]) for name in theirs if name != table)
-
-    child = TtsTask(tiny_tts_settings(start={"model": "tts@1", "keep": "encoder"}), few)
-    fresh = named_weights(child)
-    start_from(child, as_parent(parent))
-    carried = named_weights(child)
-    assert {name for name in theirs if np.array_equal(carried[name], fresh[name])} >= {
-        name for name in theirs if name.startswith(("decoder/", "postnet/"))
-    }
-    assert np.array_equal(carried[table], theirs[table])
-
-
-def test_a_voice_starts_with_the_last_values_of_its_schedules() -> None:
-    settings = tiny_tts_settings(
-        reduction_schedule=[{"step": 0, "reduction": 3}, {"step": 100, "reduction": 2}],
-        teacher_forcing={"to_share": 0.7, "from_step": 10, "to_step": 90},
-        guided_attention={"weight": 2.0, "decay_steps": 50},
-        start={"model": "tts@1"},
-    ).started_from("tts@1")
-    assert settings.reduction(0) == 2
-    assert settings.teacher_forcing.share(0) == 0.7
-    assert settings.guided_attention_weight(0) == 0
-
-
-def test_shrinking_mixes_weights_with_random_ones_but_not_statistics(few: Dataset) -> None:
-    parent = AsrTask(settings_from("", seed=2), few)
-    weights = {key: array + 1 for key, array in parent.module.weights().items()}
-    parent.module.load_weights(weights)
-    child = AsrTask(settings_from("asr@1", start={"shrink": 0.6, "keep": ["recurrent/0", "convolutions/0/norm"]}), few)
-    fresh, theirs = named_weights(child), named_weights(parent)
-    start_from(child, as_parent(parent))
-    for name, values in named_weights(child).items():
-        if "moving" in name:
-            expected = theirs[name]
-        elif name.startswith(("recurrent/0/", "convolutions/0/norm/")):
-            expected = 0.6 * theirs[name] + 0.4 * fresh[name]
-        else:
-            expected = fresh[name]
-        assert np.allclose(values, expected, atol=1e-6), name
-
-
-def test_what_does_not_fit_is_refused_by_the_setting_that_differs(few: Dataset) -> None:
-    parent = as_parent(AsrTask(settings_from(""), few))
-
-    def refusal(**changes: Any) -> str:
-        with pytest.raises(SettingsError) as refused:
-            start_from(AsrTask(settings_from("asr@1", **changes), few), parent)
-        return str(refused.value)
-
-    told = refusal(model={"units": 7})
-    assert "train.model.units is 7, there 6" in told
-    assert "train.start.keep" in told
-    assert "train.model.layers is 2, there 1" in refusal(model={"layers": 2})
-    told = refusal(start={"keep": ["recurrent", "lstm"]})
-    assert "'lstm'" in told
-    assert "it has convolutions, recurrent, classifier" in told
-    features = dataclasses.replace(few, features=few.features.model_copy(update={"mels": 20}))
-    with pytest.raises(SettingsError, match=r"extract\.features\.mels is 20, there 16"):
-        with_normalization_of(features, parent)
 
 
 @pytest.fixture

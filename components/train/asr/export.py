@@ -18,7 +18,7 @@ from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train import ctc
 from voxline.components.train.asr import augmentation, frontend, models
-from voxline.components.train.asr.models import MODELS, CtcModel, CtcModelSettings, build_ctc_model
+from voxline.components.train.asr.models import MODELS, WHOLE_UTTERANCE, CtcModel, CtcModelSettings, build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.ctc import best_path
@@ -100,7 +100,9 @@ def export_asr(
       training: what model.json says about the training: steps, dev WER, ….
       parent: the exported model that the training started from, if any; its graph is taken if it would be traced again.
     """
-    more = {"graph": graph_key(settings, dataset), "output_frames": _output_frames(settings.model, dataset.features)}
+    more: dict[str, Any] = {"graph": graph_key(settings, dataset)}
+    if settings.model.time_stride != WHOLE_UTTERANCE:
+        more["output_frames"] = _output_frames(settings.model, dataset.features)
     before = read_model_json(parent) if parent else {}
     if parent and before.get("graph") == more["graph"] and settings.export.onnx == "none":
         about = model_metadata("ctc", settings, dataset, training, before["weights"])

@@ -13,7 +13,6 @@ import tensorflow as tf
 from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr.augmentation import warp_frequency
-from voxline.errors import SettingsError
 
 Tensor = Any
 
@@ -53,29 +52,6 @@ def warp_matrices(factors: Sequence[float], bins: int) -> npt.NDArray[np.float32
     array([[0. , 0.5, 1. ]], dtype=float32)
     """
     return np.stack([warp_frequency(np.eye(bins, dtype=np.float32), factor) for factor in factors])
-
-
-def check_exportable(settings: FeatureSettings, frequency_warps: Sequence[float] = ()) -> None:
-    """Refuses features that `graph_features` cannot compute, or that cannot be warped.
-
-    Raises:
-      SettingsError: a model trained on them could not be exported.
-    """
-    if settings.kind == "mel_and_linear":
-        raise SettingsError(
-            "an ASR model cannot be trained on features of kind mel_and_linear; "
-            "set extract.features.kind to log_mel, mfcc or linear"
-        )
-    if settings.uses_magnitude:
-        raise SettingsError(
-            "an ASR model needs features of the power spectrum, and the dataset's are of the magnitude spectrum; "
-            "set extract.features.spectrum to power"
-        )
-    if frequency_warps and settings.kind == "mfcc":
-        raise SettingsError(
-            "train.export.frequency_warps: cepstral coefficients have no frequency axis to stretch; set it to [], or "
-            "extract.features.kind to log_mel"
-        )
 
 
 def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:

@@ -27,6 +27,10 @@ Positive = Annotated[int, pydantic.Field(ge=1)]
 Rate = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
 
+WHOLE_UTTERANCE = 1_000_000_000
+"""The time stride of a network that has one output frame for an utterance of any length."""
+
+
 class CtcModel(Protocol):
     """What a network offers, to be trained with CTC and exported. A `keras.Model` has most of it.
 
@@ -103,6 +107,15 @@ class CtcModelSettings(Settings):
         description="empty feature frames added before and after each utterance: without them, CTC lacks frames for "
         "the first and last symbols of closely cut recordings",
     )
+    top_db: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=120,
+        exclude_if=lambda decibels: not decibels,  # so that trainings of before are found
+        description="dB; the network takes log power relative to the loudest frames of each utterance, and what is "
+        "more than this below them as silence, such as 50: recordings of any gain, and rooms of any noise, then look "
+        "more alike; 0: levels as recorded, normalized by the training split",
+    )
 
     infeasible_advice: ClassVar[str] = "Lower the model's time stride, or extract.features.hop_seconds"
     """What to change if utterances have too few frames for their labels."""
@@ -118,6 +131,11 @@ class CtcModelSettings(Settings):
         Raises:
           SettingsError: names both settings.
         """
+        if self.top_db and features.kind == "mfcc":
+            raise SettingsError(
+                f"train.model.top_db is {self.top_db:g}, and extract.features.kind is mfcc: cepstral coefficients are "
+                "no powers; set top_db to 0, or extract.features.kind to log_mel"
+            )
 
 
 class ConvolutionSettings(Settings):
@@ -164,11 +182,23 @@ class DeepSpeech2Settings(CtcModelSettings):
     rnn_activation: Literal["tanh", "clipped_relu"] = pydantic.Field(
         "tanh", description="of the units of rnn simple; clipped_relu (paper) is bounded by relu_clip"
     )
+    pooling: Literal["none", "utterance"] = pydantic.Field(
+        "none",
+        exclude_if=lambda pooling: pooling == "none",  # so that trainings of before are found
+        description="utterance: mean and maximum of the top recurrent layer over all frames make the one output frame, "
+        "for utterances of one symbol, such as the words of a small vocabulary: set `subwords` so high that each word "
+        "is one",
+    )
     rnn_batch_norm: bool = pydantic.Field(
         False, description="sequence-wise batch normalization before every recurrent layer but the first"
     )
     dropout: float = pydantic.Field(
         0.0, ge=0, lt=1, description="dropout rate before each recurrent layer and the output"
+    )
+    output_dropout: Annotated[float, pydantic.Field(ge=0, lt=1)] | None = pydantic.Field(
+        None,
+        exclude_if=lambda rate: rate is None,  # so that trainings of before are found
+        description="dropout rate before the output; empty: as `dropout`",
     )
     relu_clip: float = pydantic.Field(20.0, gt=0, description="upper bound of the clipped ReLU")
 
@@ -185,6 +215,8 @@ class DeepSpeech2Settings(CtcModelSettings):
 
     @property
     def time_stride(self) -> int:
+        if self.pooling == "utterance":
+            return WHOLE_UTTERANCE
         return math.prod(convolution.stride[0] for convolution in self.convolutions)
 
 
@@ -218,6 +250,7 @@ class DeepSpeechSettings(CtcModelSettings):
         return 1
 
     def check_features(self, features: "FeatureSettings") -> None:
+        super().check_features(features)
         if features.context and self.context:
             raise SettingsError(
                 f"extract.features.context is {features.context} and train.model.context is {self.context}: the frames "

@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.train.asr.models import CtcModelSettings
+from voxline.components.train.asr.export_checks import check_onnx_export
 from voxline.components.train.onnx_graph import (
     Graph,
     Name,
@@ -24,7 +24,6 @@ from voxline.components.train.onnx_graph import (
     scale_and_shift,
     to_numpy,
 )
-from voxline.errors import SettingsError
 
 Array = Any
 
@@ -40,7 +39,7 @@ def export_onnx(
 
     Args:
       model: the network, with its trained weights.
-      features: what it was trained on; `frontend.check_exportable` has accepted them.
+      features: what it was trained on; `export_checks.check_features` has accepted them.
       mean, deviation: of the features, as the network was built with them.
       precision: int8: weights of LSTM and dense layers are 8-bit integers, and their inputs are quantized in each call,
         by the largest value in it. Convolutions, features and the output layer stay float32.
@@ -64,25 +63,6 @@ def export_onnx(
             ("frames", graph("Cast", frames, to=TensorProto.INT32), TensorProto.INT32, ["batch"]),
         ],
     )
-
-
-def check_onnx_export(settings: CtcModelSettings, precision: str) -> None:
-    """Refuses a network that this module cannot write, before it is trained.
-
-    Raises:
-      SettingsError: naming the setting, and what is accepted.
-    """
-    if settings.kind not in _NETWORKS:
-        raise SettingsError(
-            f"train.export.onnx: no ONNX graph is known for train.model.kind {settings.kind!r}; accepted: "
-            f"{', '.join(sorted(_NETWORKS))}. Set train.export.onnx to none"
-        )
-    rnn = getattr(settings, "rnn", "lstm")
-    if precision == "int8" and rnn != "lstm":
-        raise SettingsError(
-            f"train.export.onnx: ONNX Runtime has no 8-bit kernel for train.model.rnn {rnn!r}; set rnn to lstm, or "
-            "onnx to float32"
-        )
 
 
 def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:

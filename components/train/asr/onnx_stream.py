@@ -18,40 +18,10 @@ import numpy as np
 from onnx import TensorProto
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.train.asr.models import CtcModelSettings, DeepSpeech2Settings
+from voxline.components.train.asr.export_checks import check_streaming
 from voxline.components.train.asr.onnx_export import affine, classify, convolution_weights, log_spectra
 from voxline.components.train.onnx_graph import Graph, Name, normalize_features, recurrent_op, to_numpy
-from voxline.errors import SettingsError
 from voxline.inference.streaming_graph import WindowStage, describe_stream
-
-
-def check_streaming(settings: CtcModelSettings, features: FeatureSettings) -> None:
-    """Refuses a network that needs the end of an utterance, before it is trained.
-
-    Raises:
-      SettingsError: naming the setting at fault.
-    """
-    if settings.kind not in _NETWORKS:
-        raise SettingsError(
-            f"train.export.streaming: train.model.kind {settings.kind!r} sees the whole utterance before its first "
-            f"frame; accepted: {', '.join(sorted(_NETWORKS))}"
-        )
-    if isinstance(settings, DeepSpeech2Settings):
-        if settings.directions != "forward":
-            raise SettingsError(
-                f"train.export.streaming: with train.model.directions {settings.directions!r}, layers read backward, "
-                "from the end of an utterance; set it to forward, with a lookahead"
-            )
-        for number, each in enumerate(settings.convolutions):
-            if each.stride[0] > each.kernel[0]:
-                raise SettingsError(
-                    f"train.export.streaming: train.model.convolutions.{number} skips frames: its stride over frames, "
-                    f"{each.stride[0]}, is above its kernel, {each.kernel[0]}; make the kernel as large"
-                )
-    if features.hop_length > features.win_length:
-        raise SettingsError(
-            "train.export.streaming: extract.features.hop_seconds is above window_seconds: samples are skipped"
-        )
 
 
 def export_stream(model: Any, features: FeatureSettings, mean: Sequence[float], deviation: Sequence[float]) -> bytes:

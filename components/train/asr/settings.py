@@ -26,6 +26,14 @@ class AugmentSettings(Settings):
     speed: float = pydantic.Field(
         0.0, ge=0, le=0.5, description="time is stretched or compressed by up to this share (0: not at all)"
     )
+    silence: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=2,
+        exclude_if=lambda seconds: not seconds,  # so that trainings of before are found
+        description="seconds; up to so much digital silence is put before each example, and as much after: recordings "
+        "that are cut closely, and others that are not; `reverberation` and `background` reach into it",
+    )
     pitch: float = pydantic.Field(
         0.0, ge=0, le=0.5, description="the mel axis is stretched by up to this share, as if by another vocal tract"
     )
@@ -48,11 +56,35 @@ class AugmentSettings(Settings):
         le=1,
         description="up to this share of the energy of the frames before is added to each frame, as by a room",
     )
+    reverberation_share: float = pydantic.Field(
+        1.0,
+        ge=0,
+        le=1,
+        exclude_if=lambda share: share == 1,  # so that trainings of before are found
+        description="share of examples with `reverberation`; where it is 1, the network never sees the pauses and "
+        "valleys of speech recorded close to the microphone",
+    )
     background: float = pydantic.Field(
         0.0,
         ge=0,
         le=1,
         description="share of examples with stationary noise of a random color added, 5 to 35 dB below the speech",
+    )
+    band_limit: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=1,
+        exclude_if=lambda share: not share,  # so that trainings of before are found
+        description="share of examples whose band is narrowed, as by a telephone or a small loudspeaker: to a lower "
+        "edge of 50 to 400 Hz and an upper one of 3 kHz or more",
+    )
+    codec: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=1,
+        exclude_if=lambda share: not share,  # so that trainings of before are found
+        description="share of examples with noise that follows the speech, 5 to 35 dB below it in each frame, as a "
+        "codec of few bits adds",
     )
     noise: float = pydantic.Field(
         0.0, ge=0, le=2, description="standard deviations; Gaussian noise of up to this size is added to the features"

@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +13,15 @@ from scipy.special import softmax
 
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.train import devices
-from voxline.components.train.asr import frontend
 from voxline.components.train.asr.augmentation import Augmentation
 from voxline.components.train.asr.export import export_asr
-from voxline.components.train.asr.models import build_ctc_model
-from voxline.components.train.asr.onnx_export import check_onnx_export
-from voxline.components.train.asr.onnx_stream import check_streaming
+from voxline.components.train.asr.export_checks import check_export
+from voxline.components.train.asr.models import WHOLE_UTTERANCE, build_ctc_model
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.batches import Batch, Batches
 from voxline.components.train.checkpoints import Arrays
 from voxline.components.train.ctc import best_path, consistency_loss, ctc_loss
+from voxline.components.train.settings import TrainSettings
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.components.train.train_module import BatchTensors, Tensor, TrainModule
 from voxline.data.dataset import Dataset
@@ -31,6 +31,8 @@ from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edi
 from voxline.progress import print_status
 from voxline.report.page import plural
 from voxline.report.spectrogram import palette
+from voxline.text.alphabet import Alphabet
+from voxline.text.subwords import extend_subwords, learn_subwords
 
 LOGGED_TRANSCRIPTS, LOGGED_SPECTROGRAMS = 5, 3
 """Transcripts of dev that each validation logs, and utterances of which it logs an image."""
@@ -57,11 +59,7 @@ class AsrTrainModule(TrainModule):
 
     def __init__(self, settings: AsrTrainSettings, dataset: Dataset, strategy: Any) -> None:
         self.alphabet, self.bins, self.consistency = dataset.alphabet, dataset.features.bins, settings.cr_ctc.weight
-        frontend.check_exportable(dataset.features, settings.export.frequency_warps)
-        if settings.export.onnx != "none":
-            check_onnx_export(settings.model, settings.export.onnx)
-        if settings.export.streaming:
-            check_streaming(settings.model, dataset.features)
+        check_export(settings.model, settings.export, dataset.features)
         super().__init__(
             settings,
             strategy,
@@ -131,19 +129,36 @@ class AsrTask(TrainingTask):
     module: AsrTrainModule
     dev: Batches
     decoder_parts = ("classifier",)
+    input_settings = ("top_db",)
     optimizes_graph = False
     _heard = False
     """Whether the audio of the samples is logged; it is the same at each validation."""
 
+    @classmethod
+    def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
+        """With subwords of the alphabet, learned from train; those of a parent with as many are kept."""
+        size = cast(AsrTrainSettings, settings).subwords
+        if not size:
+            return dataset
+        if parent.get("settings", {}).get("subwords") == size:
+            alphabet, how = extend_subwords(Alphabet(parent["alphabet"]), dataset.alphabet), "those of its parent"
+        else:
+            texts = (row.text for row in dataset.rows() if row.split == "train")
+            alphabet, how = learn_subwords(texts, dataset.alphabet, size), "learned from the transcripts of train"
+        several = len(alphabet.symbols) - len(alphabet.characters)
+        print_status(f"train: {len(alphabet.symbols):,} symbols, {several:,} of them subwords, {how}")
+        return dataclasses.replace(dataset, alphabet=alphabet)
+
     def build_batches(self) -> tuple[Batches, Batches]:
         settings, dataset = self.settings, self.dataset
         mean, deviation = np.array(dataset.mean, np.float32), np.array(dataset.deviation, np.float32)
-        augment = Augmentation(
-            settings.augment, dataset.features, mean, deviation, views=2 if settings.cr_ctc.weight else 1
-        )
+        views = 2 if settings.cr_ctc.weight else 1
+        # Masks of the mean of train would be the loudest part of a quiet recording, and so set its level.
+        of_masks = None if settings.model.top_db else mean
+        augment = Augmentation(settings.augment, dataset.features, of_masks, deviation, views)
         return self.batches_of_splits(
             Batches,
-            {"augment": augment, "longer": settings.augment.speed},
+            {"augment": augment, "longer": settings.augment.speed, "more_frames": augment.more_frames},
             time_stride=settings.model.time_stride,
             padding=settings.model.padding,
         )
@@ -176,7 +191,15 @@ class AsrTask(TrainingTask):
         print_status(message.replace("train:", "train: warning:", 1))
 
     @property
+    def infeasible_reason(self) -> str:
+        if self.settings.model.time_stride == WHOLE_UTTERANCE:
+            return "are not one symbol each"
+        return super().infeasible_reason
+
+    @property
     def infeasible_advice(self) -> str:
+        if self.settings.model.time_stride == WHOLE_UTTERANCE:
+            return "With train.model.pooling utterance they must be: raise train.subwords, or set pooling to none"
         return self.settings.model.infeasible_advice
 
     def validate(self, step: int) -> ValidationOutput:

@@ -53,7 +53,7 @@ class Conformer(Composite, keras.Model):  # type: ignore[misc]
     ) -> None:
         super().__init__(dtype=precision, autocast=False, name="conformer")
         self.settings = settings
-        self.normalize = FeatureNormalizer(mean, deviation)
+        self.normalize = FeatureNormalizer(mean, deviation, settings.top_db)
         halvings = settings.time_stride.bit_length() - 1
         seeds = iter(np.random.SeedSequence(seed).generate_state(halvings + 2 + 9 * settings.layers).tolist())
         self.subsampling = [
@@ -85,7 +85,7 @@ class Conformer(Composite, keras.Model):  # type: ignore[misc]
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
     ) -> tuple[Tensor, Tensor]:
         """Runs the network; see `CtcModel`."""
-        x = self.normalize(features)
+        x = self.normalize(features, frames)
         x = ops.cast(mask_padding(x, frames), self.compute_dtype)
         padding = self.settings.padding
         x, frames = ops.pad(x, [(0, 0), (padding, padding), (0, 0)]), ops.cast(frames, "int32") + 2 * padding

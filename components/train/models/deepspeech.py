@@ -41,7 +41,7 @@ class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
     ) -> None:
         super().__init__(dtype=precision, autocast=False, name="deepspeech")
         self.settings = settings
-        self.normalize = FeatureNormalizer(mean, deviation)
+        self.normalize = FeatureNormalizer(mean, deviation, settings.top_db)
         drawn = np.random.SeedSequence(seed).generate_state(7).tolist()
         glorot = [keras.initializers.GlorotUniform(each) for each in drawn]
         units = settings.units
@@ -80,7 +80,7 @@ class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
         def drop(x: Tensor, layer: int) -> Tensor:
             return dropout(x, self.settings.dropout[layer], training, noise, layer)
 
-        x = self.normalize(features)
+        x = self.normalize(features, frames)
         x = ops.cast(mask_padding(x, frames), self.compute_dtype)
         padding = self.settings.padding
         x, frames = ops.pad(x, [(0, 0), (padding, padding), (0, 0)]), ops.cast(frames, "int32") + 2 * padding

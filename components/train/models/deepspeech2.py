@@ -9,6 +9,7 @@ layers start at the last real frame.
 """
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.components.train.asr.models import ConvolutionSettings, DeepSpeech2Settings
-from voxline.components.train.models.layers import Composite, FeatureNormalizer, SequenceBatchNorm, StepSeed
+from voxline.components.train.models.layers import Composite, FeatureNormalizer, SequenceBatchNorm, dropout
 
 Tensor = Any
 RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
@@ -55,7 +56,7 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
         super().__init__(dtype=precision, autocast=False, name="deep_speech_2")
         self.settings = settings
         self.bins = len(mean)
-        self.normalize = FeatureNormalizer(mean, deviation)
+        self.normalize = FeatureNormalizer(mean, deviation, settings.top_db)
         seeds = iter(np.random.SeedSequence(seed).generate_state(8 + 4 * settings.layers).tolist())
         self.convolutions = [
             ConvolutionBlock(each, settings.relu_clip, seed=next(seeds), dtype=precision)
@@ -79,7 +80,8 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
         self.classifier = layers.Dense(
             classes, kernel_initializer=keras.initializers.GlorotUniform(next(seeds)), dtype="float32"
         )
-        self(np.zeros((1, 2 * settings.time_stride, self.bins), "float32"), np.array([2 * settings.time_stride]))
+        some = 2 * math.prod(each.stride[0] for each in settings.convolutions)
+        self(np.zeros((1, some, self.bins), "float32"), np.array([some]))
 
     def call(
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
@@ -94,9 +96,10 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
 
         Returns:
           logits, float32 [batch, output frames, classes], the blank last; and int32 [batch], real output frames.
+          With pooling there is one.
         """
-        x = self.normalize(features)
         frames = ops.cast(frames, "int32")
+        x = self.normalize(features, frames)
         x = ops.cast(x * _mask(frames, x, 3), self.compute_dtype)
         padding = self.settings.padding
         x, frames = ops.pad(ops.expand_dims(x, -1), [(0, 0), (padding, padding), (0, 0), (0, 0)]), frames + 2 * padding
@@ -106,25 +109,23 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
         for index, (norm, recurrent) in enumerate(zip(self.norms, self.recurrent, strict=True)):
             if norm is not None:
                 x = norm(x, frames, training=training)
-            x = self._dropout(x, training, noise, index)
+            x = dropout(x, self.settings.dropout, training, noise, index)
             x = recurrent(x, mask=ops.arange(ops.shape(x)[1]) < frames[:, None])
             x = x * _mask(frames, x, 3)
         if self.row_convolution is not None:
             x = self.row_convolution(ops.pad(x, [(0, 0), (0, self.settings.lookahead), (0, 0)]))
+        if self.settings.pooling == "utterance":
+            x, frames = _pool(x, frames), ops.ones_like(frames)
         if self.output_norm is not None:
             x = self.output_norm(x, frames, training=training)
-        return self.classifier(self._dropout(x, training, noise, len(self.recurrent))), frames
+        rate = self.settings.dropout if self.settings.output_dropout is None else self.settings.output_dropout
+        return self.classifier(dropout(x, rate, training, noise, len(self.recurrent))), frames
 
     @property
     def normalizations(self) -> list[SequenceBatchNorm]:
         """The layers whose moving statistics the trainer updates after an accepted step."""
         found = [block.norm for block in self.convolutions] + [*self.norms, self.output_norm]
         return [norm for norm in found if norm is not None]
-
-    def _dropout(self, x: Tensor, training: bool, noise: Tensor, stream: int) -> Tensor:
-        if not training or not self.settings.dropout or noise is None:
-            return x
-        return keras.random.dropout(x, self.settings.dropout, seed=StepSeed(noise, stream))
 
 
 class ConvolutionBlock(Composite, layers.Layer):  # type: ignore[misc]
@@ -162,6 +163,14 @@ def _mask(frames: Tensor, like: Tensor, rank: int) -> Tensor:
     """1 in real frames and 0 beyond, in the dtype of `like`, broadcastable to [batch, frames, …]."""
     real = ops.arange(ops.shape(like)[1]) < ops.expand_dims(frames, 1)
     return ops.cast(ops.reshape(real, (*ops.shape(real), *([1] * (rank - 2)))), like.dtype)
+
+
+def _pool(x: Tensor, frames: Tensor) -> Tensor:
+    """Mean and maximum over real frames: [batch, frames, values] to [batch, 1, 2 · values]; padded frames are zero."""
+    count = ops.cast(ops.maximum(frames, 1), x.dtype)[:, None, None]
+    mean = ops.sum(x, axis=1, keepdims=True) / count
+    lowest = (_mask(frames, x, 3) - 1) * 1e4  # keeps padding from being the maximum, in half precision too
+    return ops.concatenate([mean, ops.max(x + lowest, axis=1, keepdims=True)], axis=-1)
 
 
 def _directions(settings: DeepSpeech2Settings, seeds: Iterator[int], precision: str, portable: bool) -> layers.Layer:

@@ -1,8 +1,9 @@
 """FastSpeech: a voice that makes all frames at once, each symbol for as long as a predictor says.
 
 After Ren et al. 2021, "FastSpeech 2: Fast and High-Quality End-to-End Text to Speech" (arXiv 2006.04558): an encoder
-of symbols, predictors of each symbol's duration and energy, a length regulator that repeats each symbol for its frames,
-and a decoder of frames. No symbol can be skipped or said twice, and no frame waits for the one before.
+of symbols, predictors of each symbol's duration, energy and pitch, a length regulator that repeats each symbol for its
+frames, and a decoder of frames. No symbol can be skipped or said twice, and no frame waits for the one before. Pitch is
+a number for each symbol, as in FastPitch (Łańcucki 2021, arXiv 2006.06873).
 
 Durations are learned inside, without a teacher (Badlani et al. 2021, arXiv 2108.10447): distances between convolutions
 over text and over recorded mels make a soft alignment, which `monotonic_alignment` trains and reads. In place of
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import layers, ops
 
+from voxline.audio.feature_settings import PROSODY
 from voxline.components.train.models.layers import Composite, ConvNeXtBlock, dropout, length_mask, mask_padding
 from voxline.components.train.models.monotonic_alignment import best_path_alignment
 from voxline.components.train.models.tts_network import TtsNetwork, TtsOutput
@@ -25,8 +27,10 @@ Tensor = Any
 
 TEMPERATURE = 0.0005
 """Of squared distances between text and mels, as the authors have it."""
-ENCODER_NOISE, DECODER_NOISE, DURATION_NOISE, ENERGY_NOISE = 0, 100, 200, 300
+ENCODER_NOISE, DECODER_NOISE, DURATION_NOISE, ENERGY_NOISE, PITCH_NOISE = 0, 100, 200, 300, 400
 """Streams of random numbers for dropout."""
+SMALLEST_PITCH_DEVIATION = 0.01
+"""Of log F0, a sixth of a semitone: a voice that varies less speaks in monotone."""
 
 
 class AlignedOutput(NamedTuple):
@@ -38,6 +42,7 @@ class AlignedOutput(NamedTuple):
       log_durations: predicted, float32 [batch, symbols]: natural logarithms of frames.
       durations: float32 [batch, symbols], in frames, of the recording by the most probable alignment.
       predicted_energy, energy: float32 [batch, symbols]; None without the predictor.
+      predicted_pitch, pitch: log F0 in standard deviations of voiced frames, the same.
     """
 
     output: TtsOutput
@@ -46,6 +51,8 @@ class AlignedOutput(NamedTuple):
     durations: Tensor
     predicted_energy: Tensor | None
     energy: Tensor | None
+    predicted_pitch: Tensor | None
+    pitch: Tensor | None
 
 
 class FastSpeech(TtsNetwork):
@@ -91,6 +98,16 @@ class FastSpeech(TtsNetwork):
         self.decoder = blocks(settings.decoder_layers)
         self.last_norm = layers.LayerNormalization(dtype=precision)
         self.spectrum = layers.Dense(self.mels, kernel_initializer=glorot(next(source)), dtype="float32")
+        self.pitch: Predictor | None = None
+        self.higher: Any = None
+        if settings.pitch:
+            if self.bins != self.mels + len(PROSODY):
+                raise ValueError(
+                    f"frames of {self.bins} bins, {self.mels} of them mels: {len(PROSODY)} more, {', '.join(PROSODY)}, "
+                    "are needed to predict pitch; extract features of kind mel_and_prosody"
+                )
+            self.pitch = Predictor(settings, PITCH_NOISE, [next(source) for _ in range(3)], dtype=precision)
+            self.higher = layers.Dense(settings.channels, kernel_initializer=glorot(next(source)), dtype=precision)
 
     def call(
         self,
@@ -102,7 +119,7 @@ class FastSpeech(TtsNetwork):
         noise: Tensor = None,
         reduction: int | None = None,
     ) -> TtsOutput:
-        """Predicts mels of a recording's durations and energy.
+        """Predicts mels of a recording's durations, energy and pitch.
 
         Args:
           labels: int [batch, symbols]; counts: int [batch], real symbols.
@@ -131,19 +148,53 @@ class FastSpeech(TtsNetwork):
         noise = noise if training else None
         encoded = self._encode(embedded, counts, noise)
         log_durations = self.duration(encoded, counts, noise=noise)
-        predicted = energy = None
+        predicted_energy, predicted_pitch = self._predict_prosody(encoded, counts, noise)
+        energy = pitch = None
         if self.energy is not None:
-            predicted = self.energy(encoded, counts, noise=noise)
             loudness = ops.expand_dims(ops.mean(mels, axis=-1), 1)
             energy = ops.matmul(loudness, path)[:, 0] / ops.maximum(durations, 1.0)
-            encoded = self._add_energy(encoded, energy)
+        if self.pitch is not None:
+            pitch = self.symbol_pitch(ops.cast(features, "float32"), path)
+        encoded = self._add_prosody(encoded, energy, pitch)
         output = self._decode(encoded, path, frames, ops.zeros(ops.shape(frames), "bool"), noise)
-        return AlignedOutput(output, log_alignment, log_durations, durations, predicted, energy)
+        return AlignedOutput(
+            output, log_alignment, log_durations, durations, predicted_energy, energy, predicted_pitch, pitch
+        )
+
+    def symbol_pitch(self, features: Tensor, path: Tensor) -> Tensor:
+        """The pitch of each symbol, float32 [batch, symbols]: the mean of log F0 over the voiced frames of the symbol,
+        in standard deviations of the training split's; of a symbol without any, on a line between its neighbors'.
+
+        Args:
+          features: float32 [batch, frames, bins], normalized.
+          path: float32 [batch, frames, symbols], zero on padding.
+        """
+        mean, deviation = self._pitch_statistics()
+        first = self.mels
+        log_f0, voicing = (
+            features[..., at] * self._deviation[at] + self._mean[at]
+            for at in (first + PROSODY.index("log_f0"), first + PROSODY.index("voicing"))
+        )
+        voiced = ops.cast(voicing > 0.5, "float32")
+        sums = ops.matmul(ops.stack([voiced, voiced * (log_f0 - mean) / deviation], axis=1), path)
+        return interpolate_unvoiced(sums[:, 1] / ops.maximum(sums[:, 0], 1.0), sums[:, 0] > 0)
+
+    def _pitch_statistics(self) -> tuple[float, float]:
+        """Mean and deviation of log F0 over voiced frames. Those of all frames, of which unvoiced ones have 0, give
+        them: a share of frames is voiced, which is the mean of voicing.
+        """
+        at, voicing = (self.mels + PROSODY.index(name) for name in ("log_f0", "voicing"))
+        mean, deviation, share = float(self._mean[at]), float(self._deviation[at]), float(self._mean[voicing])
+        if share <= 0:
+            return 0.0, 1.0
+        of_voiced = mean / share
+        variance = (deviation**2 + mean**2) / share - of_voiced**2
+        return of_voiced, max(math.sqrt(max(variance, 0.0)), SMALLEST_PITCH_DEVIATION)
 
     def synthesize(
         self, labels: Tensor, counts: Tensor, *, max_steps: int, noise: Tensor = None, reduction: int | None = None
     ) -> TtsOutput:
-        """Predicts mels of predicted durations and energy.
+        """Predicts mels of predicted durations, energy and pitch.
 
         Args:
           labels, counts: as in a call.
@@ -153,8 +204,7 @@ class FastSpeech(TtsNetwork):
         labels, counts = ops.cast(labels, "int32"), ops.cast(counts, "int32")
         encoded = self._encode(mask_padding(self.embedding(labels), counts), counts, None)
         found = self.duration(encoded, counts)
-        if self.energy is not None:
-            encoded = self._add_energy(encoded, self.energy(encoded, counts))
+        encoded = self._add_prosody(encoded, *self._predict_prosody(encoded, counts, None))
         durations = ops.clip(ops.round(ops.exp(ops.minimum(found, math.log(max_steps)))), 1.0, max_steps)
         ends = ops.cumsum(ops.where(length_mask(counts, ops.shape(labels)[1]), durations, 0.0), axis=1)
         total = ends[:, -1]
@@ -173,8 +223,17 @@ class FastSpeech(TtsNetwork):
             x = dropout(block(mask_padding(x, counts)), self.settings.dropout, noise is not None, noise, stream + index)
         return mask_padding(x, counts)
 
-    def _add_energy(self, encoded: Tensor, energy: Tensor) -> Tensor:
-        return encoded + self.louder(ops.cast(ops.expand_dims(energy, -1), self.compute_dtype))
+    def _predict_prosody(self, encoded: Tensor, counts: Tensor, noise: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Energy and pitch of each symbol, float32 [batch, symbols]; None without the predictor."""
+        predictors = (self.energy, self.pitch)
+        energy, pitch = (each and each(encoded, counts, noise=noise) for each in predictors)
+        return energy, pitch
+
+    def _add_prosody(self, encoded: Tensor, energy: Tensor | None, pitch: Tensor | None) -> Tensor:
+        for value, layer in ((energy, self.louder), (pitch, self.higher)):
+            if value is not None:
+                encoded = encoded + layer(ops.cast(ops.expand_dims(value, -1), self.compute_dtype))
+        return encoded
 
     def _decode(self, encoded: Tensor, path: Tensor, frames: Tensor, hit_limit: Tensor, noise: Tensor) -> TtsOutput:
         """Mels of encoded symbols, each repeated for the frames that `path` [batch, frames, symbols] gives it.
@@ -245,6 +304,30 @@ class Aligner(Composite, layers.Layer):  # type: ignore[misc]
 def _places(longest: Tensor, counts: Tensor) -> Tensor:
     """The middle of each frame or symbol as a share of all, float32 [batch, longest]."""
     return (ops.arange(longest, dtype="float32") + 0.5) / ops.expand_dims(ops.cast(counts, "float32"), 1)
+
+
+def interpolate_unvoiced(values: Tensor, voiced: Tensor) -> Tensor:
+    """Gives what is not voiced the value on a line between the voiced ones before and after it, or that of the nearest
+    one at either end; zero where none is voiced.
+
+    Args:
+      values: float32 [batch, symbols]; voiced: bool [batch, symbols].
+
+    >>> values = ops.array([[0.0, 1.0, 0.0, 0.0, 4.0, 0.0]])
+    >>> interpolate_unvoiced(values, values > 0).numpy().tolist()
+    [[1.0, 1.0, 2.0, 3.0, 4.0, 4.0]]
+    """
+    values = ops.where(voiced, values, 0.0)
+    longest = ops.shape(values)[1]
+    index = ops.arange(longest)
+    here, other = ops.expand_dims(index, 1), ops.expand_dims(index, 0)
+    near = ops.expand_dims(voiced, 1)  # of each pair of a symbol and another one, whether the other is voiced
+    before = ops.max(ops.where(ops.logical_and(near, other <= here), other, -1), axis=2)
+    after = ops.min(ops.where(ops.logical_and(near, other >= here), other, longest), axis=2)
+    left = ops.take_along_axis(values, ops.where(before < 0, ops.minimum(after, longest - 1), before), axis=1)
+    right = ops.take_along_axis(values, ops.where(after < longest, after, ops.maximum(before, 0)), axis=1)
+    between = ops.cast(ops.maximum(after - before, 1), "float32")
+    return left + (right - left) * ops.cast(index - before, "float32") / between
 
 
 class Predictor(Composite, layers.Layer):  # type: ignore[misc]

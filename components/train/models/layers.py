@@ -15,20 +15,53 @@ Tensor = Any
 
 
 class FeatureNormalizer:
-    """Normalizes raw features by the mean and deviation of the training split, both per bin.
+    """Normalizes raw features: by the mean and deviation of the training split, per bin; or by the utterance's level.
+
+    Args:
+      mean, deviation: of the features, per bin.
+      top_db: above 0, features are log power relative to the level of their utterance: the mean, over its loudest
+        `LOUD_FRAMES` frames, of each frame's loudest bin. What is more than this many dB below it is clipped, to 0; the
+        level itself is 4. Mean and deviation then count for nothing. The same recording at another gain gives the same
+        values, and the floor of a noisy room is that of a quiet one.
 
     >>> FeatureNormalizer([1.0, 2.0], [0.5, 4.0])(np.array([[2.0, 2.0]])).numpy().tolist()
     [[2.0, 0.0]]
+    >>> quiet = np.log([[[1e-3, 1e-9], [1e-3, 1e-5]]])
+    >>> FeatureNormalizer([0, 0], [1, 1], top_db=40.0)(quiet, np.array([2])).numpy().round(3).tolist()
+    [[[4.0, 0.0], [4.0, 2.0]]]
     """
 
-    def __init__(self, mean: Sequence[float], deviation: Sequence[float]) -> None:
-        self.bins = len(mean)
+    LOUD_FRAMES = 8
+
+    def __init__(self, mean: Sequence[float], deviation: Sequence[float], top_db: float = 0.0) -> None:
+        self.bins, self.top_db = len(mean), top_db
         self._shift = np.asarray(mean, "float32")
         self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
 
-    def __call__(self, features: Tensor) -> Tensor:
-        """Of [..., bins], in float32."""
-        return (ops.cast(features, "float32") - self._shift) * self._scale
+    def __call__(self, features: Tensor, frames: Tensor = None) -> Tensor:
+        """Of [..., bins], in float32.
+
+        Args:
+          frames: int [batch], the real ones; a level needs them, of features [batch, frames, bins].
+        """
+        features = ops.cast(features, "float32")
+        if not self.top_db:
+            return (features - self._shift) * self._scale
+        level = self._level(features, ops.cast(frames, "int32"))
+        decibels = (features - ops.reshape(level, (-1, 1, 1))) * np.float32(10 / np.log(10))
+        # Added to zeros of `bins` values, since a graph of the training does not know how many the features have.
+        return np.zeros(self.bins, "float32") + ops.maximum(4 * (decibels / self.top_db + 1), 0.0)
+
+    def _level(self, features: Tensor, frames: Tensor) -> Tensor:
+        """Natural logarithm of power, [batch]."""
+        frames = ops.maximum(frames, 1)
+        real = length_mask(frames, ops.shape(features)[1])
+        peaks = ops.where(real, ops.max(features, axis=-1), -np.inf)
+        peaks = ops.pad(peaks, [(0, 0), (0, self.LOUD_FRAMES)], constant_values=-np.inf)
+        loudest, _ = ops.top_k(peaks, self.LOUD_FRAMES)
+        counted = ops.minimum(frames, self.LOUD_FRAMES)
+        summed = ops.sum(ops.where(length_mask(counted, self.LOUD_FRAMES), loudest, 0.0), axis=-1)
+        return summed / ops.cast(counted, "float32")
 
 
 class Composite:

@@ -47,7 +47,7 @@ def reconstruct_waveforms(
         raise ValueError(f"frames of {width} bins; {settings.mels} (mels) or {settings.fft_bins} (linear) are accepted")
     time = tf.shape(raw)[1]
     real = tf.expand_dims(tf.sequence_mask(frames, time), -1)
-    linear = width == settings.fft_bins and settings.kind != "log_mel"
+    linear = width == settings.fft_bins and settings.kind in ("linear", "mel_and_linear")
     raw = tf.where(real, raw, 0.0)
     magnitudes = _linear_to_magnitude(raw, settings) if linear else _mel_to_magnitude(raw, settings)
     if power != 1:

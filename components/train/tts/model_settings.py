@@ -125,6 +125,11 @@ class FastSpeechSettings(Settings):
         description="width of the diagonal along which training looks for durations, as a share of the text (0: none)",
     )
     energy: bool = pydantic.Field(True, description="predict each symbol's loudness as well")
+    pitch: bool = pydantic.Field(
+        False,
+        exclude_if=lambda wanted: not wanted,  # so that voices of before are found
+        description="predict each symbol's pitch as well; needs extract.features.kind mel_and_prosody",
+    )
 
     @pydantic.field_validator("kernel")
     @classmethod

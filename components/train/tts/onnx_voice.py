@@ -94,10 +94,11 @@ def _fastspeech(graph: Graph, model: Any, counts: Name, how: Decoding) -> VoiceO
     """`FastSpeech.synthesize`."""
     embedded = graph("Gather", to_numpy(model.embedding.embeddings), "symbols")
     encoded = _blocks(graph, model.encoder, embedded, counts)
-    found = _predictor(graph, model.duration, encoded, counts)
-    if model.energy is not None:
-        energy = graph("Unsqueeze", _predictor(graph, model.energy, encoded, counts), np.array([2]))
-        encoded = graph("Add", encoded, graph.dense(energy, model.louder))
+    found = graph("Squeeze", _column(graph, model.duration, encoded, counts), np.array([2]))
+    predictors = [(each, layer) for each, layer in ((model.energy, model.louder), (model.pitch, model.higher)) if each]
+    prosody = [graph.dense(_column(graph, each, encoded, counts), layer) for each, layer in predictors]
+    for each in prosody:
+        encoded = graph("Add", encoded, each)
     found = graph("Round", graph("Exp", graph("Min", found, np.float32(math.log(how.max_steps)))))
     durations = graph.mask(graph("Clip", found, np.float32(1), np.float32(how.max_steps)), counts, 1, 2)
     ends = graph("CumSum", durations, np.int64(1))
@@ -139,12 +140,12 @@ def _blocks(graph: Graph, blocks: Any, value: Name, counts: Name) -> Name:
     return graph.mask(value, counts, 1, 3)
 
 
-def _predictor(graph: Graph, predictor: Any, value: Name, counts: Name) -> Name:
-    """float32 [batch, symbols]."""
+def _column(graph: Graph, predictor: Any, value: Name, counts: Name) -> Name:
+    """What a predictor says of each symbol, float32 [batch, symbols, 1]."""
     for layer, norm in zip(predictor.convolutions, predictor.norms, strict=True):
         value = graph.convolution(graph.mask(value, counts, 1, 3), to_numpy(layer.kernel), to_numpy(layer.bias))
         value = graph.layer_norm(graph("Relu", value), norm)
-    return str(graph("Squeeze", graph.dense(value, predictor.last), np.array([2])))
+    return graph.dense(value, predictor.last)
 
 
 _NETWORKS: dict[str, Callable[[Graph, Any, Name, Decoding], VoiceOutput]] = {

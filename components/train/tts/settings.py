@@ -3,13 +3,17 @@
 What each remedy is for and what it achieved: docs/decisions/0016-attention-remedies-are-settings.md.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import pydantic
 
 from voxline.components.train.settings import TrainSettings
-from voxline.components.train.tts.model_settings import Tacotron2Settings, TtsModelSettings
+from voxline.components.train.tts.model_settings import FastSpeechSettings, Tacotron2Settings, TtsModelSettings
+from voxline.errors import SettingsError
 from voxline.settings import Settings
+
+if TYPE_CHECKING:
+    from voxline.audio.feature_settings import FeatureSettings
 
 
 class LossSettings(Settings):
@@ -250,9 +254,32 @@ class TtsTrainSettings(TrainSettings):
             )
         return self
 
+    def check_features(self, features: "FeatureSettings") -> None:
+        """Refuses features of a kind that the network does not produce.
+
+        Raises:
+          SettingsError: naming the setting that needs another kind.
+        """
+        kind = self.model.kind
+        accepted = ["mel_and_linear" if kind == "tacotron" else "log_mel"]
+        needed = f"train.model.kind is {kind!r}, which predicts {accepted[0]}"
+        if isinstance(self.model, FastSpeechSettings):
+            if self.model.pitch:
+                accepted, needed = [], "train.model.pitch is true, which needs the F0 of each frame"
+            accepted.append("mel_and_prosody")
+        if features.kind not in accepted:
+            raise SettingsError(
+                f"{needed}, and the features are {features.kind}; set extract.features.kind to "
+                f"{' or '.join(map(repr, accepted))}"
+            )
+
     @property
     def shipped_vocoder(self) -> str:
         return self.export.vocoder
+
+    @property
+    def sharpens(self) -> bool:
+        return self.sharpen.kind != "none"
 
     def of_voice_alone(self) -> Self:
         export = self.export.model_copy(update={"vocoder": ""})

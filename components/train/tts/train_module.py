@@ -21,9 +21,10 @@ from voxline.components.train.tts import losses
 from voxline.components.train.tts.onnx_voice import check_onnx_voice
 from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.data.dataset import Dataset
-from voxline.errors import SettingsError
 
 NETWORKS: dict[str, Any] = {"tacotron": Tacotron, "tacotron2": Tacotron2, "fastspeech": FastSpeech}
+PITCH_WEIGHT = 0.1
+"""As in FastPitch. Most of pitch does not follow from the text, so at 1 its loss is half of all, and mels suffer."""
 INFERENCE_NOISE = (7, 0)
 """The seed of the pre-net's dropout at inference: the same text always sounds the same."""
 
@@ -81,7 +82,7 @@ class TtsTrainModule(TrainModule):
     def _compute_by_durations(
         self, batch: BatchTensors, target: Tensor, noise: Tensor
     ) -> tuple[TtsOutput, dict[str, Tensor]]:
-        """Mels of the recording's durations, and the loss but for the auxiliary CTC; equal weights, as in the paper."""
+        """Mels of the recording's durations, and the loss but for the auxiliary CTC; weights as in the papers."""
         made = self.model.align(batch.labels, batch.counts, target, batch.frames, training=True, noise=noise)
         wanted = tf.math.log(tf.maximum(made.durations, 1.0))
         mels = target[..., : self.features.mels]
@@ -92,6 +93,9 @@ class TtsTrainModule(TrainModule):
         }
         if made.energy is not None:
             terms["energy"] = losses.symbol_distance(made.predicted_energy, made.energy, batch.counts)
+        if made.pitch is not None:
+            distance = losses.symbol_distance(made.predicted_pitch, made.pitch, batch.counts)
+            terms["pitch"] = PITCH_WEIGHT * distance
         return made.output, terms
 
     def _compute_by_attention(
@@ -182,12 +186,7 @@ def build_tts_model(settings: TtsTrainSettings, dataset: Dataset, *, portable: b
       SettingsError: the model does not produce the dataset's kind of features.
     """
     kind, features = settings.model.kind, dataset.features
-    accepted = "mel_and_linear" if kind == "tacotron" else "log_mel"
-    if features.kind != accepted:
-        raise SettingsError(
-            f"train.model.kind is {kind!r}, which predicts {accepted}, and the dataset's features are {features.kind}; "
-            f"set extract.features.kind to {accepted!r}"
-        )
+    settings.check_features(features)
     return NETWORKS[kind](
         settings.model,
         symbols=len(dataset.alphabet.symbols),

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxline.audio.features import compute_features
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import compute_features, prosody_features
 from voxline.components.train.batches import Batches
 from voxline.components.train.task import shorten_list
 from voxline.data.dataset import Dataset
@@ -43,6 +44,14 @@ class MelSegmentBatches(Batches):
     def example(self, row: int) -> Example:
         """An utterance as the dataset has it; `row` counts the utterances of the split that are trained on."""
         return self._example(row)
+
+    def features_for(self, voice: FeatureSettings, row: int, features: Array) -> Array:
+        """The features of an utterance as a voice reads them when it is teacher-forced, float32 [frames, bins].
+
+        Args:
+          features: of the utterance, as the dataset has them.
+        """
+        return features
 
     def _read(self, draws: npt.NDArray[np.int64], epoch: int) -> list[Example]:
         return [self._segment(draw, epoch) for draw in draws.tolist()]
@@ -134,6 +143,12 @@ class SegmentBatches(MelSegmentBatches):
         waveform = np.zeros((self.segment_frames, hop), np.float32)
         waveform[: frames - 1] = self._read_samples(row, first * hop, (frames - 1) * hop).reshape(frames - 1, hop)
         return self._example_of(row, np.concatenate([self._cut(mels, first), waveform], axis=1))
+
+    def features_for(self, voice: FeatureSettings, row: int, features: Array) -> Array:
+        if voice.kind != "mel_and_prosody":
+            return features
+        samples = self._read_samples(row, 0, (len(features) - 1) * self._features.hop_length)
+        return np.concatenate([features, prosody_features(samples, voice)], axis=1)
 
     def _mels(self, row: int) -> Array:
         return self._recorded_mels(row) if self.voice_mels is None else self._voice_mels(row)

@@ -314,6 +314,10 @@ class VocoderTrainSettings(TrainSettings):
                 )
         return self
 
+    @property
+    def mel_voice(self) -> str:
+        return self.voice
+
     def key_values(self) -> dict[str, object]:
         """See `TrainSettings`. A voice is in the key by its digest; without an ONNX graph, keys are as before there was
         one.
@@ -340,8 +344,9 @@ class VocoderTrainSettings(TrainSettings):
         """
         if features.kind not in ("log_mel", "mel_and_linear"):
             raise SettingsError(
-                f"extract.features.kind is {features.kind!r}, which has no mels to make a waveform of; set it to "
-                "'log_mel' or 'mel_and_linear', as the voice has it"
+                f"extract.features.kind is {features.kind!r}, and a vocoder learns from mels alone; set it to "
+                "'log_mel' (for a voice with mel_and_prosody too: their mels are the same) or to 'mel_and_linear', as "
+                "the voice has it"
             )
         self.model.check_features(features)
         window, samples = max(length for _, _, length in RESOLUTIONS), (self.segment_frames - 1) * features.hop_length

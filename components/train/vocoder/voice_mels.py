@@ -46,7 +46,11 @@ def use_mels_of_voice(batches: MelSegmentBatches, voice: Path, features: Feature
             rows = range(first, min(first + AT_A_TIME, batches.utterances))
             examples = [batches.example(row) for row in rows]
             _check_texts(synthesizer, examples)
-            spoken = synthesizer.teacher_forced([one.text for one in examples], [one.features for one in examples])
+            recorded = [
+                batches.features_for(synthesizer.features, row, one.features)
+                for row, one in zip(rows, examples, strict=True)
+            ]
+            spoken = synthesizer.teacher_forced([one.text for one in examples], recorded)
             for row, one in zip(rows, spoken, strict=True):
                 np.save(unfinished / f"{row}.npy", one.mels)
             progress.advance(len(rows))

@@ -12,7 +12,8 @@ from voxline.audio import features as spectra
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr import frontend
 from voxline.components.train.asr.export import AsrGraph
-from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.asr.export_checks import check_features
+from voxline.components.train.asr.settings import AsrExportSettings, AsrTrainSettings
 from voxline.components.train.asr.task import AsrTrainModule
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
@@ -78,7 +79,7 @@ def test_a_model_averages_its_probabilities_over_stretched_bins() -> None:
         assert count == len(features)
         np.testing.assert_allclose(softmax(found["logits"][row, :count], axis=-1), np.mean(each, 0), atol=1e-3)
     with pytest.raises(SettingsError, match="frequency_warps: cepstral"):
-        frontend.check_exportable(FeatureSettings(kind="mfcc"), factors)
+        check_features(FeatureSettings(kind="mfcc"), AsrExportSettings(frequency_warps=factors))
     with pytest.raises(SettingsError, match="ONNX graphs have no frequency_warps"):
         AsrTrainSettings.of({"export": {"onnx": "float32", "frequency_warps": factors}})
 
@@ -87,6 +88,7 @@ def test_a_model_averages_its_probabilities_over_stretched_bins() -> None:
     ("settings", "named"),
     [
         (FeatureSettings(kind="mel_and_linear"), "kind mel_and_linear; set extract.features.kind to log_mel"),
+        (FeatureSettings(kind="mel_and_prosody"), "kind mel_and_prosody; set extract.features.kind to log_mel"),
         (FeatureSettings(spectrum="magnitude"), "set extract.features.spectrum to power"),
     ],
 )

@@ -2,19 +2,22 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.train.asr.toy_model import FrameClassifierSettings
-from tests.train.tones import make_utterances, tiny_asr_settings
+from tests.train.asr.toy_model import FrameClassifier, FrameClassifierSettings
+from tests.train.tones import ToneUtterance, make_utterances, render_letters, tiny_asr_settings, write_dataset
 from voxline.components.train.asr.models import MODELS, CtcModelSettings, ModelEntry, model_settings_type
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
 from voxline.inference.recognizer import Recognizer
 
 PAGE = Path(__file__).parents[3] / "docs" / "extend" / "ctc-model.md"
+WARPED = {"frequency_warps": [0.95, 1.0, 1.05]}
 TRAINING = {"epochs": 8, "batch_size": 16, "learning_rate": 0.02, "warm_up_steps": 10, "strategy": "one"}
 
 
@@ -60,6 +63,45 @@ def test_each_network_is_trained_exported_and_recognizes(
         first, step = recognizer.frame_times(seconds, len(values))
         assert first < 0, "frames of padding come before the recording"
         assert first + step * len(values) - seconds == pytest.approx(-first, abs=1.5 * step)  # and as many after it
+
+
+def test_a_pooled_network_recognizes_the_words_of_a_small_vocabulary(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    words = ["ab", "ba", "cd", "dcd"]
+    spoken = [
+        ToneUtterance(f"{split}-{number:03}", word, split, 0.1 * render_letters(word, random))
+        for split, count in (("train", 40), ("dev", 4), ("test", 8))
+        for number, word in enumerate(words * count)
+    ]
+    heard, unseen = [one for one in spoken if one.split != "test"], [one for one in spoken if one.split == "test"]
+    dataset = write_dataset(tmp_path / "dataset", heard)
+    settings = tiny_asr_settings(model={"pooling": "utterance", "top_db": 50}, subwords=9, export=WARPED, epochs=4)
+    output = run(dataset.folder, tmp_path, settings)
+    assert output.metrics["dev_wer"] < 0.1
+    recognizer = Recognizer(output.path("model"))
+    texts = recognizer.transcribe([10 * one.waveform for one in unseen], 8_000)  # at another gain
+    assert sum(text == one.text for text, one in zip(texts, unseen, strict=True)) >= 30
+    (word,) = recognizer.recognize(unseen[0].waveform, 8_000).words
+    assert (word.start, word.end) == (0.0, pytest.approx(len(unseen[0].waveform) / 8_000, abs=0.01))
+    with pytest.raises(
+        WorkError, match=r"utterances are not one symbol each, .*: raise train.subwords, or set pooling to"
+    ):
+        run(dataset.folder, tmp_path, settings.model_copy(update={"subwords": 0}))
+
+
+def test_the_network_of_the_page_follows_every_setting_that_it_inherits() -> None:
+    features, frames = np.random.default_rng(0).standard_normal((1, 9, 6)).astype(np.float32), np.array([9])
+
+    def logits(louder: float, **settings: int) -> Any:
+        network = FrameClassifier(
+            FrameClassifierSettings(units=4, **settings),
+            mean=[0.0] * 6, deviation=[1.0] * 6, classes=3, seed=1, precision="float32", portable=False,
+        )  # fmt: skip
+        return np.asarray(network(features + np.float32(louder), frames)[0])
+
+    assert logits(0, padding=2).shape == (1, 13, 3)
+    np.testing.assert_allclose(logits(5, top_db=50), logits(0, top_db=50), atol=1e-5)
+    assert np.abs(logits(5) - logits(0)).max() > 0.1
 
 
 def test_without_a_kind_the_model_is_deep_speech_2(settings_class: type[AsrTrainSettings]) -> None:

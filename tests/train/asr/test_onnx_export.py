@@ -9,14 +9,16 @@ import pytest
 import tensorflow as tf
 
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.asr import export_checks, onnx_export, onnx_stream
 from voxline.components.train.asr.export import AsrGraph
+from voxline.components.train.asr.export_checks import check_onnx_export
 from voxline.components.train.asr.models import (
     ConformerSettings,
     ConvolutionSettings,
     DeepSpeech2Settings,
     DeepSpeechSettings,
 )
-from voxline.components.train.asr.onnx_export import check_onnx_export, export_onnx
+from voxline.components.train.asr.onnx_export import export_onnx
 from voxline.components.train.models.deepspeech import DeepSpeech
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.errors import SettingsError
@@ -112,11 +114,18 @@ def test_recurrent_layers_are_single_nodes() -> None:
     assert not {"Loop", "Scan", "If"} & set(nodes)
 
 
+def test_the_checks_of_a_config_know_the_networks_that_have_a_graph() -> None:
+    assert set(export_checks.ONNX_KINDS) == set(onnx_export._NETWORKS)
+    assert set(export_checks.STREAMING_KINDS) == set(onnx_stream._NETWORKS)
+
+
 def test_a_network_without_a_graph_is_refused_by_name() -> None:
     with pytest.raises(SettingsError, match=r"train.export.onnx: .*'conformer'; accepted: deepspeech, deepspeech2"):
         check_onnx_export(ConformerSettings(), "float32")
     with pytest.raises(SettingsError, match=r"train.export.onnx: .*no 8-bit kernel for train.model.rnn 'gru'"):
         check_onnx_export(DeepSpeech2Settings(), "int8")
+    with pytest.raises(SettingsError, match=r"train.export.onnx: with train.model.top_db 50, .*set top_db to 0"):
+        check_onnx_export(DeepSpeech2Settings(top_db=50), "float32")
 
 
 @pytest.mark.parametrize("form", ["lstm, summed, normalized", "deepspeech"])

@@ -17,6 +17,7 @@ from tests.tone_asr_model import RATE as CAUSAL_RATE
 from tests.tone_asr_model import _about
 from tests.train.asr import test_onnx_export
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.asr.export_checks import check_streaming
 from voxline.components.train.asr.models import (
     ConformerSettings,
     ConvolutionSettings,
@@ -24,7 +25,7 @@ from voxline.components.train.asr.models import (
     DeepSpeechSettings,
 )
 from voxline.components.train.asr.onnx_export import export_onnx
-from voxline.components.train.asr.onnx_stream import check_streaming, export_stream
+from voxline.components.train.asr.onnx_stream import export_stream
 from voxline.components.train.models.deepspeech import DeepSpeech
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.errors import SettingsError, WorkError
@@ -207,6 +208,25 @@ def test_every_call_gives_frames_and_all_frames_come_once(stages: list[WindowSta
     assert made[-1] == inputs
 
 
+def test_a_stream_that_is_asked_in_between_goes_on_as_if_it_was_not() -> None:
+    recognizer = Recognizer(exported("deepspeech")[0])
+    waveform = audio(4 * RATE, seed=5)
+    asked, alone = recognizer.stream(endpoint_ms=30), recognizer.stream(endpoint_ms=30)
+    assert asked.so_far().text == ""
+    found, expected = [], []
+    for part in np.array_split(waveform, 29):
+        partial = asked.feed(part)
+        so_far = asked.so_far()
+        assert so_far.text == partial.text
+        assert "".join(word.word for word in so_far.words) == partial.text.replace(" ", "")
+        found += partial.segments
+        expected += alone.feed(part).segments
+    found.append(asked.finish())
+    expected.append(alone.finish())
+    assert len(found) > 2
+    assert found == expected
+
+
 def test_endpoints_cut_the_text_and_not_the_network() -> None:
     recognizer = Recognizer(exported("deepspeech")[0])
     waveform = audio(4 * RATE, seed=5)
@@ -251,6 +271,14 @@ def test_a_model_without_a_streaming_graph_says_why(tmp_path: Path) -> None:
     for network, told in (
         ({"kind": "deepspeech2", "directions": "summed"}, "its layers also read backward.*directions: summed"),
         ({"kind": "deepspeech"}, "no streaming graph beside the model"),
+        (
+            {"kind": "deepspeech2", "directions": "forward", "top_db": 50.0},
+            r"cannot stream: levels are relative .*top_db: 50\); train one with top_db 0 and train.export.streaming",
+        ),
+        (
+            {"kind": "deepspeech2", "directions": "summed", "pooling": "utterance"},
+            r"directions: summed\), and .*pooling: utterance\); .*directions forward, a lookahead, pooling none and",
+        ),
     ):
         (tmp_path / "model.json").write_text(json.dumps({**about, "settings": {"model": network}}))
         with pytest.raises(SettingsError, match=told):

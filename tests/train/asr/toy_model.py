@@ -9,6 +9,7 @@ import pydantic
 from keras import layers, ops
 
 from voxline.components.train.asr.models import CtcModelSettings
+from voxline.components.train.models.layers import FeatureNormalizer
 
 Tensor = Any
 
@@ -40,8 +41,7 @@ class FrameClassifier(keras.Model):  # type: ignore[misc]
     ) -> None:
         super().__init__(dtype=precision, name="frame_classifier")
         self.padding = settings.padding
-        self.mean = np.asarray(mean, "float32")
-        self.scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
+        self.normalize = FeatureNormalizer(mean, deviation, settings.top_db)
         initializers = [keras.initializers.GlorotUniform(seed + layer) for layer in range(2)]
         self.hidden = layers.Dense(settings.units, "relu", kernel_initializer=initializers[0], dtype=precision)
         self.classifier = layers.Dense(classes, kernel_initializer=initializers[1], dtype="float32")
@@ -54,6 +54,5 @@ class FrameClassifier(keras.Model):  # type: ignore[misc]
     def call(
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
     ) -> tuple[Tensor, Tensor]:
-        x = (ops.cast(features, "float32") - self.mean) * self.scale
-        x = ops.pad(x, [(0, 0), (self.padding, self.padding), (0, 0)])
+        x = ops.pad(self.normalize(features, frames), [(0, 0), (self.padding, self.padding), (0, 0)])
         return self.classifier(self.hidden(x)), ops.cast(frames, "int32") + 2 * self.padding

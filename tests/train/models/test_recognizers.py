@@ -18,6 +18,7 @@ from voxline.components.train.ctc import ctc_loss
 from voxline.components.train.models.conformer import Conformer, rotary_angles, rotate
 from voxline.components.train.models.deepspeech import DeepSpeech
 from voxline.components.train.models.deepspeech2 import DeepSpeech2
+from voxline.components.train.models.layers import FeatureNormalizer
 from voxline.errors import SettingsError
 from voxline.pipelines.config.pipeline_configs import AsrConfig
 
@@ -36,6 +37,13 @@ KINDS: dict[str, dict[str, Any]] = {
         "directions": "forward",
         "lookahead": 3,
         "convolutions": (ConvolutionSettings(channels=2, stride=(2, 2)),),
+    },
+    "relative": {"top_db": 50, "layers": 1, "convolutions": (ConvolutionSettings(channels=2, stride=(2, 2)),)},
+    "pooled": {
+        "pooling": "utterance",
+        "layers": 1,
+        "convolutions": (ConvolutionSettings(channels=2, stride=(2, 2)),),
+        "dropout": 0.2,
     },
     "deepspeech": {"context": 2, "units": 8},
     "conformer": {"units": 8, "heads": 2, "layers": 1, "kernel": 5, "subsampling": 2},
@@ -62,7 +70,7 @@ def test_the_time_stride_is_what_the_settings_say(kind: str) -> None:
     logits, frames = network(features, lengths)
     stride = network.settings.time_stride
     assert frames.numpy().tolist() == [-(-(length + 8) // stride) for length in (31, 30, 1)]
-    assert logits.shape == (3, -(-39 // stride), 7)
+    assert logits.shape == (3, -(-39 // stride), 7)  # one where it is pooled
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,7 +106,8 @@ def test_gradient_reaches_every_weight(kind: str) -> None:
     features, lengths = batch([40, 33])
     with tf.GradientTape() as tape:
         logits, frames = network(features, lengths, training=True, noise=tf.constant([1, 2]))
-        loss = tf.reduce_sum(ctc_loss(logits, frames, np.array([[1, 2, 3], [4, 4, 0]]), np.array([3, 2])))
+        labels, counts = np.array([[1, 2, 3], [4, 4, 0]]), np.array([1, 1] if kind == "pooled" else [3, 2])
+        loss = tf.reduce_sum(ctc_loss(logits, frames, labels, counts))
     gradients = tape.gradient(loss, network.trainable_variables)
     dead = [
         variable.path
@@ -139,6 +148,32 @@ def test_half_precision_gives_float32_logits_near_those_of_float32(kind: str) ->
     raw, statistics = features * 0.02 + 100, {"mean": [100.0] * BINS, "deviation": [0.04] * BINS}
     whole, half = (model(kind, precision=each, **statistics)(raw, lengths)[0] for each in ("float32", "mixed_bfloat16"))
     np.testing.assert_allclose(half, whole, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["relative", "deepspeech", "conformer"])
+def test_with_top_db_a_recording_at_another_gain_has_the_same_logits(kind: str) -> None:
+    values = {**KINDS[kind], "top_db": 50}
+    network, settings = NETWORKS.get(kind, (DeepSpeech2, DeepSpeech2Settings))
+    built = network(settings(**{"units": 5, **values}), mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7)
+    features, lengths = batch([40, 23, 3])
+    logits, _ = built(features, lengths)
+    louder, _ = built(features + np.float32(np.log(10.0) * 3), lengths)  # 30 dB
+    np.testing.assert_allclose(louder, logits, atol=2e-4)
+    dynamics, _ = built(features * 2, lengths)
+    assert np.abs(dynamics[0] - logits[0]).max() > 1e-3
+
+
+def test_the_level_is_that_of_the_loudest_frames_and_what_is_far_below_it_is_silence() -> None:
+    features, lengths = batch([40, 23, 3])
+    features *= 5
+    features[1, 23:] = np.nan
+    relative = FeatureNormalizer([0.0] * BINS, [1.0] * BINS, top_db=50.0)(features, lengths).numpy()
+    for row, length in enumerate(lengths):
+        decibels = 10 * np.log10(np.exp(features[row, :length].astype(np.float64)))
+        loud = np.sort(decibels.max(axis=1))[-min(8, length) :].mean()
+        expected = 4 * (np.maximum(decibels - loud, -50) + 50) / 50
+        np.testing.assert_allclose(relative[row, :length], expected, atol=1e-4)
+        assert (expected == 0).any()
 
 
 def test_forward_layers_hear_no_more_of_the_future_than_the_lookahead() -> None:
@@ -234,6 +269,48 @@ def test_deepspeech_refuses_frames_that_are_stacked_already() -> None:
     with pytest.raises(SettingsError, match=r"features\.context is 9 and train\.model\.context is 9.* set extract"):
         AsrConfig.of(stacked)
     DeepSpeechSettings(context=0).check_features(FeatureSettings(kind="mfcc", context=9))
+
+
+def test_relative_levels_of_cepstral_coefficients_are_refused() -> None:
+    for settings in (DeepSpeech2Settings(top_db=50), DeepSpeechSettings(top_db=50), ConformerSettings(top_db=50)):
+        with pytest.raises(SettingsError, match=r"train\.model\.top_db is 50.*mfcc.*set top_db to 0"):
+            settings.check_features(FeatureSettings(kind="mfcc"))
+    assert "top_db" not in str(AsrTrainSettings().key_values())
+
+
+def test_pooling_takes_mean_and_maximum_over_the_real_frames() -> None:
+    network = model("pooled")
+    features, lengths = batch([40, 23, 3])
+    frames_of_top: list[Any] = []
+    recurrent = network.recurrent[0]
+    network.recurrent = [lambda x, mask: frames_of_top.append((recurrent(x, mask=mask), mask)) or frames_of_top[-1][0]]
+    logits, frames = network(features, lengths)
+    top, mask = (np.asarray(each) for each in frames_of_top[0])
+    kernel, bias = network.classifier.get_weights()
+    assert frames.numpy().tolist() == [1, 1, 1]
+    for row in range(3):
+        real = top[row][mask[row]]
+        pooled = np.concatenate([real.mean(axis=0), real.max(axis=0)])
+        np.testing.assert_allclose(logits[row, 0], pooled @ kernel + bias, atol=1e-5)
+
+
+def test_the_output_may_have_a_dropout_of_its_own() -> None:
+    features, lengths = batch([30])
+
+    def dropped(**rates: float) -> Any:
+        settings = DeepSpeech2Settings(units=5, padding=4, **{**KINDS["pooled"], "dropout": 0.0, **rates})
+        network = DeepSpeech2(settings, mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7)
+        inputs: list[Any] = []
+        classifier = network.classifier
+        network.classifier = lambda x: inputs.append(x) or classifier(x)
+        network(features, lengths, training=True, noise=tf.constant([1, 2]))
+        return np.asarray(inputs[0])[0, 0]
+
+    whole, half = dropped(), dropped(output_dropout=0.5)
+    left = half != 0
+    assert 0 < left.sum() < len(half)
+    np.testing.assert_allclose(half[left], 2 * whole[left], rtol=1e-5)  # what is before it has none
+    assert "output_dropout" not in str(AsrTrainSettings().key_values())
 
 
 def test_rotated_vectors_meet_by_their_distance() -> None:

@@ -17,8 +17,8 @@ RANDOM = np.random.default_rng(7)
 SYMBOLS, MELS = 9, 5
 
 
-def normalization() -> dict[str, Any]:
-    return {"mean": RANDOM.normal(-3, 1, MELS).tolist(), "deviation": RANDOM.uniform(0.5, 2, MELS).tolist()}
+def normalization(bins: int = MELS) -> dict[str, Any]:
+    return {"mean": RANDOM.normal(-3, 1, bins).tolist(), "deviation": RANDOM.uniform(0.5, 2, bins).tolist()}
 
 
 def check_against(model: Any, max_steps: int, reduction: int = 1) -> Any:
@@ -39,10 +39,14 @@ def check_against(model: Any, max_steps: int, reduction: int = 1) -> Any:
     return wanted
 
 
-@pytest.mark.parametrize(("energy", "max_steps"), [(True, 40), (False, 400)])
-def test_fastspeech_is_the_networks(energy: bool, max_steps: int) -> None:
-    settings = FastSpeechSettings.of({**TTS_SIZES["fastspeech"], "energy": energy})
-    model = FastSpeech(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, **normalization())
+@pytest.mark.parametrize(
+    ("energy", "pitch", "max_steps"),
+    [(True, False, 40), (False, False, 400), (True, True, 400), (False, True, 40)],
+)
+def test_fastspeech_is_the_networks(energy: bool, pitch: bool, max_steps: int) -> None:
+    settings = FastSpeechSettings.of({**TTS_SIZES["fastspeech"], "energy": energy, "pitch": pitch})
+    bins = MELS + 3 * pitch
+    model = FastSpeech(settings, symbols=SYMBOLS, bins=bins, mels=MELS, **normalization(bins))
     for weight in model.weights:
         weight.assign(RANDOM.standard_normal(weight.shape) * (0.6 if weight.ndim == 1 else 0.3))
     model.duration.last.kernel.assign(0.2 * model.duration.last.kernel)

@@ -198,7 +198,8 @@ def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> No
     assert process.exitcode == 0, read_log(tmp_path / "log")[-3_000:]
     result = json.loads((tmp_path / "result.json").read_text())
     np.testing.assert_allclose(result["steps"][0], result["steps"][1], rtol=1e-4)
-    assert result["difference"] < 1e-3
+    # Four steps of 0.01 each. Of a tiny gradient, as attention has, Adam takes a whole step: the order of sums shows.
+    assert result["difference"] < 1e-2
     one, two = result["results"]
     assert one == pytest.approx(two, rel=1e-2, abs=1e-3)
 

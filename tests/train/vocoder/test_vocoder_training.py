@@ -4,7 +4,7 @@ import dataclasses
 import json
 import types
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -107,9 +107,10 @@ def test_what_a_vocoder_cannot_learn_from_is_refused_by_name(dataset: Dataset, t
     hifigan = settings(model={**HIFIGAN, "upsample_rates": [8, 8], "upsample_kernels": [16, 16]})
     with pytest.raises(SettingsError, match=r"upsample_rates 8·8 make 64 .*hop_seconds is 128 samples; .* 0\.008"):
         build_vocoder(hifigan, dataset)
-    mfcc = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"kind": "mfcc"}))
-    with pytest.raises(SettingsError, match=r"extract\.features\.kind is 'mfcc'"):
-        build_vocoder(settings(), mfcc)
+    for kind in ("mfcc", "mel_and_prosody"):
+        other = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"kind": kind}))
+        with pytest.raises(SettingsError, match=rf"extract\.features\.kind is '{kind}', .*; set it to 'log_mel'"):
+            build_vocoder(settings(), other)
     close = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"hop_seconds": 0.004}))
     with pytest.raises(SettingsError, match=r"train\.segment_frames is 16, .* 480 samples; .* 1,200: set it to 39 or"):
         build_vocoder(settings(), close)
@@ -199,6 +200,7 @@ class Voice:
     """Stands for an exported voice: its mels are the recordings', shifted."""
 
     spoken = 0
+    heard: ClassVar[list[Any]] = []
     features = FEATURES
 
     def __init__(self, folder: Path) -> None:
@@ -206,6 +208,7 @@ class Voice:
 
     def teacher_forced(self, symbols: list[str], features: list[Any]) -> list[Any]:
         Voice.spoken += len(symbols)
+        Voice.heard += features
         return [types.SimpleNamespace(mels=one[:, :MELS] + 1) for one in features]
 
 
@@ -225,6 +228,28 @@ def test_a_vocoder_learns_from_the_mels_of_a_voice(
     monkeypatch.setattr(Voice, "features", FEATURES.model_copy(update={"log_floor": 1e-3}))
     with pytest.raises(SettingsError, match=r"train\.voice: .*the voice .* has: .*extract\.features\.log_floor"):
         voice_mels.use_mels_of_voice(spoken, tmp_path, FEATURES, tmp_path / "others")
+
+
+def test_a_voice_that_reads_pitch_gets_that_of_the_recordings(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vocoder's own dataset has no F0."""
+    how = FEATURES.model_copy(update={"kind": "mel_and_prosody"})
+    monkeypatch.setattr(voice_mels, "Synthesizer", Voice)
+    monkeypatch.setattr(Voice, "features", how)
+    monkeypatch.setattr(Voice, "heard", [])
+    batches = train_batches(dataset)
+    voice_mels.use_mels_of_voice(batches, tmp_path, FEATURES, tmp_path / "mels")
+    waveforms = {each.id: each.waveform for each in SPOKEN}
+    voiced = 0
+    for row, found in enumerate(Voice.heard):
+        wanted = compute_features(waveforms[batches.example(row).id], how)
+        assert found.shape == wanted.shape
+        np.testing.assert_array_equal(found[:, how.mel_columns], wanted[:, how.mel_columns])
+        same = np.isclose(found[:, how.prosody_columns], wanted[:, how.prosody_columns], atol=1e-3).all(axis=1)
+        assert same[:-3].all()  # the last frames see the samples behind the last hop
+        voiced += int(found[:, MELS + 1].sum())
+    assert voiced > 50
 
 
 def test_a_voice_is_in_the_key_by_its_digest(dataset: Dataset, tmp_path: Path) -> None:
