@@ -4,12 +4,14 @@
     {"wav":"3f9a…","silence_db":-60.0,"samples":35200,"measured":{"peak_db":-3.1,…}}
     {"wav":"77b0…","silence_db":-60.0,"reason":"truncated","detail":"…"}
     {"wav":"01ab…","silence_db":-60.0,"reason":"too_long","detail":"…","longer_than":60.0}
+    {"wav":"9c1f…","silence_db":-60.0,"samples":52800,"measured":{…,"f0_hz":121.3,…},"prosody":true}
 
 Because of the logs, an unchanged recording costs a later run no audio work, even if it was rejected. Each run appends
 to a log of its own, after the WAV has appeared. Readers skip a last line that a kill cut short, and that recording is
 decoded again. In memory there is only the position of each line.
 """
 
+import json
 import os
 import struct
 from collections.abc import Callable, Iterable
@@ -25,6 +27,8 @@ from voxline.rejects import Reason
 from voxline.store.hashing import DIGEST_BYTES, DigestMap
 
 MAX_OPEN_LOGS = 32
+PROSODY = ("onset_seconds", "offset_seconds", "speech_db", "voiced_share", "f0_hz", "f0_low_hz", "f0_high_hz")
+"""What `summarize_prosody` measures; a run without prosody leaves it out of what one with it has logged."""
 
 _LOCATION = struct.Struct("<QQ")
 _OFFSET_BITS = 40
@@ -42,6 +46,7 @@ class _LogLine(msgspec.Struct):
     reason: Reason | None = None
     detail: str = ""
     longer_than: float | None = None
+    prosody: bool = False
 
 
 _decode: Callable[[bytes], _LogLine] = msgspec.json.Decoder(_LogLine).decode
@@ -73,13 +78,13 @@ class LoggedRecording(NamedTuple):
 
 
 class DecodeLogs:
-    """The lines of all logs that were written with one `silence_db`.
+    """The lines of all logs that were written with one `silence_db`, and with the prosody if that is wanted.
 
     Without those of recordings whose decoding stopped at a limit below `max_seconds`.
     """
 
-    def __init__(self, logs: Iterable[Path], silence_db: float, max_seconds: float) -> None:
-        self._silence_db, self._max_seconds = silence_db, max_seconds
+    def __init__(self, logs: Iterable[Path], silence_db: float, max_seconds: float, prosody: bool = False) -> None:
+        self._silence_db, self._max_seconds, self._prosody = silence_db, max_seconds, prosody
         self._by_name = DigestMap(_LOCATION.size)
         self._logs: list[tuple[Path, int]] = []
         self._open: dict[int, IO[bytes]] = {}
@@ -113,7 +118,11 @@ class DecodeLogs:
         if values.samples is None:
             assert values.reason  # noqa: S101 -- `_parse` let it pass
             return RejectedRecording(values.reason, values.detail, values.longer_than)
-        return DecodedRecording(values.wav, values.samples, bytes(values.measured).decode())
+        measured = bytes(values.measured).decode()
+        if values.prosody and not self._prosody:
+            kept = {name: value for name, value in json.loads(measured).items() if name not in PROSODY}
+            measured = encode_json(kept)
+        return DecodedRecording(values.wav, values.samples, measured)
 
     def add(self, log: Path, offset: int, name: str, samples: int | None) -> None:
         """Indexes a line that was appended to a log."""
@@ -137,7 +146,8 @@ class DecodeLogs:
 
     def _holds(self, line: _LogLine) -> bool:
         reached = line.longer_than is None or line.longer_than >= self._max_seconds
-        return reached and line.silence_db == self._silence_db
+        measured = line.samples is None or line.prosody >= self._prosody
+        return reached and measured and line.silence_db == self._silence_db
 
     def _put(self, name: str, offset: int, samples: int | None) -> None:
         location = len(self._logs) - 1 << _OFFSET_BITS | offset
@@ -151,10 +161,10 @@ class DecodeLogWriter:
       path: the log.
     """
 
-    def __init__(self, path: Path, silence_db: float) -> None:
+    def __init__(self, path: Path, silence_db: float, prosody: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._silence_db = silence_db
+        self._silence_db, self._prosody = silence_db, prosody
         self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115 -- closed in __exit__
         if _lacks_newline(path):
             self._file.write(b"\n")
@@ -173,6 +183,7 @@ class DecodeLogWriter:
             line |= {} if result.longer_than is None else {"longer_than": result.longer_than}
         else:
             line |= {"samples": result.samples, "measured": result.measured}
+            line |= {"prosody": True} if self._prosody else {}
         offset = self._file.tell()
         self._file.write(encode_json(line).encode() + b"\n")
         self._file.flush()

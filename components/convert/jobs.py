@@ -51,6 +51,8 @@ class ConversionJob:
       shaping: other changes to the sound.
       max_seconds: where decoding stops.
       raw: the format of a source without a header.
+      prosody: whether to measure it.
+      measured: the rest, JSON, where the WAV exists and a run without prosody measured it; "" else.
     """
 
     source: str
@@ -63,6 +65,8 @@ class ConversionJob:
     shaping: Shaping = NO_SHAPING
     max_seconds: float | None = None
     raw: RawFormat | None = None
+    prosody: bool = False
+    measured: str = ""
 
 
 JobGroup = tuple[ConversionJob, ...]
@@ -75,7 +79,7 @@ class Converted:
 
     Attributes:
       samples: its number of samples.
-      measured: see `measure_level` and `apply_shaping`.
+      measured: see `measure_level`, `apply_shaping` and `summarize_prosody`.
       decoded: False if the WAV existed and was only measured.
     """
 

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -107,15 +108,21 @@ def convert_recordings(jobs: JobGroup) -> list[ConversionResult]:
 
 
 def _measure_existing(job: ConversionJob) -> Converted | RejectedRecording | None:
-    """The result for a WAV that exists. One that was shaped does not say what was done to it, so it is made again."""
-    if job.shaping.key_values():
+    """The result for a WAV that exists. One that was shaped does not say what was done to it, so it is made again if no
+    log does either.
+    """
+    if job.shaping.key_values() and not job.measured:
         return None
     try:
         samples, _ = read_wav(job.wav)
     except BadAudioError:
         return None
+    if job.measured:
+        return Converted(len(samples), json.loads(job.measured) | _measure_prosody(samples, job), decoded=False)
     measured = measure_level(samples, job.sample_rate, job.silence_db)
-    return _reject_silence(measured, job) or Converted(len(samples), measured, decoded=False)
+    return _reject_silence(measured, job) or Converted(
+        len(samples), measured | _measure_prosody(samples, job), decoded=False
+    )
 
 
 def _check_source(job: ConversionJob) -> SourceChanged | None:
@@ -153,7 +160,15 @@ def _write(decoded: DecodedAudio, job: ConversionJob) -> Converted | RejectedRec
         samples = to_int16(changed)
         measured = measure_level(samples, job.sample_rate, job.silence_db) | changes
     write_wav(job.wav, samples, job.sample_rate, durable=False)
-    return Converted(len(samples), measured | done)
+    return Converted(len(samples), measured | done | _measure_prosody(samples, job))
+
+
+def _measure_prosody(samples: npt.NDArray[np.int16], job: ConversionJob) -> dict[str, float | str]:
+    if not job.prosody:
+        return {}
+    from voxline.audio.prosody import summarize_prosody
+
+    return dict(summarize_prosody(samples.astype(np.float32) / np.float32(FULL_SCALE), job.sample_rate))
 
 
 def _reject(fault: BadAudioError, job: ConversionJob) -> RejectedRecording:

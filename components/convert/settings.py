@@ -46,6 +46,11 @@ class ConvertSettings(RunnerSettings):
         le=0,
         description="LUFS (ITU-R BS.1770-4) of every WAV, such as -23; empty: unchanged",
     )
+    prosody: bool = pydantic.Field(
+        False,
+        exclude_if=lambda wanted: not wanted,  # so that manifests of before are found
+        description="measure of each recording where speech begins and ends, its level and its F0, for the manifest",
+    )
     decode_seconds: float = pydantic.Field(
         300.0, gt=0, le=86_400, description="seconds; a recording that takes longer to decode is rejected"
     )

@@ -82,7 +82,9 @@ def open_scan(manifest: Path, store: Path | str, settings: ConvertSettings) -> I
     frontend = frontend_version(settings.frontend)  # a later version of a dictionary may read a text differently
     made_from = {"settings": naming.plain(), "frontend": frontend, "revisions": [REVISION, WAV_REVISION]}
     with (
-        WavPool(store, settings.sample_rate, settings.silence_db, settings.shaping, settings.max_seconds) as pool,
+        WavPool(
+            store, settings.sample_rate, settings.silence_db, settings.shaping, settings.max_seconds, settings.prosody
+        ) as pool,
         LineCache(cache_file(store, "convert", made_from)) as cache,
     ):
         yield ManifestScan(manifest, pool, cache)
@@ -316,4 +318,6 @@ class _Decoding:
             shaping=self._settings.shaping,
             max_seconds=self._settings.max_seconds,
             raw=raw_format_of(utterance),
+            prosody=self._settings.prosody,
+            measured=self._pool.find_measured(name) if self._settings.prosody else "",
         )

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from voxline.audio.wav import HEADER_BYTES
-from voxline.components.convert.decode_log import DecodeLogs, DecodeLogWriter
+from voxline.components.convert.decode_log import DecodedRecording, DecodeLogs, DecodeLogWriter
 from voxline.components.convert.jobs import NO_SHAPING, Converted, RejectedRecording, Shaping, raw_format_of
 from voxline.data.json_codec import iter_lines, parse_json
 from voxline.data.manifest import MANIFEST_FILE, Utterance
@@ -47,19 +47,21 @@ class WavPool:
         silence_db: float,
         shaping: Shaping = NO_SHAPING,
         max_seconds: float = 0.0,
+        prosody: bool = False,
     ) -> None:
         self._store = open_store(store) / "wavs"
         self.folder = self._store.local_path()
         self._root = str(self.folder)
         self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping.key_values()
-        self._max_seconds = max_seconds
+        self._max_seconds, self._prosody = max_seconds, prosody
 
     def __enter__(self) -> "WavPool":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if "logs" in vars(self):  # they are read only if a line is new
-            self.logs.close()
+        for name in ("logs", "_plain_logs"):
+            if name in vars(self):  # they are read only if a line is new
+                getattr(self, name).close()
 
     def name(self, utterance: Utterance) -> str:
         """Names the WAV of an utterance by what goes into it: never by a path, an id or a text."""
@@ -84,8 +86,16 @@ class WavPool:
     @functools.cached_property
     def logs(self) -> DecodeLogs:
         """What earlier runs logged of recordings, whether their WAVs still exist or not."""
+        return self._read_logs(self._prosody)
+
+    @functools.cached_property
+    def _plain_logs(self) -> DecodeLogs:
+        return self._read_logs(prosody=False)
+
+    def _read_logs(self, prosody: bool) -> DecodeLogs:
         self._store.pull(self._store.list("log/"))
-        return DecodeLogs(sorted((self.folder / "log").glob("*.jsonl")), self._silence_db, self._max_seconds)
+        logs = sorted((self.folder / "log").glob("*.jsonl"))
+        return DecodeLogs(logs, self._silence_db, self._max_seconds, prosody)
 
     def find_decoded(self, name: str) -> int | None:
         """The location of a recording's log line in `logs`; None if it was not logged or its WAV is not whole."""
@@ -93,6 +103,14 @@ class WavPool:
         if logged and (logged.samples is None or self.is_whole(name, logged.samples)):
             return logged.location
         return None
+
+    def find_measured(self, name: str) -> str:
+        """What earlier runs measured of a WAV that exists, without its prosody, as JSON; "" if none did."""
+        logged = self._plain_logs.find(name)
+        if not logged or logged.samples is None or not self.is_whole(name, logged.samples):
+            return ""
+        recording = self._plain_logs.read(logged.location)
+        return recording.measured if isinstance(recording, DecodedRecording) else ""
 
     def check(self, folder: Path) -> None:
         """Checks that the WAVs of a converted manifest exist and are whole.
@@ -114,7 +132,7 @@ class WavPool:
 
     def open_log(self, key: str) -> DecodeLogWriter:
         """The log of the run with a key."""
-        return DecodeLogWriter(self.folder / "log" / f"{key}.jsonl", self._silence_db)
+        return DecodeLogWriter(self.folder / "log" / f"{key}.jsonl", self._silence_db, self._prosody)
 
     def open_uploader(self, log: DecodeLogWriter) -> "WavUploader":
         """Uploads the WAVs that a run adds, and its log."""

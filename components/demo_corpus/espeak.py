@@ -26,6 +26,7 @@ class EspeakVoice:
       rate: words per minute, 80 to 450.
       pitch: 0 to 99, relative to the variant's own.
       pitch_range: 0 (monotonous) to 99.
+      constant_hz: F0 of all voiced sounds, in place of pitch and intonation; 0: none.
     """
 
     language: str
@@ -33,6 +34,7 @@ class EspeakVoice:
     rate: int = 175
     pitch: int = 50
     pitch_range: int = 50
+    constant_hz: int = 0
 
     @property
     def name(self) -> str:
@@ -64,6 +66,7 @@ def speak(voice: EspeakVoice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np
         "rate": voice.rate,
         "pitch": voice.pitch,
         "pitch_range": voice.pitch_range,
+        "constant_hz": voice.constant_hz,
         "texts": list(texts),
     }
     # -P: a file of the caller's folder must not shadow a module.

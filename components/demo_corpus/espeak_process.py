@@ -4,7 +4,7 @@
 others) that its random seed does not reset: a repeated sentence differs. Only a new process with the same sentences in
 the same order gives the same samples. This file imports no other module of ours, so it starts fast.
 
-In, JSON: {"voice": "en-us+f3", "rate": 175, "pitch": 50, "pitch_range": 50, "texts": ["…"]}.
+In, JSON: {"voice": "en-us+f3", "rate": 175, "pitch": 50, "pitch_range": 50, "constant_hz": 0, "texts": ["…"]}.
 Out, little-endian: the sample rate (uint32); for each text, how many samples (uint32) and then
 those samples (int16).
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import espeakng_loader
 
-# Of speak_lib.h, espeak-ng 1.52.
+# Of speak_lib.h, espeak-ng 1.52; `espeak_ng_SetConstF0` is of espeak_ng.h.
 _SYNCHRONOUS = 2
 _DO_NOT_EXIT = 0x8000
 _PARAMETERS = {"rate": 1, "pitch": 3, "pitch_range": 4}
@@ -70,6 +70,8 @@ def _choose_voice(library: ctypes.CDLL, job: dict) -> None:  # type: ignore[type
         sys.exit(f"espeak-ng has no language {language!r} (espeak_SetVoiceByName returned {status})")
     for name, number in _PARAMETERS.items():
         library.espeak_SetParameter(number, int(job[name]), 0)
+    if job["constant_hz"]:
+        library.espeak_ng_SetConstF0(int(job["constant_hz"]))
 
 
 def _collect_samples(library: ctypes.CDLL) -> tuple[object, bytearray]:

@@ -121,6 +121,9 @@ class SpeechEvaluateSettings(EvaluateSettings):
     f0_utterances: int = pydantic.Field(
         30, ge=0, le=100_000, description="utterances whose F0 is measured, evenly spaced; 0.1 s per second of speech"
     )
+    mos_utterances: int = pydantic.Field(
+        20, ge=0, le=100_000, description="utterances whose DNSMOS is predicted, evenly spaced; 0.5 to 5 s each"
+    )
     f0_min: float = pydantic.Field(65.0, ge=40, le=500, description="Hz; lowest F0 to search for")
     f0_max: float = pydantic.Field(400.0, ge=80, le=2_000, description="Hz; highest F0 to search for")
     sample_utterances: int = pydantic.Field(

@@ -4,9 +4,10 @@
              purge_list.json     by speaker: ids, files that hold nothing else, and files that hold others too
              …                   the format's own files
 
-Audio is the WAVs that features were extracted from, byte by byte; texts are the dataset's. Our own reader of each
-format gives both back. Equal versions give equal files. Nothing reaches an export later, so each is recorded beside the
-dataset (`<datasets>/<name>/exports/`), and a purge names what must be deleted there.
+Audio, which all formats but JSON hold, is the WAVs that features were extracted from, byte by byte; texts are the
+dataset's. Our own reader of each of those gives both back. Equal versions give equal files. Nothing reaches an export
+later, so each is recorded beside the dataset (`<datasets>/<name>/exports/`), and a purge names what must be deleted
+there.
 """
 
 import contextlib
@@ -134,6 +135,8 @@ def _export(
         write = functools.partial(write, shard_bytes=shard_bytes)
     if to == "parquet":
         write = functools.partial(write, further=_further_columns(dataset.rows()))
+    if to == "json":
+        write = functools.partial(write, hop_seconds=dataset.features.hop_seconds)
     unfinished = output.absolute().with_name(f".{output.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
@@ -230,6 +233,30 @@ def find_exports(speaker: str, roots: Iterable[str | Path]) -> list[tuple[dict[s
                 elif held := read_json(listed).get(speaker):
                     found.append((record, SpeakerFiles(**held)))
     return found
+
+
+def _write_json(
+    utterances: Iterable[ExportedUtterance], split: str, folder: Path, hop_seconds: float = 0.01
+) -> Written:
+    """`<split>.jsonl`: no audio, but its prosody, in as many frames as the dataset's features have."""
+    from voxline.audio.prosody import compute_prosody
+    from voxline.inference.waveforms import read_waveform
+
+    name = f"{split}.jsonl"
+    with atomic_write(folder / name, "w") as lines:
+        for one in utterances:
+            hop = round(hop_seconds * one.sample_rate)
+            found = compute_prosody(read_waveform(one.wav, one.sample_rate), one.sample_rate, hop)
+            line = {**one.values(), "split": split, "audio_hash": one.row.audio_hash, "sample_rate": one.sample_rate}
+            line |= {"onset_seconds": found.onset, "offset_seconds": found.offset}
+            line |= {"hop_seconds": hop / one.sample_rate, "total_frames": len(found.f0)}
+            # As doubles: 121.3 in single precision is written 121.30000305175781.
+            line |= {
+                "f0": found.f0.astype(float).round(2).tolist(),
+                "energy": found.energy.astype(float).round(2).tolist(),
+            }
+            lines.write(encode_json(line) + "\n")
+            yield one, [], [name]
 
 
 def _copy(one: ExportedUtterance, folder: Path) -> str:
@@ -395,6 +422,7 @@ def _column(values: list[Any], kind: type) -> tuple[list[Any], Any]:
 
 
 EXPORT_FORMATS: dict[str, Callable[[Iterable[ExportedUtterance], str, Path], Written]] = {
+    "json": _write_json,
     "nemo": _write_nemo,
     "nemo-tarred": _write_nemo_tarred,
     "lhotse": _write_lhotse,

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from voxline.components.validate.columns import StringColumn, decode_base64, encode_base64
 from voxline.data.json_codec import parse_line
+from voxline.data.manifest import identity_json
 from voxline.errors import WorkError
-from voxline.store.hashing import DIGEST_BYTES, Fingerprint, canonical_json, hash_digest
+from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest
 
 MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share")
 COUNTED = ("characters", "words", "labels")
@@ -286,4 +287,4 @@ def _identity(values: dict[str, Any]) -> bytes:
     named.pop("measured", None)
     if not named.get("offset", 1):
         del named["offset"]
-    return hash_digest(canonical_json(named).encode())
+    return hash_digest(identity_json(named))

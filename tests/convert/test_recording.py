@@ -1,5 +1,6 @@
 """Trimming and loudness normalization: the range that is kept, the new loudness, and no clipping."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.convert.conftest import RATE, good_flac, manifest_of, utterance
 from voxline.audio.loudness import integrated_loudness
 from voxline.audio.wav import read_wav
+from voxline.components.convert.decode_log import PROSODY
 from voxline.components.convert.jobs import Shaping
 from voxline.components.convert.recording import apply_shaping
 from voxline.components.convert.settings import ConvertSettings
@@ -219,3 +221,69 @@ def test_the_sixteen_recordings_of_ljspeech_come_out_trimmed_and_equally_loud(re
         whole = soundfile.info(file).duration
         assert one.duration == pytest.approx(whole - float(one.measured["trimmed_seconds"]), abs=1e-3)
         assert 0 <= one.measured["trimmed_seconds"] < 0.5, "its publisher trimmed it already"
+
+
+# Prosody
+
+
+def test_prosody_is_measured_on_demand_and_known_wavs_are_not_decoded_again(tmp_path: Path) -> None:
+    """A hum of 125 Hz with its harmonics, between pauses."""
+    hum = sum(np.sin(2 * np.pi * 125 * order * np.arange(RATE) / RATE) / order for order in range(1, 9)) / 5
+    samples = np.concatenate([np.zeros(RATE // 2), hum, np.zeros(RATE // 4)])
+    plain = converted(tmp_path, samples)
+    wanted = {"onset_seconds", "offset_seconds", "speech_db", "voiced_share", "f0_hz", "f0_low_hz", "f0_high_hz"}
+    assert not wanted & plain.measured.keys()
+    [measured] = read_manifest(run(tmp_path / "in", tmp_path / "store", ConvertSettings(prosody=True)).folder)
+    assert {name: measured.measured[name] for name in plain.measured} == plain.measured
+    assert wanted <= measured.measured.keys()
+    assert (measured.audio_filepath, measured.digest()) == (plain.audio_filepath, plain.digest())
+    found = measured.measured
+    assert found["onset_seconds"] == pytest.approx(0.5, abs=0.02)
+    assert found["offset_seconds"] == pytest.approx(1.5, abs=0.02)
+    assert found["f0_hz"] == pytest.approx(125, rel=0.01)
+    assert found["voiced_share"] > 0.9
+    assert found["speech_db"] == pytest.approx(20 * np.log10(np.sqrt(np.mean(hum**2))), abs=0.1)
+
+
+def test_a_run_without_prosody_finds_what_it_measured_and_one_with_it_measures_once(tmp_path: Path) -> None:
+    manifest = manifest_of(tmp_path / "in", [_noise(tmp_path, seed) for seed in range(3)])
+    counts = []
+    for number, wanted in enumerate((False, True, False, True)):
+        step = run(manifest, tmp_path / "store", ConvertSettings(prosody=wanted, min_seconds=0.1 + number / 100))
+        counts.append(step.counts["decoded"])
+        assert all(("onset_seconds" in one.measured) is wanted for one in read_manifest(step.folder))
+    assert counts == [3, 0, 0, 0]
+    logs = (tmp_path / "store/wavs/log").glob("*.jsonl")
+    lines = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    assert sorted(line.get("prosody", False) for line in lines) == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_prosody_neither_decodes_shaped_recordings_again_nor_loses_what_decoding_found(
+    tmp_path: Path, first: bool
+) -> None:
+    """Zeros in the middle of an MP3 are a note of its decoder, which its WAV does not hold."""
+    source, file = tmp_path / "source.wav", tmp_path / "damaged.mp3"
+    soundfile.write(source, np.sin(np.arange(3 * RATE) / 10) * np.linspace(0, 0.5, 3 * RATE), RATE)
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-i", source, "-write_xing", "0", "-b:a", "64k", file]
+    subprocess.run(command, check=True)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 200] = bytes(200)
+    file.write_bytes(data)
+    manifest = manifest_of(tmp_path / "in", [utterance(file)])
+    shaped = {"trim_db": 30.0, "loudness_lufs": -23.0}
+    found = []
+    for wanted in (first, not first):
+        step = run(manifest, tmp_path / "store", ConvertSettings.model_validate({"prosody": wanted, **shaped}))
+        assert step.counts["decoded"] == (wanted is first)
+        [line] = read_manifest(step.folder)
+        assert {"decoder_notes", "trimmed_seconds", "gain_db"} <= line.measured.keys()
+        assert (line.measured.keys() >= set(PROSODY)) is wanted
+        assert bool(line.measured.keys() & set(PROSODY)) is wanted
+        found.append({name: value for name, value in line.measured.items() if name not in PROSODY})
+    assert found[0] == found[1]
+
+
+def _noise(folder: Path, seed: int) -> Utterance:
+    good_flac(folder / f"{seed}.flac", seed)
+    return utterance(folder / f"{seed}.flac")

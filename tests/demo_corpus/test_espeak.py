@@ -78,7 +78,7 @@ def test_it_speaks_where_the_path_to_its_data_is_too_long_for_espeak(tmp_path: P
     assert len(str(deep)) > script._MAX_DATA_PATH
     spoken = subprocess.run(
         [sys.executable, script.__file__],
-        input=b'{"voice": "en-us+f3", "rate": 175, "pitch": 50, "pitch_range": 50, "texts": ["yes"]}',
+        input=b'{"voice": "en-us+f3", "rate": 175, "pitch": 50, "pitch_range": 50, "constant_hz": 0, "texts": ["yes"]}',
         env={"PYTHONPATH": str(deep)},
         capture_output=True,
         check=True,

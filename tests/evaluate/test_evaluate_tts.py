@@ -20,10 +20,20 @@ from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
 
 QUICK = TtsEvaluateSettings(
-    round_trip_recognizer="asr", bootstrap_samples=200, f0_utterances=0, sample_utterances=0, worst_utterances=0
+    round_trip_recognizer="asr",
+    bootstrap_samples=200,
+    f0_utterances=0,
+    mos_utterances=0,
+    sample_utterances=0,
+    worst_utterances=0,
 )
 THOROUGH = TtsEvaluateSettings(
-    round_trip_recognizer="asr", bootstrap_samples=200, f0_utterances=3, f0_max=1_200, worst_utterances=2
+    round_trip_recognizer="asr",
+    bootstrap_samples=200,
+    f0_utterances=3,
+    mos_utterances=2,
+    f0_max=1_200,
+    worst_utterances=2,
 )
 
 
@@ -68,6 +78,8 @@ def test_speech_like_the_recording_has_small_distances_and_is_intelligible(
     assert metrics["auxiliary_models"]["round_trip_recognizer"]["version"] == 1
     assert metrics["details"]["recorded_wer"] == 0
     assert metrics["metrics"]["f0_rmse"]["measured"] == 3
+    assert metrics["metrics"]["dnsmos"]["measured"] == 2
+    assert metrics["details"]["recorded_dnsmos"] == pytest.approx(found["dnsmos"], abs=0.8)
     interval = metrics["metrics"]["mcd"]["interval"]
     assert interval["low"] <= found["mcd"] <= interval["high"]
     assert sum(of["utterances"] for of in metrics["slices"]["text_length"].values()) == 24

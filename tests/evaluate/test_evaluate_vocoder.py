@@ -32,7 +32,7 @@ from voxline.store.step_cache import StepOutput
 
 MakeVocoder = Callable[..., Path]
 MEASURED = VocoderEvaluateSettings(
-    bootstrap_samples=200, griffin_lim_iterations=1, f0_utterances=0, sample_utterances=1,
+    bootstrap_samples=200, griffin_lim_iterations=1, f0_utterances=0, mos_utterances=0, sample_utterances=1,
     worst_utterances=1,
 )  # fmt: skip
 GATE = VocoderPushSettings(smoke_test=False, min_slice_utterances=2)
@@ -108,9 +108,9 @@ def test_a_vocoder_is_measured_gated_and_rolled_back(corpus: Path, make_vocoder:
 def test_a_vocoder_is_measured_on_the_mels_of_a_voice(
     corpus: Path, make_vocoder: MakeVocoder, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
-    """The voice is one whose mels are all 3 higher, in natural logarithms: 26 dB."""
-    registry, voice = Registry(tmp_path / "registry", "loud"), make_tts_model(smear=3.0)
-    chosen = MEASURED.model_copy(update={"voice": "loud"})
+    """The voice is one whose mels are all 3 higher, in natural logarithms: 26 dB. It reads F0 too; no vocoder does."""
+    registry, voice = Registry(tmp_path / "registry", "loud"), make_tts_model(smear=3.0, kind="mel_and_prosody")
+    chosen = MEASURED.model_copy(update={"voice": "loud", "mos_utterances": 1})
     with pytest.raises(SettingsError, match=r"evaluate\.voice is 'loud', and .*loud holds no version"):
         evaluate(make_vocoder(1), corpus, tmp_path / "registry", tmp_path / "store", chosen)
     with registry.locked(), registry.publishing(voice, model_digest(voice), "push"):
@@ -119,12 +119,15 @@ def test_a_vocoder_is_measured_on_the_mels_of_a_voice(
     metrics = json.loads(evaluation.path("metrics").read_text())
     assert metrics["auxiliary_models"]["voice"]["digest"] == model_digest(voice)
     assert metrics["metrics"]["mel_distance"]["value"] == pytest.approx(3 * 20 / np.log(10), abs=8)
+    assert metrics["metrics"]["dnsmos"]["measured"] == 1
+    assert {"value", "difference", "interval"} <= metrics["details"]["griffin_lim"]["dnsmos"].keys()
     assert "version 1 of the voice loud, teacher-forced" in evaluation.path("report").read_text()
 
 
 def test_mels_of_other_settings_are_refused_by_name(make_vocoder: MakeVocoder) -> None:
     vocoder = Vocoder(make_vocoder(1))
     vocoder.check_features(FEATURES.model_copy(update={"context": 3, "fft_size": FEATURES.n_fft}), "the voice")
+    vocoder.check_features(FEATURES.model_copy(update={"kind": "mel_and_prosody"}), "the voice")
     other = FEATURES.model_copy(update={"mels": 40, "highest_hz": 3_000.0})
     with pytest.raises(
         SettingsError, match=r"the voice has: .*extract\.features\.mels 20, not 40; .*highest_hz .*3000"
@@ -136,7 +139,10 @@ def test_a_voice_speaks_through_a_vocoder_of_its_features(
     make_vocoder: MakeVocoder, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     voice, vocoder = make_tts_model(mute="8"), make_vocoder(1)
-    spoken, mute = voxline.load_synthesizer(voice, vocoder).synthesize(["12.", "8"])
+    synthesizer = voxline.load_synthesizer(voice, vocoder)
+    spoken, mute = synthesizer.synthesize(["12.", "8"])
+    slow = synthesizer.speak('<speak><prosody rate="50%">12.</prosody><break time="1s"/></speak>').waveform
+    assert len(slow) - synthesizer.sample_rate == pytest.approx(2 * len(spoken.waveform), rel=0.02)
     np.testing.assert_allclose(spoken.waveform, Vocoder(vocoder).vocode([spoken.mels])[0], atol=1e-3)
     assert len(mute.waveform) == 0
     assert synthesize_to_file(tmp_path / "said.wav", "12.", voice, vocoder)[0].endswith("Hz")

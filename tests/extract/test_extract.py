@@ -107,7 +107,7 @@ def test_real_speech_is_read_back_by_tensorflow_with_equal_features(real_data: P
     )
 
 
-@pytest.mark.parametrize("kind", ["mel_and_linear", "log_mel"])
+@pytest.mark.parametrize("kind", ["mel_and_linear", "log_mel", "mel_and_prosody"])
 def test_a_recording_for_a_voice_is_read_back_with_its_features_and_statistics(
     real_data: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -136,13 +136,28 @@ def test_a_recording_for_a_voice_is_read_back_with_its_features_and_statistics(
     work = run(tmp_path, tmp_path / "store", how)
     found, dataset = read(work), Dataset.read(work.folder)
     made = [compute_features(soundfile.read(path, dtype="float32")[0], dataset.features) for path in files]
-    assert dataset.features.bins == {"mel_and_linear": 80 + 1_025, "log_mel": 80}[kind]
+    assert dataset.features.bins == {"mel_and_linear": 80 + 1_025, "log_mel": 80, "mel_and_prosody": 83}[kind]
     for path, expected in zip(files, made, strict=True):
         np.testing.assert_array_equal(found[path.stem, 1.0]["features"], expected)
     every = np.concatenate(made).astype(np.float64)
     np.testing.assert_allclose(dataset.mean, every.mean(axis=0), rtol=1e-6, atol=1e-9)
     assert len(dataset.deviation) == dataset.features.bins
     assert min(dataset.deviation) > 0
+
+
+def test_a_dataset_with_prosody_has_shards_of_its_own_and_reuses_them(corpus: Corpus, tmp_path: Path) -> None:
+    kinds = [ExtractSettings.of({"features": {"kind": kind}}) for kind in ("log_mel", "mel_and_prosody")]
+    corpus(6)
+    plain, first = (run(tmp_path / "converted", tmp_path / "store", how) for how in kinds)
+    corpus(9)
+    again, second = (run(tmp_path / "converted", tmp_path / "store", how) for how in kinds)
+    assert [work.counts["extracted"] for work in (plain, first, again, second)] == [6, 6, 3, 3]
+    assert len(list((tmp_path / "store" / "shards").glob("*/"))) == 2
+    mels, both, before = read(again), read(second), read(first)
+    for name, found in both.items():
+        np.testing.assert_array_equal(found["features"][:, :80], mels[name]["features"])
+        if name in before:
+            np.testing.assert_array_equal(found["features"], before[name]["features"])
 
 
 def test_only_the_training_split_has_copies_and_statistics_ignore_them(corpus: Corpus, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def write_export(published: Path, to: str, output: Path, shard_bytes: int = SHAR
     return export_dataset(str(published / "datasets"), "corpus", 1, to, output, shard_bytes)
 
 
-@pytest.mark.parametrize("to", EXPORT_FORMATS)
+@pytest.mark.parametrize("to", READ_BY)
 def test_our_own_reader_gives_back_the_samples_and_texts_of_an_export(published: Path, tmp_path: Path, to: str) -> None:
     made = write_export(published, to, tmp_path / "export", shard_bytes=40_000)  # two or three recordings
     expected = rows(published)
@@ -97,6 +97,37 @@ def test_our_own_reader_gives_back_the_samples_and_texts_of_an_export(published:
         assert (one.extra["snr"], one.extra["accent"]) == (row["snr"], "us")
         assert one.extra.get("age") == row.get("age")
         assert one.extra["tags"] in (["a"], '["a"]')  # Parquet has it as JSON
+
+
+def test_json_has_the_prosody_of_each_recording_and_no_audio(published: Path, tmp_path: Path) -> None:
+    write_export(published, "json", tmp_path / "export")
+    files = [tmp_path / f"export/{split}.jsonl" for split in ("train", "test")]
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    expected = rows(published)
+    assert {line["id"]: line["text"] for line in lines} == {id: row["text"] for id, row in expected.items()}
+    assert not list((tmp_path / "export").rglob("*.wav"))
+    for line in lines:
+        assert line["accent"] == "us"
+        wav = published / "store/wavs" / line["audio_hash"][:2] / f"{line['audio_hash']}.wav"
+        pcm, rate = read_wav(wav)
+        assert (line["sample_rate"], line["hop_seconds"]) == (rate, HOW.features.hop_seconds)
+        hop = round(rate * line["hop_seconds"])
+        assert line["total_frames"] == len(line["f0"]) == len(line["energy"]) == HOW.features.count_frames(len(pcm))
+        middle = len(line["f0"]) // 2
+        around = pcm[middle * hop - 200 : middle * hop + 200] / 32768
+        assert line["energy"][middle] == pytest.approx(10 * np.log10(np.mean(around**2)), abs=0.02)
+        assert 0 <= line["onset_seconds"] <= line["offset_seconds"] <= line["duration"]
+        assert all(value == round(value, 2) for value in line["f0"] + line["energy"]), "no digits of single precision"
+        assert set(line["f0"]) == {0} or min(value for value in line["f0"] if value) >= 65
+
+
+def test_json_is_the_short_form_of_to_json(published: Path, tmp_path: Path) -> None:
+    for options in (("--json",), ("--to", "json", "--output", "long")):
+        done = voxline("datasets", "export", "corpus@1", *options, "--datasets", published / "datasets", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    for split in ("train", "test"):
+        short, long = (tmp_path / folder / f"{split}.jsonl" for folder in ("corpus-1-json", "long"))
+        assert short.read_bytes() == long.read_bytes() != b""
 
 
 def test_all_parquet_files_of_an_export_have_the_same_columns(published: Path, tmp_path: Path) -> None:
@@ -169,7 +200,9 @@ def test_a_purge_names_the_exports_and_what_to_delete_there(published: Path, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("corpus@1", "--to", "csv"), "accepted: nemo, nemo-tarred, lhotse, parquet, webdataset"),
+        (("corpus@1", "--to", "csv"), "accepted: json, nemo, nemo-tarred, lhotse, parquet, webdataset"),
+        (("corpus@1",), "--to is missing: json, nemo"),
+        (("corpus@1", "--json", "--to", "nemo"), "--json is short for --to json, and --to is nemo"),
         (("corpus@x", "--to", "nemo"), "not the number of a version"),
         (("corpus@9", "--to", "nemo"), "no version 9"),
         (("other", "--to", "nemo"), "no dataset 'other'"),

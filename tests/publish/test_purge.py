@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from tests.publish.conftest import HOW
 from tests.publish.three_speakers import COUNT, GONE, make, refresh
 from voxline.components.extract.step import run as extract
-from voxline.components.publish.purge.footprint import Footprint
 from voxline.components.publish.purge.locations import PurgeScope
 from voxline.components.publish.purge.purge import RECORD_FILE, find_speaker, purge_speaker
 from voxline.components.publish.settings import PublishSettings
@@ -27,13 +26,13 @@ from voxline.components.publish.step import run as publish
 from voxline.components.publish.versions import DatasetVersions
 from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
-from voxline.errors import SettingsError, VoxlineError, WorkError
+from voxline.errors import VoxlineError, WorkError
 from voxline.feedback.captures import CapturedClip, CaptureStore
 from voxline.metrics.evaluation import Evaluation
 from voxline.notify.history import FOLDER, read_runs
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import EVALUATION, Registry
-from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
+from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.settings import Settings
 from voxline.store.hashing import hash_file
 from voxline.store.permanent_failures import FailureNote
@@ -133,25 +132,6 @@ def test_a_speaker_is_removed_and_all_others_are_kept(places: Folders) -> None:
     assert indices
     assert not any(found.footprint.clips & set(index["clips"]) for index in indices)
     assert not find_speaker(GONE, places.scope)
-
-
-def test_line_caches_are_deleted_though_nothing_else_is_left_of_a_speaker(tmp_path: Path) -> None:
-    cache = tmp_path / "store" / "lines" / "convert-0123"
-    cache.parent.mkdir(parents=True)
-    cache.write_text("a line of somebody whose output was deleted")
-    assert not purge_speaker(GONE, PurgeScope(tmp_path / "store"))
-    assert not cache.exists()
-
-
-def test_a_copy_of_a_list_of_training_data_goes_though_no_dataset_is_left(tmp_path: Path) -> None:
-    """The step language copies the model with its list; the speaker may be an ancestor's, whose dataset is deleted."""
-    folders = [tmp_path / "store" / "language" / (digit * 32) / "model" for digit in "04"]
-    for model, speaker in zip(folders, (GONE, "ada"), strict=True):
-        line = {"id": "1", "split": "train", "speaker": speaker, "audio_hash": "", "offset": 0.0, "duration": 1.0}
-        model.mkdir(parents=True)
-        TrainingData("", "", 0, [{**line, "text_hash": "", "inherited": True}]).write(model / TRAINED_ON)
-    assert purge_speaker(GONE, PurgeScope(tmp_path / "store")).counts()["outputs"] == 1
-    assert [model.exists() for model in folders] == [False, True]
 
 
 def test_a_purge_is_recorded_without_naming_the_speaker(places: Folders) -> None:
@@ -446,13 +426,3 @@ def test_training_data_is_listed_by_model_and_models_by_speaker(places: Folders,
     (line,) = CliRunner().invoke(app, seen).output.splitlines()
     assert line.startswith("model asr version 1: ")
     assert line.endswith("  in service")
-
-
-def test_a_purge_that_was_killed_when_nothing_but_its_footprint_was_left_can_be_completed(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    store.mkdir()
-    with pytest.raises(SettingsError, match="this is no store"):
-        purge_speaker(GONE, PurgeScope(store))
-    Footprint(GONE, record={"at": "2026-11-22T12:00:00Z"}).write(store)
-    assert purge_speaker(GONE, PurgeScope(store))
-    assert not list(store.glob(".purge-*"))

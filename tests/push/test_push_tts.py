@@ -23,7 +23,12 @@ from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
 
 MEASURED = TtsEvaluateSettings(
-    round_trip_recognizer="asr", bootstrap_samples=300, f0_utterances=0, sample_utterances=0, worst_utterances=1
+    round_trip_recognizer="asr",
+    bootstrap_samples=300,
+    f0_utterances=0,
+    mos_utterances=0,
+    sample_utterances=0,
+    worst_utterances=1,
 )
 QUICK = TtsPushSettings(smoke_test=False, min_slice_utterances=5, max_regression={"round_trip_wer": 0.05})
 """Without the fresh process, which loads TensorFlow for ten seconds; one test has it."""

@@ -104,14 +104,14 @@ def find_chromium() -> str | None:
 
 
 @contextlib.contextmanager
-def start_browser() -> Iterator[Browser]:
-    """Starts Chromium, which must be there, and ends it."""
+def start_browser(*further: str) -> Iterator[Browser]:
+    """Starts Chromium, which must be there, with further flags, and ends it."""
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-sync --disable-background-networking"
     flags += " --disable-component-update --mute-audio --remote-debugging-port=0 --remote-allow-origins=*"
     flags += " --autoplay-policy=no-user-gesture-required --hide-scrollbars"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         process = subprocess.Popen(
-            [str(find_chromium()), *flags.split(), f"--user-data-dir={folder}", "about:blank"],
+            [str(find_chromium()), *flags.split(), *further, f"--user-data-dir={folder}", "about:blank"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

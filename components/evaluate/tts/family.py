@@ -19,13 +19,17 @@ from voxline.components.evaluate.tts.synthesize import (
     NOT_MEASURED,
     SampleGallery,
     SynthesisRecord,
+    describe_dnsmos,
+    evenly_spaced_ids,
     measure_synthesis,
     read_utterance,
+    recorded_dnsmos,
 )
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.onnx_model import ONNX_FILE, Engine
 from voxline.inference.synthesizer import Synthesizer
+from voxline.inference.vocoder import mel_conventions
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, ONNX_WER
 from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.progress import Progress, print_status
@@ -57,21 +61,16 @@ class TtsEvaluateFamily:
         recognizer = None if version is None else RoundTripRecognizer(version)
         if recognizer is None:
             print_status("evaluate: no evaluate.round_trip_recognizer is set, so intelligibility is not measured")
-        f0_ids = evenly_spaced_ids(utterances, settings.f0_utterances)
         gallery = SampleGallery(evenly_spaced_ids(utterances, settings.sample_utterances), settings.worst_utterances)
-        records = measure_synthesis(
-            synthesizer, utterances, recognizer, f0_ids, settings, "utterances synthesized", gallery
-        )
+        records = measure_synthesis(synthesizer, utterances, recognizer, settings, "utterances synthesized", gallery)
         rtf = _rtf(synthesizer)
         other = _load(job.model, settings, engine="onnx") if (job.model / ONNX_FILE).is_file() else None
         onnx: dict[str, Any] = {}
         by_onnx: list[dict[str, Any]] = [{}] * len(utterances)
         if other is not None:
             onnx, by_onnx = _compare_onnx(job, synthesizer, other, recognizer)
-        champion, champion_rtf = _measure_version(
-            job, job.champion, "the model in service", synthesizer, recognizer, f0_ids
-        )
-        anchor, _ = _measure_version(job, job.anchor, "the anchor", synthesizer, recognizer, f0_ids)
+        champion, champion_rtf = _measure_version(job, job.champion, "the model in service", synthesizer, recognizer)
+        anchor, _ = _measure_version(job, job.anchor, "the anchor", synthesizer, recognizer)
         details = [
             {
                 **record.details,
@@ -92,7 +91,8 @@ class TtsEvaluateFamily:
             details={
                 # The recognizer's own errors on the recordings are a floor under the round trip's.
                 "recorded_wer": None if recognizer is None else _recorded_wer(recognizer, synthesizer, utterances),
-                "f0_utterances": len(f0_ids),
+                "recorded_dnsmos": recorded_dnsmos(utterances, settings.mos_utterances, synthesizer.sample_rate),
+                "f0_utterances": min(settings.f0_utterances, len(utterances)),
                 **onnx,
             },
             smoke_test=_write_clip(job, other or synthesizer, records),
@@ -117,7 +117,8 @@ class TtsEvaluateFamily:
             f"c{settings['cepstra']} along the path of least distortion. F0 (pYIN, {settings['f0_min']:g} to "
             f"{settings['f0_max']:g} Hz) was measured on "
             f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
-            "are voiced; hoarse speech counts as unvoiced.\n\n"
+            "are voiced; hoarse speech counts as unvoiced. "
+            f"{describe_dnsmos(metrics)}\n\n"
             "Attention is near the diagonal within a fifth of the text on each side. A skip is a run of four symbols "
             "or more that were never attended, a repeat is a return by four or more. A model can attend well and still "
             "be unintelligible, which only the round trip measures. The real-time factor includes the waveform, by "
@@ -128,13 +129,16 @@ class TtsEvaluateFamily:
 def _forms_of(about: dict[str, Any]) -> str:
     """How a voice speaks with teacher forcing, and without.
 
-    >>> _forms_of({"kind": "fastspeech"})[:59]
-    'With teacher forcing it has the durations and the energy of'
+    >>> _forms_of({"kind": "fastspeech", "settings": {"model": {"energy": False, "pitch": True}}})[:58]
+    'With teacher forcing it has the durations and pitch of the'
     """
     if about["kind"] == "fastspeech":
+        sizes = about["settings"]["model"]
+        parts = ["durations", *(name for name in ("energy", "pitch") if sizes.get(name))]
+        known = f"{', '.join(parts[:-1])} and {parts[-1]}" if parts[1:] else parts[0]
         return (
-            "With teacher forcing it has the durations and the energy of the recording. In synthesis it predicts them, "
-            "and its attention is the durations"
+            f"With teacher forcing it has the {known} of the recording. In synthesis it predicts them, and its "
+            "attention is the durations"
         )
     return (
         "With teacher forcing it predicts each frame from the recorded frames before it. Autoregressively it sees only "
@@ -152,13 +156,6 @@ def _waveforms_by(about: dict[str, Any]) -> str:
         return "Griffin-Lim"
     version = f"version {vocoder['version']} of the vocoder" if vocoder["version"] else "the vocoder"
     return f"{version} {vocoder['name']}, which it ships with"
-
-
-def evenly_spaced_ids(utterances: Sequence[Utterance], count: int) -> set[str]:
-    """Ids of that many utterances, evenly spaced by the length of their text."""
-    order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
-    count = min(count, len(order))
-    return {order[index * len(order) // count].id for index in range(count)}
 
 
 def _load(folder: Path, settings: TtsEvaluateSettings, engine: Engine = "tensorflow") -> Synthesizer:
@@ -224,7 +221,6 @@ def _measure_version(
     role: str,
     challenger: Synthesizer,
     recognizer: RoundTripRecognizer | None,
-    f0_ids: set[str],
 ) -> tuple[list[SynthesisRecord] | None, float | None]:
     """Another version on the same texts, and its real-time factor; None without one.
 
@@ -254,8 +250,8 @@ def _measure_version(
         except SettingsError as error:
             raise SettingsError(f"{version} cannot read utterance {utterance.id} ({error}), {own_name}") from None
     unit = f"utterances synthesized by {role}"
-    records = measure_synthesis(synthesizer, job.utterances, recognizer, f0_ids, settings, unit)
-    if synthesizer.features != challenger.features:
+    records = measure_synthesis(synthesizer, job.utterances, recognizer, settings, unit)
+    if mel_conventions(synthesizer.features) != mel_conventions(challenger.features):
         print_status("evaluate: its features differ, so mel distances are not compared; mel cepstral distortion is")
         for record in records:
             record.metrics |= {"mel_l1": NOT_MEASURED, "mel_dtw": NOT_MEASURED}

@@ -14,6 +14,7 @@ from voxline.inference.synthesizer import SynthesisResult, Synthesizer, TeacherF
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.attention import compute_attention_metrics
 from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.dnsmos import dnsmos, mean_dnsmos
 from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
 from voxline.metrics.sharpness import change_over_time, sharpness
@@ -91,7 +92,6 @@ def measure_synthesis(
     synthesizer: Synthesizer,
     utterances: Sequence[Utterance],
     recognizer: RoundTripRecognizer | None,
-    f0_ids: set[str],
     settings: TtsEvaluateSettings,
     unit: str,
     gallery: SampleGallery | None = None,
@@ -99,11 +99,12 @@ def measure_synthesis(
     """Measures each utterance, in order.
 
     Args:
-      f0_ids: ids of those whose F0 is measured.
       unit: for the progress line.
       gallery: is offered every sample.
     """
     records: dict[str, SynthesisRecord] = {}
+    f0_ids = evenly_spaced_ids(utterances, settings.f0_utterances)
+    mos_ids = evenly_spaced_ids(utterances, settings.mos_utterances)
     f0_pairs: dict[str, F0Pair] = {}
     progress = Progress(unit, len(utterances))
     order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
@@ -116,6 +117,8 @@ def measure_synthesis(
             record, path = _measure(sample, synthesizer, settings)
             if hypotheses is not None:
                 _add_round_trip(record, reference_text(sample.utterance), hypotheses[index])
+            if sample.utterance.id in mos_ids:
+                record.metrics["dnsmos"] = measure_dnsmos(waveforms[index], synthesizer.sample_rate)
             if sample.utterance.id in f0_ids:
                 f0_pairs[sample.utterance.id] = F0Pair(
                     sample.recorded, sample.synthesized.waveform, path, synthesizer.sample_rate,
@@ -182,6 +185,7 @@ def _measure(
         "mcd": SumAndWeight(mel_cepstral_distortion(*cepstra).distance),
         "sharpness": _share(sharpness(synthesized), sharpness(recorded)),
         "change_over_time": _share(change_over_time(synthesized), change_over_time(recorded)),
+        "dnsmos": NOT_MEASURED,
         "f0_rmse": NOT_MEASURED,
         "f0_rmse_cents": NOT_MEASURED,
         "voicing_error": NOT_MEASURED,
@@ -195,6 +199,40 @@ def _measure(
     }
     seconds = round(len(sample.synthesized.waveform) / synthesizer.sample_rate, 3)
     return SynthesisRecord(metrics, {"text": sample.utterance.text, "seconds": seconds}), aligned.path
+
+
+def evenly_spaced_ids(utterances: Sequence[Utterance], count: int) -> set[str]:
+    """Ids of that many utterances, evenly spaced by the length of their text."""
+    order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
+    count = min(count, len(order))
+    return {order[index * len(order) // count].id for index in range(count)}
+
+
+def measure_dnsmos(waveform: "Array", sample_rate: int) -> SumAndWeight:
+    """A waveform's part of the metric `dnsmos`."""
+    score = dnsmos(waveform, sample_rate)
+    return NOT_MEASURED if score is None else SumAndWeight(score)
+
+
+def recorded_dnsmos(utterances: Sequence[Utterance], count: int, sample_rate: int) -> float | None:
+    """The mean of the recordings of as many utterances as are measured, which is what synthesis can come to."""
+    ids = evenly_spaced_ids(utterances, count)
+    return mean_dnsmos((read_utterance(one, sample_rate) for one in utterances if one.id in ids), sample_rate)
+
+
+def describe_dnsmos(metrics: dict[str, Any]) -> str:
+    """How opinions were predicted, for the report.
+
+    >>> describe_dnsmos({"settings": {"mos_utterances": 20}, "details": {"recorded_dnsmos": 3.21}})
+    'DNSMOS predicts what listeners would say, from 1 to 5, of 20 utterances; of their recordings it is 3.21.'
+    """
+    count, recorded = metrics["settings"]["mos_utterances"], metrics["details"]["recorded_dnsmos"]
+    if recorded is None:
+        return "What listeners would say was not predicted (evaluate.mos_utterances)."
+    return (
+        f"DNSMOS predicts what listeners would say, from 1 to 5, of {count:,} utterances; of their recordings it is "
+        f"{recorded:.2f}."
+    )
 
 
 def _share(synthesized: float, recorded: float) -> SumAndWeight:

@@ -11,13 +11,20 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.evaluate.champion import ModelVersion, find_in_service
 from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, compare_with, slice_by_band
 from voxline.components.evaluate.settings import VocoderEvaluateSettings
-from voxline.components.evaluate.tts.family import ROUND_TRIP_RECOGNIZER, describe_difference, evenly_spaced_ids
+from voxline.components.evaluate.tts.family import ROUND_TRIP_RECOGNIZER, describe_difference
 from voxline.components.evaluate.tts.round_trip import (
     RoundTripRecognizer,
     find_round_trip_recognizer,
     reference_text,
 )
-from voxline.components.evaluate.tts.synthesize import NOT_MEASURED, read_utterance
+from voxline.components.evaluate.tts.synthesize import (
+    NOT_MEASURED,
+    describe_dnsmos,
+    evenly_spaced_ids,
+    measure_dnsmos,
+    read_utterance,
+    recorded_dnsmos,
+)
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.onnx_model import ONNX_FILE
@@ -79,7 +86,6 @@ class VocoderEvaluateFamily:
             voice=None if voice is None else Synthesizer(voice.folder),
             judged_by=vocoder.features,
             recognizer=recognizer,
-            f0_ids=evenly_spaced_ids(utterances, settings.f0_utterances),
             settings=settings,
         )
         ours = measure(vocoder.vocode, vocoder.features, unit="utterances vocoded")
@@ -104,6 +110,7 @@ class VocoderEvaluateFamily:
             details={
                 "griffin_lim": compare_with(griffin_lim, ours, [one.speaker for one in utterances], settings),
                 "recorded_wer": None if recognizer is None else _recorded_wer(recognizer, vocoder, utterances),
+                "recorded_dnsmos": recorded_dnsmos(utterances, settings.mos_utterances, vocoder.sample_rate),
                 "f0_utterances": min(settings.f0_utterances, len(utterances)),
                 **_compare_onnx(job, vocoder),
             },
@@ -132,7 +139,7 @@ class VocoderEvaluateFamily:
             "speech moves as the recording does. F0 (pYIN, "
             f"{settings['f0_min']:g} to {settings['f0_max']:g} Hz) was measured on "
             f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
-            "are voiced. Differences to Griffin-Lim are paired, utterance by utterance."
+            f"are voiced. {describe_dnsmos(metrics)} Differences to Griffin-Lim are paired, utterance by utterance."
         )
 
 
@@ -170,7 +177,6 @@ def measure_vocoder(
     judged_by: FeatureSettings,
     voice: Synthesizer | None,
     recognizer: RoundTripRecognizer | None,
-    f0_ids: set[str],
     settings: VocoderEvaluateSettings,
     unit: str,
 ) -> list[Values]:
@@ -180,7 +186,6 @@ def measure_vocoder(
       features: of the mels that `vocode` reads.
       judged_by: of the mels that are compared.
       voice: whose teacher-forced mels are vocoded; None: the recordings'.
-      f0_ids: ids of those whose F0 is measured.
       unit: for the progress line.
 
     Raises:
@@ -194,12 +199,14 @@ def measure_vocoder(
     if voice is not None:
         check_same_mels(features, voice.features, "evaluate", f"the voice {voice.folder}")
     found: list[Values] = []
+    f0_ids = evenly_spaced_ids(utterances, settings.f0_utterances)
+    mos_ids = evenly_spaced_ids(utterances, settings.mos_utterances)
     pairs: dict[int, F0Pair] = {}
     progress = Progress(unit, len(utterances))
     for start in range(0, len(utterances), settings.batch_size):
         batch = utterances[start : start + settings.batch_size]
         recorded = [read_utterance(utterance, features.sample_rate) for utterance in batch]
-        frames_of = [compute_features(samples, features) for samples in recorded]
+        frames_of = [compute_features(samples, voice.features if voice else features) for samples in recorded]
         if voice is None:
             mels = [one[:, features.mel_columns] for one in frames_of]
         else:
@@ -216,6 +223,7 @@ def measure_vocoder(
                 "estoi": NOT_MEASURED
                 if (score := estoi(samples, waveform, features.sample_rate)) is None
                 else SumAndWeight(score),
+                "dnsmos": measure_dnsmos(waveform, features.sample_rate) if utterance.id in mos_ids else NOT_MEASURED,
                 **dict.fromkeys(("f0_rmse", "f0_rmse_cents", "voicing_error"), NOT_MEASURED),
             }
             if heard is not None:

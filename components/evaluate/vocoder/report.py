@@ -7,8 +7,7 @@ from voxline.audio.features import compute_features, magnitude_spectrogram
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.evaluate.family import EvaluationJob, Measurements
 from voxline.components.evaluate.report import baseline_table
-from voxline.components.evaluate.tts.family import evenly_spaced_ids
-from voxline.components.evaluate.tts.synthesize import read_utterance
+from voxline.components.evaluate.tts.synthesize import evenly_spaced_ids, read_utterance
 from voxline.data.manifest import Utterance
 from voxline.inference.vocoder import Vocoder
 from voxline.metrics.catalog import CATALOG
