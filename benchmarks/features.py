@@ -1,4 +1,4 @@
-"""Log-mel features on one core, against librosa's mel spectrogram, which lacks the logarithm.
+"""Log-mel features and F0 on one core, against librosa's mel spectrogram, which lacks the logarithm, and its pYIN.
 
 python -m benchmarks.features
 """
@@ -9,15 +9,21 @@ from collections.abc import Callable, Sequence
 
 import librosa
 import numpy as np
+import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from benchmarks.table import Row, print_table
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import FloatArray, compute_features
+from voxline.audio.prosody import HIGHEST_HZ, LOWEST_HZ, find_f0
+from voxline.components.demo_corpus.espeak import EspeakVoice, speak
 
 UTTERANCES = 24
 ROUNDS = 15
 SETTINGS = FeatureSettings(mels=80, fft_size=512)
+VOICES = (("m3", 75), ("m3", 120), ("m8", 95), ("m8", 150), ("f2", 200), ("f4", 330), ("f5", 240))
+"""Voices of espeak-ng, and the F0 in Hz that each is made to keep."""
+SENTENCES = ("the quick brown fox jumps over the lazy dog", "seven four nine one two", "she sells sea shells")
 
 
 def log_mel() -> Row:
@@ -42,6 +48,51 @@ def log_mel() -> Row:
         ">=",
         2.2,
     )
+
+
+def f0() -> list[Row]:
+    """Measures F0 of generated speech, whose true F0 is what the generator keeps."""
+    import soxr
+
+    rate, hop = SETTINGS.sample_rate, SETTINGS.hop_length
+    given, recordings = [], []
+    for variant, hertz in VOICES:
+        spoken, made = speak(EspeakVoice("en-us", variant, constant_hz=hertz), SENTENCES)
+        given += [hertz] * len(spoken)
+        recordings += [soxr.resample(samples, made, rate) for samples in spoken]
+
+    def ours(samples: FloatArray) -> FloatArray:
+        return find_f0(samples, rate, hop)
+
+    def pyin(samples: FloatArray) -> FloatArray:
+        found, _, _ = librosa.pyin(
+            samples, fmin=LOWEST_HZ, fmax=HIGHEST_HZ, sr=rate, frame_length=1_024, hop_length=hop
+        )
+        return np.nan_to_num(found).astype(np.float32)
+
+    pyin(recordings[0])  # compiles
+    seconds = sum(map(len, recordings)) / rate
+    with threadpool_limits(1):
+        mine, theirs = (seconds / _seconds(compute, recordings) for compute in (ours, pyin))
+    right = [
+        np.concatenate([_within(compute(one), hertz) for one, hertz in zip(recordings, given, strict=True)]).mean()
+        for compute in (ours, pyin)
+    ]
+    return [
+        Row.of("F0, one core, x librosa.pyin", f"{mine:.0f} x real time", f"{theirs:.1f}", mine / theirs, ">=", 5),
+        Row.of(
+            "F0 of generated speech, share of voiced frames within 1%; x librosa.pyin",
+            *(f"{share:.1%}" for share in right),
+            right[0] / right[1],
+            ">=",
+            1,
+        ),
+    ]
+
+
+def _within(found: FloatArray, hertz: float) -> npt.NDArray[np.bool_]:
+    """Which voiced frames are within 1% of the true F0."""
+    return np.abs(found[found > 0] / hertz - 1) < 0.01
 
 
 def _librosa(samples: FloatArray) -> FloatArray:
@@ -69,7 +120,7 @@ def _seconds(compute: Callable[[FloatArray], FloatArray], recordings: Sequence[F
 
 
 def main() -> None:
-    print_table([log_mel()])
+    print_table([log_mel(), *f0()])
 
 
 if __name__ == "__main__":

@@ -2,22 +2,33 @@
 
 Weights are random: speed does not depend on what was learned. CPU seconds, so that a busy machine matters less.
 
+With a trained vocoder and recordings that it has not seen, what it makes of their mels: beside Griffin-Lim on the same
+mels, with paired intervals, and beside the recordings.
+
   python -m benchmarks.vocoders
+  python -m benchmarks.vocoders MODEL WAV …    # <registry>/<model> or an exported vocoder
 """
 
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import soundfile
 import tensorflow as tf
 from threadpoolctl import threadpool_limits
 
 from benchmarks.griffin_lim import TACOTRON_2
 from benchmarks.voices import one_thread
 from voxline.audio.griffin_lim import features_to_waveform
+from voxline.components.evaluate.family import compare_with
+from voxline.components.evaluate.settings import VocoderEvaluateSettings
+from voxline.components.evaluate.tts.synthesize import evenly_spaced_ids, measure_dnsmos, read_utterance
+from voxline.components.evaluate.vocoder.family import measure_vocoder
 from voxline.components.train.models.hifigan import HifiganGenerator
 from voxline.components.train.models.vocos import Vocos, magnitude_prior
 from voxline.components.train.models.waveglow import WaveGlow
@@ -28,11 +39,18 @@ from voxline.components.train.vocoder.settings import (
     VocosSettings,
     WaveGlowSettings,
 )
+from voxline.data.manifest import Utterance
+from voxline.inference.vocoder import Vocoder
+from voxline.metrics.bootstrap import Bootstrap, aggregate
+from voxline.metrics.catalog import CATALOG
+from voxline.registry.models import find_model
 
 SECONDS, SECONDS_OF_A_LARGE_FLOW = 4.0, 0.5
 ROUNDS = 3
 MEAN, DEVIATION = [-5.0] * TACOTRON_2.mels, [2.0] * TACOTRON_2.mels
 """Of random mels."""
+JUDGED_BY_OPINION = 20
+"""Recordings whose DNSMOS is predicted: up to five seconds of processor time each, three times."""
 V3 = {
     "channels": 256, "upsample_rates": (8, 8, 4), "upsample_kernels": (16, 16, 8), "residual_kernels": (3, 5, 7),
     "residual_dilations": ((1, 2), (2, 6), (3, 12)), "residual_block": "single",
@@ -47,6 +65,58 @@ NETWORKS: dict[str, VocoderModelSettings] = {
     "WaveGlow, 256 channels (the default)": WaveGlowSettings(),
     "WaveGlow, 64 channels, 6 flows of 4 layers": WaveGlowSettings(channels=64, flows=6, layers=4),
 }
+
+
+def judge(model: str, wavs: Sequence[str]) -> None:
+    """Prints a row for each metric of a trained vocoder, over all recordings, and its speed in the exported form."""
+    if not wavs:
+        sys.exit(f"benchmarks.vocoders: {model} and no recording; give the WAVs of some that it has not seen")
+    vocoder = Vocoder(find_model(model), threads=1)
+    features, rate = vocoder.features, vocoder.sample_rate
+    settings = VocoderEvaluateSettings(f0_utterances=len(wavs), mos_utterances=JUDGED_BY_OPINION)
+    utterances = [Utterance(path, path, soundfile.info(path).duration, Path(path).stem) for path in wavs]
+    seconds = {"vocoder": 0.0, "griffin_lim": 0.0}
+
+    def timed(name: str, vocode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def make(mels: Any) -> Any:
+            start = time.process_time()
+            with threadpool_limits(1):
+                made = vocode(mels)
+            seconds[name] += time.process_time() - start
+            return made
+
+        return make
+
+    ours, theirs = (
+        measure_vocoder(
+            utterances, timed(name, vocode), features, judged_by=features, voice=None, recognizer=None,
+            settings=settings, unit=f"recordings ({name})",
+        )
+        for name, vocode in (
+            ("vocoder", vocoder.vocode),
+            ("griffin_lim", lambda mels: [features_to_waveform(one, features) for one in mels]),
+        )
+    )  # fmt: skip
+    nobody = [""] * len(utterances)
+    heard = evenly_spaced_ids(utterances, settings.mos_utterances)
+    opinions = [measure_dnsmos(read_utterance(one, rate), rate) for one in utterances if one.id in heard]
+    bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed)
+
+    def with_interval(name: str, values: Any) -> str:
+        metric, interval = CATALOG[name], bootstrap.interval(values, nobody[: len(values)], CATALOG[name].kind)
+        return f"{metric.format(aggregate(values, metric.kind))} ({metric.format_interval(interval.to_dict())})"
+
+    print("| metric | recorded | Griffin-Lim, 60 iterations | vocoder | paired difference, 95% interval |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, beside in compare_with(theirs, ours, nobody, settings).items():
+        metric, ends = CATALOG[name], beside["interval"]
+        recorded = with_interval(name, opinions) if name == "dnsmos" else "1" if name == "estoi" else "-"
+        cells = [with_interval(name, [one[name] for one in rows]) for rows in (theirs, ours)]
+        apart = f"{metric.format_difference(ends['low'])} to {metric.format_difference(ends['high'])}"
+        print(f"| {metric.title} | {recorded} | {' | '.join(cells)} | {apart} |", flush=True)
+    spoken = sum(one.duration for one in utterances)
+    speeds = " | ".join(f"{spoken / seconds[name]:.3g}" for name in ("griffin_lim", "vocoder"))
+    print(f"| x real time on one core (vocoder: {vocoder.engine}) | - | {speeds} | - |")
 
 
 def main() -> None:
@@ -105,4 +175,4 @@ def _cpu_seconds(make: Callable[[], Any]) -> float:
 if __name__ == "__main__":
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    main()
+    judge(sys.argv[1], sys.argv[2:]) if sys.argv[1:] else main()

@@ -103,6 +103,7 @@ def export_tts_model(
     endless: str = "",
     mute: str = "",
     alphabet: str = ALPHABET,
+    kind: str = FEATURES.kind,
 ) -> None:
     """Writes a SavedModel and its model.json.
 
@@ -112,8 +113,11 @@ def export_tts_model(
       lost: a symbol at which the attention stays.
       endless: a symbol after which synthesis does not stop.
       mute: a symbol whose texts stop at the first frame, which has no samples yet.
+      kind: of the features that teacher forcing takes; their mels are those of FEATURES.
     """
     import tensorflow as tf
+
+    how = FeatureSettings.of({**FEATURES.plain(), "kind": kind})
 
     voiced = [(says or {}).get(symbol, symbol) for symbol in alphabet]
     blocks = [render_words([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in voiced]
@@ -152,14 +156,16 @@ def export_tts_model(
             input_signature=[
                 tf.TensorSpec([None, None], tf.int32),
                 tf.TensorSpec([None], tf.int32),
-                tf.TensorSpec([None, None, FEATURES.bins], tf.float32),
+                tf.TensorSpec([None, None, how.bins], tf.float32),
                 tf.TensorSpec([None], tf.int32),
             ],
             autograph=False,
         )
         def teacher_forced(self, symbols, lengths, features, frames):  # type: ignore[no-untyped-def]
             error = tf.zeros_like(frames, tf.float32) + abs(smear)
-            return {"mels": features + smear, "alignments": self.attend(symbols, lengths), "mel_l1": error}
+            # TensorFlow does not compare the shape of what it is given with the signature.
+            mels, _ = tf.split(features, [FEATURES.mels, how.bins - FEATURES.mels], axis=-1)
+            return {"mels": mels + smear, "alignments": self.attend(symbols, lengths), "mel_l1": error}
 
     voice = Voice()
     signatures = {"synthesize": voice.synthesize, "teacher_forced": voice.teacher_forced}
@@ -170,7 +176,7 @@ def export_tts_model(
         "kind": "tacotron2",
         "alphabet": alphabet,
         "sample_rate": RATE,
-        "features": FEATURES.plain(),
+        "features": how.plain(),
         "frontend": {"kind": "as_is"},
         "max_steps": MAX_STEPS,
         "reduction": FRAMES,

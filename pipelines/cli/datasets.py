@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from voxline.errors import SettingsError
 from voxline.pipelines.cli.options import CommandGroup, machine_path
 
 Speaker = Annotated[str, typer.Option("--speaker", metavar="ID", help="The speaker's id in the manifests.")]
@@ -173,8 +174,9 @@ def export_version(
     version: Annotated[str, typer.Argument(metavar="NAME@NUMBER", help="The version; NAME alone is the latest.")],
     root: Datasets,
     to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="nemo, nemo-tarred, lhotse, parquet or webdataset.")
-    ],
+        str, typer.Option("--to", metavar="FORMAT", help="json, nemo, nemo-tarred, lhotse, parquet or webdataset.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Short for --to json.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(parser=machine_path, help="Folder to write, NAME-NUMBER-FORMAT here if not given."),
@@ -184,10 +186,18 @@ def export_version(
 
     The export lists by speaker what a later purge must delete in it; `datasets purge` names it.
 
-    Example: voxline datasets export demo@2 --datasets runs/demo-refresh/datasets --to lhotse
+    \b
+    Examples:
+      voxline datasets export demo@2 --datasets runs/demo-refresh/datasets --to lhotse
+      voxline datasets export demo@2 --datasets runs/demo-refresh/datasets --json
     """
     from voxline.pipelines.cli.dataset_views import format_export
 
+    if as_json and to not in ("", "json"):
+        raise SettingsError(f"--json is short for --to json, and --to is {to}; give one of them")
+    to = "json" if as_json else to
+    if not to:
+        raise SettingsError("--to is missing: json, nemo, nemo-tarred, lhotse, parquet or webdataset is accepted")
     _print(format_export(root, version, to, output))
 
 

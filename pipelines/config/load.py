@@ -170,7 +170,10 @@ def _validate(config_class: type[RunConfig], document: Values, layers: ConfigLay
 
 def _suggest_other_section(config_class: type[RunConfig], key: str, message: str) -> str:
     """Suggests a key of another section: `epochs` at the top is probably `train.epochs`."""
-    known = {name.rpartition(".")[2]: name for name in list_keys(config_class)}
+    keys = list(list_keys(config_class))
+    if key in keys:  # of a section whose keys depend on its kind
+        return message.replace("; ", f"; another kind of {key.rpartition('.')[0]} has it; ", 1)
+    known = {name.rpartition(".")[2]: name for name in keys}
     near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.8)
     return f"{message.split(';')[0]}; did you mean {known[near[0]]!r}?" if near else message
 

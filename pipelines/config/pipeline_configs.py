@@ -22,6 +22,8 @@ from voxline.components.push.settings import (
     TtsPushSettings,
     VocoderPushSettings,
 )
+from voxline.components.train.asr.export_checks import check_export
+from voxline.components.train.asr.models import WHOLE_UTTERANCE
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.intents.settings import IntentsTrainSettings
 from voxline.components.train.settings import TrainSettings
@@ -93,7 +95,10 @@ class AsrConfig(TrainingRunConfig):
 
     @pydantic.model_validator(mode="after")
     def _check_features(self) -> Self:
+        """Refuses before the first step what train would refuse after extract."""
         self.train.model.check_features(self.extract.features)
+        features = self.extract.features.model_copy(update={"sample_rate": self.convert.sample_rate})
+        check_export(self.train.model, self.train.export, features)
         if self.train.subwords and not self.train.start.model:  # a child keeps the subwords of its parent
             check_size(self.train.subwords, Alphabet.from_name(self.convert.alphabet))
         return self
@@ -104,7 +109,8 @@ class AsrConfig(TrainingRunConfig):
     def derived_values(self) -> dict[str, tuple[Any, str]]:
         origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"
         derived = super().derived_values()
-        if not self.train.subwords:  # fewer than characters, and not known before train learns them
+        pooled = self.train.model.time_stride == WHOLE_UTTERANCE  # train leaves out what is more than one symbol
+        if not self.train.subwords and not pooled:  # fewer than characters, and not known before train learns them
             derived["validate.frames_per_second"] = (self.frames_per_second(), origin)
         if self.language.kind != "none" and self.language.text:
             text = self.language.text_settings().plain() | {"frontend": self.convert.frontend.plain()}
@@ -200,6 +206,12 @@ class TtsConfig(SpeechRunConfig):
         default_factory=TtsEvaluateSettings, description="distances, attention and the round trip"
     )
     push: TtsPushSettings = pydantic.Field(default_factory=TtsPushSettings, description="the gate")
+
+    @pydantic.model_validator(mode="after")
+    def _features_suit_the_network(self) -> Self:
+        """Refuses before the first step what train would refuse after extract."""
+        self.train.check_features(self.extract.features)
+        return self
 
 
 class VocoderConfig(SpeechRunConfig):

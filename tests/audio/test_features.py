@@ -12,8 +12,8 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxline.audio import features as transform
-from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio import fft as transform
+from voxline.audio.feature_settings import PROSODY, FeatureSettings
 from voxline.audio.features import (
     cepstral_basis,
     compute_features,
@@ -25,6 +25,7 @@ from voxline.audio.features import (
 from voxline.errors import SettingsError
 
 Array = npt.NDArray[np.float32]
+KINDS = ["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody"]
 VARIETY = [
     FeatureSettings(),
     FeatureSettings(mels=40, log_floor=1e-10),
@@ -157,6 +158,32 @@ def test_a_part_that_a_kind_does_not_have_is_not_sliced_from_it() -> None:
         _ = FeatureSettings().linear_columns
 
 
+def test_prosody_is_behind_the_mels_frame_by_frame() -> None:
+    """A voice of ten harmonics that glides from 110 to 180 Hz, then noise, then silence."""
+    how = FeatureSettings(kind="mel_and_prosody", hop_seconds=0.0125, spectrum="magnitude", log_floor=1e-5)
+    hertz = np.geomspace(110, 180, 16_000)
+    phase = 2 * np.pi * np.cumsum(hertz) / 16_000
+    voice = 0.3 * sum(np.sin(n * phase) / n for n in range(1, 11))
+    noise = 0.1 * np.random.default_rng(4).standard_normal(8_000)
+    samples = np.concatenate([voice, noise, np.zeros(8_000)]).astype(np.float32)
+    found = compute_features(samples, how)
+    plain = FeatureSettings.of({**how.plain(), "kind": "log_mel"})
+    np.testing.assert_array_equal(found[:, how.mel_columns], compute_features(samples, plain))
+    log_f0, voicing, energy = found[:, how.prosody_columns].T
+    assert PROSODY == ("log_f0", "voicing", "energy")
+    inside = slice(3, 77)  # frames whose windows are in the glide
+    assert voicing[inside].all()
+    assert not voicing[85:].any()
+    assert not log_f0[voicing == 0].any()
+    np.testing.assert_allclose(log_f0[inside], np.log(hertz[::200][inside]), atol=0.01)
+    for frame in range(3, 117):
+        window = samples[frame * 200 - 200 : frame * 200 + 200].astype(np.float64)
+        assert energy[frame] == pytest.approx(20 * np.log10(np.sqrt(np.mean(window**2))), abs=0.01)
+    assert set(energy[-20:].tolist()) == {-120.0}
+    with pytest.raises(ValueError, match="features of kind log_mel have no such columns; mel_and_prosody is accepted"):
+        _ = plain.prosody_columns
+
+
 def test_mfcc_is_librosas_without_the_cut_under_the_peak() -> None:
     import librosa
 
@@ -198,7 +225,7 @@ def test_any_length_has_a_frame_a_hop_and_librosas_power(samples: int, how: Feat
 
 
 @settings(deadline=None, max_examples=30)
-@given(samples=st.integers(0, 100_000), kind=st.sampled_from(["log_mel", "mfcc", "linear", "mel_and_linear"]))
+@given(samples=st.integers(0, 100_000), kind=st.sampled_from(KINDS))
 def test_every_kind_is_finite_and_of_the_promised_shape(samples: int, kind: str) -> None:
     how = FeatureSettings.of({"kind": kind, "context": 2})
     found = compute_features(speech_like(samples), how)

@@ -133,6 +133,16 @@ def test_silence_stays_silence() -> None:
     assert np.abs(features_to_waveform(mels, TACOTRON)).max() < 1e-3
 
 
+@pytest.mark.parametrize("kind", ["log_mel", "mel_and_prosody"])
+def test_mels_are_no_linear_spectrum_where_there_are_as_many_of_both(kind: str) -> None:
+    how = FeatureSettings.of({"kind": kind, "sample_rate": 8_000, "mels": 129})
+    tone = 0.3 * np.sin(2 * np.pi * 440 * np.arange(4_000) / 8_000).astype(np.float32)
+    mels = compute_features(tone, how)[:, how.mel_columns]
+    assert mels.shape[1] == how.fft_bins == 129
+    made = features_to_waveform(mels, how, iterations=5)
+    assert np.abs(np.fft.rfft(made, 8_000)).argmax() == pytest.approx(440, abs=10)
+
+
 def test_spectra_of_another_width_are_refused_naming_both() -> None:
     with pytest.raises(ValueError, match=r"\(10, 80\); \[frames, 257\] is accepted"):
         griffin_lim(np.zeros((10, 80), np.float32), FeatureSettings())

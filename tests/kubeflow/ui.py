@@ -90,7 +90,7 @@ def build() -> str:
         (("npm", "install", *INSTALL), frontend / "server"),
         (("npx", "tsc", "--project", "."), frontend / "server"),
     ):
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=3600)
+        done = subprocess.run(("nice", *command), cwd=place, capture_output=True, text=True, check=False, timeout=3600)
         if done.returncode and "tsc" not in command:  # which writes what it compiles, and finds fault with newer types
             return f"{' '.join(command[:3])}: {done.stderr.strip()[-500:]}"
     shutil.rmtree(frontend / "node_modules")

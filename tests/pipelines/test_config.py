@@ -1,6 +1,8 @@
 """The config of a run: strict, told where a fault stands, and completed in one place."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,10 @@ def test_every_default_works(tmp_path: Path) -> None:
         ("train: {epohcs: 3}", r"run\.yaml: unknown key 'train\.epohcs'; did you mean 'train\.epochs'\?"),
         ("trian: {epochs: 3}", r"run\.yaml: unknown key 'trian'; did you mean 'train'\?"),
         ("batch_size: 3", r"run\.yaml: unknown key 'batch_size'; did you mean 'train\.batch_size'\?"),
+        (
+            "train: {model: {kind: conformer, pooling: utterance}}",
+            r"run\.yaml: unknown key 'train\.model\.pooling'; another kind of train\.model has it; known here: ",
+        ),
         ("validate: {cliping: {}}", r"run\.yaml: unknown key 'validate\.cliping'; did you mean 'validate\.clipping'\?"),
         ("train: {epochs: many}", r"run\.yaml: 'train\.epochs' is 'many'; .*integer"),
         ("train: {epochs: 0}", r"run\.yaml: 'train\.epochs' is 0; .*greater than or equal to 1"),
@@ -158,3 +164,51 @@ def test_the_query_of_a_signed_address_is_not_recorded() -> None:
         assert "0f3c" not in config.to_yaml()
         assert "https://bucket.example/a.zip" in config.to_yaml()
         assert not any("https" in path for path in config.unmounted_paths().values())
+
+
+@pytest.mark.parametrize(
+    ("train", "told"),
+    [
+        ("model: {top_db: 50}, export: {onnx: float32}", r"train\.export\.onnx: with train\.model\.top_db 50, .*to 0"),
+        ("model: {pooling: utterance}, export: {onnx: float32}", r"export\.onnx: with train\.model\.pooling utterance"),
+        ("model: {kind: conformer}, export: {onnx: float32}", r"export\.onnx: .*'conformer'; accepted: deepspeech"),
+        ("export: {onnx: int8}", r"train\.export\.onnx: .*no 8-bit kernel for train\.model\.rnn 'gru'; set rnn to"),
+        ("export: {onnx: float32, streaming: true}", r"train\.export\.streaming: .*directions 'concatenated'.*forward"),
+        (
+            "model: {directions: forward, top_db: 50}, export: {onnx: float32, streaming: true}",
+            r"train\.export\.onnx: with train\.model\.top_db 50",
+        ),
+    ],
+)
+def test_a_form_of_export_that_the_network_cannot_have_is_refused_with_the_config(
+    tmp_path: Path, train: str, told: str
+) -> None:
+    with pytest.raises(SettingsError, match=told):
+        config(tmp_path, f"train: {{{train}}}")
+
+
+def test_features_that_a_recognizer_cannot_compute_are_refused_with_the_config(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"extract\.features\.kind to log_mel, mfcc or linear"):
+        config(tmp_path, "extract: {features: {kind: mel_and_prosody}}")
+    with pytest.raises(SettingsError, match=r"set extract\.features\.spectrum to power"):
+        config(tmp_path, "extract: {features: {spectrum: magnitude}}")
+    with pytest.raises(SettingsError, match=r"hop_seconds is above window_seconds"):
+        config(
+            tmp_path,
+            "extract: {features: {hop_seconds: 0.04}}\n"
+            "train: {model: {directions: forward}, export: {onnx: float32, streaming: true}}",
+        )
+
+
+def test_a_config_is_checked_without_tensorflow_and_onnx(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(SMALLEST + "train: {model: {top_db: 50}, export: {onnx: int8}}")
+    code = (
+        "import sys; from voxline.errors import SettingsError; from voxline.pipelines.config.load import load_config\n"
+        "try: load_config(sys.argv[1])\n"
+        "except SettingsError as error: print('top_db' in str(error))\n"
+        "print(*({'tensorflow', 'keras', 'onnx'} & {*sys.modules}))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "run.yaml"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.split() == ["True"]

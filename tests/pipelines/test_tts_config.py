@@ -49,7 +49,8 @@ def test_the_dataset_records_the_text_frontend(tmp_path: Path) -> None:
 
 
 def test_the_network_is_chosen_by_its_kind(tmp_path: Path) -> None:
-    assert isinstance(config(tmp_path, "train: {model: {kind: tacotron}}\n").train.model, TacotronSettings)
+    linear = "extract: {features: {kind: mel_and_linear}}\n"
+    assert isinstance(config(tmp_path, "train: {model: {kind: tacotron}}\n" + linear).train.model, TacotronSettings)
     assert isinstance(config(tmp_path, "train: {model: {reduction: 3}}\n").train.model, Tacotron2Settings)
 
 
@@ -79,6 +80,26 @@ def test_the_network_is_chosen_by_its_kind(tmp_path: Path) -> None:
 )
 def test_an_error_names_the_key_for_every_kind_of_model(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told):
+        config(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "features", "wrong"),
+    [
+        ("fastspeech, pitch: true", "log_mel", r"pitch is true, .* features are log_mel; set .* 'mel_and_prosody'$"),
+        ("tacotron2", "mel_and_prosody", r"which predicts log_mel, .* are mel_and_prosody; set .*kind to 'log_mel'$"),
+        ("tacotron", "log_mel", r"which predicts mel_and_linear, .* set extract\.features\.kind to 'mel_and_linear'$"),
+        ("fastspeech", "mel_and_prosody", ""),
+    ],
+)
+def test_features_that_the_network_cannot_learn_are_refused_before_they_are_computed(
+    tmp_path: Path, kind: str, features: str, wrong: str
+) -> None:
+    text = f"train: {{model: {{kind: {kind}}}}}\nextract: {{features: {{kind: {features}}}}}\n"
+    if not wrong:
+        assert config(tmp_path, text).extract.features.kind == features
+        return
+    with pytest.raises(SettingsError, match=wrong):
         config(tmp_path, text)
 
 

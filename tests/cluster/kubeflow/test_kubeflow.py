@@ -36,6 +36,7 @@ REFUSED = {
     ("librispeech-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
     ("librispeech-conformer-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
     ("fastspeech", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the sum over alignments",
+    ("phrases", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the sum over alignments",
     ("several-corpora", "aks"): "corpora has librispeech, ours, and uri or sha256 is set too",
     ("several-corpora", "one-node"): "corpora has librispeech, ours, and uri or sha256 is set too",
 }

@@ -79,7 +79,7 @@ def parse(words: list[str]) -> list[str]:
 def test_our_commands_are_parsed_and_their_configs_load(page: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     words = shlex.split(re.sub(r"\{(\w+),(\w+)\}", r"\1 \2", line), comments=True)
-    words = list(itertools.takewhile(lambda word: word not in ("|", ">"), words))
+    words = list(itertools.takewhile(lambda word: word not in ("|", ">", "<"), words))
     path = parse(words)
     files = [Path(word) for before, word in itertools.pairwise(words) if before in ("--config", "-c")]
     if not files or any(len(file.parts) == 1 for file in files):
