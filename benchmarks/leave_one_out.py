@@ -29,6 +29,8 @@ from pathlib import Path
 THREADS = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 os.environ |= {**THREADS, "TF_CPP_MIN_LOG_LEVEL": "2"}  # before TensorFlow is imported
 
+from voxline.components.demo_corpus.settings import WordsCorpusSettings  # noqa: E402
+from voxline.components.demo_corpus.step import run as generate  # noqa: E402
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate  # noqa: E402
 from voxline.metrics.evaluation import Evaluation, UtteranceResult  # noqa: E402
 from voxline.pipelines.config.load import load_config  # noqa: E402
@@ -75,6 +77,9 @@ class Folds:
         self._corpus, self._folder, self._config = corpus, folder.absolute(), config
         self._costs = self._folder / "costs.json"
         self._folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.redirect_stdout(sys.stderr):
+            generated = generate(self._folder / "voices", WordsCorpusSettings())
+        self._voices = generated.path("corpus")
         self.cpu_seconds = 0.0
         """Of all steps that this process has run."""
 
@@ -84,8 +89,9 @@ class Folds:
         given = {
             "name": run_dir.name,
             "store": self._folder / "store",
-            "corpus.uri": self._corpus,
-            "corpus.split.test_speakers": f"[{', '.join(tested)}]",
+            "corpus.corpora.fsdd.uri": self._corpus,
+            "corpus.corpora.fsdd.split.test_speakers": f"[{', '.join(tested)}]",
+            "corpus.corpora.voices.uri": self._voices,
             "train.seed": seed,
         }
         values = [*(f"{key}={value}" for key, value in given.items()), *assignments]

@@ -1,11 +1,12 @@
 """Generates corpora for ASR in LibriSpeech's layout.
 
 commands     many speakers in their rooms give commands to a house; a manifest beside it has their intents
+words        many speakers, natives and others, say each of a few words
 round trip   the TTS voice and others read sentences, for the recognizer that judges synthesized speech
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,9 +25,26 @@ from voxline.components.demo_corpus.layouts import (
     write_intents,
     write_speakers,
 )
-from voxline.components.demo_corpus.settings import LANGUAGES, CommandsCorpusSettings, RoundTripCorpusSettings
-from voxline.components.demo_corpus.speakers import ACCENTS, FEMALE, Speaker, draw_speakers, draw_variants
-from voxline.components.demo_corpus.tts_corpora import draw_sentences, quantize_samples, record_sentences
+from voxline.components.demo_corpus.settings import (
+    LANGUAGES,
+    CommandsCorpusSettings,
+    RoundTripCorpusSettings,
+    WordsCorpusSettings,
+)
+from voxline.components.demo_corpus.speakers import (
+    ACCENTS,
+    FEMALE,
+    MIN_REVERBERATION,
+    Speaker,
+    draw_speakers,
+    draw_variants,
+)
+from voxline.components.demo_corpus.tts_corpora import (
+    MARGIN_SECONDS,
+    draw_sentences,
+    quantize_samples,
+    record_sentences,
+)
 from voxline.progress import Progress, print_status
 from voxline.text.alphabet import normalize_transcript
 
@@ -133,6 +151,38 @@ def _record_in_room(
         background = acoustics.generate_noise(rng, speaker.noise, len(samples), SAMPLE_RATE)
         samples = acoustics.mix_at_snr(samples, background, rng.uniform(settings.min_snr, settings.max_snr))
         yield quantize_samples(acoustics.normalize_peak(samples, rng.uniform(-15, -3)))
+
+
+def write_words_corpus(root: Path, settings: WordsCorpusSettings, workers: int) -> dict[str, int]:
+    """Writes the corpus of words into the folder `root`. Returns counts."""
+    spoken = settings.spoken
+    speakers = draw_speakers(settings.speakers, settings.seed, MIN_REVERBERATION, list(spoken))
+    total = len(speakers) * len(settings.words)
+    print_status(f"demo corpus: {len(speakers)} voices say {len(settings.words)} words each")
+    progress = Progress("utterances", total)
+    subset, records = SUBSETS["train"], []
+
+    def record(speaker: Speaker) -> float:
+        dry, rate = speak(speaker.voice, spoken[speaker.voice.language])
+        chapter = zip(settings.words, _record_closely(dry, rate), strict=True)
+        return write_chapter(root, subset, speaker.id, CHAPTER, chapter, SAMPLE_RATE)
+
+    with ThreadPoolExecutor(workers) as pool:
+        for speaker, seconds in zip(speakers, pool.map(record, speakers), strict=True):
+            records.append(SpeakerRecord(speaker.id, speaker.sex, subset, seconds, speaker.voice.name))
+            progress.advance(len(settings.words), note=f"{speaker.voice.name} is done")
+    write_speakers(root, records)
+    seconds = round(sum(one.seconds for one in records))
+    return {"utterances": total, "speakers": len(speakers), "seconds": seconds, "train": total}
+
+
+def _record_closely(dry: Iterable[npt.NDArray[np.float32]], rate: int) -> Iterator[npt.NDArray[np.int16]]:
+    """Recordings of one level without a room, cut closely."""
+    import soxr
+
+    for recording in dry:
+        samples = acoustics.trim_silence(soxr.resample(recording, rate, SAMPLE_RATE), SAMPLE_RATE, keep=MARGIN_SECONDS)
+        yield quantize_samples(acoustics.normalize_peak(samples, -6))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,6 +5,21 @@ import numpy as np
 from voxline.components.demo_corpus.grammar import Grammar, Sentence
 
 DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+DIGIT_SPELLINGS = {
+    "de": ("siro", "wann", "tu", "tri", "foor", "faif", "siks", "sewwen", "ejt", "nain"),
+    "el": ("ζίρο", "ουάν", "του", "θρι", "φορ", "φάιβ", "σιξ", "σέβεν", "έιτ", "νάιν"),
+    "es": ("siro", "uan", "tu", "srí", "for", "fáiv", "siks", "seven", "eit", "nain"),
+    "fr": ("ziro", "ouanne", "tou", "sri", "for", "faïve", "sikse", "sévène", "eïte", "naïne"),
+    "hi": ("ज़ीरो", "वन", "टू", "थ्री", "फोर", "फाइव", "सिक्स", "सेवन", "एट", "नाइन"),
+    "it": ("ziro", "uan", "tu", "tri", "for", "faiv", "six", "seven", "eit", "nain"),
+    "nl": ("ziero", "wan", "toe", "srie", "foor", "faif", "siks", "seven", "eet", "nain"),
+    "pl": ("ziro", "łan", "tu", "sri", "for", "fajw", "syks", "sewen", "ejt", "najn"),
+    "ru": ("зироу", "уан", "ту", "сри", "фор", "файв", "сикс", "севен", "эйт", "найн"),
+    "sv": ("ziro", "uann", "to", "tri", "fårr", "fajv", "siks", "seven", "ejt", "najn"),
+    "tr": ("ziro", "van", "tu", "tri", "for", "fayv", "siks", "sevın", "eyt", "nayn"),
+}
+"""The English digits as speakers of other languages may pronounce them, in the spelling of their own."""
+
 DIGITS, MORE_DIGITS = (3, 6), (8, 10)
 """Fewest and most digits of a sentence, and of a long one."""
 

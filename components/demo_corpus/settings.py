@@ -2,6 +2,7 @@
 
 kind: commands                    many speakers in their rooms, for ASR                        LibriSpeech's layout
                                   the same with the intent of each command                              a manifest
+kind: words                       many speakers, natives and others, say each of a few words    LibriSpeech's layout
 kind: digits, phrases, mandarin   one clean voice, for TTS                       LJSpeech's or THCHS-30's layout
 kind: round_trip                  that voice and others, for the recognizer that judges TTS    LibriSpeech's layout
 """
@@ -12,8 +13,9 @@ import pydantic
 from pydantic import Field
 
 from voxline.components.demo_corpus.commands import Language
+from voxline.components.demo_corpus.english import DIGIT_SPELLINGS, DIGIT_WORDS
 from voxline.components.demo_corpus.espeak import EspeakVoice
-from voxline.components.demo_corpus.speakers import DISTINCT_VOICES, VARIANTS
+from voxline.components.demo_corpus.speakers import ACCENTS, DISTINCT_VOICES, VARIANTS
 from voxline.errors import SettingsError
 from voxline.settings import Settings
 
@@ -60,6 +62,40 @@ class CommandsCorpusSettings(DemoCorpusSettings):
                 f"{self.language}, since each has a voice of its own"
             )
         _check_order(self.min_snr, self.max_snr)
+        return self
+
+
+class WordsCorpusSettings(DemoCorpusSettings):
+    """Single words by many speakers: further voices for a recognizer that has heard few people.
+
+    Half of the speakers or so speak English as natives of various places; the others read it as their language would.
+    """
+
+    kind: Literal["words"] = Field("words", description="kind of corpus")
+    words: list[str] = Field(list(DIGIT_WORDS), min_length=1, description="each speaker says each of them once")
+    spellings: dict[str, list[str]] | None = Field(
+        None,
+        description="how speakers of other languages pronounce the words: espeak-ng's language (de, fr) and each word "
+        "in its spelling; empty: built in for the ten digits, none for other words",
+    )
+    speakers: int = Field(200, ge=1, le=9999, description="speakers, all of train-clean")
+    seed: int = Field(1, ge=0, description="draws the speakers")
+
+    @property
+    def spoken(self) -> dict[str, list[str]]:
+        """Each accent of espeak-ng, and the texts that it reads for the words."""
+        spellings = self.spellings
+        if spellings is None:
+            spellings = dict(DIGIT_SPELLINGS) if tuple(self.words) == DIGIT_WORDS else {}
+        return {**dict.fromkeys(ACCENTS, self.words), **spellings}
+
+    @pydantic.model_validator(mode="after")
+    def _check_voices(self) -> Self:
+        for language, texts in (self.spellings or {}).items():
+            if len(texts) != len(self.words):
+                raise ValueError(
+                    f"spellings.{language} has {len(texts)} texts for {len(self.words)} words; give one for each"
+                )
         return self
 
 
@@ -126,6 +162,7 @@ class RoundTripCorpusSettings(EspeakVoiceSettings):
 
 KINDS: dict[str, type[DemoCorpusSettings]] = {
     "commands": CommandsCorpusSettings,
+    "words": WordsCorpusSettings,
     "digits": TtsCorpusSettings,
     "phrases": TtsCorpusSettings,
     "mandarin": TtsCorpusSettings,

@@ -4,6 +4,7 @@ No two speakers share both accent and variant, and any run of consecutive speake
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,6 +29,8 @@ VARIANTS = (*MALE, *FEMALE)
 DISTINCT_VOICES = len(ACCENTS) * len(VARIANTS)
 
 NOISES = ("pink", "white", "hum")
+MIN_REVERBERATION = 0.05
+"""RT60 of the driest room, in seconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def draw_speakers(count: int, seed: int, reverberation_max: float, accents: Sequ
     """Draws `count` speakers.
 
     Args:
-      accents: espeak-ng's languages; their number has no common divisor with that of the variants.
+      accents: espeak-ng's languages.
 
     >>> [(speaker.id, speaker.sex, speaker.voice.name) for speaker in draw_speakers(2, 1, 0.3)]
     [(1001, 'F', 'en-gb-x-gbclan+f1'), (1002, 'M', 'en-us+m2')]
@@ -62,9 +65,16 @@ def draw_speakers(count: int, seed: int, reverberation_max: float, accents: Sequ
     rng = np.random.default_rng(seed)
     accents = rng.permutation(accents).tolist()
     variants = draw_variants(rng)
-    # 8 accents (or 1) and 13 variants have no common divisor, so all pairs come before one repeats.
+    # All pairs come before one repeats: after as many as both numbers divide, the variants are shifted by one.
+    cycle = math.lcm(len(accents), len(variants))
     return [
-        _draw_speaker(number, accents[number % len(accents)], variants[number % len(variants)], seed, reverberation_max)
+        _draw_speaker(
+            number,
+            accents[number % len(accents)],
+            variants[(number + number // cycle) % len(variants)],
+            seed,
+            reverberation_max,
+        )
         for number in range(count)
     ]
 
@@ -87,7 +97,7 @@ def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberati
         id=1001 + number,
         sex="F" if variant in FEMALE else "M",
         voice=voice,
-        reverberation=round(float(rng.uniform(0.05, reverberation_max)), 3),
+        reverberation=round(float(rng.uniform(MIN_REVERBERATION, reverberation_max)), 3),
         noise=NOISES[rng.integers(len(NOISES))],
         seed=(seed, number),
     )

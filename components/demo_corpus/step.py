@@ -17,6 +17,7 @@ from voxline.components.demo_corpus.settings import (
     DemoCorpusSettings,
     RoundTripCorpusSettings,
     TtsCorpusSettings,
+    WordsCorpusSettings,
 )
 from voxline.errors import WorkError
 from voxline.progress import print_status
@@ -83,6 +84,10 @@ def _write(root: Path, settings: DemoCorpusSettings, workers: int) -> dict[str, 
         from voxline.components.demo_corpus.asr_corpora import write_round_trip_corpus
 
         return write_round_trip_corpus(root, settings, workers)
+    if isinstance(settings, WordsCorpusSettings):
+        from voxline.components.demo_corpus.asr_corpora import write_words_corpus
+
+        return write_words_corpus(root, settings, workers)
     from voxline.components.demo_corpus.asr_corpora import write_commands_corpus
 
     return write_commands_corpus(root, CommandsCorpusSettings.of(settings.plain()), workers)

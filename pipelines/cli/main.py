@@ -268,8 +268,8 @@ def demo_corpus(
 ) -> None:
     """Generate a small corpus with eSpeak NG.
 
-    kind is commands (the default, for ASR), or for TTS digits, phrases, mandarin or round_trip (which trains the
-    recognizer that judges); variant is the voice, such as m3; seed chooses voices and sentences.
+    kind is commands (the default) or words for ASR, or for TTS digits, phrases, mandarin or round_trip (which trains
+    the recognizer that judges); variant is the voice, such as m3; seed chooses voices and sentences.
 
     \b
     Examples:
