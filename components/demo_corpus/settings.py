@@ -91,11 +91,12 @@ class WordsCorpusSettings(DemoCorpusSettings):
 
     @pydantic.model_validator(mode="after")
     def _check_voices(self) -> Self:
-        for language, texts in (self.spellings or {}).items():
+        given = {"words": self.words, **{f"spellings.{key}": one for key, one in (self.spellings or {}).items()}}
+        for name, texts in given.items():
             if len(texts) != len(self.words):
-                raise ValueError(
-                    f"spellings.{language} has {len(texts)} texts for {len(self.words)} words; give one for each"
-                )
+                raise ValueError(f"{name} has {len(texts)} texts for {len(self.words)} words; give one for each")
+            if not all(text.strip() for text in texts):
+                raise ValueError(f"{name} has an entry that has no text; leave it out")
         return self
 
 

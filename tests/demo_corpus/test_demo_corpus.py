@@ -17,7 +17,8 @@ from tests.waiting import PATIENCE_SECONDS
 from voxline.components.demo_corpus.asr_corpora import SENTENCE_SHARES
 from voxline.components.demo_corpus.commands import COMMANDS, Language
 from voxline.components.demo_corpus.grammar import Grammar
-from voxline.components.demo_corpus.settings import DemoCorpusSettings
+from voxline.components.demo_corpus.settings import DemoCorpusSettings, WordsCorpusSettings
+from voxline.components.demo_corpus.speakers import ACCENTS, VARIANTS, draw_speakers
 from voxline.components.demo_corpus.step import run
 from voxline.errors import SettingsError, WorkError
 from voxline.store.files import hash_folder
@@ -229,6 +230,39 @@ def test_two_processes_that_want_one_folder_take_turns(corpus: Path, tmp_path: P
 def test_more_speakers_than_there_are_voices_are_refused() -> None:
     with pytest.raises(SettingsError, match="at most 104 are accepted for english"):
         DemoCorpusSettings.of({"train_speakers": 100})
+
+
+def test_each_speaker_says_each_word_once_natives_and_others(tmp_path: Path) -> None:
+    given = {"kind": "words", "words": ["yes", "no"], "spellings": {"de": ["jess", "noh"]}, "speakers": 20}
+    settings = WordsCorpusSettings.of(given)
+    run(tmp_path / "words", settings, workers=2)
+    texts, speakers = _transcripts(tmp_path / "words"), _speakers(tmp_path / "words")
+    assert sorted(texts.values()) == ["NO"] * 20 + ["YES"] * 20
+    assert {name.partition("+")[0] for _, _, _, name in speakers.values()} == {*ACCENTS, "de"}
+    assert {subset for _, subset, _, _ in speakers.values()} == {"train-clean"}
+    assert settings.spoken["de"] == ["jess", "noh"]
+    assert settings.spoken["en-us"] == ["yes", "no"]
+    recordings = sorted((tmp_path / "words").glob("LibriSpeech/*/*/*/*.flac"))
+    assert len(recordings) == 40
+    for recording in recordings:
+        samples, rate = soundfile.read(recording)
+        assert rate == 16000
+        assert 0.15 < len(samples) / rate < 1.5
+        assert abs(samples).max() == pytest.approx(10 ** (-6 / 20), abs=0.002)
+    run(tmp_path / "again", settings, workers=1)
+    assert hash_folder(tmp_path / "again") == hash_folder(tmp_path / "words")
+
+
+def test_the_digits_have_spellings_and_other_words_none() -> None:
+    assert {"de", "fr", "hi"} < set(WordsCorpusSettings().spoken)
+    assert set(WordsCorpusSettings(words=["yes"]).spoken) == set(ACCENTS)
+
+
+@pytest.mark.parametrize("accents", [1, 8, 13, 19])
+def test_no_two_speakers_share_accent_and_variant_before_all_pairs_are_drawn(accents: int) -> None:
+    names = [f"accent{number}" for number in range(accents)]
+    drawn = draw_speakers(accents * len(VARIANTS), 1, 0.3, names)
+    assert len({speaker.voice.name for speaker in drawn}) == len(drawn)
 
 
 def _start(folder: Path, settings: dict[str, int], workers: int) -> "subprocess.Popen[bytes]":

@@ -203,12 +203,17 @@ def test_more_sentences_than_there_are_are_refused(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "digit"}, "'kind' is 'digit'; accepted: commands, digits, phrases, mandarin, round_trip"),
+        ({"kind": "digit"}, "'kind' is 'digit'; accepted: commands, words, digits, phrases, mandarin, round_trip"),
         ({"kind": "digits", "min_snr": 3}, "unknown key 'min_snr'"),
         ({"kind": "digits", "sample_rate": 8000}, "16000 or 22050"),
         ({"knid": "digits"}, "did you mean 'kind'"),
         ({"kind": "round_trip", "min_snr": 60}, "swap them"),
         ({"kind": "round_trip", "train": 5000}, "at most 9,999"),
+        (
+            {"kind": "words", "words": ["yes", "no"], "spellings": {"de": ["jess"]}},
+            "spellings.de has 1 texts for 2 words",
+        ),
+        ({"kind": "words", "words": ["yes", ""]}, "has no text; leave it out"),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict[str, object], message: str) -> None:
