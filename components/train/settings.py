@@ -66,7 +66,8 @@ class StartSettings(Settings):
     model: str = pydantic.Field(
         "",
         description="model to start from: NAME@production (the version in service when the step runs), NAME@VERSION, "
-        "or the path or URI of an exported model or of a version; empty: random weights",
+        "or the path or URI of an exported model, of a version or of published weights (.safetensors); empty: random "
+        "weights",
     )
     keep: Literal["all", "encoder"] | list[str] = pydantic.Field(
         "all",

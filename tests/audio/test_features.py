@@ -115,6 +115,29 @@ def test_log_mel_is_the_natural_logarithm_cut_at_the_floor(how: FeatureSettings)
     np.testing.assert_allclose(compute_features(samples, how), expected, rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize(("rate", "lowest", "highest", "mels"), [(16_000, 20, 8_000, 40), (8_000, 80, 3_300, 26)])
+def test_cepstra_of_tensorflow_are_those_of_its_ops(rate: int, lowest: int, highest: int, mels: int) -> None:
+    """AudioSpectrogram and Mfcc, as Mozilla's DeepSpeech calls them. Their frame t starts where ours has its center."""
+    import tensorflow as tf
+
+    how = FeatureSettings(
+        kind="mfcc", cepstra="tensorflow", sample_rate=rate, window_seconds=0.032, hop_seconds=0.02, lowest_hz=lowest,
+        highest_hz=highest, mels=mels, log_floor=1e-12,
+    )  # fmt: skip
+    samples = speech_like(2 * rate + 77)
+    before = how.win_length // 2
+    padded = np.pad(samples, (before, how.win_length))
+    spectrum = tf.raw_ops.AudioSpectrogram(
+        input=padded[:, None], window_size=how.win_length, stride=how.hop_length, magnitude_squared=True
+    )
+    theirs = tf.raw_ops.Mfcc(
+        spectrogram=spectrum, sample_rate=rate, lower_frequency_limit=lowest, upper_frequency_limit=highest,
+        filterbank_channel_count=mels, dct_coefficient_count=26,
+    )[0].numpy()  # fmt: skip
+    ours = compute_features(samples, how)
+    np.testing.assert_allclose(ours, theirs[: len(ours)], rtol=0, atol=1e-3)
+
+
 def test_linear_is_the_logarithm_of_power() -> None:
     how = FeatureSettings(kind="linear")
     samples = speech_like(20_000)
@@ -264,6 +287,8 @@ def test_two_processes_compute_the_same_bytes() -> None:
         ({"hop_seconds": 1e-5}, "hop_seconds"),
         ({"mel": 80}, "mel"),
         ({"kind": "mfcc", "spectrum": "magnitude"}, "spectrum"),
+        ({"kind": "mfcc", "cepstra": "tensorflow", "spectrum": "power"}, "spectrum"),
+        ({"cepstra": "tensorflow"}, "cepstra"),
         ({"kind": "mel_and_linear", "spectrum": "power"}, "spectrum"),
         ({"preemphasis": 0.97}, "preemphasis"),
     ],

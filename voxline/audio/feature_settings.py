@@ -24,6 +24,12 @@ class FeatureSettings(Settings):
     fft_size: int | None = pydantic.Field(
         None, description="samples in an FFT; empty: the next power of two that holds a window"
     )
+    cepstra: Literal["librosa", "tensorflow"] = pydantic.Field(
+        "librosa",
+        exclude_if=lambda cepstra: cepstra == "librosa",  # so that datasets of before are found
+        description="whose convention mfcc follows: librosa's, or that of TensorFlow's op Mfcc, which Mozilla's "
+        "DeepSpeech was trained on (docs/recognizers.md)",
+    )
     mels: int = pydantic.Field(80, ge=8, le=256, description="mel bands (all kinds but linear; of mfcc the basis)")
     lowest_hz: float = pydantic.Field(0.0, ge=0, description="Hz; lower edge of the mel filterbank")
     highest_hz: float | None = pydantic.Field(None, description="Hz; upper edge; empty: half the sample rate")
@@ -33,7 +39,9 @@ class FeatureSettings(Settings):
         description="power or magnitude below which the logarithm is clipped; quiet speech has a power above 1e-8",
     )
     spectrum: Literal["power", "magnitude"] | None = pydantic.Field(
-        None, description="what the logarithm is taken of; empty: magnitude for mel_and_linear, power otherwise"
+        None,
+        description="what the logarithm is taken of; empty: magnitude for mel_and_linear and TensorFlow's cepstra, "
+        "power otherwise",
     )
     preemphasis: float | None = pydantic.Field(
         None,
@@ -87,10 +95,18 @@ class FeatureSettings(Settings):
     @classmethod
     def _spectrum_of_the_kind(cls, spectrum: str | None, others: pydantic.ValidationInfo) -> str | None:
         kind = others.data.get("kind")
-        accepted = {"mfcc": "power", "linear": "power", "mel_and_linear": "magnitude"}.get(kind or "", spectrum)
+        of_mfcc = "magnitude" if others.data.get("cepstra") == "tensorflow" else "power"
+        accepted = {"mfcc": of_mfcc, "linear": "power", "mel_and_linear": "magnitude"}.get(kind or "", spectrum)
         if spectrum is not None and spectrum != accepted:
             raise ValueError(f"with kind {kind}, {accepted} is accepted, or empty")
         return spectrum
+
+    @pydantic.field_validator("cepstra")
+    @classmethod
+    def _cepstra_of_the_kind(cls, cepstra: str, others: pydantic.ValidationInfo) -> str:
+        if cepstra != "librosa" and others.data.get("kind") != "mfcc":
+            raise ValueError(f"with kind {others.data.get('kind')}, librosa is accepted; only mfcc has cepstra")
+        return cepstra
 
     @pydantic.field_validator("preemphasis")
     @classmethod
@@ -143,7 +159,8 @@ class FeatureSettings(Settings):
     @property
     def uses_magnitude(self) -> bool:
         """Whether the logarithm is taken of the magnitude rather than of the power."""
-        return (self.spectrum or ("magnitude" if self.kind == "mel_and_linear" else "power")) == "magnitude"
+        of_magnitude = self.kind == "mel_and_linear" or self.cepstra == "tensorflow"
+        return (self.spectrum or ("magnitude" if of_magnitude else "power")) == "magnitude"
 
     @property
     def bins(self) -> int:

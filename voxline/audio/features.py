@@ -9,7 +9,9 @@ normalization), and the tests compare with librosa. A frame of each kind holds:
                   as in Tacotron 2 (Shen et al. 2018)
   mfcc            `librosa.feature.mfcc` (orthonormal DCT-II of decibels of mel power), but clipped at `log_floor`, not
                   at 80 dB below the recording's peak, which a streaming recognizer cannot know; then stacked with the
-                  frames on each side as in Mozilla's DeepSpeech, oldest first, zeros beyond the ends
+                  frames on each side as in Mozilla's DeepSpeech, oldest first, zeros beyond the ends. With
+                  `cepstra: tensorflow` as of TensorFlow's ops AudioSpectrogram and Mfcc: the DCT of natural logarithms of
+                  mel magnitude; but frames are centered, half a window before those of the op
   linear          natural logarithm of the power spectrum, clipped at `log_floor`
   mel_and_linear  mels, then the linear spectrum, as in Tacotron (Wang et al. 2017): magnitudes after pre-emphasis, in
                   decibels; `reference_db` and more maps to 1, `floor_db` below it and less maps to 0
@@ -18,7 +20,7 @@ normalization), and the tests compare with librosa. A frame of each kind holds:
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -134,8 +136,11 @@ def mel_filterbank(settings: FeatureSettings) -> FloatArray:
 
     Triangles on Slaney's scale (Auditory Toolbox, 1998), each of unit area in Hz: `librosa.filters.mel`,
     transposed. Importing librosa takes two seconds.
+    With the cepstra of TensorFlow: triangles on HTK's scale, each of height 1.
     """
     highest = settings.sample_rate / 2 if settings.highest_hz is None else settings.highest_hz
+    if settings.cepstra == "tensorflow":
+        return read_only(_tensorflow_filterbank(settings, highest))
     edges = _hz(np.linspace(_mel(settings.lowest_hz), _mel(highest), settings.mels + 2))
     frequencies = np.fft.rfftfreq(settings.n_fft, 1 / settings.sample_rate)[:, None]
     left, middle, right = edges[:-2], edges[1:-1], edges[2:]
@@ -148,10 +153,13 @@ def mel_filterbank(settings: FeatureSettings) -> FloatArray:
 def cepstral_basis(settings: FeatureSettings) -> FloatArray:
     """The weights from natural logarithms of mel power to MFCC: float32 `[mels, coefficients]`.
 
-    The orthonormal DCT-II, times 10 / ln 10, because librosa takes the cepstrum of decibels.
+    The orthonormal DCT-II, times 10 / ln 10, because librosa takes the cepstrum of decibels. TensorFlow's op takes that
+    of natural logarithms, and scales the first coefficient like the others.
     """
     band = np.arange(settings.mels)[:, None] + 0.5
     basis = np.cos(np.pi / settings.mels * band * np.arange(settings.coefficients)) * np.sqrt(2 / settings.mels)
+    if settings.cepstra == "tensorflow":
+        return read_only(basis)
     basis[:, 0] /= np.sqrt(2)
     return read_only(basis * 10 / np.log(10))
 
@@ -232,6 +240,26 @@ def _bands(settings: FeatureSettings) -> list[_Band]:
             bins = slice(int(used[0]), int(used[-1]) + 1)
             bands.append(_Band(bins, mels, np.ascontiguousarray(weights[bins, mels])))
     return bands
+
+
+def _tensorflow_filterbank(settings: FeatureSettings, highest: float) -> npt.NDArray[np.float64]:
+    """The weights of TensorFlow's op Mfcc (mfcc_mel_filterbank.cc), float64 `[fft_bins, mels]`.
+
+    Triangles on HTK's scale, straight in mel and not in Hz. Bins below 1.5 bins above the lowest frequency, so 0 Hz
+    too, count for none.
+    """
+    spacing = settings.sample_rate / settings.n_fft
+    edges = np.linspace(_htk_mel(settings.lowest_hz), _htk_mel(highest), settings.mels + 2)
+    bins = np.arange(settings.fft_bins)
+    mels = _htk_mel(bins * spacing)[:, None]
+    left, middle, right = edges[:-2], edges[1:-1], edges[2:]
+    weights = np.maximum(0, np.minimum((mels - left) / (middle - left), (right - mels) / (right - middle)))
+    used = (bins >= int(1.5 + settings.lowest_hz / spacing)) & (bins <= int(highest / spacing))
+    return np.where(used[:, None], weights, 0.0)
+
+
+def _htk_mel(hz: Any) -> Any:
+    return 1127 * np.log1p(np.asarray(hz, np.float64) / 700)
 
 
 def _mel(hz: float) -> float:

@@ -40,7 +40,7 @@ def check_features(features: "FeatureSettings", export: "AsrExportSettings") -> 
             f"an ASR model cannot be trained on features of kind {features.kind}; "
             "set extract.features.kind to log_mel, mfcc or linear"
         )
-    if features.uses_magnitude:
+    if features.uses_magnitude and features.kind != "mfcc":
         raise SettingsError(
             "an ASR model needs features of the power spectrum, and the dataset's are of the magnitude spectrum; "
             "set extract.features.spectrum to power"

@@ -34,11 +34,13 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     real_samples = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32)
     # Zero beyond the end, even if there is NaN.
     waveforms = tf.where(real_samples > 0, waveforms, 0.0)
-    power = _power(waveforms, settings)
-    real = tf.expand_dims(tf.sequence_mask(frames, tf.shape(power)[1], tf.float32), -1)
+    spectrum = _power(waveforms, settings)
+    real = tf.expand_dims(tf.sequence_mask(frames, tf.shape(spectrum)[1], tf.float32), -1)
+    if settings.uses_magnitude:
+        spectrum = tf.sqrt(spectrum)
     if settings.kind != "linear":
-        power = tf.matmul(power, audio_features.mel_filterbank(settings))
-    values = tf.math.log(tf.maximum(power, settings.log_floor))
+        spectrum = tf.matmul(spectrum, audio_features.mel_filterbank(settings))
+    values = tf.math.log(tf.maximum(spectrum, settings.log_floor))
     if settings.kind == "mfcc":
         values = _stack(tf.matmul(values, audio_features.cepstral_basis(settings)) * real, settings.context)
     values = tf.ensure_shape(values * real, [None, None, settings.bins])

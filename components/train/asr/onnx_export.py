@@ -89,10 +89,12 @@ def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
 def log_spectra(graph: Graph, waveforms: Name, count: Name, settings: FeatureSettings) -> Name:
     """The features of the first windows of waveforms, without context: float32 [batch, count, bins]."""
     weights = np.eye(settings.fft_bins, dtype=np.float32)
-    if settings.kind != "linear":
+    if settings.kind != "linear" and not settings.uses_magnitude:
         weights = audio_features.mel_filterbank(settings)
     block = _block(settings)
     power = (_power_by_blocks if block else _power_by_dft)(graph, waveforms, count, settings, weights)
+    if settings.uses_magnitude:
+        power = str(graph("MatMul", graph("Sqrt", power), audio_features.mel_filterbank(settings)))
     values = graph("Log", graph("Max", power, np.float32(settings.log_floor)))
     if settings.kind == "mfcc":
         values = graph("MatMul", values, audio_features.cepstral_basis(settings))

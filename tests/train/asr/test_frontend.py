@@ -23,6 +23,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "log_mel": {"mels": 40},
     "16 kHz, odd hop": {"sample_rate": 16_000, "mels": 80, "hop_seconds": 0.0123, "window_seconds": 0.0251},
     "mfcc": {"kind": "mfcc", "context": 9, "window_seconds": 0.032, "hop_seconds": 0.02},
+    "mfcc of TensorFlow": {"kind": "mfcc", "cepstra": "tensorflow", "mels": 40, "lowest_hz": 20, "log_floor": 1e-12},
     "linear": {"kind": "linear", "window_seconds": 0.02},
     "hop longer than window": {"mels": 20, "window_seconds": 0.01, "hop_seconds": 0.03},
 }

@@ -46,6 +46,13 @@ FORMS = {
         DeepSpeechSettings(units=8, context=3),
         FeatureSettings(kind="mfcc", coefficients=26, window_seconds=0.032, hop_seconds=0.02),
     ),
+    "deepspeech, as Mozilla's hears": (
+        DeepSpeech,
+        DeepSpeechSettings(units=8, context=3),
+        FeatureSettings(
+            kind="mfcc", cepstra="tensorflow", mels=40, lowest_hz=20, window_seconds=0.032, hop_seconds=0.02
+        ),
+    ),
 }
 
 
