@@ -98,6 +98,8 @@ def find_parent_test(
     if not ancestors:
         return None
     parent = ancestors[0]
+    if parent.is_published:
+        return ParentTest(parent, None, [], 0, f"{parent.label} is a file of published weights, without a test split")
     version = _find_version(parent, registry)
     if version is None:
         return ParentTest(parent, None, [], 0, f"{parent.label} is not in {registry}")

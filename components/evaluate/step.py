@@ -52,7 +52,7 @@ from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
-REVISION = 8
+REVISION = 9
 """Written by train beside the exported model."""
 
 

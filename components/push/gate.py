@@ -223,6 +223,8 @@ def check_forgetting(evaluation: Evaluation, settings: PushSettings) -> list[Gat
     if not about:
         return []
     where = f"the test split of {about['label']}, which it started from"
+    if not about["dataset"]:  # Ancestor.is_published
+        return [GateCheck("against its parent", None, f"what it forgot is not known: {about['missing']}")]
     results = [result for result in evaluation.parent_results() if result.champion is not None]
     if len(results) < LEAST_OF_PARENT_TEST * about["listed"] or not results:
         measured = f"{len(results):,} of its {about['listed']:,} utterances do not show" if results else "nothing shows"

@@ -93,6 +93,11 @@ def _ancestors(about: dict[str, Any], metrics: dict[str, Any]) -> str:
     if len(ancestors) > 1:
         text += f", and that from {', '.join(one.label for one in ancestors[1:])}"
     text += ". What it was trained on, through them too: `trained_on.jsonl.gz`."
+    if published := [one.label for one in ancestors if one.is_published]:
+        text += (
+            f" Not in that list: the recordings behind the published weights {', '.join(published)}, whose speakers are "
+            "not known; no purge finds them."
+        )
     parent = metrics.get("parent") or {}
     rows = [
         [CATALOG[name].title, *(CATALOG[name].format(value) for value in (one["value"], compared["champion_value"]))]

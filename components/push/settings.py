@@ -189,9 +189,9 @@ class VocoderPushSettings(PushSettings):
     family: ClassVar[str] = "vocoder"
 
     model_name: str = pydantic.Field("vocoder", pattern=MODEL_NAME, description="the model's name in the registry")
-    limits: dict[str, float] = pydantic.Field({"log_stft_reduction": 0.0}, description=LIMITS)
+    limits: dict[str, float] = pydantic.Field({"log_stft_reduction": 0.0, "estoi_gain": -0.02}, description=LIMITS)
     max_regression: dict[str, Margin] = pydantic.Field(
-        {"log_stft": 0.05, "round_trip_wer": 0.01}, description=REGRESSION
+        {"log_stft": 0.05, "estoi": 0.01, "round_trip_wer": 0.01}, description=REGRESSION
     )
     max_relative_regression: dict[str, Margin] = pydantic.Field({"log_stft": 0.02}, description=RELATIVE)
     max_slice_regression: dict[str, Margin] = pydantic.Field({"log_stft": 0.2}, description=SLICE_REGRESSION)

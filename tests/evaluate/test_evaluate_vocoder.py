@@ -94,12 +94,15 @@ def test_a_vocoder_is_measured_gated_and_rolled_back(corpus: Path, make_vocoder:
     assert {"spectral_convergence", "mel_distance", "rtf"} <= values.keys()
     assert 0 < values["estoi"]["value"] < 1
     assert values["estoi"]["measured"] == 8
+    gain = values["estoi"]["value"] - beside["estoi"]["value"]
+    assert values["estoi_gain"]["value"] == pytest.approx(gain)
     _, verdict = judge(bad, GATE)
-    assert any("(max_regression.log_stft)" in reason for reason in verdict["reasons"]), verdict["reasons"]
+    for name in ("log_stft", "estoi"):
+        assert any(f"(max_regression.{name})" in reason for reason in verdict["reasons"]), verdict["reasons"]
     versions = Registry(places[0], "vocoder")
     assert "--vocoder <registry>/vocoder/1" in (versions.path(1) / "model_card.md").read_text()
     assert judge(bad, VocoderPushSettings.of(
-        {"smoke_test": False, "max_regression": {"log_stft": 90}, "max_slice_regression": {"log_stft": 90}}
+        {"smoke_test": False, "max_regression": {"log_stft": 90, "estoi": 1}, "max_slice_regression": {"log_stft": 90}}
     ))[1]["pushed"]  # fmt: skip
     assert versions.rollback(1, "hoarse").copy_of == 1
     assert model_digest(versions.path(3)) == model_digest(good)

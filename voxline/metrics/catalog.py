@@ -107,6 +107,7 @@ _METRICS = (
     Metric("spectral_convergence", "spectral convergence", VOCODER),
     Metric("mel_distance", "mel distance", VOCODER, unit="dB"),
     Metric("estoi", "intelligibility (ESTOI)", VOCODER, better="higher"),
+    Metric("estoi_gain", "intelligibility (ESTOI) above Griffin-Lim's", VOCODER, better="higher"),
     Metric(
         "round_trip_wer", "round-trip word error rate", SPEECH, "rate", unit="%", headline=True, label="round-trip WER",
         setting=_ROUND_TRIP,

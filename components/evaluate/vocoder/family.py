@@ -98,7 +98,7 @@ class VocoderEvaluateFamily:
         champion, champion_rtf = _measure_version(job, job.champion, "the model in service", vocoder, measure)
         anchor, _ = _measure_version(job, job.anchor, "the anchor", vocoder, measure)
         for records in (ours, champion, anchor):
-            _add_reduction(records, griffin_lim)
+            _compare_with_griffin_lim(records, griffin_lim)
         details = [
             {"text": utterance.text, "griffin_lim": {name: value.sum for name, value in values.items() if value.weight}}
             for utterance, values in zip(utterances, griffin_lim, strict=True)
@@ -258,10 +258,12 @@ def _mel_distance(recorded: "Array", generated: "Array", features: FeatureSettin
     return float(np.abs(one - other).mean() * (20 / np.log(10)))
 
 
-def _add_reduction(records: Sequence[Values] | None, griffin_lim: Sequence[Values]) -> None:
+def _compare_with_griffin_lim(records: Sequence[Values] | None, griffin_lim: Sequence[Values]) -> None:
     for values, baseline in zip(records or (), griffin_lim, strict=bool(records)):
         ratio = values["log_stft"].sum / max(baseline["log_stft"].sum, 1e-9)
         values["log_stft_reduction"] = SumAndWeight(1 - ratio)
+        measured = values["estoi"].weight and baseline["estoi"].weight
+        values["estoi_gain"] = SumAndWeight(values["estoi"].sum - baseline["estoi"].sum) if measured else NOT_MEASURED
 
 
 def _griffin_lim(features: FeatureSettings, settings: VocoderEvaluateSettings) -> Vocode:
