@@ -58,6 +58,59 @@ def test_a_document_is_sentences_and_pauses(inside: str, wanted: list[str | floa
     assert encode(inside) == wanted
 
 
+@pytest.mark.parametrize(
+    ("inside", "wanted"),
+    [
+        ("One. Two, three! <break time='1s'/> Four? Five.", ["one.", 0.5, "two, three!", 1.0, "four?", 0.5, "five."]),
+        ("<s>One. Two.</s> Three. Four.", ["one. two.", 0.5, "three.", 0.5, "four."]),
+        ("A <prosody rate='slow'>bell. It</prosody> rang.", ["a bell.", 0.5, "it rang."]),
+        ("<prosody rate='slow'>One.</prosody> “Two.”", ["one.", 0.5, "two."]),
+        ("A <sub alias='Web. Consortium'>W3C</sub>. Two", ["a web.", 0.5, "consortium.", 0.5, "two."]),
+    ],
+)  # fmt: skip
+def test_text_outside_of_s_is_cut_at_its_sentences(inside: str, wanted: list[str | float]) -> None:
+    assert encode(inside) == wanted
+
+
+def test_the_rates_of_a_cut_sentence_are_those_of_its_symbols() -> None:
+    about = {"alphabet": ALPHABETS["english_speech"], "frontend": {"kind": "english"}}
+    document = f"<speak><s><prosody rate='slow'>{'one ' * 100}two,</prosody> {'three ' * 150}four</s></speak>"
+    items = TextEncoder(about, "voice").encode_speech(document)
+    sentences = [item for item in items if isinstance(item, EncodedSentence)]
+    assert len(sentences) == 2
+    assert all(len(one.symbols) == len(one.rates) <= MAX_SYMBOLS for one in sentences)
+    words = [word for one in sentences for word in one.symbols.replace(",", "").replace(".", "").split()]
+    assert words == ["one"] * 100 + ["two"] + ["three"] * 150 + ["four"]
+    slow = "".join(
+        symbol for one in sentences for symbol, rate in zip(one.symbols, one.rates, strict=True) if rate == 0.75
+    )
+    assert slow.rstrip(" .,") == " ".join(["one"] * 100 + ["two"])
+
+
+@pytest.mark.parametrize(
+    ("inside", "kind", "wanted"),
+    [
+        ("the <sub alias='World Wide Web'>W3C</sub>'s page", "english", "the world wide web's page."),
+        ("<prosody rate='slow'>Anna</prosody>'s cat", "english", "anna's cat."),
+        ("<prosody rate='slow'>we</prosody>’ll go", "english", "we'll go."),
+        ("<prosody rate='slow'>James</prosody>' cat", "english", "james' cat."),
+        ("<prosody rate='slow'>Anna</prosody> 's cat", "english", "anna s cat."),
+        ("<prosody rate='slow'>Anna</prosody>, 'so' he", "english", "anna, so he."),
+        ("<phoneme ph='kˈæt'>cat</phoneme>'s", "english_phonemes", "kˈæts."),
+        ("<phoneme ph='bˈɑːks'>box</phoneme>’s", "english_phonemes", "bˈɑːksᵻz."),
+    ],
+)
+def test_what_ends_a_word_directly_behind_an_element_stays_with_it(inside: str, kind: str, wanted: str) -> None:
+    assert encode(inside, kind) == [wanted]
+
+
+def test_the_possessive_of_a_pronunciation_is_that_of_espeak() -> None:
+    from voxline.text.phonemes import add_possessive, phonemize
+
+    for word in ("cat", "dog", "box", "judge", "bush", "leaf", "king", "tomato", "bell", "cup", "rose", "sky", "jazz"):
+        assert add_possessive(phonemize(word)) == phonemize(f"{word}'s"), word
+
+
 def test_a_nested_rate_replaces_the_outer_one_for_its_words_alone() -> None:
     inside = 'one <prosody rate="slow">two <prosody rate="180%">three</prosody> four</prosody>, five'
     assert rates(inside) == [(1, "one"), (0.75, " two"), (1.8, " three"), (0.75, " four"), (1, ", five.")]
@@ -118,7 +171,10 @@ def test_phonemes_are_put_among_those_of_the_text() -> None:
         ("<speak> \n </speak>", "document is empty"),
         ('<speak version="1.1" xml:lang="de">eins</speak>', r'line 1: xml:lang="de", and this voice speaks english'),
         ("<speak>a\n<s>☃</s></speak>", r"line 2: '☃': .*SNOWMAN"),
-        ("<speak>a\n<s>%s</s></speak>" % ("word " * 300), rf"line 2: .*at most {MAX_SYMBOLS:,} symbols .*with <s>"),
+        ('<speak><sub alias="two">2</sub>\n one\n ☃ three\n\n<break/></speak>', r"line 1: 'two\\n one\\n ☃"),
+        ("<speak>\none.\nTwo\n☃ three.\nfour</speak>", r"line 3: '\\nTwo\\n☃ three\.\\nfour': .*SNOWMAN"),
+        ("<speak>\n\n☃\n<break/>\n</speak>", r"line 3: '.*☃"),
+        ("<speak>one\n<!-- a\nnote -->\n☃<s>two</s></speak>", "line 1: "),
         ("<speak>" + '<break time="20s"/>' * 31 + "</speak>", "620 s of pauses; 600 s are accepted"),
         ("<speak>\ud800</speak>", "not Unicode"),
         ("<speak>" + " " * MAX_CHARACTERS + "</speak>", "50,015 characters; 50,000 are accepted"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 DECODER_FILE = "decoder.tflite"
+DECODERS = ("float32", "int8")
 STOP_LOGIT = 0.0
 """Logit above which a frame is the last; its probability is then one half."""
 _FLEX_OP = re.compile(rb"Flex([A-Z][A-Za-z0-9]{2,})\0")
@@ -133,3 +134,18 @@ class Int8Decoder:
         for name, value in fixed.items():
             self._step.set_tensor(self._inputs[name], value)
         return state
+
+
+def load_decoder(about: Mapping[str, Any], folder: Path) -> Int8Decoder | None:
+    """The 8-bit decoder of an exported voice; None if its SavedModel holds the decoder.
+
+    Args:
+      about: the contents of `model.json`.
+    """
+    kind = about.get("decoder", "float32")
+    if kind not in DECODERS:
+        raise WorkError(
+            f"{folder}: the decoder is {kind!r}; this Voxline knows {' and '.join(DECODERS)}; run it "
+            "with the version that trained the model"
+        )
+    return Int8Decoder(folder) if kind == "int8" else None

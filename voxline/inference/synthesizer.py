@@ -10,13 +10,13 @@ then numpy's. TensorFlow is imported where a SavedModel is needed.
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
-from voxline.inference.int8_decoder import Int8Decoder
+from voxline.inference.int8_decoder import Int8Decoder, load_decoder
 from voxline.inference.onnx_model import Engine, OnnxGraph, choose_engine
 from voxline.inference.saved_model import (
     VOCODER,
@@ -61,7 +61,8 @@ ONNX_BATCH_SYMBOLS = 500
 TEACHER_FORCED_SIGNATURES = {
     "teacher_forced": SignatureSpec(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
 }
-DECODERS = ("float32", "int8")
+CUTS = 3
+"""How often a sentence whose end is not reached is halved: what is left then is an eighth of it."""
 TTS_KEYS = ("frontend", "max_steps", "reduction")
 """Keys of a TTS model's model.json, in addition to those of every model."""
 
@@ -75,7 +76,7 @@ class SynthesisResult:
     Attributes:
       symbols: the model's input.
       mels: float32 [frames, mels], in the units of the model's features.
-      alignment: attention weights, float32 [steps, symbols].
+      alignment: attention weights, float32 [steps, symbols]; of speech at another rate, those of the usual one.
       waveform: float32 [samples] at the model's sample rate.
       hit_limit: the decoder was cut off after `max_steps`.
     """
@@ -89,15 +90,17 @@ class SynthesisResult:
 
 @dataclasses.dataclass(frozen=True)
 class Speech:
-    """A text or an SSML document as sound.
+    """A text or an SSML document as sound, or a part of it.
 
     Attributes:
       waveform: float32 [samples] at the model's sample rate.
-      hit_limit: the decoder was cut off after `max_steps`, in some sentence.
+      hit_limit: the decoder was cut off after `max_steps`, in some sentence that could not be cut further.
+      pieces: how many were synthesized and joined; 0 for a pause.
     """
 
     waveform: "Array"
     hit_limit: bool
+    pieces: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +181,7 @@ class Synthesizer:
         if self.engine == "onnx":
             self._graph = OnnxGraph(self.folder, MEL_SIGNATURES[SPEAK], "a voice", threads)
         else:
-            self._decoder = self._load_decoder()
+            self._decoder = load_decoder(self.about, self.folder)
             specs = (FULL_SIGNATURES if self._decoder is None else SPLIT_SIGNATURES) | TEACHER_FORCED_SIGNATURES
             self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
         self.seconds = self.audio_seconds = 0.0
@@ -192,7 +195,7 @@ class Synthesizer:
     def synthesize(self, text: list[str] | tuple[str, ...]) -> list[SynthesisResult]: ...
 
     def synthesize(self, text: str | list[str] | tuple[str, ...]) -> SynthesisResult | list[SynthesisResult]:
-        """Speaks one text, or each of a list in order. If one text cannot be read, none is spoken.
+        """Speaks one text in one go, or each of a list in order. If one text cannot be read, none is spoken.
 
         Raises:
           SettingsError: a text is empty or too long, or holds characters that the model cannot read.
@@ -205,26 +208,61 @@ class Synthesizer:
     def speak(self, text: str) -> Speech:
         """Speaks a text, or an SSML document (`voxline.text.ssml`), whose pauses are silence of their exact length.
 
+        It is cut at its sentences (`TextEncoder.encode_speech`). A sentence whose end the decoder does not reach is
+        halved and spoken again; if a half does not end either, the first attempt is kept.
+
         Raises:
           SettingsError: as `synthesize`; or the document is not understood: what, and its line.
         """
+        return _join(list(self._speak(self.text.encode_speech(text), 4 * self.batch_size)))
+
+    def stream(self, text: str) -> Iterator[Speech]:
+        """As `speak`, sentence by sentence, pauses too: of a text of any length, one is in memory at a time.
+
+        Raises:
+          SettingsError: as `speak`, before anything is spoken.
+        """
+        return self._speak(self.text.encode_speech(text), 1)
+
+    @property
+    def about_limit(self) -> str:
+        """What `hit_limit` means, for messages."""
+        return f"the model did not stop within its {int(self.about['max_steps']):,} decoder steps and was cut off"
+
+    def _speak(self, items: Sequence[EncodedSentence | Pause], at_once: int) -> Iterator[Speech]:
         import numpy as np
 
-        items = self.text.encode_speech(text)
-        sentences = [item for item in items if isinstance(item, EncodedSentence)]
-        plain = [one.symbols for one in sentences if set(one.rates) == {1.0}]
-        others = [one for one in sentences if set(one.rates) != {1.0}]
-        usual, changed = iter(self.synthesize_symbols(plain)), iter(self._at_rates(others))
-        parts: list[Array] = []
-        hit_limit = False
-        for item in items:
-            if isinstance(item, Pause):
-                parts.append(np.zeros(round(item.seconds * self.sample_rate), np.float32))
+        for start in range(0, len(items), at_once):
+            several = items[start : start + at_once]
+            spoken = iter(self._speak_sentences([one for one in several if isinstance(one, EncodedSentence)]))
+            for item in several:
+                if isinstance(item, Pause):
+                    yield Speech(np.zeros(round(item.seconds * self.sample_rate), np.float32), False, 0)
+                else:
+                    yield self._to_its_end(item, next(spoken), CUTS)
+
+    def _to_its_end(self, sentence: EncodedSentence, result: SynthesisResult, cuts: int) -> Speech:
+        """What was made of a sentence, or of its halves if they end and it did not."""
+        halves = self.text.halve(sentence) if result.hit_limit and cuts else []
+        parts: list[Speech] = []
+        for half in halves:
+            if isinstance(half, EncodedSentence):
+                (again,) = self._speak_sentences([half])
+                parts.append(self._to_its_end(half, again, cuts - 1))
             else:
-                result = next(usual if set(item.rates) == {1.0} else changed)
-                parts.append(result.waveform)
-                hit_limit |= result.hit_limit
-        return Speech(np.concatenate(parts), hit_limit)
+                parts += self._speak([half], 1)
+            if parts[-1].hit_limit:
+                break
+        ended = parts and not parts[-1].hit_limit
+        return _join(parts) if ended else Speech(result.waveform, result.hit_limit)
+
+    def _speak_sentences(self, sentences: Sequence[EncodedSentence]) -> list[SynthesisResult]:
+        """In order; those whose rate is not the usual one, by the vocoder or numpy's Griffin-Lim."""
+        usual = [set(one.rates) == {1.0} for one in sentences]
+        plain = [one.symbols for one, is_usual in zip(sentences, usual, strict=True) if is_usual]
+        others = [one for one, is_usual in zip(sentences, usual, strict=True) if not is_usual]
+        spoken, changed = iter(self.synthesize_symbols(plain)), iter(self._at_rates(others))
+        return [next(spoken if is_usual else changed) for is_usual in usual]
 
     def synthesize_symbols(self, symbols: Sequence[str]) -> list[SynthesisResult]:
         """Speaks encoded texts of any length, such as `text` of a converted manifest, in order.
@@ -276,7 +314,6 @@ class Synthesizer:
         return [results[index] for index in range(len(symbols))]
 
     def _at_rates(self, sentences: Sequence[EncodedSentence]) -> list[SynthesisResult]:
-        """Speaks sentences whose rate is not the usual one, by the vocoder or numpy's Griffin-Lim."""
         symbols = [one.symbols for one in sentences]
 
         def run(batch: list[int]) -> list[SynthesisResult]:
@@ -292,6 +329,7 @@ class Synthesizer:
         labels, lengths = self._labels(symbols)
         start = time.perf_counter()
         outputs = self._decode(labels, lengths, with_audio=self.vocoder is None and rates is None)
+        decoded = [int(frames) for frames in outputs["frames"]]  # whose steps the alignment has, also at another tempo
         if rates is not None:
             outputs = self._with_tempo(outputs, symbols, rates)
         waveforms = self._waveforms(outputs, symbols)
@@ -301,7 +339,7 @@ class Synthesizer:
         for row, text in enumerate(symbols):
             frames, waveform = int(outputs["frames"][row]), waveforms[row]
             mels = outputs["mels"][row][:frames]
-            alignment = outputs["alignments"][row][: self._steps(frames), : len(text)]
+            alignment = outputs["alignments"][row][: self._steps(decoded[row]), : len(text)]
             if not all(np.isfinite(array).all() for array in (mels, waveform, alignment)):
                 raise self._not_finite(text)
             results.append(SynthesisResult(text, mels, alignment, waveform, bool(outputs["hit_limit"][row])))
@@ -330,16 +368,6 @@ class Synthesizer:
             if not np.isfinite(one).all():
                 raise self._not_finite(text)
         return self.vocoder.vocode(mels)
-
-    def _load_decoder(self) -> Int8Decoder | None:
-        """The 8-bit decoder; None if the SavedModel holds the decoder."""
-        kind = self.about.get("decoder", "float32")
-        if kind not in DECODERS:
-            raise WorkError(
-                f"{self.folder}: the decoder is {kind!r}; this Voxline knows {' and '.join(DECODERS)}; run it "
-                "with the version that trained the model"
-            )
-        return Int8Decoder(self.folder) if kind == "int8" else None
 
     def _decode(
         self, labels: "npt.NDArray[np.int32]", lengths: "npt.NDArray[np.int32]", *, with_audio: bool
@@ -411,3 +439,10 @@ class Synthesizer:
         for row, text in zip(labels, symbols, strict=True):
             row[: len(text)] = self.text.alphabet.encode(text)
         return labels, lengths
+
+
+def _join(parts: Sequence[Speech]) -> Speech:
+    import numpy as np
+
+    waveform = np.concatenate([part.waveform for part in parts])
+    return Speech(waveform, any(part.hit_limit for part in parts), sum(part.pieces for part in parts))

@@ -1,27 +1,46 @@
 """Text or SSML in, the symbols that a TTS model reads out; text that it cannot speak is refused.
 
-`model.json` alone decides, so a text is refused before TensorFlow is imported.
+`model.json` alone decides, so a text is refused before TensorFlow is imported. A long text is cut at its sentences, and
+a sentence that is too long at a clause or a space.
 """
 
 import dataclasses
+import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from voxline.errors import SettingsError
 from voxline.inference.saved_model import exported_folder, read_model_json, require_family
 from voxline.text.alphabet import Alphabet, UnsupportedText, quote_text
 from voxline.text.frontend import FrontendOutput, apply_frontend, part_symbols, phoneme_symbols
+from voxline.text.sentences import cut_point, cut_to, has_words, sentence_ends, split_paragraphs, split_sentences
 from voxline.text.settings import FrontendSettings
-from voxline.text.ssml import Document, Pause, Span, SsmlSentence, is_ssml, parse_ssml
+from voxline.text.ssml import (
+    BREAK_SECONDS,
+    PARAGRAPH_PAUSE,
+    SENTENCE_PAUSE,
+    Document,
+    Pause,
+    Span,
+    SsmlSentence,
+    is_ssml,
+    parse_ssml,
+)
 
 MAX_SYMBOLS = 1_000
 """Longest text to synthesize at once: over a minute of speech, longer than any training utterance. Whether a model
 reaches the end of a shorter text, its limit on decoder steps shows (`hit_limit`)."""
 
 MAX_CHARACTERS = 4 * MAX_SYMBOLS
-"""Longest text before the frontend, which expands numbers and abbreviations; a longer one is refused unread."""
+"""Longest sentence before the frontend, which expands numbers and abbreviations."""
+
+MAX_TEXT_CHARACTERS = 500_000
+"""Longest text that is cut at its sentences: about ten hours of speech. A longer one is refused unread."""
+
+CLAUSE_PAUSE = BREAK_SECONDS["x-weak"]
+"""Seconds where a sentence that is too long is cut at a mark; at a space there is none."""
 
 WHITESPACE_CONTROLS = "\t\n\r\v\f"
 """Control characters that count as a space."""
@@ -30,6 +49,22 @@ WHITESPACE_CONTROLS = "\t\n\r\v\f"
 _PUNCTUATED = ("english", "english_phonemes", "mandarin", "pinyin")
 """Frontends whose symbols have marks, the last of which says where to stop."""
 _MARKS, _FINAL_MARKS = ".,;:!?", ".!?"
+
+AT_ONCE = f"at most {MAX_SYMBOLS:,} symbols are synthesized at once; split it into sentences"
+
+Refusal = Literal["empty", "unknown_characters", "too_long", "ssml"]
+
+
+class RefusedTextError(SettingsError):
+    """A text that a voice cannot speak.
+
+    Attributes:
+      reason: why, for programs; the message is for people.
+    """
+
+    def __init__(self, message: str, reason: Refusal) -> None:
+        super().__init__(message)
+        self.reason: Refusal = reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,33 +105,89 @@ class TextEncoder:
         return cls(about, folder)
 
     def encode(self, text: str) -> FrontendOutput:
-        """Applies the frontend that the training data went through.
+        """Applies the frontend that the training data went through, to a text that is spoken in one go.
 
         Raises:
-          SettingsError: the text is empty or too long, or holds characters that the model cannot read.
+          RefusedTextError: the text is empty or too long, or holds characters that the model cannot read.
         """
-        _check_text(text)
-        try:
-            encoded = apply_frontend(" ".join(text.split()), self.frontend)
-        except UnsupportedText as unreadable:
-            raise SettingsError(f"the text {quote_text(text)} cannot be read: {unreadable}") from None
-        self.check_symbols(encoded.symbols, text)
+        _check_text(text, MAX_CHARACTERS, AT_ONCE)
+        encoded = self._apply_frontend(text)
         if len(encoded.symbols) > MAX_SYMBOLS:
-            raise _too_long(text, f"{len(encoded.symbols):,} symbols")
+            raise _too_long(text, f"{len(encoded.symbols):,} symbols", AT_ONCE)
         return encoded
 
     def encode_speech(self, text: str) -> list[EncodedSentence | Pause]:
-        """A text as `encode` reads it, or an SSML document as `parse_ssml` does: sentences and pauses, in order.
+        """A text, or an SSML document as `parse_ssml` reads it: sentences and pauses, in order.
+
+        Between two sentences of a text, and two paragraphs (with an empty line between them), is the pause that SSML
+        has there. A sentence of more than MAX_SYMBOLS is cut as `halve` does.
 
         Raises:
-          SettingsError: as `encode`; or the document is not understood, or in another language than the voice's.
+          RefusedTextError: as `encode`; or the document is not understood, or in another language than the voice's.
         """
-        if not is_ssml(text):
-            symbols = self.encode(text).symbols
-            return [EncodedSentence(symbols, (1.0,) * len(symbols))]
-        document = parse_ssml(text)
-        self._check_languages(document)
-        return [item if isinstance(item, Pause) else self._encode_sentence(item) for item in document.items]
+        items: list[EncodedSentence | Pause] = []
+        if is_ssml(text):
+            try:
+                document = parse_ssml(text)
+                self._check_languages(document)
+            except SettingsError as error:
+                raise RefusedTextError(str(error), "ssml") from None
+            for item in document.items:
+                items += [item] if isinstance(item, Pause) else self._encode_ssml(item)
+            return items
+        _check_text(text, MAX_TEXT_CHARACTERS, f"at most {MAX_TEXT_CHARACTERS:,} characters are accepted; split it")
+        for paragraph in split_paragraphs(text):
+            for number, sentence in enumerate(split_sentences(paragraph)):
+                items += [Pause(SENTENCE_PAUSE if number else PARAGRAPH_PAUSE)] if items else []
+                for part in cut_to(sentence, MAX_CHARACTERS):
+                    symbols = self._apply_frontend(part).symbols if has_words(part) else ""
+                    items += self._within_limit(EncodedSentence(symbols, (1.0,) * len(symbols)))
+        return items
+
+    def halve(self, sentence: EncodedSentence) -> list[EncodedSentence | Pause]:
+        """A sentence in two, for a voice that does not reach its end: cut at a clause or a space near its middle.
+
+        At a mark there is a short pause. A part without words is left out. Empty: it is a single symbol.
+        """
+        symbols = sentence.symbols
+        if len(symbols) < 2:
+            return []
+        place = cut_point(symbols)
+        halves = [
+            self._trimmed(symbols[part], sentence.rates[part], first=part.start is None)
+            for part in (slice(None, place), slice(place, None))
+        ]
+        kept: list[EncodedSentence | Pause] = [half for half in halves if has_words(half.symbols)]
+        if len(kept) == 2 and unicodedata.category(symbols[:place].rstrip()[-1])[0] == "P":
+            kept.insert(1, Pause(CLAUSE_PAUSE))
+        return kept
+
+    def _trimmed(self, symbols: str, rates: tuple[float, ...], *, first: bool) -> EncodedSentence:
+        """A half of a sentence as one of its own: without white space and marks at the cut, with a final mark."""
+        marks = f" {_MARKS}-" if self.frontend.kind in _PUNCTUATED else " "
+        kept = symbols if first else symbols.lstrip(marks)
+        rates = rates[len(symbols) - len(kept) :]
+        if self.frontend.kind in _PUNCTUATED:
+            kept = _end_sentence(kept.rstrip())
+        kept = kept.rstrip()
+        return EncodedSentence(kept, (*rates, *rates[-1:])[: len(kept)])
+
+    def _within_limit(self, sentence: EncodedSentence) -> list[EncodedSentence | Pause]:
+        if len(sentence.symbols) <= MAX_SYMBOLS:
+            return [sentence] if sentence.symbols else []
+        parts: list[EncodedSentence | Pause] = []
+        for half in self.halve(sentence):
+            parts += [half] if isinstance(half, Pause) else self._within_limit(half)
+        return parts
+
+    def _apply_frontend(self, text: str) -> FrontendOutput:
+        try:
+            encoded = apply_frontend(" ".join(text.split()), self.frontend)
+        except UnsupportedText as unreadable:
+            message = f"the text {quote_text(text)} cannot be read: {unreadable}"
+            raise RefusedTextError(message, "unknown_characters") from None
+        self.check_symbols(encoded.symbols, text)
+        return encoded
 
     def _check_languages(self, document: Document) -> None:
         own = next((language for language in ("english", "mandarin") if self.frontend.kind.startswith(language)), "")
@@ -106,9 +197,17 @@ class TextEncoder:
             if accepted and language.lower().split("-")[0] not in accepted:
                 raise SettingsError(f'SSML, line {line}: xml:lang="{language[:40]}", and this voice speaks {own} alone')
 
-    def _encode_sentence(self, sentence: SsmlSentence) -> EncodedSentence:
+    def _encode_ssml(self, sentence: SsmlSentence) -> list[EncodedSentence | Pause]:
+        """What is between two breaks or elements, cut at the ends of sentences unless the document marks one."""
+        items: list[EncodedSentence | Pause] = []
+        for spans in [sentence.spans] if sentence.marked else _split_spans(sentence.spans):
+            items += [Pause(SENTENCE_PAUSE)] if items else []
+            items += self._within_limit(self._encode_sentence(spans))
+        return items
+
+    def _encode_sentence(self, spans: Sequence[Span]) -> EncodedSentence:
         symbols, rates = "", list[float]()
-        for span in sentence.spans:
+        for span in spans:
             part = self._encode_span(span)
             if self.frontend.kind in _PUNCTUATED:
                 if not symbols or symbols[-1] in _MARKS:  # a sentence begins with a word, and one mark is enough
@@ -121,33 +220,29 @@ class TextEncoder:
                 part = f" {part}"
             symbols += part
             rates += [span.rate] * len(part)
-        if self.frontend.kind in _PUNCTUATED and symbols[-1:] not in (*_FINAL_MARKS, ""):
-            symbols = symbols.rstrip(" ,;:-") + "."
+        if self.frontend.kind in _PUNCTUATED:
+            symbols = _end_sentence(symbols)
         symbols = symbols.rstrip() if self.frontend.kind == "as_is" else symbols
-        text = "".join(span.text for span in sentence.spans).strip()
-        first = sentence.spans[0].line
+        text = "".join(span.text for span in spans).strip()
         try:
             self.check_symbols(symbols, text)
-        except SettingsError as error:
-            raise SettingsError(f"SSML, line {first}: {error}") from None
-        if len(symbols) > MAX_SYMBOLS:
-            raise SettingsError(f"SSML, line {first}: {_too_long(text, f'{len(symbols):,} symbols')} with <s>")
+        except RefusedTextError as error:
+            raise RefusedTextError(f"SSML, line {spans[0].line}: {error}", error.reason) from None
         rates += rates[-1:] * (len(symbols) - len(rates))
         return EncodedSentence(symbols, tuple(rates[: len(symbols)]))
 
     def _encode_span(self, span: Span) -> str:
         try:
             if span.phonemes:
-                return phoneme_symbols(span.phonemes, span.alphabet, self.frontend)
+                return phoneme_symbols(span.phonemes, span.alphabet, self.frontend, is_possessive=span.is_possessive)
             if (control := _find_control(span.text)) is not None:
                 raise UnsupportedText(f"it holds the control character U+{ord(span.text[control]):04X}; remove it")
-            if len(span.text) > MAX_CHARACTERS:
-                raise _too_long(span.text, f"{len(span.text):,} characters")
             if self.frontend.kind == "as_is":
                 return part_symbols(_collapse(span.text), self.frontend)
             return part_symbols(" ".join(span.text.split()), self.frontend)
         except UnsupportedText as unreadable:
-            raise SettingsError(f"SSML, line {span.line}: {quote_text(span.text)}: {unreadable}") from None
+            message = f"SSML, line {span.line}: {quote_text(span.text)}: {unreadable}"
+            raise RefusedTextError(message, "unknown_characters") from None
 
     def check_symbols(self, symbols: str, text: str = "") -> None:
         """Refuses symbols that the model cannot speak. Any length passes: a test split is measured as recorded.
@@ -157,29 +252,55 @@ class TextEncoder:
           text: the frontend's input, for the message.
 
         Raises:
-          SettingsError: naming the character, or that no letter and no digit is left.
+          RefusedTextError: naming the character, or that no letter and no digit is left.
         """
         text = text or symbols
-        if not _has_words(symbols):
-            raise SettingsError(
-                f"the text {quote_text(text)} leaves nothing to speak; it was read as {quote_text(symbols)}"
-            )
+        if not has_words(symbols):
+            message = f"the text {quote_text(text)} leaves nothing to speak; it was read as {quote_text(symbols)}"
+            raise RefusedTextError(message, "empty")
         if unknown := self.alphabet.describe_unknown(symbols):
-            raise SettingsError(f"the model cannot read the text {quote_text(text)}: {unknown}")
+            message = f"the model cannot read the text {quote_text(text)}: {unknown}"
+            raise RefusedTextError(message, "unknown_characters")
 
 
-def _check_text(text: str) -> None:
+def _split_spans(spans: Sequence[Span]) -> list[list[Span]]:
+    """The spans of each sentence. A pronunciation is never cut."""
+    ends = iter([*sentence_ends("".join(span.text for span in spans)), math.inf])
+    end, place, split = next(ends), 0, list[list[Span]]([[]])
+    for span in spans:
+        rest, line = span.text, span.line
+        while place + len(rest) > end and not (span.phonemes and place < end):
+            first, rest = rest[: int(end) - place], rest[int(end) - place :]
+            split[-1] += [dataclasses.replace(span, text=first, line=line)] if first else []
+            line += first.lstrip().count("\n") + rest[: len(rest) - len(rest.lstrip())].count("\n")
+            place, end = int(end), next(ends)
+            split.append([])
+        split[-1].append(dataclasses.replace(span, text=rest, line=line))
+        place += len(rest)
+        while place > end:  # within a pronunciation
+            end = next(ends)
+    return split
+
+
+def _end_sentence(symbols: str) -> str:
+    """Symbols with a final mark, which voices with marks need."""
+    return symbols if symbols[-1:] in (*_FINAL_MARKS, "") else symbols.rstrip(" ,;:-") + "."
+
+
+def _check_text(text: str, most: int, advice: str) -> None:
+    if len(text) > most:
+        raise _too_long(text, f"{len(text):,} characters", advice)
     if (control := _find_control(text)) is not None:
-        raise SettingsError(
+        raise RefusedTextError(
             f"the text {quote_text(text)} holds the control character U+{ord(text[control]):04X} at position "
-            f"{control + 1}; remove it"
+            f"{control + 1}; remove it",
+            "unknown_characters",
         )
     if not text.strip():
-        raise SettingsError("the text is empty; give some words to speak")
-    if not _has_words(text):
-        raise SettingsError(f"the text {quote_text(text)} holds no letter and no digit, so there is nothing to speak")
-    if len(text) > MAX_CHARACTERS:
-        raise _too_long(text, f"{len(text):,} characters")
+        raise RefusedTextError("the text is empty; give some words to speak", "empty")
+    if not has_words(text):
+        message = f"the text {quote_text(text)} holds no letter and no digit, so there is nothing to speak"
+        raise RefusedTextError(message, "empty")
 
 
 def _find_control(text: str) -> int | None:
@@ -192,15 +313,8 @@ def _collapse(text: str) -> str:
     return f"{' ' * text[:1].isspace()}{words}{' ' * (text[-1:].isspace() and bool(words))}"
 
 
-def _too_long(text: str, length: str) -> SettingsError:
-    return SettingsError(
-        f"the text {quote_text(text)} is too long: {length}; at most {MAX_SYMBOLS:,} symbols are synthesized at once; "
-        "split it into sentences"
-    )
-
-
-def _has_words(text: str) -> bool:
-    return any(unicodedata.category(character)[0] in "LN" for character in text)
+def _too_long(text: str, length: str, advice: str) -> RefusedTextError:
+    return RefusedTextError(f"the text {quote_text(text)} is too long: {length}; {advice}", "too_long")
 
 
 def _is_control(character: str) -> bool:

@@ -65,7 +65,7 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
     """The recording in its format, and its length in seconds; runs in a thread.
 
     Raises:
-      RefusedError: the voice cannot read the text, or nothing can encode the format.
+      RefusedError: the voice cannot read the text, or does not end; or nothing can encode the format.
     """
     import numpy as np
 
@@ -73,13 +73,16 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
     from voxline.audio.wav import to_int16, wav_header
 
     try:
-        waveform = voice.speak(request.text).waveform
+        speech = voice.speak(request.text)
     except SettingsError as error:
         raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "input") from None
     except VoxlineError as error:
         raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
+    if speech.hit_limit:
+        message = f"{voice.about_limit}; try another wording, or shorter sentences"
+        raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, message)
     # Griffin-Lim may exceed full scale; such a waveform is scaled down rather than clipped.
-    samples = to_int16(waveform / float(np.abs(waveform).max(initial=1.0)))
+    samples = to_int16(speech.waveform / float(np.abs(speech.waveform).max(initial=1.0)))
     seconds = len(samples) / voice.sample_rate
     if request.shape in ("wav", "pcm"):
         header = wav_header(len(samples), voice.sample_rate) if request.shape == "wav" else b""

@@ -25,6 +25,14 @@ _ENDS = {
 _STREETS = {"St": "street", "Dr": "drive"}
 _BEFORE_NUMBERS = {"No": "number", "Nos": "numbers", "Vol": "volume", "Fig": "figure", "p": "page", "pp": "pages"}
 _LATIN = {"e.g.": "for example", "i.e.": "that is", "approx.": "approximately"}
+_MONTHS = ("jan", "feb", "mar", "apr", "jun", "jul", "aug", "sep", "sept", "oct", "nov", "dec")
+
+NEVER_FINAL = frozenset({"mr", "mrs", "messrs", "vs", "cf", "mme", "mlle", *map(str.lower, _TITLES)}) | {
+    one.removesuffix(".") for one in _LATIN
+}
+"""Words of which a full stop, with a capital behind it, ends no sentence; in lower case, as the next."""
+BEFORE_NUMBERS = frozenset({"n°", "ch", "sec", "art", "nr", "ca", *_MONTHS, *map(str.lower, _BEFORE_NUMBERS)})
+"""The same before a digit."""
 
 _ALWAYS_RULE = re.compile(rf"\b({'|'.join(_ALWAYS)})\b\.?", re.IGNORECASE)
 _STREET_RULE = re.compile(r"(?<=[a-z0-9] )(?<!of )(St|Dr)\.?(?=[,;:!?]|\s?$|\s[a-z(])")

@@ -105,11 +105,12 @@ def part_symbols(text: str, settings: FrontendSettings) -> str:
         return ""
 
 
-def phoneme_symbols(phonemes: str, alphabet: str, settings: FrontendSettings) -> str:
+def phoneme_symbols(phonemes: str, alphabet: str, settings: FrontendSettings, *, is_possessive: bool = False) -> str:
     """The symbols of a pronunciation.
 
     Args:
       alphabet: "ipa" for english_phonemes, "pinyin" for mandarin and pinyin; "": that of the frontend.
+      is_possessive: the English word has 's behind it, which is added.
 
     >>> phoneme_symbols("chóng", "pinyin", FrontendSettings(kind="mandarin"))
     'chong2'
@@ -126,9 +127,9 @@ def phoneme_symbols(phonemes: str, alphabet: str, settings: FrontendSettings) ->
     if (alphabet or own) not in (own, f"x-{own}"):
         raise UnsupportedText(f"the alphabet {alphabet!r} is not this voice's; {own} is accepted")
     if own == "ipa":
-        from voxline.text.phonemes import normalize_ipa
+        from voxline.text.phonemes import add_possessive, normalize_ipa
 
-        return normalize_ipa(phonemes)
+        return add_possessive(normalize_ipa(phonemes)) if is_possessive else normalize_ipa(phonemes)
     from voxline.text.pinyin import normalize_pinyin, pinyin_syllables
 
     return pinyin_syllables(normalize_pinyin(phonemes))

@@ -61,6 +61,15 @@ def normalize_ipa(pronunciation: str) -> str:
     return symbols
 
 
+def add_possessive(symbols: str) -> str:
+    """The sound of 's behind a word's: ᵻz after a sibilant, s after a voiceless consonant, else z.
+
+    >>> [add_possessive(word) for word in ("bˈɑːks", "kˈæt", "dˈɔɡ")]
+    ['bˈɑːksᵻz', 'kˈæts', 'dˈɔɡz']
+    """
+    return symbols + ("ᵻz" if symbols[-1:] in tuple("szʃʒ") else "s" if symbols[-1:] in tuple("ptkfθ") else "z")
+
+
 def _espeak_ipa(words: str) -> str:
     buffer = ctypes.create_string_buffer(words.encode())
     position, parts = ctypes.c_void_p(ctypes.addressof(buffer)), []

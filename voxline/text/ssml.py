@@ -44,6 +44,8 @@ _IGNORED = ("http://www.w3.org/2001/XMLSchema-instance schemaLocation",)
 _NOT_INSIDE = {"p": ("p", "s"), "s": ("s",)}
 _XML = "http://www.w3.org/XML/1998/namespace"
 _START = re.compile(r"\ufeff?\s*<(\?xml\s|!DOCTYPE\s|!--|([\w.-]+:)?speak[\s/>])")
+_WORD_END = re.compile(r"['’](?:s|d|m|t|ll|re|ve)?(?!\w)", re.IGNORECASE)
+"""What belongs to the word before, if it follows directly: Anna's, James', we'll."""
 _TIME = re.compile(r"\+?([0-9]+(?:\.[0-9]+)?|\.[0-9]+)(ms|s)")
 _PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)%")
 
@@ -56,7 +58,8 @@ class Span:
       text: as written, its white space included; of a `sub`, its alias.
       rate: of speech; 2 is twice as fast.
       phonemes: how it is pronounced, in `alphabet` ("" if the document names none); "": as written.
-      line: of the document, for messages.
+      line: of the document where the text begins, for messages.
+      is_possessive: 's follows the pronounced word.
     """
 
     text: str
@@ -64,13 +67,19 @@ class Span:
     phonemes: str = ""
     alphabet: str = ""
     line: int = 1
+    is_possessive: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class SsmlSentence:
-    """What is spoken in one go: a sentence, or a part of it between breaks. Its spans are not empty."""
+    """What is between two breaks or elements that end a sentence. Its spans are not empty.
+
+    Attributes:
+      marked: it is in `<s>`, so it is one sentence, or a part of one; else it may be several.
+    """
 
     spans: tuple[Span, ...]
+    marked: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,14 +144,15 @@ class _Reader:
         self._spans: list[Span] = []
         self._languages: list[tuple[str, int]] = []
         self._content = ""  # of a phoneme or a sub
-        self._boundary, self._chosen = 0.0, False
+        self._text, self._text_line = "", 1  # since the last element began or ended
+        self._boundary, self._chosen, self._marked = 0.0, False, False
         self._parser = expat.ParserCreate("utf-8", " ")
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._characters
         self._parser.StartDoctypeDeclHandler = self._refuse_doctype
         self._parser.ProcessingInstructionHandler = self._refuse_instruction
-        self._parser.buffer_text = True
+        # Text is joined here: with buffer_text, expat calls late, and the current line is that of the next tag.
 
     def read(self, content: bytes) -> Document:
         try:
@@ -168,6 +178,7 @@ class _Reader:
         raise _refuse(self._line, f"the processing instruction <?{target}?> is not understood; remove it")
 
     def _start(self, name: str, given: Mapping[str, str]) -> None:
+        self._end_text()
         namespace, _, local = name.rpartition(" ")
         name = local if namespace in ("", NAMESPACE) else f"{local} xmlns={namespace}"
         if name not in _ATTRIBUTES:
@@ -197,6 +208,7 @@ class _Reader:
             self._rates.append(self._rate(attributes))
 
     def _end(self, _: str) -> None:
+        self._end_text()
         name, attributes, line = self._open.pop()
         if name in ("p", "s"):
             self._end_sentence(PARAGRAPH_PAUSE if name == "p" else SENTENCE_PAUSE)
@@ -216,13 +228,21 @@ class _Reader:
                 self._add(Span(content or value, self._rates[-1], value, attributes.get("alphabet", ""), line))
 
     def _characters(self, text: str) -> None:
+        if not self._text.strip():
+            self._text_line = self._line
+        self._text += text
+
+    def _end_text(self) -> None:
+        text, self._text = self._text, ""
+        if not text:
+            return
         name, _, line = self._open[-1]
         if name == "break" and text.strip():
             raise _refuse(line, "<break> has text inside; end it with />")
         if name in ("phoneme", "sub"):
             self._content += text
         elif name != "break":
-            self._add(Span(text, self._rates[-1], line=self._line))
+            self._add(Span(text, self._rates[-1], line=self._text_line))
 
     def _add(self, span: Span) -> None:
         """Adds to the sentence; what has no sound does not begin one."""
@@ -233,17 +253,33 @@ class _Reader:
             if self._boundary and not self._chosen and self._items:
                 self._items.append(Pause(self._boundary))
             self._boundary = 0.0
+            self._marked = any(name == "s" for name, *_ in self._open)
         if not silent:
             self._chosen = False
+        span = self._without_word_end(span)
+        if not span.text:
+            return
         last = self._spans[-1] if self._spans else None
         if last and not last.phonemes and not span.phonemes and last.rate == span.rate:  # one text for the frontend
             self._spans[-1] = dataclasses.replace(last, text=last.text + span.text)
         else:
             self._spans.append(span)
 
+    def _without_word_end(self, span: Span) -> Span:
+        """Gives what ends the word before, such as 's, to that word's span, and returns the rest."""
+        last = self._spans[-1] if self._spans else None
+        match = None if span.phonemes or not last or not last.text[-1:].isalnum() else _WORD_END.match(span.text)
+        if not last or not match or (last.phonemes and match[0][1:].lower() not in ("", "s")):
+            return span
+        if last.phonemes:
+            self._spans[-1] = dataclasses.replace(last, is_possessive=len(match[0]) > 1)
+        else:
+            self._spans[-1] = dataclasses.replace(last, text=last.text + match[0])
+        return dataclasses.replace(span, text=span.text[match.end() :])
+
     def _end_sentence(self, pause: float) -> None:
         if self._spans:
-            self._items.append(SsmlSentence(tuple(self._spans)))
+            self._items.append(SsmlSentence(tuple(self._spans), self._marked))
             self._spans = []
         self._boundary = max(self._boundary, pause)
 
