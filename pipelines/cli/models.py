@@ -1,7 +1,6 @@
 """The commands of models: transcribe, synthesize, and what a registry holds. They parse, call and print."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -101,7 +100,6 @@ def transcribe(
 
 
 def synthesize(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, or SSML; - reads standard input.")],
     model: Annotated[str, typer.Option(help="An exported TTS model, a registry's version, or <registry>/<model>.")],
     output: Annotated[
         Path,
@@ -109,29 +107,59 @@ def synthesize(
             "--output",
             "-o",
             parser=machine_path,
-            help="The file to write: .wav, .mp3, .m4a, .ogg, .opus, .webm or .flac.",
+            help="The file to write: .wav, .mp3, .m4a, .ogg, .opus, .webm or .flac; of several texts a folder.",
         ),
     ],
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="The text, or SSML; - reads standard input.", show_default=False),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            "--texts", metavar="FILE", parser=machine_path, help="A file with one text a line, or - for stdin."
+        ),
+    ] = None,
+    format_: Annotated[str, typer.Option("--format", help="Of the files in a folder: wav, mp3, and so on.")] = "wav",
     vocoder: Annotated[
         str, typer.Option(help="An exported vocoder, or <registry>/<model>.  [default: the voice's Griffin-Lim]")
     ] = "",
+    as_json: AsJson = False,
 ) -> None:
-    """Synthesize a text to a WAV or a compressed file.
+    """Synthesize texts to WAV or compressed files.
 
-    A text that begins with <speak> is SSML: break, prosody rate, phoneme, sub, p and s.
+    A text is cut at its sentences, and the pieces are joined with a pause. One that begins with <speak> is SSML: break,
+    prosody rate, phoneme, sub, p and s.
+
+    Several texts, or a file of them, become <output>/0001.wav, 0002.wav and so on. A text that cannot be spoken is
+    named on stderr, and the others are spoken; the exit status is then 1. The same command, repeated, keeps the files
+    of texts that have not changed. --json gives an object a line: text, file, status, seconds, pieces, reason, error.
 
     \b
     Examples:
       voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits -o out.wav
       voxline synthesize "3 1 4" --model runs/demo-tts/registry/digits --vocoder runs/demo-tts/registry/vocoder -o a.wav
       voxline synthesize "<speak>3 <break time='1s'/> 1 4</speak>" --model runs/demo-tts/registry/digits -o out.wav
+      voxline synthesize --texts prompts.txt --model runs/demo-tts/registry/digits -o prompts --format mp3 --json
     """
+    from voxline.pipelines.cli import synthesis
     from voxline.registry.models import find_model
 
     _silence_tensorflow()
-    check_output(output)
-    chosen = find_model(vocoder) if vocoder else None
-    _print(synthesize_to_file(output, read_text_argument(text), find_model(model), chosen))
+    if not (text or texts) or (text and texts):
+        raise SettingsError("give a TEXT, or several, or --texts FILE with one text a line")
+    many = texts is not None or len(text or ()) > 1
+    extension = f".{format_.lower().removeprefix('.')}"
+    if many:
+        synthesis.check_output_folder(output, extension)
+    else:
+        synthesis.check_output(output)
+    given = synthesis.read_texts(texts) if texts else [synthesis.read_text_argument(one) for one in text or ()]
+    folder, chosen = find_model(model), find_model(vocoder) if vocoder else None
+    if not many:
+        _print(synthesis.synthesize_to_file(output, given[0], folder, chosen, as_json=as_json))
+    elif not synthesis.synthesize_many(output, given, extension, folder, chosen, as_json=as_json):
+        raise typer.Exit(1)
 
 
 def time_stages(
@@ -343,70 +371,3 @@ def _silence_tensorflow() -> None:
 def _print(lines: list[str]) -> None:
     for line in lines:
         typer.echo(line)
-
-
-STDIN = "-"
-
-
-def read_text_argument(argument: str) -> str:
-    """The text itself, or standard input for `-`.
-
-    Raises:
-      SettingsError: standard input is not UTF-8.
-    """
-    if argument != STDIN:
-        return argument
-    try:
-        return sys.stdin.buffer.read().decode("utf-8-sig").strip()  # Windows writes a byte order mark
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"the text on standard input is not UTF-8: {error}; convert it") from None
-
-
-OUTPUT_EXTENSIONS = (".wav", ".mp3", ".m4a", ".ogg", ".opus", ".webm", ".flac")
-
-
-def check_output(output: Path) -> None:
-    """
-    Raises:
-      SettingsError: the file has another extension than a known one, or its folder does not exist.
-    """
-    if output.suffix.lower() not in OUTPUT_EXTENSIONS or output.is_dir():
-        accepted = ", ".join(OUTPUT_EXTENSIONS)
-        raise SettingsError(f"--output {output}: a file whose name ends in one of {accepted} is accepted")
-    if not output.absolute().parent.is_dir():
-        raise SettingsError(f"--output {output}: the folder {output.parent} does not exist; make it, or choose another")
-
-
-def synthesize_to_file(output: Path, text: str, model: Path, vocoder: Path | None = None) -> list[str]:
-    """Synthesizes a text or an SSML document to a file. Returns the lines to print.
-
-    Raises:
-      SettingsError: the model cannot read the text, or the vocoder reads mels of other settings.
-      WorkError: the model is damaged, or not a TTS model.
-    """
-    check_output(output)
-
-    from voxline.inference.synthesizer import Synthesizer
-    from voxline.inference.text_encoder import TextEncoder
-
-    TextEncoder.of_model(model).encode_speech(text)  # refuses it before TensorFlow is imported
-    synthesizer = Synthesizer(model, vocoder=vocoder)
-    result = synthesizer.speak(text)
-
-    import numpy as np
-
-    from voxline.audio.ffmpeg import write_encoded
-    from voxline.audio.wav import to_int16, write_wav
-
-    # Griffin-Lim may exceed full scale; scale such a waveform down rather than clip it.
-    peak = float(np.abs(result.waveform).max(initial=1.0))
-    rate = synthesizer.sample_rate
-    write = write_wav if output.suffix.lower() == ".wav" else write_encoded
-    write(output, to_int16(result.waveform / peak), rate)
-    lines = [f"{output}  {len(result.waveform) / rate:.1f} s at {rate} Hz"]
-    if result.hit_limit:
-        lines.append(
-            f"the model did not stop within its {int(synthesizer.about['max_steps']):,} decoder steps and was cut off; "
-            "shorten the text, or train the model longer"
-        )
-    return lines

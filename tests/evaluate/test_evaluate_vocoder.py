@@ -24,7 +24,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
-from voxline.pipelines.cli.models import synthesize_to_file
+from voxline.pipelines.cli.synthesis import synthesize_to_file
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import write_json

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +20,8 @@ from tests.tone_tts_model import FEATURES, FRAMES, MakeTtsModel, add_onnx_graph
 from voxline.audio.features import compute_features
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.synthesizer import Synthesizer
-from voxline.inference.text_encoder import MAX_SYMBOLS, EncodedSentence, TextEncoder
-from voxline.pipelines.cli.models import read_text_argument
+from voxline.inference.text_encoder import MAX_SYMBOLS, MAX_TEXT_CHARACTERS, EncodedSentence, TextEncoder
+from voxline.pipelines.cli.synthesis import read_text_argument
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,55 @@ def test_breaks_are_exact_silence_in_the_sound(voice: Synthesizer) -> None:
     assert len(voice.speak('<speak><break time="1s"/></speak>').waveform) == RATE
 
 
+def test_a_long_text_is_spoken_sentence_by_sentence_with_the_pauses_of_ssml(voice: Synthesizer) -> None:
+    text = "12 3. 4 5. 6.\n\n7 1."
+    parts = list(voice.stream(text))
+    assert [part.pieces for part in parts] == [1, 0, 1, 0, 1, 0, 1]
+    assert [len(part.waveform) for part in parts[1::2]] == [RATE // 2, RATE // 2, RATE]
+    assert [len(part.waveform) for part in parts[::2]] == [BLOCK * symbols for symbols in (5, 4, 2, 4)]
+    whole = voice.speak(text)
+    assert (whole.pieces, whole.hit_limit) == (4, False)
+    np.testing.assert_allclose(whole.waveform, np.concatenate([part.waveform for part in parts]), atol=1e-6)
+
+
+def test_a_sentence_that_is_too_long_loses_nothing(voice: Synthesizer) -> None:
+    for text in ("12 " * 700, "1" * 2_500, "123-4" + "56 7 -" * 300):
+        sentences = [item for item in voice.text.encode_speech(text) if isinstance(item, EncodedSentence)]
+        assert all(len(one.symbols) <= MAX_SYMBOLS for one in sentences)
+        assert "".join(one.symbols for one in sentences).replace(" ", "") == text.replace(" ", "")
+    with pytest.raises(SettingsError, match=rf"too long: 600,000 characters; at most {MAX_TEXT_CHARACTERS:,} char"):
+        voice.speak("1. 2 " * 120_000)
+
+
+def test_one_sentence_is_in_memory_at_a_time(voice: Synthesizer) -> None:
+    parts = voice.stream("12 3. " * 2_000)
+    tracemalloc.start()
+    try:
+        total = sum(len(part.waveform) for part in parts)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert total > 1_800 * RATE // 2
+    assert peak < 4 * total / 10
+
+
+def test_a_sentence_whose_end_is_not_reached_is_halved(voice: Synthesizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = voice._decode
+
+    def limited(labels: Any, lengths: Any, *, with_audio: bool) -> dict[str, Any]:
+        outputs = decode(labels, lengths, with_audio=with_audio)
+        return {**outputs, "hit_limit": outputs["hit_limit"] | (lengths > 6)}
+
+    monkeypatch.setattr(voice, "_decode", limited)
+    spoken = voice.speak("1234 5671 2 345")
+    assert (spoken.pieces, spoken.hit_limit) == (3, False)
+    parts = [one.waveform for one in voice.synthesize(["1234", "5671", "2 345"])]
+    np.testing.assert_allclose(spoken.waveform, np.concatenate(parts), atol=1e-6)
+    endless = voice.speak("1234 5671 8 345")
+    assert (endless.pieces, endless.hit_limit) == (1, True)
+    assert len(endless.waveform) == 15 * BLOCK
+
+
 def read_digits(mels: np.ndarray, rates: Sequence[float]) -> str:
     """What is said in the middle of each symbol that takes the time of its rate, by the nearest tone."""
     tones = np.stack([compute_features(render_words([word]), FEATURES)[FRAMES // 2] for word in WORDS])
@@ -73,6 +123,8 @@ def test_a_rate_scales_the_time_of_its_words_and_they_are_still_read(
     (result,) = voice._at_rates([item])
     assert item.rates == (1, 1, *[percent / 100] * 4, 1, 1)
     assert read_digits(result.mels, item.rates) == "77225511"
+    assert result.alignment.shape == (8, 8)  # of the usual rate: a step for each symbol
+    np.testing.assert_array_equal(result.alignment, np.eye(8))
     spoken = voice.speak(document).waveform
     assert len(spoken) == pytest.approx(BLOCK * (4 + 4 * times), rel=0.1)
     assert not np.array_equal(spoken, voice.speak("<speak>77225511</speak>").waveform)
@@ -82,7 +134,7 @@ def test_a_voice_in_onnx_speaks_ssml_without_tensorflow(make_tts_model: MakeTtsM
     folder = add_onnx_graph(Path(shutil.copytree(make_tts_model(), tmp_path / "voice")))
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"
-        "from voxline.pipelines.cli.models import synthesize_to_file; from pathlib import Path\n"
+        "from voxline.pipelines.cli.synthesis import synthesize_to_file; from pathlib import Path\n"
         'text = \'<speak>1<break time="1s"/><prosody rate="50%">2345</prosody></speak>\'\n'
         "print(synthesize_to_file(Path(sys.argv[2]), text, Path(sys.argv[1]))[0])"
     )
@@ -177,7 +229,7 @@ def test_a_registry_is_not_a_model_and_the_message_says_what_to_give(tmp_path: P
 def test_openais_own_client_gets_speech(make_tts_model: MakeTtsModel, tmp_path: Path) -> None:
     import openai
 
-    model = make_tts_model()
+    model = make_tts_model(endless="8")
     registry = push(tmp_path / "registry", model, name="voice")
     served = Served(tmp_path / "registry", names=("voice",))
     try:
@@ -189,6 +241,8 @@ def test_openais_own_client_gets_speech(make_tts_model: MakeTtsModel, tmp_path: 
         assert answer.response.headers["x-voxline-digest"] == registry.event(1).digest
         pcm = client.audio.speech.create(model="voice", voice="any", input="3-1", response_format="pcm").content
         assert len(pcm) == 2 * len(samples)
+        cut = client.audio.speech.create(model="voice", voice="any", input="12 3. 4 5.", response_format="pcm").content
+        assert len(cut) == 2 * (RATE // 2 + 9 * BLOCK)
         compressed = client.audio.speech.create(model="voice", voice="any", input="3-1").content  # mp3, its default
         assert len(soundfile.read(io.BytesIO(compressed))[0]) >= len(samples)
         marked = '<speak>3<break time="1s"/>1</speak>'
@@ -204,6 +258,10 @@ def test_openais_own_client_gets_speech(make_tts_model: MakeTtsModel, tmp_path: 
             wanted: dict[str, Any] = {"model": "voice", "voice": "any", "input": "3", **change}
             with pytest.raises(openai.BadRequestError, match=told):
                 client.audio.speech.create(**wanted)
+        with pytest.raises(
+            openai.InternalServerError, match=r"did not stop within its 120 decoder steps .*another wording"
+        ):
+            client.audio.speech.create(model="voice", voice="any", input="3 8")
         with pytest.raises(openai.BadRequestError, match="voice is a voice; this route takes a recognizer"):
             client.audio.transcriptions.create(model="voice", file=("a.wav", answer.content))
         with pytest.raises(openai.APIStatusError) as large:

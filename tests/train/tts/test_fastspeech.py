@@ -293,7 +293,7 @@ def exported(module: TtsTrainModule, pitched: Dataset, tmp_path_factory: pytest.
 def test_a_voice_with_an_onnx_graph_speaks_without_tensorflow(exported: Path) -> None:
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"
-        "from voxline.pipelines.cli.models import synthesize_to_file; from pathlib import Path\n"
+        "from voxline.pipelines.cli.synthesis import synthesize_to_file; from pathlib import Path\n"
         "print(synthesize_to_file(Path(sys.argv[2]), 'abcd', Path(sys.argv[1]))[0])"
     )
     wav = exported.parent / "speech.wav"

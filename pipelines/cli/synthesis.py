@@ -1,0 +1,358 @@
+"""`voxline synthesize`: a text to a file, or many texts to a folder, with what happened to each.
+
+A text is spoken sentence by sentence, and one sentence is in memory at a time. In a folder, `synthesis.jsonl` has a
+line for each text, written after its file: what was killed continues with the texts that have none.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from voxline.errors import SettingsError, VoxlineError, WorkError
+from voxline.pipelines.cli.options import exit_on_signal
+
+if TYPE_CHECKING:
+    from voxline.inference.synthesizer import Speech, Synthesizer
+    from voxline.inference.text_encoder import RefusedTextError, TextEncoder
+
+STDIN = "-"
+OUTPUT_EXTENSIONS = (".wav", ".mp3", ".m4a", ".ogg", ".opus", ".webm", ".flac")
+RECORD_FILE, LOCK_FILE = "synthesis.jsonl", ".synthesis.lock"
+BLOCK_BYTES = 2**20
+MOST_WAV_SAMPLES = 2**31 - 100
+"""Of 16 bits: a WAV has at most 4 GiB."""
+
+Status = Literal["done", "kept", "refused", "cut_off", "failed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TextResult:
+    """What happened to a text: a line of `synthesis.jsonl` and of `--json`.
+
+    Attributes:
+      text: its first 200 characters.
+      file: that was written, or would have been.
+      status: kept: its file was there from an earlier call, by the same voice. refused: the voice cannot read it.
+        cut_off: the decoder did not end.
+      seconds: of its sound.
+      pieces: synthesized one by one, and joined.
+      reason: of a refusal, as `RefusedTextError` has it.
+      error: for people.
+      key: hash of the text, the voice, the vocoder and the format.
+    """
+
+    text: str
+    file: str
+    status: Status
+    seconds: float = 0.0
+    pieces: int = 0
+    reason: str = ""
+    error: str = ""
+    key: str = ""
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status in ("done", "kept")
+
+    def values(self) -> dict[str, Any]:
+        """For JSON, without what is empty."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", None)}
+
+    def line(self, rate: int | None) -> str:
+        """For people.
+
+        Args:
+          rate: Hz; None: a file that was kept.
+        """
+        length = f"{self.seconds:.1f} s" + (f" at {rate} Hz" if rate else ", kept")
+        return f"{self.file}  {length}" + (f", {self.pieces} pieces" if self.pieces > 1 else "")
+
+
+def read_text_argument(argument: str) -> str:
+    """The text itself, or standard input for `-`.
+
+    Raises:
+      SettingsError: standard input is not UTF-8.
+    """
+    return argument if argument != STDIN else _decode(sys.stdin.buffer.read(), "standard input").strip()
+
+
+def read_texts(file: Path) -> list[str]:
+    """The lines of a file, or of standard input for `-`; an empty line is a text too, which no voice speaks.
+
+    Raises:
+      SettingsError: the file does not exist, has no lines, or is not UTF-8.
+    """
+    try:
+        content = sys.stdin.buffer.read() if str(file) == STDIN else file.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        raise SettingsError(f"--texts {file}: no such file; give a file with one text a line, or -") from None
+    texts = _decode(content, str(file)).replace("\r\n", "\n").removesuffix("\n").split("\n")
+    if texts == [""]:
+        raise SettingsError(f"--texts {file}: it is empty; one text a line is accepted")
+    return [text.strip() for text in texts]
+
+
+def _decode(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")  # Windows writes a byte order mark
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"the text on {name} is not UTF-8: {error}; convert it") from None
+
+
+def check_output(output: Path) -> None:
+    """
+    Raises:
+      SettingsError: the file has another extension than a known one, or its folder does not exist.
+    """
+    if output.suffix.lower() not in OUTPUT_EXTENSIONS or output.is_dir():
+        accepted = ", ".join(OUTPUT_EXTENSIONS)
+        raise SettingsError(f"--output {output}: a file whose name ends in one of {accepted} is accepted")
+    _check_parent(output)
+
+
+def check_output_folder(output: Path, extension: str) -> None:
+    """
+    Raises:
+      SettingsError: the extension is unknown, or the output is a file or cannot be made.
+    """
+    if extension not in OUTPUT_EXTENSIONS:
+        accepted = ", ".join(one[1:] for one in OUTPUT_EXTENSIONS)
+        raise SettingsError(f"--format {extension[1:]}: accepted: {accepted}")
+    if output.suffix.lower() in OUTPUT_EXTENSIONS or (output.exists() and not output.is_dir()):
+        raise SettingsError(f"--output {output}: several texts need a folder; give one, with --format for its files")
+    _check_parent(output)
+
+
+def _check_parent(output: Path) -> None:
+    if not output.absolute().parent.is_dir():
+        raise SettingsError(f"--output {output}: the folder {output.parent} does not exist; make it, or choose another")
+
+
+def synthesize_to_file(
+    output: Path, text: str, model: Path, vocoder: Path | None = None, *, as_json: bool = False
+) -> list[str]:
+    """Synthesizes a text or an SSML document to a file. Returns the lines to print.
+
+    Where the decoder does not end, the file is written all the same, to be listened to, and a line says so.
+
+    Raises:
+      SettingsError: the model cannot read the text, or the vocoder reads mels of other settings.
+      WorkError: the model is damaged, or not a TTS model.
+    """
+    check_output(output)
+
+    from voxline.inference.text_encoder import TextEncoder
+
+    TextEncoder.of_model(model).encode_speech(text)  # refuses it before TensorFlow is imported
+    synthesizer = _load(model, vocoder)
+    result = TextResult(text[:200], str(output), "done")
+    with _spooled(synthesizer.stream(text), output) as spoken:
+        result = spoken.described(result, synthesizer)
+        spoken.write(output, synthesizer.sample_rate)
+    if as_json:
+        return [json.dumps(result.values(), ensure_ascii=False)]
+    advice = [f"{result.error}; shorten the text, or train the model longer"] if result.error else []
+    return [result.line(synthesizer.sample_rate), *advice]
+
+
+def synthesize_many(
+    output: Path, texts: Sequence[str], extension: str, model: Path, vocoder: Path | None = None, *, as_json: bool
+) -> bool:
+    """Synthesizes texts to a folder, and prints a line for each. Returns whether all were spoken."""
+    complete = True
+    with exit_on_signal("run the same command to resume"):
+        for result, rate in synthesize_to_folder(output, texts, extension, model, vocoder):
+            complete &= result.succeeded
+            if not result.succeeded:
+                typer.echo(f"voxline: {result.file}: {result.status.replace('_', ' ')}: {result.error}", err=True)
+            if as_json:
+                typer.echo(json.dumps(result.values(), ensure_ascii=False))
+            elif result.succeeded:
+                typer.echo(result.line(rate))
+    return complete
+
+
+def synthesize_to_folder(
+    folder: Path, texts: Sequence[str], extension: str, model: Path, vocoder: Path | None = None
+) -> Iterator[tuple[TextResult, int | None]]:
+    """Synthesizes texts to `0001.wav`, `0002.wav` and so on, by their number. Yields each result, and the sample rate.
+
+    A file of an earlier call is kept if its text, the voice, the vocoder and the format are the same. A text that
+    cannot be spoken leaves no file, also none of another text that had its number before, and does not stop the others.
+
+    Raises:
+      SettingsError: the vocoder reads mels of other settings.
+      WorkError: the model is damaged, or not a TTS model; or another process writes to the folder.
+    """
+    from voxline.inference.saved_model import model_digest
+    from voxline.inference.text_encoder import TextEncoder
+    from voxline.store.files import atomic_write, remove_unfinished
+    from voxline.store.hashing import hash_value
+
+    encoder = TextEncoder.of_model(model)
+    voice = [model_digest(model), model_digest(vocoder) if vocoder else None]
+    with _locked(folder):
+        remove_unfinished(folder, older_than=0)
+        earlier = _read_record(folder)
+        width = max(4, len(str(len(texts))))
+        files = [f"{number:0{width}d}{extension}" for number in range(1, len(texts) + 1)]
+        keys = [hash_value([text, extension, *voice]) for text in texts]
+        kept = {
+            file: earlier[file]
+            for file, key in zip(files, keys, strict=True)
+            if file in earlier and earlier[file].get("key") == key and (folder / file).is_file()
+        }
+        for file in set(files) & (earlier.keys() - kept.keys()):  # of another text or voice
+            (folder / file).unlink(missing_ok=True)
+        if others := sorted(file for file in earlier.keys() - set(files) if (folder / file).is_file()):
+            named = ", ".join(others[:3]) + " …" * (len(others) > 3)
+            typer.echo(f"voxline: {folder}: {named} are of another list of texts, and stay", err=True)
+        with atomic_write(folder / RECORD_FILE, "w") as record:
+            record.writelines(_json_line(values) for values in kept.values())
+        synthesizer = None
+        with open(folder / RECORD_FILE, "a", encoding="utf-8") as record:
+            for file, text, key in zip(files, texts, keys, strict=True):
+                result = TextResult(text[:200], str(folder / file), "done", key=key)
+                if file in kept:
+                    known = kept[file]
+                    yield (
+                        dataclasses.replace(
+                            result, status="kept", seconds=float(known["seconds"]), pieces=int(known["pieces"])
+                        ),
+                        None,
+                    )
+                    continue
+                if refusal := _refusal(encoder, text):
+                    result = dataclasses.replace(result, status="refused", reason=refusal.reason, error=str(refusal))
+                else:
+                    synthesizer = synthesizer or _load(model, vocoder)
+                    result = _speak(synthesizer, text, result)
+                if result.succeeded:
+                    record.write(_json_line({**result.values(), "file": file}))
+                    record.flush()
+                yield result, synthesizer.sample_rate if synthesizer else None
+
+
+def _load(model: Path, vocoder: Path | None) -> "Synthesizer":
+    from voxline.inference.synthesizer import Synthesizer
+
+    return Synthesizer(model, vocoder=vocoder)
+
+
+def _refusal(encoder: "TextEncoder", text: str) -> "RefusedTextError | None":
+    """Why a text is refused, found without the network; None if it can be spoken."""
+    from voxline.inference.text_encoder import RefusedTextError
+
+    try:
+        encoder.encode_speech(text)
+    except RefusedTextError as refused:
+        return refused
+    return None
+
+
+def _speak(synthesizer: "Synthesizer", text: str, result: TextResult) -> TextResult:
+    output = Path(result.file)
+    try:
+        with _spooled(synthesizer.stream(text), output) as spoken:
+            if not spoken.hit_limit:
+                spoken.write(output, synthesizer.sample_rate)
+            return spoken.described(result, synthesizer)
+    except VoxlineError as error:
+        return dataclasses.replace(result, status="failed", error=str(error))
+
+
+class _Spooled:
+    """A waveform in a file without a name, so that its peak is known before it is written."""
+
+    def __init__(self, parts: Iterable["Speech"], file: Any) -> None:
+        import numpy as np
+
+        self._file = file
+        self.samples, self.pieces, self.hit_limit = 0, 0, False
+        self._peak = 1.0  # Griffin-Lim may exceed full scale; such a waveform is scaled down rather than clipped
+        for part in parts:
+            self._peak = max(self._peak, float(np.abs(part.waveform).max(initial=0.0)))
+            self.samples += len(part.waveform)
+            self.pieces += part.pieces
+            self.hit_limit |= part.hit_limit
+            file.write(part.waveform.astype("<f4").tobytes())
+
+    def described(self, result: TextResult, synthesizer: "Synthesizer") -> TextResult:
+        """The result with what the waveform is."""
+        seconds = round(self.samples / synthesizer.sample_rate, 3)
+        found = dataclasses.replace(result, seconds=seconds, pieces=self.pieces)
+        if self.hit_limit:
+            return dataclasses.replace(found, status="cut_off", error=synthesizer.about_limit)
+        return found
+
+    def write(self, output: Path, rate: int) -> None:
+        import numpy as np
+
+        from voxline.audio.ffmpeg import write_encoded
+        from voxline.audio.wav import wav_header
+        from voxline.store.files import atomic_write
+
+        if output.suffix.lower() != ".wav":
+            write_encoded(output, np.concatenate([*self._blocks(), np.zeros(0, np.int16)]), rate)
+            return
+        if self.samples > MOST_WAV_SAMPLES:
+            raise WorkError(f"{output}: {self.samples / rate / 3600:.1f} h do not fit into a WAV; split the text")
+        with atomic_write(output) as file:
+            file.write(wav_header(self.samples, rate))
+            for block in self._blocks():
+                file.write(block.astype("<i2").tobytes())
+
+    def _blocks(self) -> Iterator[Any]:
+        """int16 samples, a block at a time."""
+        import numpy as np
+
+        from voxline.audio.wav import to_int16
+
+        self._file.seek(0)
+        while block := self._file.read(BLOCK_BYTES):
+            yield to_int16(np.frombuffer(block, "<f4") / np.float32(self._peak))
+
+
+@contextlib.contextmanager
+def _spooled(parts: Iterable["Speech"], output: Path) -> Iterator[_Spooled]:
+    with tempfile.TemporaryFile(dir=output.absolute().parent) as file:
+        yield _Spooled(parts, file)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    from voxline.store.file_locks import open_lock_file, try_lock
+
+    folder.mkdir(exist_ok=True)
+    descriptor = open_lock_file(folder / LOCK_FILE)
+    try:
+        if not try_lock(descriptor):
+            raise WorkError(f"{folder}: another process synthesizes to it; wait for it, or choose another folder")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _read_record(folder: Path) -> dict[str, dict[str, Any]]:
+    """The lines of the record by file. One that a kill cut short counts as missing, and so does another program's."""
+    found: dict[str, dict[str, Any]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for line in (folder / RECORD_FILE).read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                values = json.loads(line)
+                if isinstance(values, dict) and {"file", "key", "seconds", "pieces"} <= values.keys():
+                    found[str(values["file"])] = values
+    return found
+
+
+def _json_line(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False) + "\n"
