@@ -95,8 +95,8 @@ def _ancestors(about: dict[str, Any], metrics: dict[str, Any]) -> str:
     text += ". What it was trained on, through them too: `trained_on.jsonl.gz`."
     if published := [one.label for one in ancestors if one.is_published]:
         text += (
-            f" Not in that list: the recordings behind the published weights {', '.join(published)}, whose speakers are "
-            "not known; no purge finds them."
+            f" Not in that list: the recordings behind the published weights {', '.join(published)}, whose speakers "
+            "are not known; no purge finds them."
         )
     parent = metrics.get("parent") or {}
     rows = [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from voxline.components.train.families import FAMILIES
+from voxline.components.train.published_weights import find_published, is_published
 from voxline.components.train.replay import Replay, plan_replay
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
@@ -62,16 +63,19 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
 
 def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings, registry: Path | str) -> StepOutput:
     inputs = {"dataset": read.key}
-    parent = None
+    parent: Parent | None = None
     if start := settings.start.model:
-        parent = find_parent(
-            start,
-            registry,
-            family=settings.family,
-            own_name=settings.name,
-            generations=settings.start.generations,
-            test=_test_recordings(read),
-        )
+        if is_published(start):
+            parent = find_published(start, family=settings.family)
+        else:
+            parent = find_parent(
+                start,
+                registry,
+                family=settings.family,
+                own_name=settings.name,
+                generations=settings.start.generations,
+                test=_test_recordings(read),
+            )
         settings = settings.started_from(parent.pinned if parent else "")
     origin = Origin(parent, plan_replay(read, parent, settings.start.replay, store)) if parent else None
     inputs |= origin.inputs() if origin else {}

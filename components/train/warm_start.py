@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from voxline.components.train.published_weights import read_published
 from voxline.components.train.settings import StartSettings
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
@@ -43,7 +44,8 @@ class ParentWeights:
       about: its `model.json`.
       arrays: its weights in their order.
       names: of each; empty for a model that was exported before `model.json` had them.
-      folder: the exported model.
+      folder: the exported model; None of published weights.
+      published: whether they are those of a file, which tells of its settings what its shapes tell.
     """
 
     label: str
@@ -51,6 +53,7 @@ class ParentWeights:
     arrays: list[Array]
     names: list[str]
     folder: Path | None = None
+    published: bool = False
 
     @property
     def mean_and_deviation(self) -> tuple[list[float], list[float]] | None:
@@ -71,6 +74,8 @@ def read_parent(parent: Parent) -> ParentWeights:
     Raises:
       WorkError: the model is damaged.
     """
+    if parent.ancestor.is_published:
+        return read_published(parent)
     folder = parent.load_folder()
     arrays = read_exported_weights(folder)
     names = parent.about.get("weights") or []
@@ -159,6 +164,8 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     task.module.load_weights(weights)
     task.parent_model = parent.folder
     note = _symbols_in_words(known, symbols, start)
+    if left := dict.fromkeys(_part_of(name) for name in names if name not in set(kept)):
+        note += f"; left random: {', '.join(left)}"
     print_status(f"train: starts from {parent.label}: {len(kept):,} of {len(names):,} weights{note}")
 
 
@@ -234,12 +241,23 @@ def _is_part(name: str, parts: Sequence[str]) -> bool:
 
 def _describe_misfit(task: "TrainingTask", parent: ParentWeights, names: Sequence[str]) -> str:
     theirs, ours = parent.about["settings"]["model"], task.settings.plain()["model"]
+def _part_of(name: str) -> str:
+    """
+    >>> _part_of("before/0/kernel"), _part_of("recurrent/cell/bias"), _part_of("classifier/bias")
+    ('before/0', 'recurrent', 'classifier')
+    """
+    first, *rest = name.split("/")
+    return f"{first}/{rest[0]}" if rest and rest[0].isdigit() else first
+
+
     differing = changed_settings({"train": {"model": theirs}}, {"train": {"model": ours}})
     what = _name_differences(differing) if differing else f"other weights ({_shorten(names)})"
     return (
         f"train.start: the network of {parent.label} does not fit: {what}; set the same, or take over fewer parts "
         "(train.start.keep)"
     )
+    if parent.published:
+        ours = {name: value for name, value in ours.items() if name in theirs}
 
 
 def _name_differences(differing: Sequence[tuple[str, str, str]]) -> str:

@@ -10,12 +10,14 @@ from voxline.components.publish.purge.purge import past_purges
 from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.saved_model import MODEL_JSON
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
 from voxline.registry.anchor import current_anchor, name_anchor, named_anchor
 from voxline.registry.journal import PRODUCTION, WITHDRAW, RegistryEvent
 from voxline.registry.models import model_names
 from voxline.registry.models_config import write_models_config
+from voxline.registry.parents import ancestors_of
 from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import atomic_write
@@ -139,6 +141,12 @@ def format_training_data(root: str, model: str, version: int, ids: Path | None) 
         lines.append(f"{split:<10}{len(chosen):,} utterances, {hours:,.2f} h, {speakers:,} speakers")
     if inherited := sum(line.get("inherited", False) for line in training_data.utterances):
         lines.append(f"{'inherited':<10}{inherited:,} of them through the models that it started from")
+    about = json.loads(registry.read_file(version, MODEL_JSON) or b"{}")
+    lines += [
+        f"{'unknown':<10}what {one.label} was trained on, a file of published weights: no purge of a speaker finds it"
+        for one in ancestors_of(about)
+        if one.is_published
+    ]
     if training_data.purged:
         lines.append(f"{'purged':<10}{training_data.purged:,} more utterances, whose lines were purged")
     if ids:

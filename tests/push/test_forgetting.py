@@ -121,6 +121,19 @@ def test_with_the_old_part_in_todays_test_split_nothing_is_measured_twice(night:
     assert [status for status, detail in parent_checks(again) if told in detail] == ["not checked"]
 
 
+def test_what_started_from_published_weights_has_no_parents_test_split_to_be_measured_on(night: Night) -> None:
+    model = night.model("published", {"zero": "zero"}, None)
+    about = json.loads((model / "model.json").read_text())
+    ancestor = {"name": "deepspeech-0.9.3.safetensors", "version": None, "digest": "0f" * 32, "dataset": ""}
+    about["start"] = {"generation": 1, "ancestors": [ancestor], "training_data": "unknown"}
+    (model / "model.json").write_text(json.dumps(about))
+    verdict = night.judge(model, night.new)
+    assert verdict["pushed"]
+    ((status, detail),) = parent_checks(verdict)
+    assert status == "not checked"
+    assert "deepspeech-0.9.3.safetensors (0f0f0f0f0f0f) is a file of published weights, without a test split" in detail
+
+
 def test_what_cannot_be_measured_any_more_refuses_the_model(night: Night) -> None:
     shutil.rmtree(night.store / "extract")
     verdict = night.judge(night.model("same", {"two": "two"}), night.new)

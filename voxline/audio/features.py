@@ -10,8 +10,8 @@ normalization), and the tests compare with librosa. A frame of each kind holds:
   mfcc            `librosa.feature.mfcc` (orthonormal DCT-II of decibels of mel power), but clipped at `log_floor`, not
                   at 80 dB below the recording's peak, which a streaming recognizer cannot know; then stacked with the
                   frames on each side as in Mozilla's DeepSpeech, oldest first, zeros beyond the ends. With
-                  `cepstra: tensorflow` as of TensorFlow's ops AudioSpectrogram and Mfcc: the DCT of natural logarithms of
-                  mel magnitude; but frames are centered, half a window before those of the op
+                  `cepstra: tensorflow` as by TensorFlow's ops AudioSpectrogram and Mfcc: the DCT of natural logarithms
+                  of mel magnitude; but frames are centered, half a window before those of the op
   linear          natural logarithm of the power spectrum, clipped at `log_floor`
   mel_and_linear  mels, then the linear spectrum, as in Tacotron (Wang et al. 2017): magnitudes after pre-emphasis, in
                   decibels; `reference_db` and more maps to 1, `floor_db` below it and less maps to 0

@@ -38,7 +38,7 @@ class Ancestor:
 
     Attributes:
       version: in the registry; None of a model that was not in one.
-      dataset: key of the dataset that it was trained on.
+      dataset: key of the dataset that it was trained on; empty of a file of published weights.
     """
 
     name: str
@@ -63,6 +63,11 @@ class Ancestor:
         return one
 
     @property
+    def is_published(self) -> bool:
+        """Whether it is a file of published weights: what that was trained on is not known."""
+        return not self.dataset
+
+    @property
     def label(self) -> str:
         """`asr@3`, or the name and the digest of a model that was in no registry."""
         return f"{self.name}@{self.version}" if self.version else f"{self.name} ({self.digest[:12]})"
@@ -75,6 +80,8 @@ class Ancestor:
         """
         from voxline.data.dataset import Dataset
 
+        if self.is_published:
+            return None
         if not is_finished(store, open_store(store).local_path("extract") / self.dataset):
             return None
         try:
@@ -94,7 +101,7 @@ class Parent:
       about: the contents of its `model.json`.
       training_data: what it and its ancestors were trained on; None if it has no such list.
       pinned: the value of `train.start.model` that names this very model, whatever goes into service meanwhile.
-      location: its folder, or the registry that has it.
+      location: its folder, the registry that has it, or the file of published weights.
     """
 
     ancestor: Ancestor
@@ -113,7 +120,7 @@ class Parent:
         return len(ancestors_of(self.about))
 
     def load_folder(self) -> Path:
-        """The exported model on this machine, its bytes checked.
+        """The exported model on this machine, its bytes checked; or the file of published weights.
 
         Raises:
           WorkError: its files are not the ones that were published.
