@@ -148,7 +148,8 @@ class TrainingTask(abc.ABC):
       train, dev: batches of both splits; dev may be empty.
       module: the model with its optimizer.
       decoder_parts: parts of the network that `train.start.keep: encoder` does not take over.
-      input_settings: those of `model` by which the network scales its features: a parent must have the same.
+      function_settings: those of `model` that change what weights of the same shapes compute: a parent must have the
+        same.
       parent_model: the exported model whose weights it started from, if any.
       optimizes_graph: whether TensorFlow's optimizer of graphs makes up for its time on a CPU.
 
@@ -158,7 +159,7 @@ class TrainingTask(abc.ABC):
     """
 
     decoder_parts: ClassVar[tuple[str, ...]] = ()
-    input_settings: ClassVar[tuple[str, ...]] = ()
+    function_settings: ClassVar[tuple[str, ...]] = ()
     optimizes_graph: ClassVar[bool] = True
     parent_model: Path | None = None
 

@@ -135,7 +135,7 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     keys = dict(zip(names, fresh, strict=True))
     kept = _kept_names(start, names, task.decoder_parts)
     if kept:
-        _check_inputs_of(task, parent)
+        _check_functions(task, parent)
     known = list(parent.about["alphabet"])
     placed = any(task.symbol_axis(name) is not None for name in names)
     if known != list(symbols) and task.decoder_parts and not placed:
@@ -169,16 +169,22 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     print_status(f"train: starts from {parent.label}: {len(kept):,} of {len(names):,} weights{note}")
 
 
-def _check_inputs_of(task: "TrainingTask", parent: ParentWeights) -> None:
-    """Refuses weights whose network reads its features on another scale; their shapes would fit."""
-    models = parent.about["settings"].get("model", {}), task.settings.plain().get("model", {})
-    theirs, ours = (
-        {f"train.model.{name}": model[name] for name in task.input_settings if name in model} for model in models
-    )
-    if differing := changed_settings(theirs, ours):
+def _check_functions(task: "TrainingTask", parent: ParentWeights) -> None:
+    """Refuses weights whose shapes fit, and whose network computes something else with them."""
+    if not task.function_settings:
+        return
+    model: Any = task.settings.model  # type: ignore[attr-defined]
+    theirs = parent.about["settings"].get("model", {})
+    if theirs.get("kind") != model.plain().get("kind"):
+        return  # neither names nor shapes fit
+    # What a model.json of before does not name, its network did by default.
+    defaults = {name: field.default for name, field in type(model).model_fields.items()}
+    named = {f"train.model.{name}": name for name in task.function_settings if name in defaults}
+    before = {key: theirs.get(name, defaults[name]) for key, name in named.items()}
+    if differing := changed_settings(before, {key: getattr(model, name) for key, name in named.items()}):
         raise SettingsError(
-            f"train.start: {parent.label} reads its features on another scale: {_name_differences(differing)}; set the "
-            "same, or start from another model"
+            f"train.start: with the same weights the network of {parent.label} computes something else: "
+            f"{_name_differences(differing)}; set the same, or start from another model"
         )
 
 
@@ -235,12 +241,6 @@ def _kept_names(start: StartSettings, names: Sequence[str], decoder_parts: Seque
     return [name for name in names if _is_part(name, start.keep)]
 
 
-def _is_part(name: str, parts: Sequence[str]) -> bool:
-    return any(f"{name}/".startswith(f"{part}/") for part in parts)
-
-
-def _describe_misfit(task: "TrainingTask", parent: ParentWeights, names: Sequence[str]) -> str:
-    theirs, ours = parent.about["settings"]["model"], task.settings.plain()["model"]
 def _part_of(name: str) -> str:
     """
     >>> _part_of("before/0/kernel"), _part_of("recurrent/cell/bias"), _part_of("classifier/bias")
@@ -250,14 +250,20 @@ def _part_of(name: str) -> str:
     return f"{first}/{rest[0]}" if rest and rest[0].isdigit() else first
 
 
+def _is_part(name: str, parts: Sequence[str]) -> bool:
+    return any(f"{name}/".startswith(f"{part}/") for part in parts)
+
+
+def _describe_misfit(task: "TrainingTask", parent: ParentWeights, names: Sequence[str]) -> str:
+    theirs, ours = parent.about["settings"]["model"], task.settings.plain()["model"]
+    if parent.published:
+        ours = {name: value for name, value in ours.items() if name in theirs}
     differing = changed_settings({"train": {"model": theirs}}, {"train": {"model": ours}})
     what = _name_differences(differing) if differing else f"other weights ({_shorten(names)})"
     return (
         f"train.start: the network of {parent.label} does not fit: {what}; set the same, or take over fewer parts "
         "(train.start.keep)"
     )
-    if parent.published:
-        ours = {name: value for name, value in ours.items() if name in theirs}
 
 
 def _name_differences(differing: Sequence[tuple[str, str, str]]) -> str:

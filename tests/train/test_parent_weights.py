@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.train.test_warm_start import settings_from
-from tests.train.tones import LETTERS, tiny_tts_settings
+from tests.train.tones import LETTERS, tiny_asr_settings, tiny_tts_settings
 from voxline.components.train.asr.task import AsrTask
 from voxline.components.train.tts.task import TtsTask
 from voxline.components.train.warm_start import ParentWeights, start_from, with_normalization_of
@@ -136,10 +136,20 @@ def test_what_does_not_fit_is_refused_by_the_setting_that_differs(few: Dataset) 
     assert "train.model.layers is 2, there 1" in refusal(model={"layers": 2})
     for kept in ("all", "encoder"):  # the shapes of all weights fit
         told = refusal(model={"top_db": 50}, start={"keep": kept})
-        assert "on another scale: train.model.top_db is 50.0, there not set; set the same" in told
+        assert "asr@1 computes something else: train.model.top_db is 50.0, there 0.0; set the same" in told
+        told = refusal(model={"rnn_activation": "clipped_relu"}, start={"keep": kept})
+        assert "train.model.rnn_activation is clipped_relu, there tanh; set the same" in told
+    del parent.about["settings"]["model"]["rnn_activation"]  # a model.json of before
+    assert "rnn_activation is clipped_relu, there tanh" in refusal(model={"rnn_activation": "clipped_relu"})
+    start_from(AsrTask(settings_from("asr@1"), few), parent)
     told = refusal(start={"keep": ["recurrent", "lstm"]})
     assert "'lstm'" in told
     assert "it has convolutions, recurrent, classifier" in told
+    conformer = {"kind": "conformer", "heads": 2, "units": 16, "layers": 1}
+    other = as_parent(AsrTask(tiny_asr_settings(model=conformer), few))
+    child = AsrTask(tiny_asr_settings(model={**conformer, "heads": 4}, start={"model": "asr@1"}), few)
+    with pytest.raises(SettingsError, match=r"train\.model\.heads is 4, there 2"):
+        start_from(child, other)
     features = dataclasses.replace(few, features=few.features.model_copy(update={"mels": 20}))
     with pytest.raises(SettingsError, match=r"extract\.features\.mels is 20, there 16"):
         with_normalization_of(features, parent)
