@@ -74,14 +74,13 @@ def test_a_sentence_that_is_too_long_loses_nothing(voice: Synthesizer) -> None:
 
 
 def test_one_sentence_is_in_memory_at_a_time(voice: Synthesizer) -> None:
-    parts = voice.stream("12 3. " * 2_000)
     tracemalloc.start()
     try:
-        total = sum(len(part.waveform) for part in parts)
+        total = sum(len(part.waveform) for part in voice.stream("12 3. " * 200))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert total > 1_800 * RATE // 2
+    assert total > 180 * RATE // 2
     assert peak < 4 * total / 10
 
 

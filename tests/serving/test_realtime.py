@@ -1,8 +1,10 @@
 """The WebSocket on a real port, with a real client."""
 
+import collections
 import contextlib
 import json
 import logging
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.causal_model import babble, export_causal_model
+from tests.serving.test_canary import start_process
 from tests.serving.test_server import ImpatientConnection, Served, push
 from tests.tone_asr_model import RATE, export_onnx_tones
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -294,3 +297,29 @@ def test_a_segment_that_is_too_long_is_not_kept(models: list[Path], tmp_path: Pa
         assert capture.counts.total() == 0
     finally:
         running.stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_closes_sessions_at_once_and_waits_for_no_idle_thread(
+    number: signal.Signals, models: list[Path], tmp_path: Path
+) -> None:
+    push(tmp_path / "registry", models[0])
+    process, url = start_process(tmp_path / "registry", further=[])
+    try:
+        soundfile.write(tmp_path / "a.wav", PCM, RATE)
+        form = {"data": {"model": "asr"}, "files": {"file": ("a.wav", (tmp_path / "a.wav").read_bytes())}}
+        assert httpx.post(f"{url}/v1/audio/transcriptions", **form, timeout=PATIENCE_SECONDS).status_code == 200
+        with connect(f"{url.replace('http', 'ws')}/v1/realtime?model=asr", proxy=None) as client:
+            assert receive(client)["type"] == "session"
+            client.send(PCM.tobytes())
+            assert receive(client)["type"] == "partial"
+            process.send_signal(number)
+            with pytest.raises(ConnectionClosed) as closed:
+                collections.deque(client, maxlen=0)  # of messages on their way
+        printed, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    finally:
+        process.kill()
+    assert closed.value.rcvd
+    assert closed.value.rcvd.code == 1012
+    assert "a call has not" not in printed
+    assert process.returncode == (0 if number == signal.SIGINT else -number)  # uvicorn raises SIGTERM again at its end
