@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 # Before numpy and TensorFlow start their pools of threads, here and in the processes that tests start. What tests
@@ -25,9 +26,21 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 from _pytest.doctest import DoctestItem  # noqa: E402
 
+from voxline.garbage import collect_rarely  # noqa: E402
+from voxline.inference.saved_model import hidden_packages  # noqa: E402
+
+collect_rarely()
+
 # A busy machine is no reason to fail: an example may take any time.
 hypothesis.settings.register_profile("voxline", deadline=None)
 hypothesis.settings.load_profile("voxline")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keras is collected as a training imports it, without packages that cost a third of its time."""
+    with hidden_packages("sklearn", "matplotlib"):
+        return (yield)
 
 
 def pytest_collection_finish() -> None:

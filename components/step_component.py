@@ -17,6 +17,7 @@ from typing import Any
 
 from kfp import dsl
 
+from voxline.garbage import collect_rarely
 from voxline.notify.settings import NOTIFY_ENV
 from voxline.settings import Settings, exposed_keys
 
@@ -88,6 +89,7 @@ def execute(target: str, arguments: dict[str, Any]) -> str | None:
     """
     from voxline.store.permanent_failures import fail_fast, restart_transient
 
+    collect_rarely()
     importlib.import_module(target.partition(":")[0])
     step, settings, section = _STEPS[target]
     named = {key.parameter: arguments.pop(key.parameter) for key in exposed_keys(settings)}

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from voxline.errors import WorkError
+from voxline.garbage import collect_rarely
 
 JobT = TypeVar("JobT")
 ResultT = TypeVar("ResultT")
@@ -336,5 +337,6 @@ def _picklable(error: Exception) -> Exception:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     with contextlib.suppress(EOFError, ConnectionError):
         _worker_main(Connection(int(sys.argv[1])), float(sys.argv[2]))

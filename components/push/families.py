@@ -12,6 +12,7 @@ from voxline.components.push.intents.family import IntentsPushFamily
 from voxline.components.push.tts.family import TtsPushFamily
 from voxline.components.push.vocoder.family import VocoderPushFamily
 from voxline.errors import VoxlineError
+from voxline.garbage import collect_rarely
 
 FAMILIES: dict[str, PushFamily] = {
     "asr": AsrPushFamily(),
@@ -30,4 +31,5 @@ def main(family: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
+    collect_rarely()
     main(*sys.argv[1:])

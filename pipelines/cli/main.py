@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from voxline.errors import SettingsError, VoxlineError
+from voxline.garbage import collect_rarely
 from voxline.pipelines.cli import cluster as cluster_commands
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli import models as model_commands
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
       arguments: None: those of this process.
     """
+    if arguments is None:
+        collect_rarely()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]

@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from voxline.garbage import collect_rarely
 from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.store.files import read_json
 
@@ -23,6 +24,7 @@ from voxline.store.files import read_json
 def main(request_file: str) -> None:
     """Runs the pipeline of a request: {"config": {...}, "pipeline_root": "...", "until": "STEP or empty"}."""
     threading.Thread(target=end_with_parent, daemon=True).start()
+    collect_rarely()
     request = read_json(Path(request_file))
     root = Path(request["pipeline_root"])
     _install_python3_shim(root)
