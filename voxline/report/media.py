@@ -25,6 +25,8 @@ Codec = Literal["wav", "mp3"]
 MP3_RATES = frozenset({8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000})
 """Hz; at another rate a player has WAV."""
 
+PANEL = 3.1
+"""Inches; the width of an image with its labels."""
 DPI = 110
 """Sharp enough to follow a harmonic; about 100 kB a row."""
 
@@ -132,10 +134,12 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.1 * len(panels), 2.5), layout="constrained", facecolor="white")
+    # Placed by hand, in inches: to search for a layout, Matplotlib draws everything once more.
+    width, height = PANEL * len(panels), 2.5
+    figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
-    for number, panel in enumerate(panels, start=1):
-        axes = figure.add_subplot(1, len(panels), number)
+    for number, panel in enumerate(panels):
+        axes = figure.add_axes(((PANEL * number + 0.5) / width, 0.42 / height, (PANEL - 0.6) / width, 1.8 / height))
         axes.imshow(
             np.asarray(panel.values, np.float32).T, origin="lower", aspect="auto", interpolation="nearest",
             cmap="magma", vmin=panel.lowest, vmax=panel.highest,
