@@ -66,20 +66,20 @@ def batch(lengths: list[int], seed: int = 0) -> tuple[Any, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_time_stride_is_what_the_settings_say(kind: str) -> None:
     network = model(kind)
-    features, lengths = batch([31, 30, 1])
+    features, lengths = batch([19, 18, 1])
     logits, frames = network(features, lengths)
     stride = network.settings.time_stride
-    assert frames.numpy().tolist() == [-(-(length + 8) // stride) for length in (31, 30, 1)]
-    assert logits.shape == (3, -(-39 // stride), 7)  # one where it is pooled
+    assert frames.numpy().tolist() == [-(-(length + 8) // stride) for length in (19, 18, 1)]
+    assert logits.shape == (3, -(-27 // stride), 7)  # one where it is pooled
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
     network = model(kind)
-    features, lengths = batch([40, 23, 8, 3])
+    features, lengths = batch([20, 13, 8, 3])
     for norm in network.normalizations:  # as after some training
         norm.moving_mean.assign(norm.moving_mean + 0.3)
-    features[1, 23:] = 1e3  # padding must not matter
+    features[1, 13:] = 1e3  # padding must not matter
     logits, frames = network(features, lengths)
     for row, length in enumerate(lengths):
         alone, _ = network(features[row : row + 1, :length], lengths[row : row + 1])
@@ -89,10 +89,10 @@ def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["lstm", "conformer"])
 def test_batch_statistics_exclude_padding(kind: str) -> None:
     network = model(kind)
-    features, lengths = batch([20, 20])
+    features, lengths = batch([12, 12])
     network(features, lengths, training=True)
     alone = [value.numpy() for norm in network.normalizations for value in norm.batch_statistics]
-    padded = np.concatenate([features, np.zeros((2, 35, BINS), np.float32)], axis=1)
+    padded = np.concatenate([features, np.zeros((2, 15, BINS), np.float32)], axis=1)
     network(padded, lengths, training=True)
     for norm_value, expected in zip(
         [value for norm in network.normalizations for value in norm.batch_statistics], alone, strict=True
@@ -103,7 +103,7 @@ def test_batch_statistics_exclude_padding(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradient_reaches_every_weight(kind: str) -> None:
     network = model(kind)
-    features, lengths = batch([40, 33])
+    features, lengths = batch([20, 17])
     with tf.GradientTape() as tape:
         logits, frames = network(features, lengths, training=True, noise=tf.constant([1, 2]))
         labels, counts = np.array([[1, 2, 3], [4, 4, 0]]), np.array([1, 1] if kind == "pooled" else [3, 2])
@@ -120,7 +120,7 @@ def test_gradient_reaches_every_weight(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["lstm", "deepspeech", "conformer"])
 def test_dropout_depends_on_the_given_seed(kind: str) -> None:
     network = model(kind)
-    features, lengths = batch([30])
+    features, lengths = batch([15])
     first, again, other = (
         network(features, lengths, training=True, noise=tf.constant(noise))[0].numpy()
         for noise in ([1, 1000], [1, 1000], [1, 2000])
@@ -139,7 +139,7 @@ def test_equal_seeds_give_equal_weights(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["gru", "deepspeech", "conformer"])
 def test_half_precision_gives_float32_logits_near_those_of_float32(kind: str) -> None:
-    features, lengths = batch([40, 22])
+    features, lengths = batch([20, 12])
     whole, _ = model(kind)(features, lengths)
     half, _ = model(kind, precision="mixed_bfloat16")(features, lengths)
     assert half.dtype == tf.float32
@@ -155,7 +155,7 @@ def test_with_top_db_a_recording_at_another_gain_has_the_same_logits(kind: str) 
     values = {**KINDS[kind], "top_db": 50}
     network, settings = NETWORKS.get(kind, (DeepSpeech2, DeepSpeech2Settings))
     built = network(settings(**{"units": 5, **values}), mean=[0.5] * BINS, deviation=[2.0] * BINS, classes=7)
-    features, lengths = batch([40, 23, 3])
+    features, lengths = batch([20, 13, 3])
     logits, _ = built(features, lengths)
     louder, _ = built(features + np.float32(np.log(10.0) * 3), lengths)  # 30 dB
     np.testing.assert_allclose(louder, logits, atol=2e-4)
