@@ -13,6 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.conftest import ROOT
+from voxline.components.train import published_weights
 from voxline.pipelines.cli.main import app
 
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
@@ -111,9 +112,12 @@ def test_the_settings_and_commands_of_warm_start_are_accepted(tmp_path: Path) ->
     from voxline.pipelines.config.load import load_config
 
     text = (ROOT / "docs/warm-start.md").read_text(encoding="utf-8")
-    (settings,) = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-    config = load_config({"corpus": {"uri": str(tmp_path)}, "name": "asr", **yaml.safe_load(settings)})
+    settings, published = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    given = {"corpus": {"uri": str(tmp_path)}, "name": "asr"}
+    config = load_config({**given, **yaml.safe_load(settings)})
     assert config.train.start.model == "asr@production"  # type: ignore[attr-defined]
+    config = load_config({**given, **yaml.safe_load(published)})
+    assert config.extract.features == published_weights.FEATURES  # type: ignore[attr-defined]
     check_commands(text)
 
 

@@ -81,7 +81,7 @@ def find_published(model: str, *, family: str) -> Parent:
       family: of the model to train.
 
     Raises:
-      SettingsError: there is no file, or no alphabet, or the family is not asr.
+      SettingsError: the file or its alphabet is absent, or the family is not asr.
       WorkError: the file is damaged, or of another network.
     """
     if family != "asr":
@@ -95,7 +95,7 @@ def find_published(model: str, *, family: str) -> Parent:
     except WorkError as error:
         raise SettingsError(f"train.start.model is {model!r}: {error}") from None
     if not path.is_file():
-        raise SettingsError(f"train.start.model is {model!r}: there is no such file; {HOW}")
+        raise SettingsError(f"train.start.model is {model!r}: the file is absent; {HOW}")
     with _opened(path) as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
         metadata = file.metadata() or {}

@@ -115,27 +115,61 @@ def test_log_mel_is_the_natural_logarithm_cut_at_the_floor(how: FeatureSettings)
     np.testing.assert_allclose(compute_features(samples, how), expected, rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize(("rate", "lowest", "highest", "mels"), [(16_000, 20, 8_000, 40), (8_000, 80, 3_300, 26)])
-def test_cepstra_of_tensorflow_are_those_of_its_ops(rate: int, lowest: int, highest: int, mels: int) -> None:
-    """AudioSpectrogram and Mfcc, as Mozilla's DeepSpeech calls them. Their frame t starts where ours has its center."""
+def tensorflow_cepstra(samples: Array, how: FeatureSettings) -> Array:
+    """AudioSpectrogram and Mfcc, as Mozilla's DeepSpeech calls them; frame t starts where ours has its center."""
     import tensorflow as tf
 
-    how = FeatureSettings(
-        kind="mfcc", cepstra="tensorflow", sample_rate=rate, window_seconds=0.032, hop_seconds=0.02, lowest_hz=lowest,
-        highest_hz=highest, mels=mels, log_floor=1e-12,
-    )  # fmt: skip
-    samples = speech_like(2 * rate + 77)
-    before = how.win_length // 2
-    padded = np.pad(samples, (before, how.win_length))
+    padded = np.pad(samples, (how.win_length // 2, how.win_length))
     spectrum = tf.raw_ops.AudioSpectrogram(
         input=padded[:, None], window_size=how.win_length, stride=how.hop_length, magnitude_squared=True
     )
-    theirs = tf.raw_ops.Mfcc(
-        spectrogram=spectrum, sample_rate=rate, lower_frequency_limit=lowest, upper_frequency_limit=highest,
-        filterbank_channel_count=mels, dct_coefficient_count=26,
+    found: Array = tf.raw_ops.Mfcc(
+        spectrogram=spectrum, sample_rate=how.sample_rate, lower_frequency_limit=how.lowest_hz,
+        upper_frequency_limit=how.highest_hz or how.sample_rate / 2, filterbank_channel_count=how.mels,
+        dct_coefficient_count=how.coefficients,
     )[0].numpy()  # fmt: skip
+    return found[: how.count_frames(len(samples))]
+
+
+MOZILLA = FeatureSettings(
+    kind="mfcc",
+    cepstra="tensorflow",
+    window_seconds=0.032,
+    hop_seconds=0.02,
+    mels=40,
+    lowest_hz=20,
+    log_floor=1e-12,
+)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        MOZILLA,
+        MOZILLA.model_copy(update={"sample_rate": 8_000, "lowest_hz": 80.0, "highest_hz": 3_300.0, "mels": 26}),
+    ],
+)
+def test_cepstra_of_tensorflow_are_those_of_its_ops(how: FeatureSettings) -> None:
+    samples = speech_like(2 * how.sample_rate + 77)
     ours = compute_features(samples, how)
-    np.testing.assert_allclose(ours, theirs[: len(ours)], rtol=0, atol=1e-3)
+    np.testing.assert_allclose(ours, tensorflow_cepstra(samples, how), rtol=0, atol=1e-3)
+
+
+def test_of_real_speech_librosas_cepstra_are_others(real_data: Path) -> None:
+    """docs/recognizers.md"""
+    by_librosa = MOZILLA.model_copy(update={"cepstra": "librosa", "log_floor": 1e-8})
+    theirs, others = [], []
+    for file in sorted((real_data / "LibriSpeech").rglob("*.flac")):
+        samples, rate = soundfile.read(file, dtype="float32")
+        assert rate == MOZILLA.sample_rate
+        theirs.append(tensorflow_cepstra(samples, MOZILLA))
+        others.append(compute_features(samples, by_librosa))
+        np.testing.assert_allclose(compute_features(samples, MOZILLA), theirs[-1], rtol=0, atol=1e-4)
+    assert len(theirs) == 10
+    columns = zip(np.concatenate(theirs).T, np.concatenate(others).T, strict=True)
+    correlations = [float(np.corrcoef(one, other)[0, 1]) for one, other in columns]
+    assert correlations[0] > 0.99
+    assert max(correlations[-7:]) < 0
 
 
 def test_linear_is_the_logarithm_of_power() -> None:

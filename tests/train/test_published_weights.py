@@ -211,7 +211,7 @@ def test_what_does_not_fit_is_named_and_left_random_where_it_is_not_kept(
     assert np.array_equal(after, random_variables()["layer_5/weights"])
     with pytest.raises(SettingsError, match="family 'tts'"):
         find_published(str(file), family="tts")
-    with pytest.raises(SettingsError, match="there is no such file"):
+    with pytest.raises(SettingsError, match="the file is absent"):
         find_published(f"{file}.safetensors", family="asr")
 
 
