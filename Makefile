@@ -72,7 +72,9 @@ demo-tts: $(READY) ## The same for text to speech, judged by a recognizer
 	@$(VOXLINE) run asr --config configs/tts/recognizer.yaml --run-dir runs/demo-tts/recognizer
 	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts
 
+# What the processes import is compiled before they begin: in a fresh clone each of them would compile it.
 test: $(READY) ## Run the tests (JOBS=4 processes, one test file per process at a time)
+	@$(PY) -m compileall -q -j 0 -x '/(test_|conftest)' voxline components pipelines tests
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20 -k "not in_a_browser"
 
 test-browser: $(READY) ## Open reports and the server's page in headless Chromium, where there is one
