@@ -84,10 +84,10 @@ class WordsCorpusSettings(DemoCorpusSettings):
     @property
     def spoken(self) -> dict[str, list[str]]:
         """Each accent of espeak-ng, and the texts that it reads for the words."""
-        spellings = self.spellings
-        if spellings is None:
-            spellings = dict(DIGIT_SPELLINGS) if tuple(self.words) == DIGIT_WORDS else {}
-        return {**dict.fromkeys(ACCENTS, self.words), **spellings}
+        natives = dict.fromkeys(ACCENTS, self.words)
+        if self.spellings is None and tuple(self.words) == DIGIT_WORDS:
+            return {**natives, **{language: list(texts) for language, texts in DIGIT_SPELLINGS.items()}}
+        return {**natives, **(self.spellings or {})}
 
     @pydantic.model_validator(mode="after")
     def _check_voices(self) -> Self:
