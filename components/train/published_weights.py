@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from voxline.components.train.warm_start import ParentWeights
-
     Array = npt.NDArray[np.float32]
 
 SUFFIX, ALPHABET_FILE = ".safetensors", "alphabet.txt"
@@ -123,13 +121,13 @@ def find_published(model: str, *, family: str) -> Parent:
     digest = digest if own is not None else hash_value([digest, alphabet])
     parent = Parent(Ancestor(path.name, None, digest, ""), about, None, model, path)
     print_status(
-        f"train: {parent.label} is a file of published weights: whose recordings it was trained on is not known, and "
-        "no purge of a speaker finds it, nor what starts from it"
+        f"train: {parent.label} is a file of published weights: whose recordings it was trained on is not known, so a "
+        "purge of a speaker does not find it by them"
     )
     return parent
 
 
-def read_published(parent: Parent) -> "ParentWeights":
+def read_published(parent: Parent) -> "dict[str, Array]":
     """The weights of a parent by `find_published`, under our network's names and in its layouts.
 
     Raises:
@@ -137,15 +135,12 @@ def read_published(parent: Parent) -> "ParentWeights":
     """
     import numpy as np
 
-    from voxline.components.train.warm_start import ParentWeights
-
     path = parent.load_folder()
     with _opened(path) as file:
         theirs = {name: np.asarray(file.get_tensor(name), np.float32) for name in VARIABLES}
     if strange := [name for name, values in theirs.items() if not np.isfinite(values).all()]:
         raise WorkError(f"{path}: {', '.join(strange)}: not all are finite numbers; get the file again")
-    weights = to_our_layouts(theirs, parent.about["forget_bias"])
-    return ParentWeights(parent.label, parent.about, list(weights.values()), list(weights), published=True)
+    return to_our_layouts(theirs, parent.about["forget_bias"])
 
 
 def to_our_layouts(theirs: "dict[str, Array]", forget_bias: float = 0.0) -> "dict[str, Array]":

@@ -75,7 +75,8 @@ def read_parent(parent: Parent) -> ParentWeights:
       WorkError: the model is damaged.
     """
     if parent.ancestor.is_published:
-        return read_published(parent)
+        named = read_published(parent)
+        return ParentWeights(parent.label, parent.about, list(named.values()), list(named), published=True)
     folder = parent.load_folder()
     arrays = read_exported_weights(folder)
     names = parent.about.get("weights") or []
