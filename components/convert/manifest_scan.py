@@ -7,6 +7,7 @@ by its bytes and not parsed.
 import enum
 import os
 from array import array
+from binascii import unhexlify
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -184,7 +185,7 @@ class ManifestScan:
         self.digests += digest
 
     def _add_cached(self, entry: CacheEntry) -> None:
-        self._add(LineStatus.CACHED, entry.offset, bytes.fromhex(entry.fields[CachedLine.IDENTITY].decode()))
+        self._add(LineStatus.CACHED, entry.offset, unhexlify(entry.fields[CachedLine.IDENTITY]))
 
     def _look_up(self, new: list[tuple[int, int, Utterance]]) -> None:
         """Looks for the recordings of NEW lines: (number of the line, byte offset, utterance)."""

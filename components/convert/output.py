@@ -4,6 +4,7 @@ The output of a line in the line cache is copied. All others are made from the t
 say of the recording.
 """
 
+from binascii import unhexlify
 from collections import Counter
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -171,19 +172,24 @@ class _OutputWriter:
 
     def copy(self, entry: CacheEntry) -> None:
         """Writes the output of a line that is in the cache."""
-        fields = entry.fields
-        digest = bytes.fromhex(fields[CachedLine.CONVERTED].decode())
-        self.write(OutputLine(entry.output, fields[CachedLine.REASON].decode(), converted=digest))
+        self._write(
+            entry.output,
+            entry.fields[CachedLine.REASON].decode(),
+            unhexlify(entry.fields[CachedLine.CONVERTED]),
+        )
         self._cached.copy(entry.raw)
 
     def write(self, output: OutputLine) -> None:
-        if output.reason:
-            self._rejects.write(output.line)
-            self.reasons[output.reason] += 1
+        self._write(output.line, output.reason, output.converted)
+
+    def _write(self, line: bytes, reason: str, converted: bytes) -> None:
+        if reason:
+            self._rejects.write(line)
+            self.reasons[reason] += 1
         else:
-            self._manifest.write(output.line)
+            self._manifest.write(line)
             self.converted += 1
-            self.fingerprint.add(output.converted)
+            self.fingerprint.add(converted)
 
     def remember(self, line: bytes, digest: bytes, output: OutputLine) -> None:
         """Caches the output of a line.

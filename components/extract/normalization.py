@@ -31,10 +31,12 @@ class ExactSums:
 
     def add(self, sums: CmvnStats, frames: int) -> None:
         """Adds utterances, `[utterances, 2, bins]`, that have so many frames together."""
-        scaled = sums * 2.0**_HIGH
-        high = np.floor(scaled)
+        rest = sums * 2.0**_HIGH
+        high = np.floor(rest)
+        rest -= high
+        rest *= 2.0**_LOW
         self._high += high.astype(np.int64).sum(axis=0)
-        self._low += np.floor((scaled - high) * 2.0**_LOW).astype(np.int64).sum(axis=0)
+        self._low += np.floor(rest, out=rest).astype(np.int64).sum(axis=0)
         self.frames += frames
 
     def mean_and_deviation(self) -> tuple[list[float], list[float]]:

@@ -23,35 +23,43 @@ RANGE_BYTES = 16_000_000
 
 
 def tally_manifest(
-    manifest: Path, settings: RunnerSettings, store: Path | str, range_bytes: int = RANGE_BYTES
+    manifest: Path,
+    settings: RunnerSettings,
+    store: Path | str,
+    range_bytes: int = RANGE_BYTES,
+    *,
+    identities: bool = True,
 ) -> ManifestTally:
     """Tallies a manifest: in this process, or with Beam if it is larger than `beam_from_megabytes`.
 
     Args:
       store: for temporary files; a folder that all workers share, or a bucket URI.
       range_bytes: of the manifest, for a worker at a time.
+      identities: see `ManifestTally.read`.
 
     Raises:
       SettingsError: Beam does not have the runner.
       WorkError: there is no manifest, a line of it is damaged, or the pipeline failed.
     """
     if not manifest.is_file() or manifest.stat().st_size < settings.beam_from_megabytes * 1e6:
-        return ManifestTally.read(manifest)
+        return ManifestTally.read(manifest, identities=identities)
     tallies, name = open_store(store) / "tallies", secrets.token_hex(6)
     _clear_abandoned(tallies.local_path())
     folder = tallies.local_path(name)
     folder.mkdir(parents=True)
     try:
-        return _tally_with_beam(manifest, settings, folder, range_bytes)
+        return _tally_with_beam(manifest, settings, folder, range_bytes, identities)
     finally:
         _remove(tallies, name)
 
 
-def _tally_with_beam(manifest: Path, settings: RunnerSettings, folder: Path, range_bytes: int) -> ManifestTally:
+def _tally_with_beam(
+    manifest: Path, settings: RunnerSettings, folder: Path, range_bytes: int, identities: bool
+) -> ManifestTally:
     from voxline.beam.run import map_with_beam
 
     tally, waiting = ManifestTally(), dict[int, dict[str, Any]]()
-    work = functools.partial(_tally_range, manifest=worker_uri(manifest))
+    work = functools.partial(_tally_range, manifest=worker_uri(manifest), identities=identities)
     appended = 0
     for number, answer in map_with_beam("validate", work, byte_ranges(manifest, range_bytes), settings, folder):
         waiting[number] = answer
@@ -64,11 +72,11 @@ def _tally_with_beam(manifest: Path, settings: RunnerSettings, folder: Path, ran
     return tally
 
 
-def _tally_range(byte_range: list[int], manifest: str) -> dict[str, Any]:
+def _tally_range(byte_range: list[int], manifest: str, identities: bool) -> dict[str, Any]:
     """The work of one worker. A damaged line is returned, not raised: the runner would only try it again."""
     try:
         (file,) = fetch_files([manifest])
-        return ManifestTally.read(file, *byte_range).to_json()
+        return ManifestTally.read(file, *byte_range, identities=identities).to_json()
     except WorkError as error:
         return {"failed": str(error)}
 

@@ -55,7 +55,7 @@ def run(
     inputs = {"utterances": utterances, "rejects": read_reject_counts(file)[1], **plan.key_inputs()}
     with cached_step(store, "validate", settings.key_settings(), inputs, revision=REVISION) as work:
         if not work.reused:
-            corpus = corpus or _read(file, store, settings)
+            corpus = corpus or _read(file, store, settings, identities=False)
             tfdv_result = plan.execute(corpus, utterances, store, settings, work.folder / STATISTICS)
             _judge(work, corpus, tfdv_result, settings)
     return work
@@ -72,11 +72,11 @@ def _fingerprint(file: Path, store: Path | str, settings: ValidateSettings) -> t
     return corpus, corpus.fingerprint
 
 
-def _read(file: Path, store: Path | str, settings: ValidateSettings) -> "CheckedCorpus":
+def _read(file: Path, store: Path | str, settings: ValidateSettings, *, identities: bool = True) -> "CheckedCorpus":
     from voxline.components.validate.beam import tally_manifest
     from voxline.components.validate.corpus import CheckedCorpus
 
-    return CheckedCorpus.read(file, tally_manifest(file, settings, store))
+    return CheckedCorpus.read(file, tally_manifest(file, settings, store, identities=identities))
 
 
 def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult", settings: ValidateSettings) -> None:

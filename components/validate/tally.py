@@ -43,12 +43,13 @@ class ManifestTally:
         (NaN if missing); characters and words of its transcript, without spaces and punctuation; labels: the fewest
         frames in which CTC can emit the transcript.
       hashed: by name, for each utterance: 8 bytes for its id, its recording (zeros if unknown) and its transcript, and
-        16 bytes for its identity.
+        16 bytes for its identity, if identities are wanted.
       token_counts: by split, the counts of the tokens between spaces in the transcripts; " " counts the spaces.
       all_hashed: whether every utterance has an `audio_hash`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, identities: bool = True) -> None:
+        self._identities = identities
         self.numbers: dict[str, array.array[Any]] = {name: array.array(kind) for name, kind in NUMBERS.items()}
         self.hashed = {name: bytearray() for name in HASHED}
         self.speakers, self.splits = StringColumn(), StringColumn()
@@ -56,13 +57,18 @@ class ManifestTally:
         self.all_hashed = True
 
     @classmethod
-    def read(cls, manifest: Path, start: int = 0, stop: int | None = None) -> "ManifestTally":
+    def read(
+        cls, manifest: Path, start: int = 0, stop: int | None = None, *, identities: bool = True
+    ) -> "ManifestTally":
         """Tallies the lines that begin in a byte range of a manifest.
+
+        Args:
+          identities: False where the fingerprint is known, which is all that they are for.
 
         Raises:
           WorkError: there is no manifest, or a line of it is damaged.
         """
-        tally, counts = cls(), _TokenCounts()
+        tally, counts = cls(identities), _TokenCounts()
         for offset, values in iter_line_values(manifest, start, stop):
             try:
                 tally._add(offset, values, counts)
@@ -111,7 +117,8 @@ class ManifestTally:
         hashed["ids"] += _hash(values["id"])
         hashed["sentences"] += _hash(text)
         hashed["recordings"] += _recording(values, measured)
-        hashed["identities"] += _identity(values)
+        if self._identities:
+            hashed["identities"] += _identity(values)
         for name in MEASURED:
             value = measured.get(name)
             numbers[name].append(_NAN if value is None else float(value))

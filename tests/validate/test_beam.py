@@ -1,5 +1,6 @@
 """validate's statistics by a Beam pipeline: what is found is what one process finds, and so is what is wrong."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,18 @@ def test_a_pipeline_finds_what_one_process_finds(tmp_path: Path, runner: str) ->
     in_pieces = tally_manifest(manifest / "manifest.jsonl", by(runner), tmp_path / "spread", PIECE)
     assert in_pieces.to_json() == ManifestTally.read(manifest / "manifest.jsonl").to_json()
     assert list((tmp_path / "spread" / "tallies").iterdir()) == []
+
+
+@pytest.mark.parametrize("changes", [{}, {"runner": RUNNERS[0], "beam_from_megabytes": 0}])
+def test_a_manifest_whose_fingerprint_is_known_is_judged_as_before(tmp_path: Path, changes: dict[str, object]) -> None:
+    manifest, settings = written(tmp_path / "corpus", fit(), rejects=1), ValidateSettings.of({**SMALL, **changes})
+    first = run(manifest, tmp_path / "store", settings)
+    before = {output: first.path(output).read_bytes() for output in ("validation", "report")}
+    assert list((tmp_path / "store" / "fingerprints").glob("*.json"))
+    shutil.rmtree(first.folder)
+    again = run(manifest, tmp_path / "store", settings)
+    assert (again.key, again.reused) == (first.key, False)
+    assert {output: again.path(output).read_bytes() for output in before} == before
 
 
 @pytest.mark.parametrize("runner", RUNNERS)

@@ -137,8 +137,8 @@ class LineCache:
         raw, offset = self._next, self._next_at
         self._next_at = offset + len(raw)
         self._next = self._lines.readline() if self._next_at < self._end else b""
-        _, *fields, output = raw.split(b"\t")
-        return CacheEntry(offset, raw, fields, output)
+        fields = raw.split(b"\t")
+        return CacheEntry(offset, raw, fields[1:-1], fields[-1])
 
     def _seek(self, offset: int) -> None:
         if self._lines:

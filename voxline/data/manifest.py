@@ -29,7 +29,7 @@ from voxline.store.localize import ensure_local, localize
 MANIFEST_FILE = "manifest.jsonl"
 REJECTS_FILE = "rejects.jsonl"
 _CACHED_FOLDERS = 1024
-_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _SPELLED_ALIKE = 1e-4
 """Below it `json` writes numbers with an exponent, and msgspec does not."""
 
@@ -83,11 +83,13 @@ class Utterance(msgspec.Struct, frozen=True):
     def identity(self) -> dict[str, Any]:
         """What decides the result of a step: everything but the path and the measurements."""
         values: dict[str, Any] = {"id": self.id, "duration": self.duration, "text": self.text, "speaker": self.speaker}
-        values |= {"split": self.split, "audio_hash": self.audio_hash, **self.extra}
-        if self.offset and "offset" not in self.extra:
+        values |= {"split": self.split, "audio_hash": self.audio_hash}
+        if self.offset:
             values["offset"] = self.offset
-        values.pop("audio_filepath", None)
-        values.pop("measured", None)
+        if self.extra:
+            values |= self.extra
+            values.pop("audio_filepath", None)
+            values.pop("measured", None)
         return values
 
     def digest(self) -> bytes:
@@ -122,7 +124,7 @@ def identity_json(identity: dict[str, Any]) -> bytes:
     for value in identity.values():
         if type(value) is not str and value is not seconds:
             return canonical_json(identity).encode()
-    return _encode({key: identity[key] for key in sorted(identity)})
+    return _encode_sorted(identity)
 
 
 def read_manifest(path: Path | str) -> list[Utterance]:

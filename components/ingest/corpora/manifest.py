@@ -100,7 +100,9 @@ class LineReader:
 
     def _renamed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values under a manifest's own names; one that such a name held before is kept as `corpus_<name>`."""
-        present = tuple(name for name, value in values.items() if value is not None)
+        present = tuple(values)
+        if None in values.values():
+            present = tuple(name for name in present if values[name] is not None)
         if present in self._usual and len(present) == len(values):
             return values
         columns = map_columns(present, self._columns)
