@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.float32]
 
+DTYPES = ("F16", "F32", "F64")
+"""Of the weights of a file, as safetensors names them."""
 SUFFIX, ALPHABET_FILE = ".safetensors", "alphabet.txt"
 COEFFICIENTS = 26
 LSTM = "cudnn_lstm/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell"
@@ -95,9 +97,15 @@ def find_published(model: str, *, family: str) -> Parent:
     if not path.is_file():
         raise SettingsError(f"train.start.model is {model!r}: the file is absent; {HOW}")
     with _opened(path) as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
+        kinds = {name: one.get_dtype() for name, one in slices.items()}
         metadata = file.metadata() or {}
     _check_variables(path, shapes)
+    if strange := sorted(name for name, kind in kinds.items() if kind not in DTYPES):
+        raise WorkError(
+            f"{path}: {strange[0]} is {kinds[strange[0]]}; {', '.join(DTYPES)} are accepted; convert it, or {HOW}"
+        )
     own = metadata.get("alphabet")
     alphabet = _parse_symbols(path, own) if own is not None else _alphabet_beside(model, path)
     classes = shapes["layer_6/bias"][0]
@@ -280,10 +288,10 @@ def _read_alphabet(path: Path) -> list[str]:
 def _parse_symbols(path: Path, text: str) -> list[str]:
     try:
         symbols = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         symbols = None
-    if not isinstance(symbols, list) or not all(isinstance(one, str) and one for one in symbols):
-        raise WorkError(f"{path}: metadata 'alphabet' is {text[:60]!r}; a JSON list of symbols is accepted")
+    if not isinstance(symbols, list) or not all(isinstance(one, str) and len(one) == 1 for one in symbols):
+        raise WorkError(f"{path}: metadata 'alphabet' is {text[:60]!r}; a JSON list of characters is accepted")
     return _check_symbols(path, symbols)
 
 

@@ -241,7 +241,10 @@ def test_damaged_and_foreign_files_are_refused(files: Path, tmp_path: Path) -> N
     assert f"{LSTM}/kernel [23, 48]" in refused({f"{LSTM}/kernel": np.zeros((23, 48), np.float32)})
     assert "layer_3/bias: not all are finite" in refused({"layer_3/bias": zeros + np.nan})
     assert "metadata 'alphabet' is 'abc'" in refused({}, {"alphabet": "abc"})
+    assert "metadata 'alphabet' is '[[[" in refused({}, {"alphabet": "[" * 100_000})
+    assert "a JSON list of characters" in refused({}, {"alphabet": '["a", "bb"]'})
     assert "each once" in refused({}, {"alphabet": '["a", "a"]'})
+    assert "layer_2/bias is I64; F16, F32, F64 are accepted" in refused({"layer_2/bias": zeros.astype(np.int64)})
     told = refused({}, {"alphabet": json.dumps(list(SYMBOLS)), "forget_bias": "nan"})
     assert "metadata 'forget_bias' is 'nan'" in told
 
