@@ -120,7 +120,9 @@ def synthesize(
             "--texts", metavar="FILE", parser=machine_path, help="A file with one text a line, or - for stdin."
         ),
     ] = None,
-    format_: Annotated[str, typer.Option("--format", help="Of the files in a folder: wav, mp3, and so on.")] = "wav",
+    format_: Annotated[
+        str | None, typer.Option("--format", help="Of the files in a folder: mp3, flac, and so on.  [default: wav]")
+    ] = None,
     vocoder: Annotated[
         str, typer.Option(help="An exported vocoder, or <registry>/<model>.  [default: the voice's Griffin-Lim]")
     ] = "",
@@ -149,7 +151,9 @@ def synthesize(
     if not (text or texts) or (text and texts):
         raise SettingsError("give a TEXT, or several, or --texts FILE with one text a line")
     many = texts is not None or len(text or ()) > 1
-    extension = f".{format_.lower().removeprefix('.')}"
+    if format_ is not None and not many:
+        raise SettingsError("--format is of the files in a folder; the name of --output says the format of one text")
+    extension = f".{(format_ or 'wav').lower().removeprefix('.')}"
     if many:
         synthesis.check_output_folder(output, extension)
     else:

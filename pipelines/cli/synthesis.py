@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from voxline.inference.text_encoder import RefusedTextError, TextEncoder
 
 STDIN = "-"
+REVISION = 1
+"""Of what the same text, voice and format sound like; files of another one are made again."""
 OUTPUT_EXTENSIONS = (".wav", ".mp3", ".m4a", ".ogg", ".opus", ".webm", ".flac")
 RECORD_FILE, LOCK_FILE = "synthesis.jsonl", ".synthesis.lock"
 BLOCK_BYTES = 2**20
@@ -205,19 +207,25 @@ def synthesize_to_folder(
         earlier = _read_record(folder)
         width = max(4, len(str(len(texts))))
         files = [f"{number:0{width}d}{extension}" for number in range(1, len(texts) + 1)]
-        keys = [hash_value([text, extension, *voice]) for text in texts]
+        keys = [hash_value([REVISION, text, extension, *voice]) for text in texts]
         kept = {
             file: earlier[file]
             for file, key in zip(files, keys, strict=True)
-            if file in earlier and earlier[file].get("key") == key and (folder / file).is_file()
+            if (known := earlier.get(file))
+            and known.get("status") == "done"
+            and known["key"] == key
+            and (folder / file).is_file()
         }
+        strange = [file for file in files if file not in earlier and (folder / file).is_file()]
         for file in set(files) & (earlier.keys() - kept.keys()):  # of another text or voice
             (folder / file).unlink(missing_ok=True)
-        if others := sorted(file for file in earlier.keys() - set(files) if (folder / file).is_file()):
-            named = ", ".join(others[:3]) + " …" * (len(others) > 3)
-            typer.echo(f"voxline: {folder}: {named} are of another list of texts, and stay", err=True)
+        others = sorted(file for file in earlier.keys() - set(files) if (folder / file).is_file())
+        for found, what in ((others, "of another list of texts, and stay"), (strange, "of no earlier call; replaced")):
+            if found:
+                named = ", ".join(found[:3]) + " …" * (len(found) > 3)
+                typer.echo(f"voxline: {folder}: {named}: {what}", err=True)
         with atomic_write(folder / RECORD_FILE, "w") as record:
-            record.writelines(_json_line(values) for values in kept.values())
+            record.writelines(_json_line(earlier[file]) for file in (*kept, *others))
         synthesizer = None
         with open(folder / RECORD_FILE, "a", encoding="utf-8") as record:
             for file, text, key in zip(files, texts, keys, strict=True):
@@ -236,9 +244,8 @@ def synthesize_to_folder(
                 else:
                     synthesizer = synthesizer or _load(model, vocoder)
                     result = _speak(synthesizer, text, result)
-                if result.succeeded:
-                    record.write(_json_line({**result.values(), "file": file}))
-                    record.flush()
+                record.write(_json_line({**result.values(), "file": file}))
+                record.flush()
                 yield result, synthesizer.sample_rate if synthesizer else None
 
 

@@ -11,7 +11,7 @@ import soundfile
 from voxline.audio.containers import ffmpeg_must_decode, identify
 from voxline.audio.decoding import decode_audio, load_audio, read_header
 from voxline.audio.ffmpeg import ENCODINGS, write_encoded
-from voxline.pipelines.cli.models import OUTPUT_EXTENSIONS
+from voxline.pipelines.cli.synthesis import OUTPUT_EXTENSIONS
 from voxline.rejects import BadAudioError, Reason
 
 RATE = 16_000

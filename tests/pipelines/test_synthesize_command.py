@@ -85,7 +85,16 @@ def test_a_changed_text_or_voice_is_spoken_again_and_a_refused_one_keeps_no_old_
     assert not (tmp_path / "said/0003.wav").exists()
     capsys.readouterr()
     assert statuses(["1"]) == "done"
-    assert "0002.wav, 0004.wav are of another list of texts, and stay" in capsys.readouterr().err
+    assert "0002.wav, 0004.wav: of another list of texts, and stay" in capsys.readouterr().err
+    assert statuses(["1", "☃"]) == "kept refused"  # what was there of another list is known, and goes
+    assert not (tmp_path / "said/0002.wav").exists()
+    lines = map(json.loads, (tmp_path / "said" / synthesis.RECORD_FILE).read_text().splitlines())
+    assert {line["file"]: line["status"] for line in lines} == {
+        "0001.wav": "done", "0002.wav": "refused", "0004.wav": "done",
+    }  # fmt: skip
+    (tmp_path / "said/0003.wav").write_bytes(b"of somebody else")
+    assert statuses(["1", "22", "333"]) == "kept done done"
+    assert "0003.wav: of no earlier call; replaced" in capsys.readouterr().err
 
 
 def test_what_was_killed_continues_with_what_is_missing(voice: Path, tmp_path: Path) -> None:

@@ -22,13 +22,16 @@ _END = re.compile(rf"[{_WIDE}{_NARROW}]+[{_CLOSING}]*")
 _PARAGRAPH = re.compile(r"\n[^\S\n]*\n\s*")
 _LETTERS_WITH_DOTS = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
 _BEFORE_WORD = re.compile(rf"\s*[{_OPENING}]*")
+_NUMERAL = re.compile(r"[0-9]|(?!I\b)[IVX]+\b")
+"""What an abbreviation such as No. or Vol. is before; "no. I think not" has a pronoun."""
 _LAST_WORD = re.compile(rf"[^\s{_OPENING}]*\Z")
 
 _NEAR = 60
 """Characters before a full stop that are looked at: no abbreviation is longer."""
 
-_SENTENCE = re.compile(rf"[{_WIDE}]+[{_CLOSING}]*\s*|[{_NARROW}]+[{_CLOSING}]*\s+")
-_CLAUSE = re.compile(rf"[，、：;；—][{_CLOSING}]*\s*|[,;:–)][{_CLOSING}]*\s+")
+# A run of marks is tried from its first one alone, and not given back: else many marks take quadratic time.
+_SENTENCE = re.compile(rf"[{_WIDE}]+[{_CLOSING}]*\s*|(?<![{_NARROW}])[{_NARROW}]++[{_CLOSING}]*+\s+")
+_CLAUSE = re.compile(rf"[，、：;；—][{_CLOSING}]*\s*|(?<![,;:–)])[,;:–)]++[{_CLOSING}]*+\s+")
 _SPACE = re.compile(r"\s+")
 
 
@@ -133,6 +136,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
         return True
     before, behind = text[match.start() - 1 : match.start()], _BEFORE_WORD.match(text, match.end())
     following = text[behind.end() : behind.end() + 1] if behind else ""
+    numeral = _NUMERAL.match(text, behind.end()) if behind else None
     if not text[match.end() : match.end() + 1].isspace():  # 你好!世界 needs no space, a.b does
         return _is_ideograph(before) and _is_ideograph(following)
     if following.islower() or following in tuple(_NARROW):  # of ". . ." the last one decides
@@ -143,23 +147,23 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     found = _LAST_WORD.search(text, near, match.start())
     word = found[0] if found else ""
     earlier = text[near : match.start() - len(word)].split()
-    return not _is_abbreviation(word, following, earlier[-1] if earlier else "")
+    return not _is_abbreviation(word, numeral is not None, earlier[-1] if earlier else "")
 
 
-def _is_abbreviation(word: str, following: str, earlier: str) -> bool:
+def _is_abbreviation(word: str, before_number: bool, earlier: str) -> bool:
     """Whether a full stop behind a word belongs to the word.
 
     Args:
-      following: the next character that is no space, quote or bracket.
+      before_number: whether the next word begins with a digit, or is a Roman numeral.
       earlier: the word before, of the same sentence.
     """
     lower = word.lower()
-    if lower in NEVER_FINAL or (lower in BEFORE_NUMBERS and following.isdigit()):
+    if lower in NEVER_FINAL or (lower in BEFORE_NUMBERS and before_number):
         return True
     if word.isdecimal():  # 1. First, 2. Second
         return len(word) <= 3 and not has_words(earlier)
-    if len(word) == 1 and word.isalpha():  # an initial; "you and I." has none
-        return word.isupper() and not (word == "I" and earlier.islower())
+    if len(word) == 1 and word.isalpha():  # an initial, or z. B.; "you and I." has none
+        return not (word == "I" and earlier.islower())
     return bool(_LETTERS_WITH_DOTS.fullmatch(word)) and lower not in ("a.m", "p.m")
 
 

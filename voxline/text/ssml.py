@@ -114,9 +114,9 @@ def is_ssml(text: str) -> bool:
 def parse_ssml(text: str) -> Document:
     """Reads a document.
 
-    >>> parse_ssml('<speak>One <break strength="weak"/> two.</speak>').items
-    (SsmlSentence(spans=(Span(text='One ', rate=1.0, phonemes='', alphabet='', line=1),)), Pause(seconds=0.5), \
-SsmlSentence(spans=(Span(text=' two.', rate=1.0, phonemes='', alphabet='', line=1),)))
+    >>> one, pause, two = parse_ssml('<speak>One <break strength="weak"/> two.</speak>').items
+    >>> one.spans[0].text, pause, two.spans[0].text
+    ('One ', Pause(seconds=0.5), ' two.')
 
     Raises:
       SettingsError: it is too long or no well-formed XML, or has what is not understood here: what, and its line.
