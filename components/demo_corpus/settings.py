@@ -68,7 +68,7 @@ class CommandsCorpusSettings(DemoCorpusSettings):
 class WordsCorpusSettings(DemoCorpusSettings):
     """Single words by many speakers: further voices for a recognizer that has heard few people.
 
-    Half of the speakers or so speak English as natives of various places; the others read it as their language would.
+    Speakers of all accents are as many: natives of eight places, and those who read English as their language would.
     """
 
     kind: Literal["words"] = Field("words", description="kind of corpus")
@@ -94,9 +94,9 @@ class WordsCorpusSettings(DemoCorpusSettings):
         given = {"words": self.words, **{f"spellings.{key}": one for key, one in (self.spellings or {}).items()}}
         for name, texts in given.items():
             if len(texts) != len(self.words):
-                raise ValueError(f"{name} has {len(texts)} texts for {len(self.words)} words; give one for each")
-            if not all(text.strip() for text in texts):
-                raise ValueError(f"{name} has an entry that has no text; leave it out")
+                raise ValueError(f"{name} has {len(texts)} of {len(self.words)} texts; give one for each word")
+            if not all(text.strip() and text.splitlines() == [text] for text in texts):
+                raise ValueError(f"{name} has an entry that has no text, or several lines; one line each is accepted")
         return self
 
 

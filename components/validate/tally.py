@@ -92,6 +92,8 @@ class ManifestTally:
     def fingerprint(self) -> str:
         """The fingerprint of the utterances, as `fingerprint_utterances`."""
         fingerprint, digests = Fingerprint(), bytes(self.hashed["identities"])
+        if len(digests) != DIGEST_BYTES * len(self):
+            raise ValueError("the tally was made without identities, so it has no fingerprint")
         for at in range(0, len(digests), DIGEST_BYTES):
             fingerprint.add(digests[at : at + DIGEST_BYTES])
         return fingerprint.name()

@@ -211,9 +211,9 @@ def test_more_sentences_than_there_are_are_refused(monkeypatch: pytest.MonkeyPat
         ({"kind": "round_trip", "train": 5000}, "at most 9,999"),
         (
             {"kind": "words", "words": ["yes", "no"], "spellings": {"de": ["jess"]}},
-            "spellings.de has 1 texts for 2 words",
+            "spellings.de has 1 of 2 texts",
         ),
-        ({"kind": "words", "words": ["yes", ""]}, "has no text; leave it out"),
+        ({"kind": "words", "words": ["yes", ""]}, "has an entry that has no text"),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict[str, object], message: str) -> None:
