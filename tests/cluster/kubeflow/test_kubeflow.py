@@ -37,6 +37,8 @@ REFUSED = {
     ("librispeech-conformer-960", "gke-tpu"): "image model-gpu cannot use the accelerator",
     ("fastspeech", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the sum over alignments",
     ("phrases", "gke-tpu"): "accelerator is a TPU, and XLA cannot compile the sum over alignments",
+    ("fsdd-unseen-speaker", "aks"): "corpora has fsdd, voices, and uri or sha256 is set too",
+    ("fsdd-unseen-speaker", "one-node"): "corpora has fsdd, voices, and uri or sha256 is set too",
     ("several-corpora", "aks"): "corpora has librispeech, ours, and uri or sha256 is set too",
     ("several-corpora", "one-node"): "corpora has librispeech, ours, and uri or sha256 is set too",
 }
