@@ -22,6 +22,7 @@ from voxline.audio.features import (
     mel_spectrogram,
     power_spectrogram,
 )
+from voxline.components.train.published_weights import FEATURES as MOZILLA
 from voxline.errors import SettingsError
 
 Array = npt.NDArray[np.float32]
@@ -129,17 +130,6 @@ def tensorflow_cepstra(samples: Array, how: FeatureSettings) -> Array:
         dct_coefficient_count=how.coefficients,
     )[0].numpy()  # fmt: skip
     return found[: how.count_frames(len(samples))]
-
-
-MOZILLA = FeatureSettings(
-    kind="mfcc",
-    cepstra="tensorflow",
-    window_seconds=0.032,
-    hop_seconds=0.02,
-    mels=40,
-    lowest_hz=20,
-    log_floor=1e-12,
-)
 
 
 @pytest.mark.parametrize(
