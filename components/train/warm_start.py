@@ -7,7 +7,7 @@ optimizer starts afresh. docs/decisions/0063-warm-start.md
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -179,14 +179,23 @@ def _check_functions(task: "TrainingTask", parent: ParentWeights) -> None:
     if theirs.get("kind") != model.plain().get("kind"):
         return  # neither names nor shapes fit
     # What a model.json of before does not name, its network did by default.
-    defaults = {name: field.default for name, field in type(model).model_fields.items()}
-    named = {f"train.model.{name}": name for name in task.function_settings if name in defaults}
-    before = {key: theirs.get(name, defaults[name]) for key, name in named.items()}
-    if differing := changed_settings(before, {key: getattr(model, name) for key, name in named.items()}):
+    defaults = dict(type(model)())
+    before, now = (
+        {f"train.model.{name}": _read_setting({**defaults, **values}, name) for name in task.function_settings}
+        for values in (theirs, dict(model))
+    )
+    if differing := changed_settings(before, now):
         raise SettingsError(
             f"train.start: with the same weights the network of {parent.label} computes something else: "
             f"{_name_differences(differing)}; set the same, or start from another model"
         )
+
+
+def _read_setting(model: Mapping[str, Any], name: str) -> Any:
+    """A setting's value, None where this kind of network has none; `a.b` is the list of b in the list a."""
+    first, _, rest = name.partition(".")
+    value = model.get(first)
+    return [list(dict(one)[rest]) for one in value] if rest and value is not None else value
 
 
 def _fits(value: Array, fresh: Array, axis: int) -> bool:

@@ -30,6 +30,7 @@ def add_model_commands(app: typer.Typer) -> None:
     models.command("promote")(promote_model)
     models.command("rollback")(roll_back_model)
     models.command("export")(export_model)
+    models.command("import")(import_checkpoint)
     models.command("canary")(show_canary)
     models.command("rollout")(roll_out_model)
     models.command("anchor")(anchor_model)
@@ -310,6 +311,30 @@ def export_model(
     if to != "sherpa-onnx":
         raise SettingsError(f"--to {to}: accepted: sherpa-onnx")
     _print([f"{file} ({file.stat().st_size:,} bytes)" for file in export_sherpa_onnx(find_model(model), output)])
+
+
+def import_checkpoint(
+    checkpoint: Annotated[
+        Path, typer.Argument(parser=machine_path, metavar="CHECKPOINT", help="Its prefix, as best_dev-1466475.")
+    ],
+    alphabet: Annotated[
+        Path, typer.Option(parser=machine_path, metavar="FILE", help="The release's data/alphabet.txt.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", parser=machine_path, metavar="FILE", help="It ends in .safetensors.")
+    ],
+    forget_bias: Annotated[float, typer.Option(help="What the LSTM adds to its forget gate.")] = 0.0,
+) -> None:
+    """Convert a checkpoint of Mozilla DeepSpeech to a parent.
+
+    Releases 0.7 to 0.9. train.start.model takes the file. Nothing is unpickled.
+
+    Example: voxline models import best_dev-1466475 --alphabet alphabet.txt -o deepspeech.safetensors
+    """
+    from voxline.components.train.published_weights import convert_checkpoint
+
+    path = convert_checkpoint(checkpoint, alphabet, output, forget_bias)
+    typer.echo(f"{path} ({path.stat().st_size:,} bytes)")
 
 
 def show_serving_config(

@@ -139,6 +139,9 @@ def test_what_does_not_fit_is_refused_by_the_setting_that_differs(few: Dataset) 
         assert "asr@1 computes something else: train.model.top_db is 50.0, there 0.0; set the same" in told
         told = refusal(model={"rnn_activation": "clipped_relu"}, start={"keep": kept})
         assert "train.model.rnn_activation is clipped_relu, there tanh; set the same" in told
+        strides = [{"channels": 4, "kernel": [5, 5], "stride": [1, 2]}]
+        told = refusal(model={"convolutions": strides}, start={"keep": kept})
+        assert "train.model.convolutions.stride is [[1, 2]], there [[2, 2]]" in told
     assert "train.model.relu_clip is 5" in refusal(model={"relu_clip": 5.0})
     del parent.about["settings"]["model"]["rnn_activation"]  # a model.json of before
     assert "rnn_activation is clipped_relu, there tanh" in refusal(model={"rnn_activation": "clipped_relu"})

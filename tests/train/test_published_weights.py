@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 from safetensors import safe_open
 from safetensors.numpy import save_file
+from typer.testing import CliRunner
 
 from tests.train.test_warm_start import publish_with_list
 from tests.train.tones import LETTERS, ToneUtterance, make_utterances, tiny_asr_settings, write_dataset
@@ -27,6 +28,7 @@ from voxline.components.train.warm_start import read_parent, start_from, with_no
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import read_model_json
+from voxline.pipelines.cli.main import app
 from voxline.pipelines.cli.model_views import format_training_data
 from voxline.registry.parents import ancestors_of
 from voxline.store.step_cache import StepWouldRunError, plan_steps
@@ -71,7 +73,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("deepspeech-0.9.3-checkpoint")
     save_checkpoint(folder, random_variables())
     (folder / "alphabet.txt").write_text("# a comment\n" + "\n".join(SYMBOLS) + "\n# the end\n")
-    convert_checkpoint(folder / "best_dev-1466475", folder / "alphabet.txt", folder / "published.safetensors")
+    names = ("best_dev-1466475", "--alphabet", "alphabet.txt", "--output", "published.safetensors")
+    arguments = [name if name.startswith("--") else str(folder / name) for name in names]
+    result = CliRunner().invoke(app, ["models", "import", *arguments])
+    assert result.exit_code == 0, result.output
+    assert "published.safetensors (" in result.output
     return folder
 
 

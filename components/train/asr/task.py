@@ -129,7 +129,7 @@ class AsrTask(TrainingTask):
     module: AsrTrainModule
     dev: Batches
     decoder_parts = ("classifier",)
-    function_settings = ("top_db", "rnn_activation", "relu_clip", "heads")
+    function_settings = ("top_db", "rnn_activation", "relu_clip", "heads", "convolutions.stride")
     optimizes_graph = False
     _heard = False
     """Whether the audio of the samples is logged; it is the same at each validation."""
