@@ -59,8 +59,14 @@ NETWORKS: dict[str, VocoderModelSettings] = {
     "Vocos, 256 x 4 (the default)": VocosSettings(),
     "Vocos, 512 x 8 (the paper's)": VocosSettings(channels=512, hidden=1536, layers=8),
     "HiFi-GAN V1": HifiganSettings(),
+    "HiFi-GAN V1 with an inverse STFT (8·8·4)": HifiganSettings(
+        upsample_rates=(8, 8), upsample_kernels=(16, 16), istft_hop=4
+    ),
     "HiFi-GAN V2": HifiganSettings(channels=128),
     "HiFi-GAN V3": HifiganSettings.of(V3),
+    "HiFi-GAN V3 in four bands (8·8·4)": HifiganSettings.of(
+        {**V3, "upsample_rates": (8, 8), "upsample_kernels": (16, 16), "bands": 4}
+    ),
     "WaveGlow, 512 channels (the paper's)": WaveGlowSettings(channels=512),
     "WaveGlow, 256 channels (the default)": WaveGlowSettings(),
     "WaveGlow, 64 channels, 6 flows of 4 layers": WaveGlowSettings(channels=64, flows=6, layers=4),

@@ -1,8 +1,8 @@
 """The authors' vocoders in PyTorch's own operations, for the tests of vocoders; runs in the peers' environment.
 
 python vocoders_torch.py FOLDER: reads FOLDER/given.npz (mels, waveforms and the weights of our networks, in the order
-of computation) and writes FOLDER/torch.npz. Composed as in hifi-gan's models.py, vocos' modules.py and heads.py, and
-waveglow's glow.py and denoiser.py.
+of computation) and writes FOLDER/torch.npz. Composed as in hifi-gan's models.py, iSTFTNet's, vocos' modules.py and
+heads.py, waveglow's glow.py and denoiser.py, and the pseudo-QMF of multi-band MelGAN.
 """
 
 import json
@@ -113,7 +113,23 @@ def denoised(waveforms, bias, strength):
     return torch.istft(torch.polar(magnitude, spectrum.angle()), **how, length=waveforms.shape[1])
 
 
-def hifigan(mels, weights, rates, kernels, residual_kernels, dilations, double):
+def join_bands(parts):
+    """Zeros between the samples of each band, and its filter: an ideal low pass under a Kaiser window, modulated."""
+    bands, taps = parts.shape[1], np.arange(63) - 31
+    prototype = 0.142 * np.sinc(0.142 * taps) * np.kaiser(63, 9.0)
+    prototype /= prototype.sum()
+    filters = [
+        2 * prototype * np.cos((2 * band + 1) * np.pi / (2 * bands) * taps - (-1) ** band * np.pi / 4)
+        for band in range(bands)
+    ]
+    apart = torch.zeros(bands, bands, bands)
+    for band in range(bands):
+        apart[band, band, 0] = bands
+    spread = F.conv_transpose1d(parts, apart, stride=bands)
+    return F.conv1d(F.pad(spread, (31, 31)), torch.tensor(np.array(filters), dtype=torch.float32)[None])
+
+
+def hifigan(mels, weights, rates, kernels, residual_kernels, dilations, double, istft_hop=0, bands=1):
     x = convolution(mels.transpose(1, 2), weights, padding=3)
     for rate, kernel in zip(rates, kernels, strict=True):
         up, bias = next(weights), next(weights)
@@ -134,8 +150,18 @@ def hifigan(mels, weights, rates, kernels, residual_kernels, dilations, double):
                 y = y + z
             total = total + y
         x = total / len(residual_kernels)
-    x = torch.tanh(convolution(F.leaky_relu(x), weights, padding=3))[:, 0]
-    hop = int(np.prod(rates))
+    if istft_hop:
+        size = 4 * istft_hop
+        x = convolution(F.pad(F.leaky_relu(x), (1, 0), "reflect"), weights, padding=3)
+        x = x.reshape(len(x) * bands, size + 2, -1)
+        magnitude, phase = torch.clip(torch.exp(x[:, : size // 2 + 1]), max=1e2), torch.sin(x[:, size // 2 + 1 :])
+        spectrum = magnitude * torch.exp(phase * 1j)
+        x = torch.istft(spectrum, size, istft_hop, size, torch.hann_window(size), center=True)
+        x = x.reshape(len(mels), bands, -1)
+    else:
+        x = torch.tanh(convolution(F.leaky_relu(x), weights, padding=3))
+    x = (join_bands(x) if bands > 1 else x)[:, 0]
+    hop = int(np.prod(rates)) * max(istft_hop, 1) * bands
     return x[:, hop // 2 : hop // 2 + (mels.shape[1] - 1) * hop]
 
 
@@ -189,7 +215,10 @@ def main(folder: str) -> None:
                 torch.from_numpy(given["filterbank"]),
             )
         ],
-        "hifigan": lambda *sizes: [hifigan(mels, weights("hifigan"), *sizes)],
+        **{
+            name: lambda *sizes, name=name: [hifigan(mels, weights(name), *sizes)]
+            for name in ("hifigan", "hifigan_with_istft", "hifigan_with_bands", "hifigan_with_both")
+        },
         "discriminators": lambda *sizes: discriminators(waveforms, weights("discriminators"), *sizes),
         "waveglow": lambda *sizes: waveglow(mels, waveforms, weights("waveglow"), *sizes),
         "denoised": lambda strength: [denoised(waveforms, torch.from_numpy(given["bias"]), strength)],

@@ -2,7 +2,8 @@
 
 After Kong, Kim and Bae 2020, "HiFi-GAN: Generative Adversarial Networks for Efficient and High Fidelity Speech
 Synthesis" (arXiv 2010.05646), sections 2.2 and 2.3; sizes as in the authors' configs v1, v2 and v3. Where this differs:
-docs/decisions/0066.
+docs/decisions/0066. Two options take the last upsampling from the network: an inverse STFT (Kaneko et al. 2022,
+"iSTFTNet", arXiv 2203.02395) and a filter bank of four bands (Yang et al. 2020, "Multi-band MelGAN", arXiv 2005.05106).
 """
 
 import math
@@ -14,7 +15,8 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.components.train.models.layers import Composite, FeatureNormalizer, length_mask
-from voxline.components.train.models.vocos import mask
+from voxline.components.train.models.stft import BANK_TAPS, inverse_stft, join_bands
+from voxline.components.train.models.vocos import MAX_LOG_MAGNITUDE, mask
 from voxline.components.train.vocoder.settings import DiscriminatorSettings, HifiganSettings
 
 Tensor = Any
@@ -32,7 +34,7 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
     """From raw mels to waveforms; a `Vocoder`.
 
     Args:
-      settings: sizes; the product of `upsample_rates` is the hop.
+      settings: sizes; its hop is that of the mels.
       mean, deviation: per mel band, of the training split; the graph normalizes mels by them.
       seed: of the initial weights, normal with a deviation of 0.01.
       precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
@@ -56,7 +58,7 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
     ) -> None:
         super().__init__(dtype=precision, autocast=False, name="hifigan")
         self.settings = settings
-        self.hop = int(np.prod(settings.upsample_rates))
+        self.hop = settings.hop
         self.context_frames = _context_frames(settings)
         self.normalizations: list[Any] = []
         self.normalize = FeatureNormalizer(mean, deviation)
@@ -77,11 +79,13 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
                     for size, dilations in zip(settings.residual_kernels, settings.residual_dilations, strict=True)
                 ]
             )
-        self.last = draws.convolution(1, 7)
+        self.last = draws.convolution(settings.bands * (4 * settings.istft_hop + 2 if settings.istft_hop else 1), 7)
         self(np.zeros((1, 2, self.normalize.bins), "float32"))
 
     def call(self, mels: Tensor, frames: Tensor = None) -> Tensor:
-        """Returns waveforms, float32 [batch, (frames - 1) · hop] in [-1, 1]; sample 0 is the center of frame 0.
+        """Returns waveforms, float32 [batch, (frames - 1) · hop]; sample 0 is the center of frame 0.
+
+        They are in [-1, 1], except with an inverse STFT or bands.
 
         Args:
           mels: float32 [batch, frames, mels], as extract writes them.
@@ -100,9 +104,34 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
             x = mask(x, real)
             made = [block(x, real) for block in blocks]
             x = sum(made[1:], made[0]) / len(made)
-        waveform = ops.tanh(ops.cast(self.last(ops.leaky_relu(x, LAST_SLOPE)), "float32"))[..., 0]
+        parts = self._make_bands(ops.leaky_relu(x, LAST_SLOPE), frames, count, factor)
+        waveform = join_bands(parts) if self.settings.bands > 1 else parts[..., 0]
         # The network makes a hop around each frame's center, and a waveform begins at the first center.
         return waveform[:, self.hop // 2 : self.hop // 2 + (count - 1) * self.hop]
+
+    def _make_bands(self, x: Tensor, frames: Tensor, count: Tensor, factor: int) -> Tensor:
+        """The last layer: float32 [batch, count · factor (· istft_hop), bands], of several bands zero where not real.
+
+        Args:
+          x: [batch, count · factor, channels].
+        """
+        bands, hop = self.settings.bands, self.settings.istft_hop
+        if not hop:
+            parts = ops.tanh(ops.cast(self.last(x), "float32"))
+            return parts if bands == 1 else mask(parts, self._real(frames, count, factor))
+        # A window more than steps, so that the centered windows reach to the end.
+        x = ops.cast(self.last(ops.pad(x, [[0, 0], [1, 0], [0, 0]], mode="reflect")), "float32")
+        windows = count * factor + 1
+        x = ops.transpose(ops.reshape(x, (-1, windows, bands, 4 * hop + 2)), (0, 2, 1, 3))
+        logarithm, phase = ops.split(ops.reshape(x, (-1, windows, 4 * hop + 2)), 2, axis=-1)
+        present = None
+        if frames is not None:
+            present = length_mask(ops.cast(frames, "int32") * factor + 1, windows)
+            present = ops.expand_dims(ops.repeat(present, bands, axis=0), -1)
+        magnitude, angle = mask(ops.exp(ops.minimum(logarithm, MAX_LOG_MAGNITUDE)), present), ops.sin(phase)
+        made = inverse_stft(magnitude * ops.cos(angle), magnitude * ops.sin(angle), hop, present)
+        parts = ops.transpose(ops.reshape(made, (-1, bands, count * factor * hop)), (0, 2, 1))
+        return parts if bands == 1 else mask(parts, self._real(frames, count, factor * hop))
 
     def _real(self, frames: Tensor, count: Tensor, factor: int) -> Tensor:
         if frames is None:
@@ -213,7 +242,12 @@ def _context_frames(settings: HifiganSettings) -> int:
     >>> _context_frames(HifiganSettings())
     15
     """
-    reach = 3 + math.prod(settings.upsample_rates) // 2  # in samples; a frame's begin half a hop before its center
+    reach = settings.hop // 2  # in samples; a frame's begin half a hop before its center
+    if settings.bands > 1:
+        reach = -(-(reach + BANK_TAPS // 2) // settings.bands)
+    if settings.istft_hop:
+        reach = -(-reach // settings.istft_hop) + 3  # windows of two hops to each side, and the one more
+    reach += 3
     blocks = list(zip(settings.residual_kernels, settings.residual_dilations, strict=True))
     for rate, kernel in reversed(list(zip(settings.upsample_rates, settings.upsample_kernels, strict=True))):
         undilated = settings.residual_block == "double"

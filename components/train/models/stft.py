@@ -1,4 +1,4 @@
-"""Short-time Fourier transforms in a network's graph: windows, magnitudes, and the inverse by overlap and add.
+"""Transforms in a network's graph: short-time Fourier (magnitudes, the inverse by overlap and add), a filter bank.
 
 Pure Keras. The windows are cut in pieces of a hop, side by side, which costs a few slices instead of a gather.
 """
@@ -111,3 +111,32 @@ def inverse_stft(real: Tensor, imaginary: Tensor, hop: int, present: Tensor | No
     samples = (count - 1) * hop
     middle = slice(size // 2, size // 2 + samples)
     return added[:, middle] / ops.maximum(envelope[:, middle], MIN_ENVELOPE)
+
+
+BANK_TAPS, BANK_CUTOFF, BANK_BETA = 62, 0.142, 9.0
+"""Of the prototype of four bands: taps but the last one, cut-off as a share of Nyquist, beta of its Kaiser window."""
+
+
+@functools.cache
+def bank_filters(bands: int) -> npt.NDArray[np.float64]:
+    """The synthesis filters of a cosine-modulated filter bank, float64 [taps + 1, bands].
+
+    Pseudo-QMF (Nguyen 1994, "Near-perfect-reconstruction pseudo-QMF banks"), with the prototype of Yang et al. 2020
+    (arXiv 2005.05106). Those of analysis are the same from the last tap to the first.
+    """
+    from scipy.signal import firwin
+
+    taps = np.arange(BANK_TAPS + 1)[:, None]
+    prototype = firwin(BANK_TAPS + 1, BANK_CUTOFF, window=("kaiser", BANK_BETA))[:, None]
+    band = np.arange(bands)
+    angle = (2 * band + 1) * np.pi / (2 * bands) * (taps - BANK_TAPS / 2) - (-1.0) ** band * np.pi / 4
+    return np.asarray(2 * prototype * np.cos(angle))
+
+
+def join_bands(parts: Tensor) -> Tensor:
+    """Waveforms [batch, samples · bands] of bands [batch, samples, bands], lowest first, each critically sampled."""
+    bands, count = parts.shape[-1], ops.shape(parts)[1]
+    apart = ops.pad(ops.expand_dims(parts, 2), [[0, 0], [0, 0], [0, bands - 1], [0, 0]])
+    spread = ops.reshape(apart, (ops.shape(parts)[0], count * bands, bands))
+    kernel = (bands * bank_filters(bands)[:, :, None]).astype(np.float32)
+    return ops.conv(spread, kernel, padding="same")[..., 0]

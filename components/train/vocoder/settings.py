@@ -65,7 +65,14 @@ class VocosSettings(Settings):
 
 
 class HifiganSettings(Settings):
-    """HiFi-GAN's generator (Kong et al. 2020). The defaults are V1's, for a hop of 256 samples."""
+    """HiFi-GAN's generator (Kong et al. 2020). The defaults are V1's, for a hop of 256 samples.
+
+    >>> (
+    ...     HifiganSettings().hop,
+    ...     HifiganSettings.of({"upsample_rates": (8, 8), "upsample_kernels": (16, 16), "istft_hop": 4}).hop,
+    ... )
+    (256, 256)
+    """
 
     kind: Literal["hifigan"] = pydantic.Field("hifigan", description="the network")
     channels: Channels = pydantic.Field(512, description="channels before the first upsampling; each halves them")
@@ -73,7 +80,7 @@ class HifiganSettings(Settings):
         (8, 8, 2, 2),
         min_length=1,
         max_length=8,
-        description="factors of upsampling; their product is the hop",
+        description="factors of upsampling; their product, times istft_hop and bands, is the hop",
     )
     upsample_kernels: tuple[Kernel, ...] = pydantic.Field(
         (16, 16, 4, 4), min_length=1, max_length=8, description="kernel sizes of the transposed convolutions"
@@ -87,6 +94,25 @@ class HifiganSettings(Settings):
     residual_block: Literal["double", "single"] = pydantic.Field(
         "double", description="double: after each dilated convolution one without dilation (V1, V2); single: none (V3)"
     )
+    istft_hop: int = pydantic.Field(
+        0,
+        ge=0,
+        le=64,
+        exclude_if=lambda hop: not hop,  # so that trainings of before are found
+        description="samples that an inverse STFT makes of each step of the last layer, by windows of four times as "
+        "many (iSTFTNet, Kaneko et al. 2022: 4, after rates of 8 and 8); 0: the last layer makes the samples",
+    )
+    bands: Literal[1, 4] = pydantic.Field(
+        1,
+        exclude_if=lambda bands: bands == 1,
+        description="4: the network makes four bands at a quarter of the sample rate, which a filter bank joins "
+        "(Yang et al. 2020); 1: the waveform itself",
+    )
+
+    @property
+    def hop(self) -> int:
+        """Samples that the network makes of a frame."""
+        return math.prod(self.upsample_rates) * max(self.istft_hop, 1) * self.bands
 
     @pydantic.field_validator("residual_kernels")
     @classmethod
@@ -123,12 +149,15 @@ class HifiganSettings(Settings):
         Raises:
           SettingsError: names the settings.
         """
-        made = math.prod(self.upsample_rates)
-        if made != features.hop_length:
+        if self.hop != features.hop_length:
+            factors = [f"train.model.upsample_rates {'·'.join(map(str, self.upsample_rates))}"]
+            factors += [f"istft_hop {self.istft_hop}"] if self.istft_hop else []
+            factors += [f"bands {self.bands}"] if self.bands > 1 else []
             raise SettingsError(
-                f"train.model.upsample_rates {'·'.join(map(str, self.upsample_rates))} make {made} samples of a frame, "
+                f"{' and '.join(factors)} make {self.hop} samples of a frame, "
                 f"and extract.features.hop_seconds is {features.hop_length} samples; set upsample_rates to numbers "
-                f"whose product is {features.hop_length}, or hop_seconds to {made / features.sample_rate:.6g}"
+                f"whose product{' with these' if len(factors) > 1 else ''} is {features.hop_length}, or hop_seconds to "
+                f"{self.hop / features.sample_rate:.6g}"
             )
 
 

@@ -1,5 +1,6 @@
 """The vocoders' networks: equal to PyTorch with the same weights, of the papers' sizes, untouched by padding."""
 
+import functools
 import json
 import os
 import subprocess
@@ -39,6 +40,12 @@ SMALL_HIFIGAN = HifiganSettings(
     residual_kernels=(3, 5),
     residual_dilations=((1, 3), (2, 1)),
 )
+OPTIONS_OF_HIFIGAN: dict[str, tuple[tuple[int, int], int, int]] = {
+    "hifigan_with_istft": ((2, 2), 2, 1),
+    "hifigan_with_bands": ((2, 1), 0, 4),
+    "hifigan_with_both": ((1, 1), 2, 4),
+}
+"""Rates, `istft_hop` and `bands`, for the same hop."""
 SMALL_DISCRIMINATORS = DiscriminatorSettings(periods=(2, 3), scales=2, width=0.03)
 RANDOM = np.random.default_rng(1)
 TONE = np.sin(np.arange(4_000) / 7).astype(np.float32) * np.linspace(0.1, 0.9, 4_000, dtype=np.float32)
@@ -51,14 +58,20 @@ def vocoders() -> dict[str, Any]:
         "vocos": with_random_weights(Vocos(SMALL_VOCOS, fft_size=SIZE, hop=HOP, **STATISTICS)),
         "hifigan": with_random_weights(HifiganGenerator(SMALL_HIFIGAN, **STATISTICS)),
         "discriminators": with_random_weights(Discriminators(SMALL_DISCRIMINATORS)),
+        **{name: with_random_weights(hifigan_with(name)) for name in OPTIONS_OF_HIFIGAN},
     }
+
+
+def hifigan_with(option: str) -> HifiganGenerator:
+    rates, istft_hop, bands = OPTIONS_OF_HIFIGAN[option]
+    changed = {"upsample_rates": rates, "upsample_kernels": rates, "istft_hop": istft_hop, "bands": bands}
+    return HifiganGenerator(HifiganSettings.of({**SMALL_HIFIGAN.plain(), **changed}), **STATISTICS)
 
 
 def run_ours(networks: dict[str, Any], mels: Any, waveforms: Any) -> dict[str, list[npt.NDArray[np.float32]]]:
     activations = networks["discriminators"](waveforms)[1]
     return {
-        "vocos": [networks["vocos"](mels).numpy()],
-        "hifigan": [networks["hifigan"](mels).numpy()],
+        **{name: [network(mels).numpy()] for name, network in networks.items() if name != "discriminators"},
         "discriminators": [layer.numpy() for of_one in activations for layer in of_one],
     }
 
@@ -93,6 +106,10 @@ def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, A
         "vocos": vocos,
         "vocos_with_prior": vocos,
         "hifigan": ((4, 2), (8, 4), (3, 5), ((1, 3), (2, 1)), True),
+        **{
+            name: (rates, rates, (3, 5), ((1, 3), (2, 1)), True, istft_hop, bands)
+            for name, (rates, istft_hop, bands) in OPTIONS_OF_HIFIGAN.items()
+        },
         "discriminators": ((2, 3), [stride for _, stride in hifigan.PERIOD_CONVOLUTIONS], 2, convolutions),
     }
     statistics = {"mean": [0.0] * FEATURES.mels, "deviation": [1.0] * FEATURES.mels}
@@ -135,7 +152,7 @@ def in_order(network: Any) -> list[Any]:
     return [*found, *network.last_norm.weights, *network.head.weights]
 
 
-@pytest.mark.parametrize("name", ["vocos", "hifigan"])
+@pytest.mark.parametrize("name", ["vocos", "hifigan", *OPTIONS_OF_HIFIGAN])
 def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(vocoders: dict[str, Any], name: str) -> None:
     mels = RANDOM.standard_normal((2, 12, MELS)).astype(np.float32)
     together = vocoders[name](mels, np.array([12, 7])).numpy()
@@ -167,6 +184,7 @@ def test_in_half_precision_mels_are_normalized_before_they_are_rounded(kind: str
 @pytest.mark.parametrize("make", [
     lambda: Vocos(SMALL_VOCOS, fft_size=SIZE, hop=HOP, **STATISTICS),
     lambda: HifiganGenerator(SMALL_HIFIGAN, **STATISTICS),
+    *(functools.partial(hifigan_with, option) for option in OPTIONS_OF_HIFIGAN),
 ])  # fmt: skip
 def test_chunks_together_are_the_whole(make: Callable[[], Any]) -> None:
     random = np.random.default_rng(4)  # its own: which tests ran before decides nothing
@@ -185,7 +203,7 @@ def test_chunks_together_are_the_whole(make: Callable[[], Any]) -> None:
     for pieces in ([mels], np.split(mels, [1, 2, 40, 41])):
         chunks = stream(pieces, network.context_frames)
         assert [len(chunk) for chunk in chunks] == [5 * HOP] * 13 + [4 * HOP]
-        np.testing.assert_allclose(np.concatenate(chunks), whole, atol=1e-5)
+        np.testing.assert_allclose(np.concatenate(chunks), whole, atol=1e-5 * max(1.0, np.abs(whole).max()))
     assert np.abs(np.concatenate(stream([mels], network.context_frames // 2)) - whole).max() > 1e-4
     assert stream([mels[:1]], 2) == stream([], 2) == []
 
@@ -197,9 +215,10 @@ def test_chunks_together_are_the_whole(make: Callable[[], Any]) -> None:
         "channels": 256, "upsample_rates": (8, 8, 4), "upsample_kernels": (16, 16, 8), "residual_kernels": (3, 5, 7),
         "residual_dilations": ((1, 2), (2, 6), (3, 12)), "residual_block": "single",
     }, 1_462_273),
+    ({"upsample_rates": (8, 8), "upsample_kernels": (16, 16), "istft_hop": 4}, 13_254_034),
 ])  # fmt: skip
 def test_hifigan_has_the_weights_of_the_paper(version: dict[str, Any], weights: int) -> None:
-    """V1, V2 and V3: 13.92, 0.92 and 1.46 million in its table 1."""
+    """V1, V2 and V3: 13.92, 0.92 and 1.46 million in its table 1. With iSTFTNet's V1-C8C8I: the sum of its layers by hand."""
     network = HifiganGenerator(HifiganSettings.of(version), mean=[0.0] * 80, deviation=[1.0] * 80)
     assert network.count_params() == weights
 
@@ -258,6 +277,17 @@ def test_the_inverse_of_a_transform_is_the_waveform() -> None:
     restored = stft.inverse_stft(spectrum.real, spectrum.imag, 128)[0].numpy()
     np.testing.assert_allclose(restored, TONE[: len(restored)], atol=1e-5)
     assert len(restored) == (spectrum.shape[1] - 1) * 128
+
+
+def test_four_bands_are_joined_to_the_waveform_that_they_were_cut_from() -> None:
+    """By the analysis filters of the same bank, the synthesis filters from the last tap to the first."""
+    noise = RANDOM.standard_normal(4_000)
+    filters = stft.bank_filters(4)
+    parts = np.stack([np.convolve(noise, filters[:, band], "same")[::4] for band in range(4)], axis=-1)
+    joined = stft.join_bands(parts[None].astype(np.float32))[0].numpy()
+    inner = slice(100, -100)
+    error = np.mean((joined - noise)[inner] ** 2) / np.mean(noise[inner] ** 2)
+    assert -10 * np.log10(error) > 40  # the bank is near to perfect, no more
 
 
 def test_losses_in_the_graph_equal_the_metrics() -> None:
