@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.conversion.settings import ConversionTrainSettings
 from voxline.components.train.intents.settings import IntentsTrainSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import TtsTrainSettings
@@ -54,4 +55,5 @@ FAMILIES: dict[str, Family] = {
     "tts": Family(TtsTrainSettings, "voxline.components.train.tts.task:TtsTask"),
     "vocoder": Family(VocoderTrainSettings, "voxline.components.train.vocoder.task:VocoderTask"),
     "intents": Family(IntentsTrainSettings, "voxline.components.train.intents.task:IntentsTask"),
+    "conversion": Family(ConversionTrainSettings, "voxline.components.train.conversion.task:ConversionTask"),
 }

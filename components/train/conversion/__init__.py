@@ -1,0 +1,1 @@
+"""Training of voice conversion: the same words by a voice with other attributes."""
