@@ -254,6 +254,11 @@ class TrainSettings(Settings):
         """The voice from whose mels to learn; empty: from those of the recordings."""
         return ""
 
+    @property
+    def voice_converter(self) -> str:
+        """The converter of voices that augments the training examples; empty: none."""
+        return ""
+
     def of_voice_alone(self) -> Self:
         """The settings of the training alone, without what comes after it."""
         return self

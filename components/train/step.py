@@ -141,7 +141,11 @@ class Origin:
 
 
 def _find_voice(settings: TrainSettings, registry: Path | str) -> Parent | None:
-    """The voice whose mels a vocoder is to learn from; None if the settings name none."""
+    """The voice whose mels a vocoder is to learn from, or the converter of voices that a recognizer hears; None if the
+    settings name none.
+    """
+    if converter := settings.voice_converter:
+        return find_other_model(converter, registry, family="conversion", setting="train.augment.voices.model")
     if not settings.mel_voice:
         return None
     return find_other_model(settings.mel_voice, registry, family="tts", setting="train.voice")

@@ -1,4 +1,4 @@
-"""Augmentation of training examples, on features: speed, pitch, room, microphone, codec, level, noise, SpecAugment.
+"""Augmentation of training examples, on features: voice, speed, pitch, room, codec, level, noise, SpecAugment, ….
 
 It is numpy on one example, drawn from the given generator: (seed, epoch, example) determine the result, whatever came
 before and however many devices there are.
@@ -13,6 +13,7 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features, mel_filterbank
 from voxline.components.train.asr.settings import AugmentSettings
 from voxline.errors import SettingsError
+from voxline.inference.voice_converter import VoiceConverter
 
 Array = npt.NDArray[np.float32]
 LOG_POWER_PER_DECIBEL = np.log(10) / 10
@@ -45,6 +46,7 @@ class Augmentation:
 
     Attributes:
       more_frames: that an example may get, besides what `speed` lengthens it by.
+      converter: of voices, for the share `voices.share` of examples; None: none is converted.
 
     Raises:
       SettingsError: a setting has no meaning for these features.
@@ -70,9 +72,14 @@ class Augmentation:
         self._silence = digital_silence(features, self.more_frames // 2)
         self._centers = bin_centers(features) if settings.band_limit else np.zeros(0)
         self._nyquist, self._floor = features.sample_rate / 2, np.float32(np.log(features.log_floor))
-        self.active = any(
+        self.converter: VoiceConverter | None = None
+        self._changes = any(
             getattr(settings, key) for key in ("speed", "silence", *SPECTRAL, "noise", "time_masks", "frequency_masks")
         )
+
+    @property
+    def active(self) -> bool:
+        return self._changes or self.converter is not None
 
     def __call__(self, features: Array, min_frames: int, random: np.random.Generator) -> Array:
         """An augmented copy of one example, `[frames', views · bins]`.
@@ -84,6 +91,8 @@ class Augmentation:
         settings = self.settings
         if not self.active:
             return features if self.views == 1 else np.tile(features, self.views)
+        if self.converter and random.uniform() < settings.voices.share:
+            features = self.converter.convert(features, self.converter.draw(random))
         if settings.speed:
             factor = _random_factor(settings.speed, random)
             features = stretch_time(features, max(round(len(features) / factor), min(min_frames, len(features))))

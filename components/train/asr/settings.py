@@ -20,6 +20,19 @@ else:
     ModelSettings = model_settings_type()
 
 
+class VoicesSettings(Settings):
+    """Training examples in other voices, by a converter of voices (`voxline voices train`)."""
+
+    model: str = pydantic.Field(
+        "",
+        description="the converter: path or URI of an exported one, of the dataset's own features; empty: none. Its "
+        "digest is part of the step's key",
+    )
+    share: float = pydantic.Field(
+        0.5, ge=0, le=1, description="share of examples that are converted, each to random values of all attributes"
+    )
+
+
 class AugmentSettings(Settings):
     """Random changes of training examples, different in every epoch and determined by the seed."""
 
@@ -96,6 +109,11 @@ class AugmentSettings(Settings):
     frequency_masks: int = pydantic.Field(0, ge=0, le=20, description="SpecAugment: number of frequency masks")
     frequency_mask_share: float = pydantic.Field(
         0.15, gt=0, le=1, description="SpecAugment: widest frequency mask, as a share of the bins"
+    )
+    voices: VoicesSettings = pydantic.Field(
+        VoicesSettings(),
+        exclude_if=lambda voices: not voices.model,  # so that trainings of before are found
+        description="examples in other voices, the same words",
     )
 
 
@@ -188,6 +206,10 @@ class AsrTrainSettings(TrainSettings):
         description="text of the language model (follows from language); it is checked before training",
     )
 
+    @property
+    def voice_converter(self) -> str:
+        return self.augment.voices.model
+
     def key_values(self) -> dict[str, object]:
         """As for every family, without later defaults of `model` and `augment`: keys from before them stay valid.
 
@@ -210,6 +232,8 @@ class AsrTrainSettings(TrainSettings):
         augment = self.augment.plain()
         later = ("equalizer", "reverberation", "background")
         values["augment"] = {name: value for name, value in augment.items() if value or name not in later}
+        if self.augment.voices.model:  # which one, its digest says
+            values["augment"] |= {"voices": {"share": self.augment.voices.share}}  # type: ignore[operator]
         model = values["model"]
         if isinstance(model, dict) and model["kind"] == DEFAULT_KIND:
             defaults = {"directions": "concatenated", "lookahead": 0, "rnn_activation": "tanh", "kind": DEFAULT_KIND}

@@ -27,6 +27,7 @@ from voxline.components.train.train_module import BatchTensors, Tensor, TrainMod
 from voxline.data.dataset import Dataset
 from voxline.data.language_text import check_language_text
 from voxline.errors import WorkError
+from voxline.inference.voice_converter import VoiceConverter
 from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
 from voxline.progress import print_status
 from voxline.report.page import plural
@@ -127,6 +128,7 @@ class AsrTask(TrainingTask):
 
     settings: AsrTrainSettings
     module: AsrTrainModule
+    train: Batches
     dev: Batches
     decoder_parts = ("classifier",)
     function_settings = ("top_db", "rnn_activation", "relu_clip", "heads", "convolutions.stride")
@@ -162,6 +164,17 @@ class AsrTask(TrainingTask):
             time_stride=settings.model.time_stride,
             padding=settings.model.padding,
         )
+
+    def learn_from_voice(self, voice: Path, folder: Path) -> None:
+        """Converts training examples to other voices (`augment.voices`).
+
+        Args:
+          voice: the exported converter.
+          folder: is not needed.
+        """
+        converter = VoiceConverter(voice)
+        converter.check_features(self.dataset.features, "train.augment.voices.model")
+        cast(Augmentation, self.train.augment).converter = converter
 
     def build_module(self) -> AsrTrainModule:
         return AsrTrainModule(self.settings, self.dataset, self.strategy)
