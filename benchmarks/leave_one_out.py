@@ -149,8 +149,19 @@ def nested_choice(errors: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
     }
 
 
-def main(corpus: Path, seeds: Sequence[int], folder: Path, choices: Choices, speakers: Sequence[str]) -> None:
-    folds = Folds(corpus, folder)
+def main(
+    corpus: Path,
+    seeds: Sequence[int],
+    folder: Path,
+    choices: Choices,
+    speakers: Sequence[str],
+    given: Sequence[str] = (),
+) -> None:
+    """
+    Args:
+      given: assignments to all settings, before those of a choice.
+    """
+    folds, choices = Folds(corpus, folder), {name: [*given, *one] for name, one in choices.items()}
     chosen = choose(folds, choices)
     several = len(choices) > 1
     columns = ["held out", "word error rate, 95% interval", "by seed", "CPU s a fold"]
@@ -211,9 +222,19 @@ if __name__ == "__main__":
         metavar="NAME[: KEY=VALUE …]",
         help="settings to choose from, beside those of the config; repeatable",
     )
+    parser.add_argument(
+        "--set", dest="given", action="append", default=[], metavar="KEY=VALUE", help="for all trainings; repeatable"
+    )
     options = parser.parse_args()
     alternatives = {}
     for one in options.choice:
         title, _, rest = one.partition(":")
         alternatives[title] = shlex.split(rest)
-    main(options.corpus, options.seeds, options.folder, {"as shipped": [], **alternatives}, options.speakers)
+    main(
+        options.corpus,
+        options.seeds,
+        options.folder,
+        {"as shipped": [], **alternatives},
+        options.speakers,
+        options.given,
+    )
