@@ -51,43 +51,48 @@ def overlap_add(windows: Tensor, hop: int) -> Tensor:
     >>> overlap_add(np.ones((1, 2, 3)), 2)[0].numpy().tolist()
     [1.0, 1.0, 2.0, 1.0, 1.0, 0.0]
     """
-    length = windows.shape[-1]
+    length, count = windows.shape[-1], ops.shape(windows)[1]
     hops = -(-length // hop)
     whole = ops.pad(windows, [[0, 0], [0, 0], [0, hops * hop - length]])
+    # Split, not sliced: the gradient is one concatenation instead of a sum of padded tensors.
     parts = [
-        ops.pad(whole[:, :, number * hop : (number + 1) * hop], [[0, 0], [number, hops - 1 - number], [0, 0]])
-        for number in range(hops)
+        ops.pad(part, [[0, 0], [number, hops - 1 - number], [0, 0]])
+        for number, part in enumerate(ops.split(whole, hops, axis=-1))
     ]
     added = sum(parts[1:], parts[0])
-    return ops.reshape(added, (ops.shape(windows)[0], (ops.shape(windows)[1] - 1 + hops) * hop))
+    return ops.reshape(added, (ops.shape(windows)[0], (count - 1 + hops) * hop))
 
 
 def magnitudes(samples: Tensor, fft_size: int, hop: int, length: int) -> Tensor:
     """Magnitude spectra of the whole windows of waveforms, [batch, frames, fft_size // 2 + 1]; no padding."""
-    made: Tensor = _magnitudes_of_windows(fft_size)(cut_windows(samples, length, hop) * periodic_hann(length))
+    made: Tensor = _magnitudes(fft_size, hop, length)(samples)
     return made
 
 
 @functools.cache
-def _magnitudes_of_windows(fft_size: int) -> Callable[[Tensor], Tensor]:
-    """Of windows [batch, frames, length], with a gradient of one inverse transform.
+def _magnitudes(fft_size: int, hop: int, length: int) -> Callable[[Tensor], Tensor]:
+    """Of waveforms [batch, samples], with a gradient of one inverse transform, and one addition of its windows.
 
-    The one that TensorFlow derives takes four times as long: it goes through complex numbers several times. With
-    X = Σ x e^(-iωn), the gradient of Σ g |X| by x is Re Σ g X / |X| e^(iωn) over the bins there are. The inverse
-    transform counts each twice but the first and the last, and divides by the size.
+    The one that TensorFlow derives takes four times as long: it goes through complex numbers several times, and pads
+    each piece of a window to the whole. With X = Σ x e^(-iωn), the gradient of Σ g |X| by x is
+    Re Σ g X / |X| e^(iωn) over the bins there are. The inverse transform counts each twice but the first and the last,
+    and divides by the size.
     """
+    hann = periodic_hann(length)
     once = np.full(fft_size // 2 + 1, fft_size / 2, np.float32)
     once[[0, -1]] = fft_size
 
-    def compute(windows: Tensor) -> Any:
-        length = windows.shape[-1]
-        real, imaginary = ops.rfft(windows, fft_size)
+    def compute(samples: Tensor) -> Any:
+        total = ops.shape(samples)[1]
+        real, imaginary = ops.rfft(cut_windows(samples, length, hop) * hann, fft_size)
         power = ops.square(real) + ops.square(imaginary)
         made = ops.sqrt(ops.maximum(power, MIN_POWER))
 
         def gradient(*upstream: Tensor) -> Tensor:
             share = ops.where(power > MIN_POWER, upstream[-1] / made, 0.0) * once
-            return ops.irfft((real * share, imaginary * share), fft_size)[..., :length]
+            windows = ops.irfft((real * share, imaginary * share), fft_size)[..., :length] * hann
+            # After the last window there are fewer samples than a hop, or zeros that fill up its pieces.
+            return ops.pad(overlap_add(windows, hop), [[0, 0], [0, hop]])[:, :total]
 
         return made, gradient
 

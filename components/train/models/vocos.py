@@ -111,12 +111,10 @@ class Vocos(Composite, keras.Model):  # type: ignore[misc]
         for block in self.blocks:
             x = mask(block(x), real)
         spectrum = ops.cast(self.head(self.last_norm(x)), "float32")
-        bins = spectrum.shape[-1] // 2
-        logarithm = spectrum[..., :bins]
+        logarithm, phase = ops.split(spectrum, 2, axis=-1)  # slices would have a gradient of padded tensors
         if self._prior is not None:
             logarithm += self._prior(ops.cast(mels, "float32"))
         magnitude = mask(ops.exp(ops.minimum(logarithm, MAX_LOG_MAGNITUDE)), real)
-        phase = spectrum[..., bins:]
         return inverse_stft(magnitude * ops.cos(phase), magnitude * ops.sin(phase), self.hop, real)
 
 
