@@ -35,6 +35,7 @@ from voxline.pipelines.cli.search import search_commands
 from voxline.pipelines.cli.store import store_commands
 from voxline.pipelines.cli.text import text_commands
 from voxline.pipelines.cli.transcripts import transcript_commands
+from voxline.pipelines.cli.voices import voice_commands
 from voxline.pipelines.graph import check_pipeline
 from voxline.store.files import USER_FIXABLE_ERRNOS
 
@@ -296,6 +297,7 @@ app.add_typer(search_commands, name="search")
 app.add_typer(store_commands, name="store")
 app.add_typer(text_commands, name="text")
 app.add_typer(transcript_commands, name="transcripts")
+app.add_typer(voice_commands, name="voices")
 app.add_typer(capture_commands, name="captures")
 app.command("watch")(watch_command)
 model_commands.add_model_commands(app)

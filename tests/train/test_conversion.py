@@ -11,8 +11,11 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
+from tests.command import voxline
 from tests.train.tones import FEATURES, LETTERS, make_utterances, tiny_asr_settings
 from voxline.audio.features import compute_features
+from voxline.audio.griffin_lim import features_to_waveform
+from voxline.audio.wav import read_wav, write_wav
 from voxline.components.train.asr.augmentation import Augmentation
 from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.conversion.settings import AttributeSettings, ConversionTrainSettings
@@ -31,8 +34,12 @@ from voxline.components.train.train_module import BatchTensors
 from voxline.components.train.trainer import Trainer
 from voxline.data import testing as by_hand
 from voxline.data.dataset import Dataset
+from voxline.data.reader import DatasetReader
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.recognizer import Recognizer
 from voxline.inference.voice_converter import VoiceConverter
+from voxline.metrics.wer import count_word_edits, sum_edits
+from voxline.store.layout import WAVS
 from voxline.text.alphabet import Alphabet
 
 FRAMES = 16
@@ -51,13 +58,16 @@ def tiny(**changes: Any) -> ConversionTrainSettings:
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     """Tones: those of F a band higher than those of M; two readers of each, and one utterance of nobody."""
-    made = []
+    made, store = [], tmp_path_factory.mktemp("store")
     for number, each in enumerate(make_utterances(13, 4, seed=5)):
         sex, reader = "FM"[number % 2], f"en-us+v{number // 2 % 2}"
         mels = np.roll(compute_features(each.waveform, FEATURES), 2 if sex == "F" else 0, axis=1)
         extra = {} if number == 12 else {"sex": sex, "reader": reader}
         made.append(by_hand.NewExample(each.id, each.text, each.split, mels, f"speaker{number % 4}", extra))
-    return by_hand.write_dataset(tmp_path_factory.mktemp("voices"), made, FEATURES, Alphabet(LETTERS))
+        recording = store / "extract" / WAVS / each.id[:2] / f"{each.id}.wav"
+        recording.parent.mkdir(parents=True, exist_ok=True)
+        write_wav(recording, np.pad(each.waveform, (0, FEATURES.hop_length)), FEATURES.sample_rate)
+    return by_hand.write_dataset(store / "extract" / "voices", made, FEATURES, Alphabet(LETTERS))
 
 
 @pytest.fixture(scope="module")
@@ -416,3 +426,49 @@ def test_what_is_wrong_is_said(trained: Path, dataset: Dataset, recognizer: Path
     with pytest.raises(SettingsError, match="of the family 'asr'; 'conversion' is accepted"):
         run(dataset.folder, tmp_path / "store", converting(recognizer))
     assert AttributeSettings(field="speaker").pattern == ""
+
+
+def test_the_command_evaluates_what_is_read_and_what_is_heard(
+    trained: Path, recognizer: Path, dataset: Dataset
+) -> None:
+    done = voxline(
+        "voices", "evaluate", trained, dataset.folder, "--recognizer", recognizer, "--split", "dev", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    shares = {one["name"]: one for one in json.loads(done.stdout.splitlines()[-1])}
+    read = {f"read/{of}/{name}" for of in ("recorded", "converted") for name in ("sex", "reader")}
+    assert set(shares) == read | {"wer/recorded", "wer/resynthesized", "wer/converted"}
+    assert {name: one["count"] for name, one in shares.items()} == dict.fromkeys(shares, 4) | {"wer/converted": 8}
+    converter, listener = VoiceConverter(trained), Recognizer(recognizer)
+    examples, rows = list(DatasetReader(dataset.folder).examples("dev")), {row.id: row for row in dataset.rows()}
+    verdicts = [converter.read(one.features)["sex"] for one in examples]
+    right = [
+        max(one, key=one.__getitem__) == rows[each.id].extra["sex"]
+        for one, each in zip(verdicts, examples, strict=True)
+    ]
+    assert shares["read/recorded/sex"]["value"] == np.mean(right)
+    heard = listener.transcribe_waveforms(
+        [np.clip(features_to_waveform(one.features, FEATURES), -1, 1) for one in examples]
+    )
+    errors = sum_edits(count_word_edits([one.text for one in examples], heard))
+    assert shares["wer/resynthesized"]["value"] == pytest.approx(errors.rate)
+
+
+def test_the_command_converts_recordings_and_says_what_the_classifier_reads(
+    trained: Path, dataset: Dataset, tmp_path: Path
+) -> None:
+    (recording,) = dataset.recordings(["dev-013"])
+    done = voxline("voices", "convert", trained, recording, "--to", "sex=F", "-o", tmp_path / "made")
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path / 'made' / 'dev-013.wav'}  sex " in done.stdout
+    assert " → " in done.stdout
+    samples, rate = read_wav(tmp_path / "made" / "dev-013.wav")
+    assert (rate, bool(samples.any())) == (FEATURES.sample_rate, True)
+    for given, message in (
+        (("--to", "sex"), "NAME=VALUE is accepted"),
+        (("--to", "sex=X"), "knows sex: F, M"),
+        (("--to", "sex=F", "-o", recording.parent), "a recording would be replaced"),
+    ):
+        refused = voxline("voices", "convert", trained, recording, "-o", tmp_path, *given)
+        assert refused.returncode == 2, refused.stderr
+        assert message in refused.stderr

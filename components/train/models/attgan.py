@@ -1,8 +1,8 @@
 """AttGAN: mels to the same words by a voice with other attributes, and the networks that judge it.
 
-He et al. 2017, arXiv 1711.10678, with mels in place of a face: an encoder of 4×4 convolutions of stride 2, whose output
-should not know the attributes that it is not told, and a decoder that is told them. One layer of the encoder is also
-handed to the decoder (the short cut), and the attributes are handed to it twice (the injection). Where this differs
+He et al. 2017, arXiv 1711.10678, with mels in place of a face: an encoder of 4×4 convolutions of stride 2, and a
+decoder that gets their output and the wanted attributes. One more layer of the encoder goes to the decoder too (the
+short cut), and the attributes go to it twice (the injection). Where this differs
 from the paper: docs/decisions/0086.
 """
 

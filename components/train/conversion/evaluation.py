@@ -1,0 +1,131 @@
+"""What a converter of voices achieves on a split of a dataset: which attributes are heard, and whether the words are.
+
+One attribute of each utterance is changed at a time, to a random other value. The classifier learned from recordings
+alone, and reads recordings of the split too. A recognizer hears the recording, its mels made audible again, and the
+converted mels made audible: the difference of the last two is the conversion's.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.audio.decoding import resample
+from voxline.audio.griffin_lim import features_to_waveform
+from voxline.components.train.conversion.settings import AttributeSettings
+from voxline.components.train.conversion.task import value_of
+from voxline.data.dataset import Dataset
+from voxline.data.reader import DatasetReader
+from voxline.data.rows import DatasetRow
+from voxline.errors import WorkError
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.voice_converter import VoiceConverter
+from voxline.inference.waveforms import read_waveform
+from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
+from voxline.metrics.wer import count_word_edits
+from voxline.progress import Progress
+
+Waveform = npt.NDArray[np.float32]
+RECORDED, RESYNTHESIZED, CONVERTED = "recorded", "resynthesized", "converted"
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A share, or an error rate, over utterances.
+
+    Attributes:
+      name: `read/<of>/<attribute>`: that the classifier reads as it should; `wer/<of>`: word errors.
+      low, high: of the 95% interval, which resamples speakers where there are enough, and else utterances.
+      count: utterances.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+def evaluate_conversion(
+    converter: VoiceConverter, folder: Path | str, split: str, recognizer: Recognizer | None, seed: int = 1
+) -> list[Share]:
+    """Converts each utterance of a split, once for each attribute.
+
+    Args:
+      folder: of the dataset.
+      recognizer: that listens; None: nobody does.
+      seed: draws what each utterance is converted to.
+
+    Raises:
+      SettingsError: the converter reads other features, or the dataset has no such split.
+      WorkError: no utterance has all attributes with values that the converter knows, or a recording is gone.
+    """
+    reader = DatasetReader(folder)
+    converter.check_features(reader.info.features, f"the converter {converter.folder}")
+    settings = [AttributeSettings.of(one) for one in converter.about["settings"]["attributes"]]
+    rows = [row for row in reader.info.rows() if row.split == split]
+    own = {row.id: {one.field: value_of(row, one) for one in settings} for row in rows}
+    own = {
+        id: one for id, one in own.items() if all(value in converter.attributes[name] for name, value in one.items())
+    }
+    if not own:
+        raise WorkError(
+            f"{reader.info.folder}: no utterance of {split} has values that the converter knows of "
+            f"{', '.join(converter.attributes)}"
+        )
+    examples = [example for example in reader.examples(split) if example.id in own]
+    progress = Progress("utterances converted", len(examples))
+    sums: dict[str, list[SumAndWeight]] = {}
+    converted: list[Waveform] = []
+    for number, example in enumerate(examples):
+        random = np.random.default_rng([seed, number])
+        heard = converter.read(example.features)
+        for name, values in converter.attributes.items():
+            value = own[example.id][name]
+            others = [one for one in values if one != value]
+            wanted = others[int(random.integers(len(others)))]
+            made = converter.convert(example.features, {name: wanted})
+            for of, probabilities, right in (
+                (RECORDED, heard, value),
+                (CONVERTED, converter.read(made), wanted),
+            ):
+                read = max(probabilities[name], key=probabilities[name].__getitem__)
+                sums.setdefault(f"read/{of}/{name}", []).append(SumAndWeight(float(read == right), 1))
+            if recognizer:
+                converted.append(_audible(made, converter))
+        progress.advance()
+    speakers = [example.speaker for example in examples]
+    if recognizer:
+        texts, count = [example.text for example in examples], len(converter.attributes)
+        recordings = _recordings(reader.info, [row for row in rows if row.id in own], converter.features.sample_rate)
+        heard_waveforms = {
+            RECORDED: (texts, recordings),
+            RESYNTHESIZED: (texts, [_audible(example.features, converter) for example in examples]),
+            CONVERTED: ([text for text in texts for _ in range(count)], converted),
+        }
+        for of, (references, waveforms) in heard_waveforms.items():
+            found = _transcribe(recognizer, waveforms, converter.features.sample_rate)
+            sums[f"wer/{of}"] = [edits.as_metric for edits in count_word_edits(references, found)]
+    return [_share(name, values, speakers) for name, values in sums.items()]
+
+
+def _share(name: str, values: Sequence[SumAndWeight], speakers: Sequence[str]) -> Share:
+    times = len(values) // len(speakers)
+    interval = Bootstrap().interval(values, [one for one in speakers for _ in range(times)])
+    return Share(name, aggregate(values) or 0.0, interval.low, interval.high, len(values))
+
+
+def _audible(mels: npt.NDArray[np.float32], converter: VoiceConverter) -> Waveform:
+    return np.clip(features_to_waveform(mels, converter.features), -1, 1)
+
+
+def _recordings(dataset: Dataset, rows: Sequence[DatasetRow], sample_rate: int) -> list[Waveform]:
+    files = dataset.recordings(row.audio_hash for row in rows)
+    return [read_waveform(file, sample_rate, row.offset, row.duration) for file, row in zip(files, rows, strict=True)]
+
+
+def _transcribe(recognizer: Recognizer, waveforms: Sequence[Waveform], sample_rate: int) -> list[str]:
+    rate = recognizer.sample_rate
+    return recognizer.transcribe_waveforms([np.clip(resample(one, sample_rate, rate), -1, 1) for one in waveforms])
