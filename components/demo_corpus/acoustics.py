@@ -6,6 +6,8 @@ The caller seeds the generator of random numbers.
 import numpy as np
 import numpy.typing as npt
 
+from voxline.audio.fft import convolve
+
 Samples = npt.NDArray[np.float32]
 
 
@@ -48,10 +50,7 @@ def draw_impulse_response(rng: np.random.Generator, rate: int, reverberation: fl
 
 def reverberate(samples: Samples, response: Samples) -> Samples:
     """Convolves samples with a room's response, cut to their own length."""
-    from scipy.signal import fftconvolve
-
-    reverberant: Samples = fftconvolve(samples, response)[: len(samples)].astype(np.float32)
-    return reverberant
+    return convolve(samples, response)[: len(samples)]
 
 
 def generate_noise(rng: np.random.Generator, kind: str, length: int, rate: int) -> Samples:

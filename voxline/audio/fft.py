@@ -1,5 +1,7 @@
-"""The real FFT of frames: scipy's, without importing `scipy.fft`, which takes longer than the features of a small
-refresh. Features and prosody both need it, and features may hold prosody.
+"""The real FFT of frames, and convolution: scipy's, without importing its packages.
+
+`scipy.fft` takes longer to import than the features of a small refresh take to compute, and `scipy.signal`, which
+imports all of scipy, a second. Features and prosody both need the FFT, and features may hold prosody.
 """
 
 import functools
@@ -26,19 +28,57 @@ def rfft(frames: npt.NDArray[np.float32]) -> npt.NDArray[np.complex64]:
     return spectrum
 
 
-@functools.cache
-def _load_rfft() -> Callable[[npt.NDArray[np.float32]], Any]:
-    """Loads scipy's compiled FFT directly."""
+def convolve(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Convolves two signals by their FFT, as `scipy.signal.fftconvolve`: float32 `[one + other - 1 samples]`.
+
+    >>> convolve(np.array([1, 2], np.float32), np.array([1, 0, 3], np.float32)).round(6)
+    array([1., 2., 3., 6.], dtype=float32)
+    """
+    convolved: npt.NDArray[np.float32] = _load_convolve()(one, other)
+    return convolved
+
+
+def load_extension(part: str, function: str) -> Any:
+    """Loads a compiled part of scipy by itself; None if this version of scipy has another layout.
+
+    Args:
+      part: its path inside the package, as "signal/_sosfilt".
+      function: a function that it must have.
+    """
     scipy = importlib.util.find_spec("scipy")
     for folder in (scipy.submodule_search_locations or []) if scipy else []:
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            file = Path(folder, "fft", "_pocketfft", f"pypocketfft{suffix}")
-            spec = importlib.util.spec_from_file_location("pypocketfft", file) if file.is_file() else None
+            file = Path(folder, f"{part}{suffix}")
+            spec = importlib.util.spec_from_file_location(file.name.partition(".")[0], file) if file.is_file() else None
             if spec and spec.loader:
                 library = importlib.util.module_from_spec(spec)
                 spec.loader.exec_module(library)
-                if hasattr(library, "r2c"):
-                    return lambda frames: library.r2c(frames, (1,), True, 0, None, 1)
-    from scipy import fft  # a version of scipy with another layout
+                if hasattr(library, function):
+                    return library
+    return None
+
+
+@functools.cache
+def _load_rfft() -> Callable[[npt.NDArray[np.float32]], Any]:
+    if library := load_extension("fft/_pocketfft/pypocketfft", "r2c"):
+        return lambda frames: library.r2c(frames, (1,), True, 0, None, 1)
+    from scipy import fft
 
     return lambda frames: fft.rfft(frames, axis=1)
+
+
+@functools.cache
+def _load_convolve() -> Callable[[npt.NDArray[np.float32], npt.NDArray[np.float32]], Any]:
+    library = load_extension("fft/_pocketfft/pypocketfft", "r2c")
+    if library is None:
+        from scipy import signal
+
+        return lambda one, other: signal.fftconvolve(one, other)
+
+    def convolve(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Any:
+        samples = len(one) + len(other) - 1
+        size = library.good_size(samples, True)
+        spectra = [library.r2c(np.pad(each, (0, size - len(each))), (0,), True, 0, None, 1) for each in (one, other)]
+        return library.c2r(spectra[0] * spectra[1], (0,), size, False, 2, None, 1)[:samples]
+
+    return convolve

@@ -14,6 +14,7 @@ import numpy as np
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import FloatArray, hann_window, mel_filterbank, read_only
+from voxline.audio.filters import sosfilt
 
 BLOCK_FRAMES = 32
 """Frames at a time, so that the work of one iteration stays in the cache."""
@@ -160,12 +161,9 @@ def mel_pseudo_inverse(settings: FeatureSettings) -> FloatArray:
 
 def deemphasize(samples: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Reverts `preemphasize`: float32 `[samples]`."""
-    from scipy import signal
-
     if not settings.preemphasis_factor:
         return samples
-    restored: FloatArray = signal.lfilter([1.0], [1.0, -settings.preemphasis_factor], samples).astype(np.float32)
-    return restored
+    return sosfilt([[1.0, 0.0, 0.0, 1.0, -settings.preemphasis_factor, 0.0]], samples).astype(np.float32)
 
 
 def initial_phases(start: int, stop: int, settings: FeatureSettings) -> np.typing.NDArray[np.complex64]:

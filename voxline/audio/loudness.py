@@ -10,6 +10,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from voxline.audio.filters import sosfilt
+
 BLOCK_SECONDS, STEP_SECONDS = 0.4, 0.1
 ABSOLUTE_GATE, RELATIVE_GATE = -70.0, -10.0
 """A block is excluded below this LUFS, or this many LU below the mean of the others."""
@@ -70,10 +72,7 @@ def level_and_snr(samples: npt.NDArray[np.float32], sample_rate: int) -> tuple[f
 
 
 def _k_weighted(samples: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.float64]:
-    from scipy.signal import sosfilt
-
-    weighted: npt.NDArray[np.float64] = sosfilt(np.array([_shelf(rate), _high_pass(rate)]), samples)
-    return weighted
+    return sosfilt([_shelf(rate), _high_pass(rate)], samples)
 
 
 def _shelf(rate: int) -> list[float]:
