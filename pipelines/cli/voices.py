@@ -55,7 +55,7 @@ def convert(
     output: Annotated[
         Path, typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="For the WAVs, by stem.")
     ],
-    strength: Annotated[float, typer.Option(min=0, max=4, help="Of what is changed; 0.5 is that of training.")] = 1.0,
+    strength: Annotated[float, typer.Option(min=0, max=4, help="Of what is changed; 0.5 is that of training.")] = 0.75,
     as_json: AsJson = False,
 ) -> None:
     """Convert recordings to another voice, and say what the classifier reads in them.

@@ -18,6 +18,7 @@ ORACLES, TTS = "tests/train/models/test_against_numpy.py", "tests/train/tts/test
 AVERAGING = "tests/train/test_averaging.py"
 FASTSPEECH = "tests/train/tts/test_fastspeech.py::test_the_network_equals_numpy_with_the_same_weights"
 RECOGNIZERS = "tests/train/models/test_recognizers.py"
+CONVERSION = "tests/train/test_conversion.py"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,6 +227,55 @@ MUTATIONS = [
         f"{TRAIN}/models/attention.py",
         "if not self.settings.smoothing:",
         "if True:",
+    ),
+    Mutation(
+        "AttGAN injects the attributes once",
+        f"{TRAIN}/models/attgan.py",
+        "x = _inject(ops.concatenate([x, short_cut], axis=-1), attributes)",
+        "x = _inject(ops.concatenate([x, short_cut], axis=-1), 0 * attributes)",
+        CONVERSION,
+    ),
+    Mutation(
+        "AttGAN has no short cut",
+        f"{TRAIN}/models/attgan.py",
+        "_inject(ops.concatenate([x, short_cut], axis=-1), attributes)",
+        "_inject(ops.concatenate([x, 0 * short_cut], axis=-1), attributes)",
+        CONVERSION,
+    ),
+    Mutation(
+        "the penalty is at the converted mels",
+        f"{TRAIN}/conversion/task.py",
+        "between = share * recorded + (1 - share) * made",
+        "between = made",
+        CONVERSION,
+    ),
+    Mutation(
+        "the converter learns from the classifier that judges it",
+        f"{TRAIN}/conversion/task.py",
+        "score, found = self.critic(made)",
+        "score, found = self.critic(made)[0], self.model.classifier(made)[1]",
+        CONVERSION,
+    ),
+    Mutation(
+        "the converter has the first step and not the last",
+        f"{TRAIN}/conversion/task.py",
+        "if (step + 1) % (self.settings.critic_steps + 1) == 0",
+        "if step % (self.settings.critic_steps + 1) == 0",
+        CONVERSION,
+    ),
+    Mutation(
+        "attributes in use have the strength of training",
+        "voxline/inference/voice_converter.py",
+        "size = strength if name in wanted else TRAINING_STRENGTH",
+        "size = TRAINING_STRENGTH",
+        CONVERSION,
+    ),
+    Mutation(
+        "every example is converted",
+        f"{TRAIN}/asr/augmentation.py",
+        "if self.converter and random.uniform() < settings.voices.share:",
+        "if self.converter:",
+        CONVERSION,
     ),
 ]
 

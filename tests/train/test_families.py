@@ -47,7 +47,7 @@ def test_a_worker_trains_a_new_family(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == [("/dataset", "/store", settings, "")]
 
 
-@pytest.mark.parametrize("name", ["asr", "tts", "vocoder", "intents"])
+@pytest.mark.parametrize("name", ["asr", "tts", "vocoder", "intents", "conversion"])
 def test_settings_name_their_family(name: str) -> None:
     assert FAMILIES[name].settings.family == name
 

@@ -32,8 +32,10 @@ FAMILY = "conversion"
 CONVERT, CLASSIFY = "convert", "classify"
 CONVERT_SPEC = SignatureSpec(("mels", "attributes"), ("mels",))
 CLASSIFY_SPEC = SignatureSpec(("mels",), ("probabilities",))
-TRAINING_STRENGTH, STRENGTH = 0.5, 1.0
-"""Of an attribute vector's entries, in training and for what is changed in use (He et al. 2017, section 4.3)."""
+TRAINING_STRENGTH, STRENGTH = 0.5, 0.75
+"""Of an attribute vector's entries, in training, and for what is changed in use. With 1, which the paper's code uses, a
+recognizer loses words: docs/decisions/0086.
+"""
 
 
 class VoiceConverter:
