@@ -1,5 +1,6 @@
 """Which code produced a result: the git revision, and the versions of packages."""
 
+import functools
 import importlib.metadata
 import os
 import shutil
@@ -12,10 +13,15 @@ REVISION_VARIABLE = "VOXLINE_REVISION"
 
 
 def git_revision() -> str | None:
-    """The commit of the code that runs, with `+changes` if files differ from it; None if it is not known."""
-    named = os.environ.get(REVISION_VARIABLE)
-    if named:
-        return named
+    """The commit of the code that runs, with `+changes` if files differ from it; None if it is not known.
+
+    A repository is asked once in a process: its modules are those of that moment.
+    """
+    return os.environ.get(REVISION_VARIABLE) or _describe_repository()
+
+
+@functools.cache
+def _describe_repository() -> str | None:
     git, root = shutil.which("git"), Path(__file__).resolve().parents[1]
     if git is None or not (root / ".git").exists():
         return None
@@ -35,10 +41,13 @@ def git_revision() -> str | None:
 
 def package_versions(packages: Sequence[str]) -> dict[str, str]:
     """The versions of those packages that are installed."""
-    versions = {}
-    for package in packages:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions
+    versions = {package: _version(package) for package in packages}
+    return {package: version for package, version in versions.items() if version is not None}
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
