@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from voxline.components.train.task import Samples, ValidationResult
-from voxline.inference.saved_model import CURVES_FILE
+from voxline.inference.saved_model import CURVES_FILE, hidden_packages
 from voxline.store.files import write_json
 
 HISTOGRAM_BUCKETS = 30
@@ -38,7 +38,8 @@ class TrainingLogger:
         with self._writer.as_default(step=0):
             tf.summary.text("config", "\n".join(lines))
             tf.summary.text("data", about)
-            with contextlib.suppress(ImportError):  # TensorFlow works without TensorBoard's plugins
+            # TensorFlow works without TensorBoard's plugins, and they without the client of S3.
+            with contextlib.suppress(ImportError), hidden_packages("boto3"):
                 from tensorboard.plugins.hparams import api
 
                 api.hparams({key: _as_number(value) for key, value in values.items()})
