@@ -144,8 +144,8 @@ def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck
 
     Recognizers write the same texts. The mels of a voice and the waveforms of a vocoder differ by roundings only.
 
-    One of 8-bit integers may write something else: it is held to the limit, and compared with the SavedModel as a
-    model is with the one in service.
+    One of 8-bit or 4-bit weights may write something else: it is held to the limit, and compared with the SavedModel
+    as a model is with the one in service.
     """
     details = evaluation.metrics["details"]
     checks = []
@@ -153,8 +153,8 @@ def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck
         about, utterances = details.get(key), len(evaluation.results)
         if about is None:
             continue
-        if about.get("precision") == "int8":
-            checks += _check_int8(evaluation, settings)
+        if bits := {"int8": 8, "int4": 4}.get(about.get("precision", "")):
+            checks += _check_integers(evaluation, settings, bits)
         elif "largest" in about:
             checks.append(_check_difference(about))
         elif not about["count"]:
@@ -183,9 +183,9 @@ def _check_difference(about: dict[str, Any]) -> GateCheck:
     return GateCheck("ONNX", False, detail, largest, limit)
 
 
-def _check_int8(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
-    """The word error rate of the 8-bit graph, or a voice's of its round trip: within the limit, and within the margin
-    of the SavedModel's.
+def _check_integers(evaluation: Evaluation, settings: PushSettings, bits: int) -> list[GateCheck]:
+    """The word error rate of a graph of so many bits, or a voice's of its round trip: within the limit, and within
+    the margin of the SavedModel's.
     """
     name = next(name for name in ("wer", "round_trip_wer") if name in evaluation.results[0].metrics)
     wer = CATALOG[name]
@@ -196,8 +196,12 @@ def _check_int8(evaluation: Evaluation, settings: PushSettings) -> list[GateChec
     value = aggregate([result.metrics[name] for result in results], wer.kind)
     checks = []
     if value is not None and (limit := settings.limits.get(name)) is not None:
-        detail = f"{wer.title} of the 8-bit ONNX graph {wer.format(value)}; at most {wer.format(limit)} is accepted"
-        checks.append(GateCheck(f"{wer.title}, 8-bit ONNX", value <= limit, f"{detail}: limits.{name}", value, limit))
+        detail = (
+            f"{wer.title} of the {bits}-bit ONNX graph {wer.format(value)}; at most {wer.format(limit)} is accepted"
+        )
+        checks.append(
+            GateCheck(f"{wer.title}, {bits}-bit ONNX", value <= limit, f"{detail}: limits.{name}", value, limit)
+        )
     metrics = {result.id: result.metrics for result in evaluation.results}
     opponent = Opponent("the SavedModel", 0, metrics, name="the SavedModel")
     bootstrap = evaluation.bootstrap(settings.confidence)

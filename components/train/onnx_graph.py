@@ -16,10 +16,13 @@ OPSET, IR_VERSION = 17, 9
 MICROSOFT = "com.microsoft"
 """The domain of ONNX Runtime's own ops, which 8-bit layers are."""
 
-BLOCK = 128
+BLOCK = 64
 """Weights of a column that share a scale in `Graph.blockwise`."""
 ZERO_POINT = 128
-"""Of 8-bit weights: the integer that is a weight of 0."""
+"""Of 8 unsigned bits: the integer that is 0."""
+LARGEST_WEIGHT = 64
+"""Of weights in `Graph.rowwise`. Two products with unsigned bytes fit in 16 bits, in which processors without VNNI add
+them: 2 · 64 · 255 < 2^15."""
 
 Array = Any
 Name = str
@@ -143,7 +146,11 @@ class Graph:
         taken += [(name, kind) for name, (_, kind) in zip(given, states, strict=True)]
         on, after, collected = step(body, body("Reshape", number, np.array([1])), given)
         returned = [(on, TensorProto.BOOL), *zip(after, (kind for _, kind in states), strict=True), *collected]
-        made = [(body("Identity", value), kind) for value, kind in returned]
+        # A body returns values that it made, each once; others are copied.
+        free, made = {name for node in body._nodes for name in node.output}, []
+        for value, kind in returned:
+            made.append((value if value in free else body("Identity", value), kind))
+            free.discard(value)
         inputs, outputs = (
             [
                 helper.make_tensor_value_info(name, kind, [] if index < scalars else None)
@@ -158,21 +165,62 @@ class Graph:
         return [found] if count == 1 else list(found)
 
     def blockwise(self, value: Name, kernel: Array) -> Name:
-        """value · kernel, with weights of 8 bits and a scale for each BLOCK of a column.
+        """value · kernel, with weights of 4 bits and a scale for each BLOCK of a column.
 
-        For products with few rows, whose time is that of reading the weights. ONNX Runtime has the op since 1.22.
+        For products with one row, whose time is that of reading the weights. ONNX Runtime has the op since 1.17.
         """
         inputs, outputs = kernel.shape
         blocks = -(-inputs // BLOCK)
         columns = np.zeros((outputs, blocks * BLOCK), np.float32)
         columns[:, :inputs] = kernel.T
         columns = columns.reshape(outputs, blocks, BLOCK)
-        scale = np.maximum(np.abs(columns).max(axis=-1), np.float32(1e-8)) / np.float32(127)
-        whole = (np.round(columns / scale[..., None]) + ZERO_POINT).astype(np.uint8)
+        # The weight farthest from 0 is -8, the one integer without a counterpart.
+        farthest = np.take_along_axis(columns, np.abs(columns).argmax(axis=-1)[..., None], axis=-1)[..., 0]
+        scale = (farthest / np.float32(-8)).astype(np.float32)
+        safe = np.where(scale == 0, np.float32(1), scale)
+        whole = (np.round(columns / safe[..., None]).clip(-8, 7) + 8).astype(np.uint8)
+        packed = whole[..., ::2] | whole[..., 1::2] << 4
         return str(
             self(
-                "MatMulNBits", value, whole, scale.reshape(-1).astype(np.float32), domain=MICROSOFT,
-                K=inputs, N=outputs, bits=8, block_size=BLOCK, accuracy_level=4,
+                "MatMulNBits", value, packed, scale.reshape(-1), domain=MICROSOFT,
+                K=inputs, N=outputs, bits=4, block_size=BLOCK, accuracy_level=4,
+            )
+        )  # fmt: skip
+
+    def rowwise(self, value: Name, kernel: Array) -> Name:
+        """value [rows, inputs] · kernel, both of integers: a scale for each row, and for each column of the kernel.
+
+        A row's result does not depend on the others. Weights are read once for all rows.
+        """
+        rounded, largest = self._round(value, [1])
+        return str(self("Mul", self._integer_product(rounded, kernel), largest))
+
+    def integer_convolution(self, value: Name, kernel: Array, bias: Array) -> Name:
+        """`convolution` with weights as in `rowwise`, and a scale for each text of the batch."""
+        taps, _, outputs = kernel.shape
+        rounded, largest = self._round(value, [1, 2])
+        pads = np.array([0, (taps - 1) // 2, 0, 0, taps // 2, 0])
+        padded = self("Pad", rounded, pads, np.uint8(ZERO_POINT))
+        ends = [np.array([tap - taps + 1 or np.iinfo(np.int64).max]) for tap in range(taps)]
+        shifted = [self("Slice", padded, np.array([tap]), ends[tap], np.array([1])) for tap in range(taps)]
+        found = self._integer_product(self("Concat", *shifted, axis=2), kernel.reshape(-1, outputs))
+        return str(self("Add", self("Mul", found, largest), bias))
+
+    def _round(self, value: Name, axes: list[int]) -> tuple[Name, Name]:
+        """uint8, with the largest magnitude along the axes as 127 from ZERO_POINT; and that magnitude."""
+        largest = self("ReduceMax", self("Abs", value), axes=axes, keepdims=1)
+        largest = self("Max", largest, np.float32(1e-8))
+        return self("QuantizeLinear", self("Div", value, largest), np.float32(1 / 127), np.uint8(ZERO_POINT)), largest
+
+    def _integer_product(self, rounded: Name, kernel: Array) -> Name:
+        """float32; to be multiplied by the magnitudes that `_round` returned."""
+        scale = np.maximum(np.abs(kernel).max(axis=0), np.float32(1e-8)) / np.float32(LARGEST_WEIGHT)
+        whole = np.round(kernel / scale).astype(np.int8)
+        zero = np.uint8(ZERO_POINT)
+        return str(
+            self(
+                "MatMulIntegerToFloat", rounded, whole, np.float32(1 / 127), scale.astype(np.float32), zero,
+                domain=MICROSOFT,
             )
         )  # fmt: skip
 

@@ -150,13 +150,13 @@ def test_an_onnx_graph_that_says_something_else_is_refused(
     assert any(check["name"] == "ONNX" and check["passed"] for check in accepted["checks"])
 
 
-def test_an_8_bit_graph_is_judged_by_its_own_round_trip(
+def test_a_4_bit_graph_is_judged_by_its_own_round_trip(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     shutil.copytree(make_tts_model(), tmp_path / "model")
     add_onnx_graph(tmp_path / "model", smear=-9.0)  # hardly a sound
     about = json.loads((tmp_path / "model" / "model.json").read_text())
-    about["settings"]["export"] = {"onnx": "int8"}
+    about["settings"]["export"] = {"onnx": "int4"}
     (tmp_path / "model" / "model.json").write_text(json.dumps(about))
     reasons = judge(tmp_path / "model")["reasons"]
     assert any("against the SavedModel (0.00%)" in reason for reason in reasons), reasons
@@ -165,7 +165,9 @@ def test_an_8_bit_graph_is_judged_by_its_own_round_trip(
         tmp_path / "model", QUICK.model_copy(update={"max_regression": ANY, "limits": {"round_trip_wer": 1.0}})
     )
     assert accepted["pushed"], accepted["reasons"]
-    assert any(check["name"].endswith("against the SavedModel") for check in accepted["checks"])
+    names = [check["name"] for check in accepted["checks"]]
+    assert any(name.endswith("against the SavedModel") for name in names)
+    assert any(name.endswith(", 4-bit ONNX") for name in names)
 
 
 def test_a_worse_tts_model_is_refused_and_a_better_one_replaces(

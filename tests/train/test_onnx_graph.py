@@ -6,23 +6,25 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
-from voxline.components.train.onnx_graph import Graph, recurrent
+from voxline.components.train.onnx_graph import BLOCK, LARGEST_WEIGHT, Graph, recurrent
 
-INPUTS, OUTPUTS = 256, 8
+INPUTS, OUTPUTS, INT8 = 256, 8, TensorProto.INT8
 
 
-def _run(build: Callable[[Graph, str], str], *shape: int) -> np.ndarray:
-    """What a graph makes of the loudest inputs."""
+def _run(build: Callable[[Graph, str], str], *shape: int, given: np.ndarray | None = None) -> np.ndarray:
+    """What a graph makes of the loudest inputs, or of those given."""
     graph = Graph(int8=True)
     output = build(graph, "input")
     model = graph.finish(
         "test",
         [("input", TensorProto.FLOAT, list(shape))],
-        [("output", output, TensorProto.FLOAT, [None] * (2 if len(shape) == 2 else 3))],
+        [("output", output, TensorProto.FLOAT, [None] * len(shape))],
     )
-    (values,) = onnxruntime.InferenceSession(model).run(None, {"input": np.ones(shape, np.float32)})
+    (values,) = onnxruntime.InferenceSession(model).run(
+        None, {"input": np.ones(shape, np.float32) if given is None else given}
+    )
     return np.asarray(values)
 
 
@@ -34,8 +36,9 @@ def test_sums_of_the_largest_8_bit_products_do_not_overflow(sign: int) -> None:
     expected = np.broadcast_to(kernel.sum(axis=0), (3, OUTPUTS))
     whole = _run(lambda graph, value: graph.product(value, kernel, np.zeros(OUTPUTS, np.float32)), 3, INPUTS)
     np.testing.assert_allclose(whole, expected, rtol=5e-3)
-    blocks = _run(lambda graph, value: graph.blockwise(value, kernel), 3, INPUTS)
-    np.testing.assert_allclose(blocks, expected, rtol=5e-3)
+    for build in (Graph.blockwise, Graph.rowwise):
+        found = _run(lambda graph, value: build(graph, value, kernel), 3, INPUTS)  # noqa: B023
+        np.testing.assert_allclose(found, expected, rtol=5e-3)
 
 
 def test_the_gates_of_an_8_bit_lstm_do_not_overflow() -> None:
@@ -55,3 +58,63 @@ def test_the_gates_of_an_8_bit_lstm_do_not_overflow() -> None:
 
     found = _run(build, 1, 1, INPUTS)
     np.testing.assert_allclose(found[0], expected, atol=5e-3)
+
+
+def test_two_products_of_a_row_fit_in_16_bits() -> None:
+    """So that processors without VNNI, which add them there, compute the same."""
+    kernel = np.random.default_rng(1).standard_normal((INPUTS, OUTPUTS)).astype(np.float32)
+    graph = Graph()
+    graph.rowwise("input", kernel)
+    (whole,) = (np.asarray(numpy_helper.to_array(each)) for each in graph._constants.values() if each.data_type == INT8)
+    assert np.abs(whole.astype(int)).max(axis=0).tolist() == [LARGEST_WEIGHT] * OUTPUTS
+    assert 2 * LARGEST_WEIGHT * 255 < 2**15
+
+
+def rounded_rows(value: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    largest = np.abs(value).max(axis=axes, keepdims=True)
+    return np.round(value / largest * 127) * largest / 127
+
+
+def rounded_columns(kernel: np.ndarray) -> np.ndarray:
+    largest = np.abs(kernel).max(axis=0)
+    return np.round(kernel / largest * 64) * largest / 64
+
+
+def test_a_product_of_rows_is_that_of_rounded_values() -> None:
+    random = np.random.default_rng(2)
+    kernel = random.standard_normal((INPUTS, OUTPUTS)).astype(np.float32) * np.float32(0.3)
+    given = (random.standard_normal((3, INPUTS)) * [[0.01], [1], [40]]).astype(np.float32)
+    found = _run(lambda graph, value: graph.rowwise(value, kernel), 3, INPUTS, given=given)
+    wanted = rounded_rows(given.astype(float), (1,)) @ rounded_columns(kernel.astype(float))
+    np.testing.assert_allclose(found, wanted, atol=1e-3 * np.abs(wanted).max(axis=1).min())
+    assert not np.allclose(wanted, given @ kernel, rtol=1e-3)  # so coarse that a wrong scale would show
+    nothing = _run(lambda graph, value: graph.rowwise(value, kernel), 3, INPUTS, given=0 * given)
+    assert not nothing.any()
+
+
+@pytest.mark.parametrize("taps", [1, 4, 5])
+def test_a_convolution_of_integers_is_that_of_rounded_values(taps: int) -> None:
+    random = np.random.default_rng(taps)
+    kernel, bias = random.standard_normal((taps, 6, OUTPUTS)).astype(np.float32), np.arange(OUTPUTS, dtype=np.float32)
+    given = (random.standard_normal((2, 9, 6)) * [[[0.01]], [[30]]]).astype(np.float32)
+    found = _run(lambda graph, value: graph.integer_convolution(value, kernel, bias), 2, 9, 6, given=given)
+    columns = rounded_columns(kernel.astype(float).reshape(-1, OUTPUTS)).reshape(kernel.shape)
+    padded = np.pad(rounded_rows(given.astype(float), (1, 2)), [(0, 0), ((taps - 1) // 2, taps // 2), (0, 0)])
+    wanted = bias + sum(padded[:, tap : tap + 9] @ columns[tap] for tap in range(taps))
+    np.testing.assert_allclose(found, wanted, atol=2e-4)
+
+
+def test_4_bit_weights_have_a_scale_for_each_block_and_reach_its_largest() -> None:
+    """Blocks of very different weights, the last one not full; one input at a time reads a row of the kernel."""
+    random = np.random.default_rng(3)
+    inputs = 2 * BLOCK + 5
+    kernel = random.standard_normal((inputs, OUTPUTS)).astype(np.float32)
+    kernel[BLOCK : 2 * BLOCK] *= 100
+    kernel[2 * BLOCK :] *= 0.01
+    read = _run(lambda graph, value: graph.blockwise(value, kernel), inputs, inputs, given=np.eye(inputs, dtype="f4"))
+    for start in range(0, inputs, BLOCK):
+        whole, found = kernel[start : start + BLOCK], read[start : start + BLOCK]
+        largest = np.abs(whole).max(axis=0)
+        assert (np.abs(found - whole) <= largest / 8 * 1.01).all()  # the far end of the 16 integers has no 8
+        np.testing.assert_allclose(np.abs(found).max(axis=0), largest, rtol=1e-2)
+        assert all(len(np.unique(found[:, column].round(4))) <= 16 for column in range(OUTPUTS))

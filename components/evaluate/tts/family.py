@@ -167,13 +167,14 @@ def _compare_onnx(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """How far the mels of the model's ONNX graph are from those of the SavedModel.
 
-    An 8-bit graph is a model of its own, so its speech is transcribed too.
+    A graph of 8 or 4 bits is a model of its own, so its speech is transcribed too.
 
     Returns:
       what metrics.json says of it, and details of each utterance.
     """
     print_status("evaluate: synthesizing them with the model's ONNX graph")
-    int8 = synthesizer.about["settings"].get("export", {}).get("onnx") == "int8"
+    precision = synthesizer.about["settings"].get("export", {}).get("onnx")
+    integers = precision in ("int8", "int4")
     details: list[dict[str, Any]] = []
     apart, progress = [], Progress("utterances synthesized by ONNX Runtime", len(job.utterances))
     for start in range(0, len(job.utterances), job.settings.batch_size):
@@ -182,13 +183,13 @@ def _compare_onnx(
         spoken = other.synthesize_symbols(texts)
         for ours, theirs in zip(synthesizer.mels(texts), spoken, strict=True):
             apart.append(dtw(ours, theirs.mels).distance / max(float(ours.std()), 1e-9))
-        if int8 and recognizer is not None:
+        if integers and recognizer is not None:
             heard = recognizer.transcribe([one.waveform for one in spoken], other.sample_rate)
             words = count_word_edits([reference_text(utterance) for utterance in batch], heard)
             details += [{ONNX_WER: list(edits.as_metric)} for edits in words]
         progress.advance(len(texts))
     found = describe_difference(job.utterances, apart, "standard deviations of the mels", MEL_TOLERANCE, _rtf(other))
-    return {"onnx": found | ({"precision": "int8"} if details else {})}, details or [{}] * len(job.utterances)
+    return {"onnx": found | ({"precision": precision} if details else {})}, details or [{}] * len(job.utterances)
 
 
 def describe_difference(

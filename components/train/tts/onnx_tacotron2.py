@@ -1,7 +1,7 @@
 """Tacotron 2 in an ONNX graph: the decoder is one `Loop`, whose step is that of `models.decoding`."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
@@ -10,16 +10,20 @@ from voxline.components.train.models.decoding import STOP_LOGIT
 from voxline.components.train.onnx_graph import Graph, Name, recurrent, scale_and_shift, to_numpy
 
 Array = Any
-FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+Precision = Literal["float32", "int8", "int4"]
 
 
 class Decoding(NamedTuple):
-    """How a decoder runs: steps at most, frames of a step, the seed [2] of dropout, and 8 bits for LSTMs or not."""
+    """How a decoder runs: steps at most, frames of a step, and the seed [2] of dropout.
+
+    int8 and int4 are about the LSTMs' weights. With either, convolutions have weights of 8 bits.
+    """
 
     max_steps: int
     reduction: int
     noise: Sequence[int]
-    int8: bool
+    precision: Precision
 
 
 def add_tacotron2(graph: Graph, model: Any, counts: Name, how: Decoding) -> tuple[Name, Name, Name, Name]:
@@ -28,27 +32,23 @@ def add_tacotron2(graph: Graph, model: Any, counts: Name, how: Decoding) -> tupl
     Returns:
       normalized mels [batch, t, mels], frames int64 [batch], alignments [batch, steps, symbols], hit_limit bool.
     """
-    memory = _encode(graph, model, counts)
+    convolve = Graph.convolution if how.precision == "float32" else Graph.integer_convolution
+    memory = _encode(graph, model, counts, convolve)
     frames, made, alignments, ended = _decode(graph, model.decoder, memory, counts, how)
-    made = graph("Reshape", graph("Transpose", made, perm=[1, 0, 2]), np.array([0, -1, model.mels]))
     before = graph.mask(made, frames, 1, 3)
     mels = before
     for layer in model.postnet:
-        mels = _convolution(graph, layer, mels, frames)
+        mels = _convolution(graph, layer, mels, frames, convolve)
     if model.postnet:
         mels = graph("Add", before, mels)
-    return mels, frames, graph("Transpose", alignments, perm=[1, 0, 2]), graph("Not", ended)
+    return mels, frames, alignments, graph("Not", ended)
 
 
-def _product(graph: Graph, value: Name, kernel: Array) -> Name:
-    return str(graph("MatMul", value, kernel))
-
-
-def _encode(graph: Graph, model: Any, counts: Name) -> Name:
+def _encode(graph: Graph, model: Any, counts: Name, convolve: Callable[..., Name]) -> Name:
     """Encoded text [batch, symbols, units], zero on padding."""
     values = graph.mask(graph("Gather", to_numpy(model.embedding.embeddings), "symbols"), counts, 1, 3)
     for layer in model.convolutions:
-        values = _convolution(graph, layer, values, counts)
+        values = _convolution(graph, layer, values, counts, convolve)
     if model.recurrent is not None:
         values = graph("Transpose", values, perm=[1, 0, 2])
         values = recurrent(graph, model.recurrent, values, "lengths")
@@ -56,10 +56,10 @@ def _encode(graph: Graph, model: Any, counts: Name) -> Name:
     return graph.mask(values, counts, 1, 3)
 
 
-def _convolution(graph: Graph, layer: Any, values: Name, counts: Name) -> Name:
+def _convolution(graph: Graph, layer: Any, values: Name, counts: Name, convolve: Callable[..., Name]) -> Name:
     """A `ConvBatchNorm`, its normalization in the weights."""
     scale, shift = scale_and_shift(layer.norm)
-    values = graph.convolution(values, to_numpy(layer.convolution.kernel) * scale, shift)
+    values = convolve(graph, values, to_numpy(layer.convolution.kernel) * scale, shift)
     activation = layer.activation.__name__
     if activation != "linear":
         values = graph({"relu": "Relu", "tanh": "Tanh"}[activation], values)
@@ -67,64 +67,69 @@ def _convolution(graph: Graph, layer: Any, values: Name, counts: Name) -> Name:
 
 
 def _decode(graph: Graph, decoder: Any, memory: Name, counts: Name, how: Decoding) -> tuple[Name, Name, Name, Name]:
-    """frames int64 [batch], projected frames [steps, batch, reduction · mels], weights [steps, batch, symbols], and
-    which rows ended, bool [batch].
+    """frames int64 [batch], projected frames [batch, t, mels], weights [batch, steps, symbols], and which rows ended,
+    bool [batch].
     """
     core, reduction = decoder.core, how.reduction
     wide = reduction * decoder.mels
-    # The LSTMs' weights are read in each step, and that is its time.
-    product = Graph.blockwise if how.int8 else _product
-    projection, bias = (np.asarray(each) for each in decoder.projection(reduction))
     lstms = [each for each in (core.query_lstm, core.output_lstm) if each is not None]
-    parts = [*(to_numpy(lstm.context) for lstm in lstms), projection[core.output_units :]]
-    folded = graph("MatMul", memory, np.concatenate(parts, axis=1))
-    widths = np.array([part.shape[1] for part in parts])
+    layers = [_Layer(lstm, core.settings.zoneout) for lstm in lstms]
+    projection, bias = (np.asarray(each) for each in decoder.projection(reduction))
+    read: _Folded | _Whole
+    if how.precision == "float32":
+        read = _Folded(graph, memory, layers, projection, core.output_units)
+    else:
+        read = _Whole(memory, layers, projection, Graph.rowwise if how.precision == "int8" else Graph.blockwise)
     attention = _Attention(graph, decoder.attention, memory, counts)
     masks = _prenet_masks(graph, decoder, how)
     rows, symbols = (graph("Shape", "symbols", start=axis, end=axis + 1) for axis in (0, 1))
 
-    def zeros(*sizes: Name | int) -> Name:
+    def filled(value: float, *sizes: Name | int) -> Name:
         shape = graph("Concat", *(np.array([each]) if isinstance(each, int) else each for each in sizes), axis=0)
-        return str(graph("Expand", np.float32(0), shape))
+        return str(graph("Expand", np.float32(value), shape))
 
-    rate = core.settings.zoneout
-    none = zeros(rows, symbols)
+    none = filled(0, rows, 1, symbols)
     start = [
-        (graph("Cast", zeros(rows), to=BOOL), BOOL),
-        (graph("Cast", zeros(rows), to=INT64), INT64),
-        *((zeros(rows, decoder.mels), FLOAT), (zeros(rows, int(widths[0])), FLOAT), (none, FLOAT), (none, FLOAT)),
-        *[(zeros(rows, core.units), FLOAT)] * (2 * len(lstms)),
+        filled(-np.inf, rows),
+        *(filled(0, rows, decoder.mels), filled(0, rows, read.width), none, none),
+        *[filled(0, rows, core.units)] * (2 * len(lstms)),
     ]
 
     def step(body: Graph, number: Name, states: Sequence[Name]) -> Any:
-        ended, frames, own, context, previous, cumulative, *inner = states
+        highest, own, context, previous, cumulative, *inner = states
         for index, (kernel, shift) in enumerate(decoder.prenet):
-            own = body("Relu", body("Add", body("MatMul", own, to_numpy(kernel)), to_numpy(shift)))
+            own = body("Relu", body("Gemm", own, to_numpy(kernel), to_numpy(shift)))
             if masks:
                 own = body("Mul", own, body("Gather", masks[index], number))
-        output, after = _lstm(body, lstms[0], own, context, inner[:2], rate, product)
+        output, after = read.advance(body, 0, own, context, inner[:2])
         now = attention.weigh(body, output, previous, cumulative)
-        attended = body("MatMul", body("Unsqueeze", now, np.array([1])), folded)
-        attended = body("Squeeze", attended, np.array([1]))
-        context, *others = body("Split", attended, widths, axis=1, outputs=len(widths))
+        context, *others = read.attend(body, now)
         if len(lstms) > 1:
-            output, more = _lstm(body, lstms[1], output, others[0], inner[2:], rate, product)
+            output, more = read.advance(body, 1, output, others[0], inner[2:])
             after += more
-        new = body("Add", body("MatMul", output, projection[: core.output_units]), others[-1])
-        made, logits = body("Split", body("Add", new, bias), np.array([wide, reduction]), axis=1, outputs=2)
-        stops = body("Cast", body("Greater", logits, np.float32(STOP_LOGIT)), to=TensorProto.INT32)
-        stopped = body("Cast", body("ReduceMax", stops, axes=[1], keepdims=0), to=BOOL)
-        first = body("Add", body("ArgMax", stops, axis=1, keepdims=0), np.int64(1))
-        real = body("Where", stopped, first, np.int64(reduction))
-        frames = body("Add", frames, body("Where", ended, np.int64(0), real))
-        ended = body("Or", ended, stopped)
-        all_ended = body("ReduceMin", body("Cast", ended, to=TensorProto.INT32), keepdims=0)
-        own = body("Slice", made, np.array([wide - decoder.mels]), np.array([wide]), np.array([1]))
-        state = [ended, frames, own, context, now, body("Add", cumulative, now), *after]
-        return body("Not", body("Cast", all_ended, to=BOOL)), state, [(made, FLOAT), (now, FLOAT)]
+        made = read.project(body, output, others[-1], bias)
+        sizes = np.array([wide - decoder.mels, decoder.mels, reduction])
+        *_, own, stops = body("Split", made, sizes if reduction > 1 else sizes[1:], axis=1, outputs=2 + (reduction > 1))
+        highest = body("Max", highest, body("ReduceMax", stops, axes=[1], keepdims=0))
+        lowest = body("ReduceMin", highest, keepdims=0)  # of rows
+        state = [highest, own, context, now, body("Add", cumulative, now), *after]
+        return body("LessOrEqual", lowest, np.float32(STOP_LOGIT)), state, [made, now]
 
-    ended, frames, *_, made, alignments = graph.loop(np.int64(how.max_steps), start, step)
-    return frames, made, alignments, ended
+    states = [(each, FLOAT) for each in start]
+
+    def typed(body: Graph, number: Name, given: Sequence[Name]) -> Any:
+        on, state, collected = step(body, number, given)
+        return on, state, [(each, FLOAT) for each in collected]
+
+    highest, *_, made, alignments = graph.loop(np.int64(how.max_steps), states, typed)
+    made = graph("Transpose", made, perm=[1, 0, 2])
+    made, stops = graph("Split", made, np.array([wide, reduction]), axis=2, outputs=2)
+    made = graph("Reshape", made, np.array([0, -1, decoder.mels]))
+    alignments = graph("Squeeze", graph("Transpose", alignments, perm=[1, 0, 2, 3]), np.array([2]))
+    ended = graph("Greater", highest, np.float32(STOP_LOGIT))
+    stops = graph("Greater", graph("Reshape", stops, np.array([0, -1])), np.float32(STOP_LOGIT))
+    first = graph("Add", graph("ArgMax", graph("Cast", stops, to=INT64), axis=1, keepdims=0), np.int64(1))
+    return graph("Where", ended, first, graph.size(made, 1)), made, alignments, ended
 
 
 def _prenet_masks(graph: Graph, decoder: Any, how: Decoding) -> list[Name]:
@@ -138,30 +143,89 @@ def _prenet_masks(graph: Graph, decoder: Any, how: Decoding) -> list[Name]:
     return found
 
 
-def _lstm(
-    body: Graph,
-    weights: Any,
-    inputs: Name,
-    context: Name,
-    state: Sequence[Name],
-    zoneout: float,
-    product: Callable[[Graph, Name, Array], Name],
-) -> tuple[Name, list[Name]]:
-    """The output of one step, and the next state: output and cell; see `LSTMCore._advance`."""
-    kernel = np.concatenate([to_numpy(weights.outer), to_numpy(weights.recurrent)])
-    gates = product(body, body("Concat", inputs, state[0], axis=1), kernel)
-    gates = body("Add", body("Add", gates, to_numpy(weights.bias)), context)
-    units = int(weights.units)
-    let, forget, out, new = body("Split", gates, np.full(4, units), axis=1, outputs=4)
-    kept = body("Mul", body("Sigmoid", forget), state[1])
-    cell = body("Add", kept, body("Mul", body("Sigmoid", let), body("Tanh", new)))
-    output = body("Mul", body("Sigmoid", out), body("Tanh", cell))
-    if zoneout:
-        output, cell = (
-            body("Add", body("Mul", made, np.float32(1 - zoneout)), body("Mul", before, np.float32(zoneout)))
-            for made, before in zip((output, cell), state, strict=True)
-        )
-    return output, [output, cell]
+class _Layer:
+    """The weights of an LSTM; see `LSTMCore._advance`."""
+
+    def __init__(self, weights: Any, zoneout: float) -> None:
+        self.kernel = np.concatenate([to_numpy(weights.outer), to_numpy(weights.recurrent)])
+        self.context, self.bias = to_numpy(weights.context), to_numpy(weights.bias)
+        self.units, self.zoneout = int(weights.units), zoneout
+
+    def advance(self, body: Graph, gates: Name, state: Sequence[Name]) -> tuple[Name, list[Name]]:
+        """The output of one step, and the next state: output and cell."""
+        opened, new = body("Split", gates, np.array([3 * self.units, self.units]), axis=1, outputs=2)
+        let, forget, out = body("Split", body("Sigmoid", opened), np.full(3, self.units), axis=1, outputs=3)
+        cell = body("Add", body("Mul", forget, state[1]), body("Mul", let, body("Tanh", new)))
+        output = body("Mul", out, body("Tanh", cell))
+        if rate := self.zoneout:
+            output, cell = (
+                body(
+                    "Add",
+                    body("Mul", made, np.float32(1 - rate)),
+                    body("Mul", before, np.float32(rate)),
+                )
+                for made, before in zip((output, cell), state, strict=True)
+            )
+        return output, [output, cell]
+
+
+class _Folded:
+    """How a decoder of float32 reads: the encoded text is multiplied by the matrices of the context once.
+
+    Attributes:
+      width: of a context.
+    """
+
+    def __init__(
+        self, graph: Graph, memory: Name, layers: Sequence[_Layer], projection: Array, output_units: int
+    ) -> None:
+        self._layers, self._projection = layers, projection[:output_units]
+        parts = [*(each.context for each in layers), projection[output_units:]]
+        self._widths = np.array([part.shape[1] for part in parts])
+        self._memory = graph("MatMul", memory, np.concatenate(parts, axis=1))
+        self.width = int(self._widths[0])
+
+    def attend(self, body: Graph, weights: Name) -> list[Name]:
+        """Of weights [batch, 1, symbols]: contexts for each layer and for the projection."""
+        attended = body("Squeeze", body("MatMul", weights, self._memory), np.array([1]))
+        return list(body("Split", attended, self._widths, axis=1, outputs=len(self._widths)))
+
+    def advance(
+        self, body: Graph, index: int, inputs: Name, context: Name, state: Sequence[Name]
+    ) -> tuple[Name, list[Name]]:
+        layer = self._layers[index]
+        gates = body("MatMul", body("Concat", inputs, state[0], axis=1), layer.kernel)
+        return layer.advance(body, body("Add", body("Add", gates, layer.bias), context), state)
+
+    def project(self, body: Graph, output: Name, context: Name, bias: Array) -> Name:
+        return str(body("Add", body("Gemm", output, self._projection, bias), context))
+
+
+class _Whole:
+    """How a decoder of integers reads: a text's folded matrices would be larger than those that they replace.
+
+    See `_Folded`.
+    """
+
+    def __init__(
+        self, memory: Name, layers: Sequence[_Layer], projection: Array, product: Callable[[Graph, Name, Array], Name]
+    ) -> None:
+        self._memory, self._layers, self._projection, self._product = memory, layers, projection, product
+        self.width = len(layers[0].context)
+
+    def attend(self, body: Graph, weights: Name) -> list[Name]:
+        return [body("Squeeze", body("MatMul", weights, self._memory), np.array([1]))] * (len(self._layers) + 1)
+
+    def advance(
+        self, body: Graph, index: int, inputs: Name, context: Name, state: Sequence[Name]
+    ) -> tuple[Name, list[Name]]:
+        layer = self._layers[index]
+        kernel = np.concatenate([layer.kernel, layer.context])
+        gates = self._product(body, body("Concat", inputs, state[0], context, axis=1), kernel)
+        return layer.advance(body, body("Add", gates, layer.bias), state)
+
+    def project(self, body: Graph, output: Name, context: Name, bias: Array) -> Name:
+        return str(body("Gemm", body("Concat", output, context, axis=1), self._projection, bias))
 
 
 class _Attention:
@@ -171,22 +235,23 @@ class _Attention:
         self._layer, self._kernels = layer, layer.kernels()
         keys = graph("Add", graph("MatMul", memory, to_numpy(layer.key)), to_numpy(layer.bias))
         self._keys = graph.transpose(keys)
-        self._real = graph.below(counts, graph.size("symbols", 1))
+        real = graph("Unsqueeze", graph.below(counts, graph.size("symbols", 1)), np.array([1]))
+        self._real = graph("Cast", real, to=FLOAT)
+        self._padding = graph("Where", real, np.float32(0), np.float32(-1e9))
 
     def weigh(self, body: Graph, query: Name, previous: Name, cumulative: Name) -> Name:
-        """Weights of one step, float32 [batch, symbols]; zero on padding."""
+        """Weights of one step, float32 [batch, 1, symbols], as the two of before; zero on padding."""
         asked = body("Unsqueeze", body("MatMul", query, to_numpy(self._layer.query)), np.array([2]))
         compared = body("Add", self._keys, asked)
         if self._kernels.location is not None:
             kernel = np.asarray(self._kernels.location, np.float32).transpose(2, 1, 0)
             channels = [previous, cumulative] if self._layer.location_channels == 2 else [cumulative]
-            past = body("Concat", *(body("Unsqueeze", each, np.array([1])) for each in channels), axis=1)
+            past = body("Concat", *channels, axis=1) if len(channels) > 1 else cumulative
             taps = kernel.shape[2]
             compared = body("Add", compared, body("Conv", past, kernel, pads=[(taps - 1) // 2, taps // 2]))
         energy = body("MatMul", to_numpy(self._layer.energy).T, body("Tanh", compared))
-        energy = body("Squeeze", energy, np.array([1]))
         if not self._layer.settings.smoothing:
-            return str(body("Softmax", body("Where", self._real, energy, np.float32(-1e9)), axis=-1))
-        weights = body("Where", self._real, body("Sigmoid", energy), np.float32(0))
-        total = body("ReduceSum", weights, np.array([1]), keepdims=1)
+            return str(body("Softmax", body("Add", energy, self._padding), axis=-1))
+        weights = body("Mul", body("Sigmoid", energy), self._real)
+        total = body("ReduceSum", weights, np.array([2]), keepdims=1)
         return str(body("Div", weights, body("Add", total, np.float32(1e-9))))

@@ -7,14 +7,14 @@ Output   mels float32 [batch, t, mels], raw, zero beyond a row's frames; frames 
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
 
 from voxline.components.train.onnx_graph import Graph, Name, to_numpy
 from voxline.components.train.tts.onnx_sharpener import add_sharpener
-from voxline.components.train.tts.onnx_tacotron2 import Decoding, add_tacotron2
+from voxline.components.train.tts.onnx_tacotron2 import Decoding, Precision, add_tacotron2
 from voxline.errors import SettingsError
 
 
@@ -33,7 +33,7 @@ def export_onnx_voice(
     max_steps: int,
     reduction: int,
     noise: Sequence[int] = (0, 0),
-    precision: Literal["float32", "int8"] = "float32",
+    precision: Precision = "float32",
     sharpener: Any = None,
 ) -> bytes:
     """Builds the graph of a network.
@@ -43,7 +43,8 @@ def export_onnx_voice(
       max_steps: decoder steps, or frames of a network without a decoder, after which a row is cut.
       reduction: frames of a decoder step.
       noise: [2], the seed of the pre-net's dropout.
-      precision: int8: weights of the decoder's LSTMs are 8-bit integers, and their inputs are rounded in each step.
+      precision: int8 or int4: the weights of the decoder's LSTMs are integers of so many bits, those of convolutions
+        of 8, and what they are multiplied by is rounded too.
       sharpener: a `Sharpener` of the mels; None: none.
 
     Raises:
@@ -53,7 +54,7 @@ def export_onnx_voice(
     check_onnx_voice(kind, precision)
     graph = Graph()
     counts = graph("Cast", "lengths", to=TensorProto.INT64)
-    output = _NETWORKS[kind](graph, model, counts, Decoding(max_steps, reduction, noise, precision == "int8"))
+    output = _NETWORKS[kind](graph, model, counts, Decoding(max_steps, reduction, noise, precision))
     mels = output.mels if sharpener is None else add_sharpener(graph, sharpener, output.mels, output.frames)
     mels = graph("Add", graph("Mul", mels, model._deviation[: model.mels]), model._mean[: model.mels])
     return graph.finish(
@@ -79,9 +80,9 @@ def check_onnx_voice(kind: str, precision: str) -> None:
             f"train.export.onnx: no ONNX graph is known for train.model.kind {kind!r}; accepted: "
             f"{', '.join(sorted(_NETWORKS))}. Set train.export.onnx to none"
         )
-    if precision == "int8" and kind != "tacotron2":
+    if precision != "float32" and kind != "tacotron2":
         raise SettingsError(
-            f"train.export.onnx: int8 is for the steps of a decoder, and {kind} makes all frames at once; set "
+            f"train.export.onnx: {precision} is for the steps of a decoder, and {kind} makes all frames at once; set "
             "it to float32"
         )
 

@@ -93,11 +93,12 @@ class GriffinLimSettings(Settings):
 class ExportSettings(Settings):
     """The form of the exported model."""
 
-    onnx: Literal["none", "float32", "int8"] = pydantic.Field(
+    onnx: Literal["none", "float32", "int8", "int4"] = pydantic.Field(
         "none",
         description="float32: an ONNX graph beside the SavedModel, which `voxline synthesize` and `voxline serve` run "
-        "without TensorFlow; evaluate compares the two over the test split. int8 (tacotron2): the decoder's LSTMs have "
-        "8-bit weights, and the gate judges the graph by its own round trip",
+        "without TensorFlow; evaluate compares the two over the test split. int8 (tacotron2): convolutions and the "
+        "decoder's LSTMs have 8-bit weights, for many texts at a time; int4: the LSTMs' have 4 bits, for one at a "
+        "time. The gate judges such a graph by its own round trip",
     )
 
     decoder: Literal["float32", "int8"] = pydantic.Field(
