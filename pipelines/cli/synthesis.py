@@ -1,7 +1,8 @@
 """`voxline synthesize`: a text to a file, or many texts to a folder, with what happened to each.
 
-A text is spoken sentence by sentence, and one sentence is in memory at a time. In a folder, `synthesis.jsonl` has a
-line for each text, written after its file: what was killed continues with the texts that have none.
+A text is spoken sentence by sentence, and one sentence is in memory at a time; short texts of a folder are spoken
+together, in batches. In a folder, `synthesis.jsonl` has a line for each text, written after its file: what was killed
+continues with the texts that have none.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import typer
 
@@ -29,6 +30,8 @@ REVISION = 1
 OUTPUT_EXTENSIONS = (".wav", ".mp3", ".m4a", ".ogg", ".opus", ".webm", ".flac")
 RECORD_FILE, LOCK_FILE = "synthesis.jsonl", ".synthesis.lock"
 BLOCK_BYTES = 2**20
+TEXTS, CHARACTERS = 32, 4_000
+"""Spoken together, of a folder's texts: enough for batches, and little to do again after a kill."""
 MOST_WAV_SAMPLES = 2**31 - 100
 """Of 16 bits: a WAV has at most 4 GiB."""
 
@@ -227,26 +230,56 @@ def synthesize_to_folder(
         with atomic_write(folder / RECORD_FILE, "w") as record:
             record.writelines(_json_line(earlier[file]) for file in (*kept, *others))
         synthesizer = None
+        rows = [
+            (kept.get(file), text, TextResult(text[:200], str(folder / file), "done", key=key))
+            for file, text, key in zip(files, texts, keys, strict=True)
+        ]
         with open(folder / RECORD_FILE, "a", encoding="utf-8") as record:
-            for file, text, key in zip(files, texts, keys, strict=True):
-                result = TextResult(text[:200], str(folder / file), "done", key=key)
-                if file in kept:
-                    known = kept[file]
-                    yield (
-                        dataclasses.replace(
-                            result, status="kept", seconds=float(known["seconds"]), pieces=int(known["pieces"])
-                        ),
-                        None,
-                    )
-                    continue
-                if refusal := _refusal(encoder, text):
-                    result = dataclasses.replace(result, status="refused", reason=refusal.reason, error=str(refusal))
-                else:
+            for group in _at_once(rows):
+                refusals = [None if known else _refusal(encoder, text) for known, text, _ in group]
+                wanted = [
+                    text for (known, text, _), refused in zip(group, refusals, strict=True) if not (known or refused)
+                ]
+                if wanted:
                     synthesizer = synthesizer or _load(model, vocoder)
-                    result = _speak(synthesizer, text, result)
-                record.write(_json_line({**result.values(), "file": file}))
-                record.flush()
-                yield result, synthesizer.sample_rate if synthesizer else None
+                speeches = iter(_speak_each(synthesizer, wanted) if synthesizer else [])
+                for (known, _, result), refusal in zip(group, refusals, strict=True):
+                    if known:
+                        seconds, pieces = float(known["seconds"]), int(known["pieces"])
+                        yield dataclasses.replace(result, status="kept", seconds=seconds, pieces=pieces), None
+                        continue
+                    if refusal:
+                        result = dataclasses.replace(
+                            result, status="refused", reason=refusal.reason, error=str(refusal)
+                        )
+                    elif synthesizer:
+                        result = _write_speech(synthesizer, next(speeches), result)
+                    record.write(_json_line({**result.values(), "file": Path(result.file).name}))
+                    record.flush()
+                    yield result, synthesizer.sample_rate if synthesizer else None
+
+
+RowT = TypeVar("RowT", bound=tuple[Any, str, Any])
+
+
+def _at_once(rows: Sequence[RowT]) -> Iterator[list[RowT]]:
+    """Rows whose texts are spoken together: `TEXTS` of `CHARACTERS` at most, or a longer one alone."""
+    group: list[RowT] = []
+    for row in rows:
+        if group and (len(group) == TEXTS or sum(len(text) for _, text, _ in [*group, row]) > CHARACTERS):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def _speak_each(synthesizer: "Synthesizer", texts: Sequence[str]) -> list[Iterable["Speech"]]:
+    """The parts of each text. Several are spoken in batches; if that fails, one by one."""
+    if len(texts) > 1:
+        with contextlib.suppress(VoxlineError):
+            return list(synthesizer.speak_each(texts))
+    return [synthesizer.stream(text) for text in texts]
 
 
 def _load(model: Path, vocoder: Path | None) -> "Synthesizer":
@@ -266,10 +299,10 @@ def _refusal(encoder: "TextEncoder", text: str) -> "RefusedTextError | None":
     return None
 
 
-def _speak(synthesizer: "Synthesizer", text: str, result: TextResult) -> TextResult:
+def _write_speech(synthesizer: "Synthesizer", parts: Iterable["Speech"], result: TextResult) -> TextResult:
     output = Path(result.file)
     try:
-        with _spooled(synthesizer.stream(text), output) as spoken:
+        with _spooled(parts, output) as spoken:
             if not spoken.hit_limit:
                 spoken.write(output, synthesizer.sample_rate)
             return spoken.described(result, synthesizer)

@@ -57,7 +57,8 @@ MEL_SIGNATURES = {
 }
 """Without Griffin-Lim, for a voice with a vocoder. Models of earlier versions have neither."""
 ONNX_BATCH_SYMBOLS = 500
-"""The largest batch for ONNX Runtime: each op writes its whole output, which in larger batches leaves the cache."""
+"""The largest batch for ONNX Runtime of a voice without a decoder: each op writes its whole output, which in larger
+batches leaves the cache. A decoder reads its weights once a step for the whole batch: the larger, the faster."""
 TEACHER_FORCED_SIGNATURES = {
     "teacher_forced": SignatureSpec(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
 }
@@ -126,7 +127,7 @@ class Synthesizer:
       vocoder: the folder of an exported vocoder, which makes the waveforms; None: the vocoder that the model ships
         with, or its Griffin-Lim.
       batch_size: most texts in one batch.
-      batch_symbols: most symbols in one batch, padding included; with ONNX Runtime 500 at most.
+      batch_symbols: most symbols in one batch, padding included; 500 at most for FastSpeech in ONNX.
       engine: that runs the network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow, and the same
         for the vocoder. Teacher forcing needs TensorFlow, which is imported at its first call.
       threads: of ONNX Runtime for one batch; None: one for each core.
@@ -164,7 +165,8 @@ class Synthesizer:
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
         self.engine = choose_engine(self.folder, engine)
-        most = ONNX_BATCH_SYMBOLS if self.engine == "onnx" else batch_symbols
+        at_once = self.engine == "onnx" and self.about["kind"] == "fastspeech"
+        most = ONNX_BATCH_SYMBOLS if at_once else batch_symbols
         self.batch_size, self.batch_symbols = batch_size, min(batch_symbols, most)
         if vocoder is None and (self.folder / VOCODER).is_dir():
             vocoder = self.folder / VOCODER
@@ -223,6 +225,16 @@ class Synthesizer:
           SettingsError: as `speak`, before anything is spoken.
         """
         return self._speak(self.text.encode_speech(text), 1)
+
+    def speak_each(self, texts: Sequence[str]) -> list[list[Speech]]:
+        """As `stream` for each text, the sentences of all in batches.
+
+        Raises:
+          SettingsError: as `speak`, if one of the texts cannot be read.
+        """
+        items = [self.text.encode_speech(text) for text in texts]
+        spoken = self._speak([item for of_text in items for item in of_text], 4 * self.batch_size)
+        return [[next(spoken) for _ in of_text] for of_text in items]
 
     @property
     def about_limit(self) -> str:
