@@ -1,6 +1,6 @@
 """The networks of voices: weights, and mel frames a second of one core, from text to mels, without a vocoder.
 
-In TensorFlow, and by the ONNX graph where there is one (`train.export.onnx`).
+In TensorFlow, and by the ONNX graphs that there are (`train.export.onnx`); then of several texts at a time.
 
 Weights are random: speed does not depend on what was learned. CPU seconds, so that a busy machine matters less.
 
@@ -27,7 +27,9 @@ MELS, SYMBOLS = 80, 40
 TEXT, FRAMES = 60, 360
 """Symbols of the text, and frames of its speech: 4.2 seconds at a hop of 256 samples."""
 ROUNDS = 3
-PRECISIONS = {"fastspeech": ("float32",), "tacotron2": ("float32", "int8")}
+PRECISIONS = {"fastspeech": ("float32",), "tacotron2": ("float32", "int8", "int4")}
+BATCHES = (1, 4, 8, 16)
+"""Texts at a time."""
 NETWORKS: dict[str, Tacotron2Settings | FastSpeechSettings] = {
     "Tacotron 2, one frame a step": Tacotron2Settings(),
     "Tacotron 2, two frames a step": Tacotron2Settings(reduction=2),
@@ -39,9 +41,10 @@ NETWORKS: dict[str, Tacotron2Settings | FastSpeechSettings] = {
 
 
 def main() -> None:
-    """Prints a row for each network."""
-    print("| voice | weights | mel frames a second on one core, TensorFlow | ONNX Runtime | 8 bits |")
-    print("| --- | --- | --- | --- | --- |")
+    """Prints a row for each network, and one for each of a decoder's forms."""
+    print("| voice | weights | mel frames a second on one core, TensorFlow | ONNX Runtime | int8 | int4 |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    batched = []
     labels = tf.constant(np.random.default_rng(0).integers(0, SYMBOLS, (1, TEXT)), tf.int32)
     for name, settings in NETWORKS.items():
         model = _build(settings)
@@ -54,12 +57,27 @@ def main() -> None:
         graph = tf.function(speak, input_signature=[tf.TensorSpec([1, None], tf.int32)], autograph=False)
         made = graph(labels).shape[1]
         speed = made / _cpu_seconds(lambda: graph(labels).numpy())  # noqa: B023
-        given, by_onnx = {"symbols": labels.numpy(), "lengths": np.array([TEXT], np.int32)}, ["-", "-"]
+        given, by_onnx = {"symbols": labels.numpy(), "lengths": np.array([TEXT], np.int32)}, ["-"] * 3
         for column, precision in enumerate(PRECISIONS[settings.kind]):
             how: dict[str, Any] = {"max_steps": steps, "reduction": settings.reduction, "precision": precision}
             session = one_thread(export_onnx_voice(model, **how))
             by_onnx[column] = f"{made / _cpu_seconds(lambda: session.run(None, given)):,.0f}"  # noqa: B023
+            if settings.kind == "tacotron2" and settings.reduction == 1:
+                batched.append(f"| {precision} | {' | '.join(_in_batches(session))} |")
         print(f"| {name} | {model.count_params():,} | {speed:,.0f} | {' | '.join(by_onnx)} |", flush=True)
+    print("", f"| one frame a step, texts at a time | {' | '.join(map(str, BATCHES))} |", sep="\n")
+    print(f"|{' --- |' * (1 + len(BATCHES))}", *batched, sep="\n")
+
+
+def _in_batches(session: Any) -> list[str]:
+    """Frames a second of batches, of all their texts together."""
+    found = []
+    for texts in BATCHES:
+        symbols = np.random.default_rng(0).integers(0, SYMBOLS, (texts, TEXT)).astype(np.int32)
+        given = {"symbols": symbols, "lengths": np.full(texts, TEXT, np.int32)}
+        seconds = _cpu_seconds(lambda: session.run(None, given))  # noqa: B023
+        found.append(f"{texts * FRAMES / seconds:,.0f}")
+    return found
 
 
 def one_thread(content: bytes) -> Any:
