@@ -18,6 +18,7 @@ from voxline.audio.griffin_lim import features_to_waveform
 from voxline.audio.wav import read_wav, write_wav
 from voxline.components.train.asr.augmentation import Augmentation
 from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.components.train.conversion.evaluation import evaluate_conversion
 from voxline.components.train.conversion.settings import AttributeSettings, ConversionTrainSettings
 from voxline.components.train.conversion.task import (
     CONVERTER,
@@ -414,6 +415,9 @@ def test_what_is_wrong_is_said(trained: Path, dataset: Dataset, recognizer: Path
         tiny(attributes=[{"field": "sex"}, {"field": "sex"}])
     with pytest.raises(WorkError, match=r"the field 'age', .* in train are \[\]; .* fields are: reader, sex, speaker"):
         ConversionTask(tiny(attributes=[{"field": "age"}]), dataset)
+    spectra = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"kind": "linear"}))
+    with pytest.raises(SettingsError, match=r"extract\.features\.kind is 'linear'; .* needs log_mel"):
+        ConversionTask(tiny(), spectra)
     how = FEATURES.model_copy(update={"lowest_hz": 100.0})
     mels = np.zeros((20, how.bins), np.float32)
     elsewhere = by_hand.write_dataset(
@@ -439,6 +443,11 @@ def test_the_command_evaluates_what_is_read_and_what_is_heard(
     read = {f"read/{of}/{name}" for of in ("recorded", "converted") for name in ("sex", "reader")}
     assert set(shares) == read | {"wer/recorded", "wer/resynthesized", "wer/converted"}
     assert {name: one["count"] for name, one in shares.items()} == dict.fromkeys(shares, 4) | {"wer/converted": 8}
+    # One utterance of train has no attributes: it is converted, and what its recording should be read as is not known.
+    shares_of_train = evaluate_conversion(VoiceConverter(trained), dataset.folder, "train", None)
+    assert {one.name: one.count for one in shares_of_train} == {
+        f"read/{of}/{name}": count for of, count in (("recorded", 12), ("converted", 13)) for name in ("sex", "reader")
+    }
     converter, listener = VoiceConverter(trained), Recognizer(recognizer)
     examples, rows = list(DatasetReader(dataset.folder).examples("dev")), {row.id: row for row in dataset.rows()}
     verdicts = [converter.read(one.features)["sex"] for one in examples]

@@ -1,6 +1,7 @@
 """What a converter of voices achieves on a split of a dataset: which attributes are heard, and whether the words are.
 
-One attribute of each utterance is changed at a time, to a random other value. The classifier learned from recordings
+One attribute of each utterance is changed at a time, to a random other value; of an utterance whose own value is not
+known, to any. The classifier learned from recordings
 alone, and reads recordings of the split too. A recognizer hears the recording, its mels made audible again, and the
 converted mels made audible: the difference of the last two is the conversion's.
 """
@@ -19,7 +20,6 @@ from voxline.components.train.conversion.task import value_of
 from voxline.data.dataset import Dataset
 from voxline.data.reader import DatasetReader
 from voxline.data.rows import DatasetRow
-from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.voice_converter import VoiceConverter
 from voxline.inference.waveforms import read_waveform
@@ -60,60 +60,48 @@ def evaluate_conversion(
 
     Raises:
       SettingsError: the converter reads other features, or the dataset has no such split.
-      WorkError: no utterance has all attributes with values that the converter knows, or a recording is gone.
+      WorkError: a recording is gone.
     """
     reader = DatasetReader(folder)
     converter.check_features(reader.info.features, f"the converter {converter.folder}")
     settings = [AttributeSettings.of(one) for one in converter.about["settings"]["attributes"]]
     rows = [row for row in reader.info.rows() if row.split == split]
-    own = {row.id: {one.field: value_of(row, one) for one in settings} for row in rows}
-    own = {
-        id: one for id, one in own.items() if all(value in converter.attributes[name] for name, value in one.items())
-    }
-    if not own:
-        raise WorkError(
-            f"{reader.info.folder}: no utterance of {split} has values that the converter knows of "
-            f"{', '.join(converter.attributes)}"
-        )
-    examples = [example for example in reader.examples(split) if example.id in own]
+    examples = list(reader.examples(split))
     progress = Progress("utterances converted", len(examples))
-    sums: dict[str, list[SumAndWeight]] = {}
+    sums: dict[str, list[tuple[str, SumAndWeight]]] = {}
     converted: list[Waveform] = []
-    for number, example in enumerate(examples):
+    for number, (row, example) in enumerate(zip(rows, examples, strict=True)):
         random = np.random.default_rng([seed, number])
         heard = converter.read(example.features)
-        for name, values in converter.attributes.items():
-            value = own[example.id][name]
-            others = [one for one in values if one != value]
+        for one, (name, values) in zip(settings, converter.attributes.items(), strict=True):
+            value = value_of(row, one)
+            others = [each for each in values if each != value]
             wanted = others[int(random.integers(len(others)))]
             made = converter.convert(example.features, {name: wanted})
-            for of, probabilities, right in (
-                (RECORDED, heard, value),
-                (CONVERTED, converter.read(made), wanted),
-            ):
-                read = max(probabilities[name], key=probabilities[name].__getitem__)
-                sums.setdefault(f"read/{of}/{name}", []).append(SumAndWeight(float(read == right), 1))
+            for of, probabilities, right in ((RECORDED, heard, value), (CONVERTED, converter.read(made), wanted)):
+                if right in values:
+                    read = max(probabilities[name], key=probabilities[name].__getitem__)
+                    count = SumAndWeight(float(read == right), 1)
+                    sums.setdefault(f"read/{of}/{name}", []).append((row.speaker, count))
             if recognizer:
                 converted.append(_audible(made, converter))
         progress.advance()
-    speakers = [example.speaker for example in examples]
     if recognizer:
-        texts, count = [example.text for example in examples], len(converter.attributes)
-        recordings = _recordings(reader.info, [row for row in rows if row.id in own], converter.features.sample_rate)
-        heard_waveforms = {
-            RECORDED: (texts, recordings),
-            RESYNTHESIZED: (texts, [_audible(example.features, converter) for example in examples]),
-            CONVERTED: ([text for text in texts for _ in range(count)], converted),
-        }
-        for of, (references, waveforms) in heard_waveforms.items():
+        recordings, times = _recordings(reader.info, rows, converter.features.sample_rate), len(settings)
+        resynthesized = [_audible(example.features, converter) for example in examples]
+        listened = {RECORDED: (rows, recordings), RESYNTHESIZED: (rows, resynthesized)}
+        listened[CONVERTED] = ([row for row in rows for _ in range(times)], converted)
+        for of, (said, waveforms) in listened.items():
             found = _transcribe(recognizer, waveforms, converter.features.sample_rate)
-            sums[f"wer/{of}"] = [edits.as_metric for edits in count_word_edits(references, found)]
-    return [_share(name, values, speakers) for name, values in sums.items()]
+            edits = count_word_edits([row.text for row in said], found)
+            sums[f"wer/{of}"] = [(row.speaker, one.as_metric) for row, one in zip(said, edits, strict=True)]
+    return [_share(name, values) for name, values in sums.items()]
 
 
-def _share(name: str, values: Sequence[SumAndWeight], speakers: Sequence[str]) -> Share:
-    times = len(values) // len(speakers)
-    interval = Bootstrap().interval(values, [one for one in speakers for _ in range(times)])
+def _share(name: str, counted: Sequence[tuple[str, SumAndWeight]]) -> Share:
+    """Of the speaker and the count of each utterance."""
+    speakers, values = zip(*counted, strict=True)
+    interval = Bootstrap().interval(values, speakers)
     return Share(name, aggregate(values) or 0.0, interval.low, interval.high, len(values))
 
 
