@@ -23,7 +23,7 @@ def train(
     store: Annotated[str, typer.Option(help="Store of all step outputs, a folder or URI.")],
     set_: Assignments = None,
 ) -> None:
-    """Train a converter of voices; killed, the same command resumes.
+    """Train a converter of voices on a dataset; it resumes.
 
     The dataset is that of a recognizer (log_mel), up to extract. Its manifest must have the attributes.
 
@@ -58,9 +58,9 @@ def convert(
     strength: Annotated[float, typer.Option(min=0, max=4, help="Of what is changed; 0.5 is that of training.")] = 0.75,
     as_json: AsJson = False,
 ) -> None:
-    """Convert recordings to another voice, and say what the classifier reads in them.
+    """Convert recordings to another voice: the same words.
 
-    Waveforms are made by Griffin-Lim.
+    Prints what the classifier reads before and after. Waveforms are made by Griffin-Lim.
 
     \b
     Example:
@@ -109,7 +109,7 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Of the dataset.")] = "test",
     as_json: AsJson = False,
 ) -> None:
-    """Measure a converter: is the wanted attribute heard, and are the words?
+    """Measure whether the wanted voice and the words are heard.
 
     \b
     Example:

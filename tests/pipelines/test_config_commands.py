@@ -58,7 +58,7 @@ def test_the_default_of_every_key_is_the_one_that_an_empty_config_gets(pipeline:
         plain = not (one.section or one.kind or "[]" in key or "<name>" in key or "accelerator." in key)
         if plain and pipeline in one.pipelines and not any(f"{key}.".startswith(f"{copied}.") for copied in derived):
             section, _, name = key.rpartition(".")
-            if name in (get_key(config, section) if section else config):  # some are left out at their default
+            if name in ((get_key(config, section) or {}) if section else config):  # some are left out at their default
                 assert one.default == get_key(config, key), key
             checked += 1
     assert checked > 200

@@ -317,8 +317,8 @@ class ConversionTask(TrainingTask):
             rows = self.module.run_eval(batch)
             for row, out in rows:
                 labels = batch.labels[row]
-                recorded = read_labels(out["recorded_logits"], sizes) == labels
-                converted = read_labels(out["converted_logits"], sizes) == (labels + 1) % sizes
+                recorded = likeliest_values(out["recorded_logits"], sizes) == labels
+                converted = likeliest_values(out["converted_logits"], sizes) == (labels + 1) % sizes
                 sums += [float(out["distance"]), *recorded, *converted, 1]
             if not samples.images and rows:
                 samples = self._samples(batch.features[rows[0][0]], rows[0][1]["converted"])
@@ -356,7 +356,7 @@ class ConversionTask(TrainingTask):
         write_exported(folder, graph, signatures, metadata)
 
 
-def read_labels(logits: npt.NDArray[np.float32], sizes: Sequence[int]) -> npt.NDArray[np.int64]:
+def likeliest_values(logits: npt.NDArray[np.float32], sizes: Sequence[int]) -> npt.NDArray[np.int64]:
     """The most likely value of each attribute, [attributes], from logits or probabilities [values]."""
     return np.array([part.argmax() for part in np.split(logits, np.cumsum(sizes)[:-1])])
 
