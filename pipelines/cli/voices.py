@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from voxline.errors import SettingsError
+from voxline.inference.voice_converter import STRENGTH
 from voxline.pipelines.cli.options import AsJson, Assignments, CommandGroup, exit_on_signal, machine_path
 
 voice_commands = CommandGroup(help="Convert speech to other voices: the same words.", no_args_is_help=True)
 
 DatasetFolder = Annotated[str, typer.Argument(metavar="DATASET", help="A dataset: folder or URI of extract's output.")]
+Strength = Annotated[float, typer.Option(min=0, max=4, help="Of what is changed; 0.5 is that of training.")]
 Model = Annotated[Path, typer.Argument(parser=machine_path, metavar="MODEL", help="An exported converter.")]
 
 
@@ -55,7 +57,7 @@ def convert(
     output: Annotated[
         Path, typer.Option("--output", "-o", parser=machine_path, metavar="FOLDER", help="For the WAVs, by stem.")
     ],
-    strength: Annotated[float, typer.Option(min=0, max=4, help="Of what is changed; 0.5 is that of training.")] = 0.75,
+    strength: Strength = STRENGTH,
     as_json: AsJson = False,
 ) -> None:
     """Convert recordings to another voice: the same words.
@@ -107,6 +109,7 @@ def evaluate(
     dataset: DatasetFolder,
     recognizer: Annotated[str, typer.Option(help="An exported ASR model, or <registry>/<model>, that listens.")] = "",
     split: Annotated[str, typer.Option(help="Of the dataset.")] = "test",
+    strength: Strength = STRENGTH,
     as_json: AsJson = False,
 ) -> None:
     """Measure whether the wanted voice and the words are heard.
@@ -122,7 +125,7 @@ def evaluate(
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     listener = Recognizer(find_model(recognizer), language_model=False) if recognizer else None
-    shares = evaluate_conversion(VoiceConverter(model), dataset, split, listener)
+    shares = evaluate_conversion(VoiceConverter(model), dataset, split, listener, strength)
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(share) for share in shares]))
         return

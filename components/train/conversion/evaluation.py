@@ -21,7 +21,7 @@ from voxline.data.dataset import Dataset
 from voxline.data.reader import DatasetReader
 from voxline.data.rows import DatasetRow
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.voice_converter import VoiceConverter
+from voxline.inference.voice_converter import STRENGTH, VoiceConverter
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
 from voxline.metrics.wer import count_word_edits
@@ -49,13 +49,19 @@ class Share:
 
 
 def evaluate_conversion(
-    converter: VoiceConverter, folder: Path | str, split: str, recognizer: Recognizer | None, seed: int = 1
+    converter: VoiceConverter,
+    folder: Path | str,
+    split: str,
+    recognizer: Recognizer | None,
+    strength: float = STRENGTH,
+    seed: int = 1,
 ) -> list[Share]:
     """Converts each utterance of a split, once for each attribute.
 
     Args:
       folder: of the dataset.
       recognizer: that listens; None: nobody does.
+      strength: of what is changed.
       seed: draws what each utterance is converted to.
 
     Raises:
@@ -77,7 +83,7 @@ def evaluate_conversion(
             value = value_of(row, one)
             others = [each for each in values if each != value]
             wanted = others[int(random.integers(len(others)))]
-            made = converter.convert(example.features, {name: wanted})
+            made = converter.convert(example.features, {name: wanted}, strength)
             for of, probabilities, right in ((RECORDED, heard, value), (CONVERTED, converter.read(made), wanted)):
                 if right in values:
                     read = max(probabilities[name], key=probabilities[name].__getitem__)
