@@ -121,6 +121,26 @@ def test_the_settings_and_commands_of_warm_start_are_accepted(tmp_path: Path) ->
     check_commands(text)
 
 
+def test_the_configs_and_commands_of_voice_conversion_are_accepted(tmp_path: Path) -> None:
+    from voxline.components.train.conversion.settings import ConversionTrainSettings
+    from voxline.pipelines.config.load import apply_assignments, load_config
+
+    text = (ROOT / "docs/voice-conversion.md").read_text(encoding="utf-8")
+    dataset, augment = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    load_config(yaml.safe_load(dataset))
+    config = load_config({"name": "a", "corpus": {"uri": str(tmp_path)}, **yaml.safe_load(augment)})
+    assert config.train.augment.voices.share == 0.5  # type: ignore[attr-defined]
+    check_commands(text)
+    (train,) = re.findall(r"^voxline voices train (.*?[^\\])$", text, flags=re.MULTILINE | re.DOTALL)
+    words = shlex.split(train.replace("\\\n", " "))
+    given = [words[index + 1] for index, word in enumerate(words) if word == "--set"]
+    assert ConversionTrainSettings.of(apply_assignments({}, given)[0]).model.channels == 16
+    listed = set(re.findall(r"^\| `([a-z_.]+)` \|", text.partition("## Settings")[2], flags=re.MULTILINE))
+    for section in ("model", "losses"):
+        fields = type(getattr(ConversionTrainSettings(), section)).model_fields
+        assert {name for name in listed if name.startswith(section)} == {f"{section}.{name}" for name in fields}
+
+
 def test_the_space_and_the_commands_of_searches_are_accepted() -> None:
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.search.space import KINDS, Space
