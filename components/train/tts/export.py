@@ -86,8 +86,7 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         longest, noise = tf.shape(features)[1], tf.constant(INFERENCE_NOISE)
         target = self._mask(self._normalize(self._mask(features, frames)), frames)
         output = self._network(symbols, lengths, target, frames, noise=noise, reduction=self._reduction)
-        predicted = self._sharpen(output.mels, frames)
-        mels = self._mask(self._denormalize(predicted, output.linear)[0][:, :longest], frames)
+        mels = self._mask(self._finish(output.mels, output.linear, frames)[0][:, :longest], frames)
         return {
             "mels": mels,
             "alignments": tf.cast(output.alignment, tf.float32),
@@ -99,10 +98,13 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         real = tf.expand_dims(tf.sequence_mask(frames, tf.shape(values)[1]), -1)
         return tf.where(real, tf.cast(values, tf.float32), 0.0)
 
+    def _finish(self, mels: Tensor, linear: Tensor | None, frames: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Raw mels and linear spectrum of a model's output."""
+        return self._denormalize(self._sharpen(mels, frames), linear)
+
     def _vocode(self, mels: Tensor, linear: Tensor | None, frames: Tensor) -> dict[str, Tensor]:
-        """Raw mels and waveforms of a model's output."""
+        """Masked mels and waveforms, of raw ones."""
         longest = tf.reduce_max(frames)
-        mels, linear = self._denormalize(self._sharpen(mels, frames), linear)
         waveforms, samples = griffin_lim.reconstruct_waveforms(
             (mels if linear is None else linear)[:, :longest],
             frames,
@@ -111,13 +113,11 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
             self._griffin_lim.momentum,
             self._griffin_lim.power,
         )
-        mels = self._mask(mels[:, :longest], frames)
-        return {"mels": mels, "frames": frames, "waveforms": waveforms, "samples": samples}
+        return {**self._mels(mels, frames), "waveforms": waveforms, "samples": samples}
 
-    def _mels(self, mels: Tensor, linear: Tensor | None, frames: Tensor) -> dict[str, Tensor]:
-        """Raw mels of a model's output."""
-        mels = self._denormalize(self._sharpen(mels, frames), linear)[0][:, : tf.reduce_max(frames)]
-        return {"mels": self._mask(mels, frames), "frames": frames}
+    def _mels(self, mels: Tensor, frames: Tensor) -> dict[str, Tensor]:
+        """Masked mels, of raw ones."""
+        return {"mels": self._mask(mels[:, : tf.reduce_max(frames)], frames), "frames": frames}
 
 
 class FullTtsGraph(TtsGraph):
@@ -132,7 +132,9 @@ class FullTtsGraph(TtsGraph):
         @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
         def decode(symbols: Tensor, lengths: Tensor) -> Any:
             noise = tf.constant(INFERENCE_NOISE)
-            return model.synthesize(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=reduction)
+            output = model.synthesize(symbols, lengths, max_steps=self.max_steps, noise=noise, reduction=reduction)
+            mels, linear = self._finish(output.mels, output.linear, tf.cast(output.frames, tf.int32))
+            return output._replace(mels=mels, linear=linear)
 
         self._decode: Callable[[Tensor, Tensor], Any] = lambda symbols, lengths: decode(symbols, lengths)
 
@@ -147,7 +149,7 @@ class FullTtsGraph(TtsGraph):
     def speak(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """As `synthesize`, without waveforms."""
         output = self._decode(symbols, lengths)
-        made = self._mels(output.mels, output.linear, tf.cast(output.frames, tf.int32))
+        made = self._mels(output.mels, tf.cast(output.frames, tf.int32))
         return {**made, "alignments": tf.cast(output.alignment, tf.float32), "hit_limit": output.hit_limit}
 
 
@@ -172,11 +174,15 @@ class SplitTtsGraph(TtsGraph):
             dropped = {} if masks is None else {"masks": tf.concat(masks, -1)[0]}
             return {"memory": memory, "keys": model.decoder.attention.keys(memory), **dropped}
 
+        # As `decode` of the other form.
+        @tf.function(input_signature=BEFORE_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
         def refine(before: Tensor, frames: Tensor) -> Any:
             before = mask_padding(tf.ensure_shape(before, [None, None, mels]), frames)
-            return model.refine(before, frames, False, None)
+            refined, linear = model.refine(before, frames, False, None)
+            return self._finish(refined, linear, frames)
 
-        self._encode, self._refine = encode, refine
+        self._encode = encode
+        self._refine: Callable[[Tensor, Tensor], Any] = lambda before, frames: refine(before, frames)
 
     @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def encode(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
@@ -193,8 +199,7 @@ class SplitTtsGraph(TtsGraph):
     @tf.function(input_signature=BEFORE_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def refine_mels(self, before: Tensor, frames: Tensor) -> dict[str, Tensor]:
         """As `refine`, without waveforms."""
-        mels, linear = self._refine(before, frames)
-        return self._mels(mels, linear, frames)
+        return self._mels(self._refine(before, frames)[0], frames)
 
 
 def convert_decoder_step(model: Any, reduction: int) -> bytes:
