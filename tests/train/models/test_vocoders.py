@@ -281,7 +281,7 @@ def test_the_inverse_of_a_transform_is_the_waveform() -> None:
 
 def test_four_bands_are_joined_to_the_waveform_that_they_were_cut_from() -> None:
     """By the analysis filters of the same bank, the synthesis filters from the last tap to the first."""
-    noise = RANDOM.standard_normal(4_000)
+    noise = np.random.default_rng(7).standard_normal(4_000)
     filters = stft.bank_filters(4)
     parts = np.stack([np.convolve(noise, filters[:, band], "same")[::4] for band in range(4)], axis=-1)
     joined = stft.join_bands(parts[None].astype(np.float32))[0].numpy()
