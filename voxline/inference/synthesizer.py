@@ -57,8 +57,7 @@ MEL_SIGNATURES = {
 }
 """Without Griffin-Lim, for a voice with a vocoder. Models of earlier versions have neither."""
 ONNX_BATCH_SYMBOLS = 500
-"""The largest batch for ONNX Runtime of a voice without a decoder: each op writes its whole output, which in larger
-batches leaves the cache. A decoder reads its weights once a step for the whole batch: the larger, the faster."""
+"""The largest batch of a FastSpeech in ONNX: each op writes its whole output, and a larger one leaves the cache."""
 TEACHER_FORCED_SIGNATURES = {
     "teacher_forced": SignatureSpec(("symbols", "lengths", "features", "frames"), ("mels", "alignments", "mel_l1"))
 }
@@ -165,8 +164,7 @@ class Synthesizer:
         self.features = FeatureSettings.of(self.about["features"], str(self.folder))
         self.sample_rate = int(self.about["sample_rate"])
         self.engine = choose_engine(self.folder, engine)
-        at_once = self.engine == "onnx" and self.about["kind"] == "fastspeech"
-        most = ONNX_BATCH_SYMBOLS if at_once else batch_symbols
+        most = ONNX_BATCH_SYMBOLS if self.engine == "onnx" and self.about["kind"] == "fastspeech" else batch_symbols
         self.batch_size, self.batch_symbols = batch_size, min(batch_symbols, most)
         if vocoder is None and (self.folder / VOCODER).is_dir():
             vocoder = self.folder / VOCODER
@@ -227,11 +225,7 @@ class Synthesizer:
         return self._speak(self.text.encode_speech(text), 1)
 
     def speak_each(self, texts: Sequence[str]) -> list[list[Speech]]:
-        """As `stream` for each text, the sentences of all in batches.
-
-        Raises:
-          SettingsError: as `speak`, if one of the texts cannot be read.
-        """
+        """As `stream` for each text, the sentences of all in batches; raises as `speak`."""
         items = [self.text.encode_speech(text) for text in texts]
         spoken = self._speak([item for of_text in items for item in of_text], 4 * self.batch_size)
         return [[next(spoken) for _ in of_text] for of_text in items]
@@ -404,11 +398,8 @@ class Synthesizer:
         """waveforms and samples of a batch's mels, as the exported Griffin-Lim makes them."""
         from voxline.audio.griffin_lim import features_to_waveform
 
-        settings = self.about["settings"].get("griffin_lim", {})
-        waveforms = [
-            features_to_waveform(mels[:frames], self.features, **settings)
-            for mels, frames in zip(made["mels"], made["frames"], strict=True)
-        ]
+        how, batch = self.about["settings"].get("griffin_lim", {}), zip(made["mels"], made["frames"], strict=True)
+        waveforms = [features_to_waveform(mels[:frames], self.features, **how) for mels, frames in batch]
         return {"waveforms": waveforms, "samples": [len(waveform) for waveform in waveforms]}
 
     def _call(self, signature: str, **inputs: Any) -> dict[str, Any]:
@@ -422,10 +413,9 @@ class Synthesizer:
         padded = np.zeros((len(features), int(frames.max()), features[0].shape[1]), np.float32)
         for row, one in zip(padded, features, strict=True):
             row[: len(one)] = one
-        inputs = {"symbols": labels, "lengths": lengths, "features": padded, "frames": frames}
         if not self._signatures:
             self._model, self._signatures = load_saved_model(self.folder, TEACHER_FORCED_SIGNATURES)
-        outputs = self._call("teacher_forced", **inputs)
+        outputs = self._call("teacher_forced", symbols=labels, lengths=lengths, features=padded, frames=frames)
         results = []
         for index, text in enumerate(symbols):
             count, error = int(frames[index]), float(outputs["mel_l1"][index])
