@@ -10,11 +10,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from voxline.components.train.settings import TrainSettings
 from voxline.components.train.tts.settings import SharpenTrainSettings, TtsTrainSettings
 from voxline.data.dataset import Dataset
 from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_json
 from voxline.progress import print_status
-from voxline.registry.training_data import TRAINED_ON
+from voxline.registry.parents import Parent, find_other_model
+from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import write_json
 from voxline.store.step_cache import StepOutput, cached_step
 from voxline.text.alphabet import Alphabet
@@ -25,25 +27,46 @@ WORK = "sharpening"
 VOICE_MELS = "mels"
 
 
-def sharpen_voice(trained: StepOutput, dataset: Dataset, settings: TtsTrainSettings, store: Path | str) -> StepOutput:
+def find_listening_recognizer(settings: TrainSettings, registry: Path | str) -> Parent | None:
+    """The recognizer whose convolutions a sharpener learns from; None if the settings name none.
+
+    Raises:
+      SettingsError: it does not exist, or is of another family.
+    """
+    if not isinstance(settings, TtsTrainSettings) or not settings.sharpens or not settings.sharpen.recognizer:
+        return None
+    return find_other_model(settings.sharpen.recognizer, registry, family="asr", setting="train.sharpen.recognizer")
+
+
+def sharpen_voice(
+    trained: StepOutput,
+    dataset: Dataset,
+    settings: TtsTrainSettings,
+    store: Path | str,
+    recognizer: Parent | None = None,
+) -> StepOutput:
     """Train's output with a sharpener in its model; resumes if a killed run left a checkpoint.
 
     Args:
       trained: of the voice alone.
       dataset: that it was trained on.
       settings: the voice's, with `sharpen`.
+      recognizer: that listens (`find_listening_recognizer`). It is in the key by its digest.
     """
     chosen = SharpenTrainSettings.of_voice(settings)
     if os.environ.get("TF_CONFIG"):  # a chief trains it alone, when the other workers have left
         chosen = chosen.model_copy(update={"strategy": "one"})
     inputs = {"model": model_digest(trained.path("model")), "dataset": dataset.key}
+    inputs |= {"recognizer": recognizer.ancestor.digest} if recognizer else {}
     with cached_step(store, "train", chosen.key_settings(), inputs, revision=REVISION) as work:
         if not work.reused:
-            _sharpen(trained, dataset, chosen, work)
+            _sharpen(trained, dataset, chosen, work, recognizer)
     return work
 
 
-def _sharpen(trained: StepOutput, dataset: Dataset, chosen: SharpenTrainSettings, work: StepOutput) -> None:
+def _sharpen(
+    trained: StepOutput, dataset: Dataset, chosen: SharpenTrainSettings, work: StepOutput, recognizer: Parent | None
+) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from voxline.components.train.trainer import Trainer
     from voxline.components.train.tts.sharpening import SharpenTask, export_sharpened
@@ -61,18 +84,26 @@ def _sharpen(trained: StepOutput, dataset: Dataset, chosen: SharpenTrainSettings
     )
     work.scratch_dirs = (WORK,)
     print_status("train: a sharpener for the voice")
-    task = SharpenTask(chosen, dataset, voice, folder / VOICE_MELS)
+    heard = recognizer.load_folder() if recognizer else None
+    task = SharpenTask(chosen, dataset, voice, folder / VOICE_MELS, heard)
     result = Trainer(task, folder, work.save).fit()
     best = result.best
     training: dict[str, Any] = {
         **about["provenance"]["trained"],
         **({"start": about["start"]} if "start" in about else {}),
-        "sharpener": {"steps": result.state.step, "best_step": best.step, **best.metrics},
+        "sharpener": {
+            "steps": result.state.step,
+            "best_step": best.step,
+            **best.metrics,
+            **({"recognizer": dataclasses.asdict(recognizer.ancestor)} if recognizer else {}),
+        },
     }
-    settings = TtsTrainSettings.of(about["settings"]).model_copy(update={"sharpen": chosen.sharpen})
+    pinned = chosen.sharpen.model_copy(update={"recognizer": recognizer.pinned} if recognizer else {})
+    settings = TtsTrainSettings.of(about["settings"]).model_copy(update={"sharpen": pinned})
     export_sharpened(model, settings, dataset, read_exported_weights(voice), result.weights, training)
     write_json(model / MODEL_JSON, {**read_model_json(model), "dataset": about["dataset"]})
-    shutil.copyfile(voice / TRAINED_ON, model / TRAINED_ON)
+    listed = read_training_data((voice / TRAINED_ON).read_bytes(), str(voice / TRAINED_ON))
+    listed.with_ancestors(recognizer.training_data if recognizer else None).write(model / TRAINED_ON)
     for name in set(trained.outputs) - {"model"}:
         source, to = trained.path(name), work.folder / trained.outputs[name]
         if source.is_dir():

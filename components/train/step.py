@@ -12,6 +12,7 @@ from voxline.components.train.families import FAMILIES
 from voxline.components.train.published_weights import find_published, is_published
 from voxline.components.train.replay import Replay, plan_replay
 from voxline.components.train.settings import TrainSettings
+from voxline.components.train.sharpened_voice import find_listening_recognizer, sharpen_voice
 from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
@@ -53,11 +54,10 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     """
     read = Dataset.read(dataset)
     vocoder = find_shipped_vocoder(settings, registry, read)
+    listening = find_listening_recognizer(settings, registry)
     trained = _run(str(dataset), read, store, settings.of_voice_alone(), registry)
     if settings.sharpens and _is_chief():
-        from voxline.components.train.sharpened_voice import sharpen_voice
-
-        trained = sharpen_voice(trained, read, cast("TtsTrainSettings", settings), store)
+        trained = sharpen_voice(trained, read, cast("TtsTrainSettings", settings), store, listening)
     return ship_with_vocoder(trained, vocoder, store) if vocoder and _is_chief() else trained
 
 

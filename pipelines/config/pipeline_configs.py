@@ -70,10 +70,10 @@ class TrainingRunConfig(RunConfig):
         return ("forecast",) if self.forecast.skip_below else ()
 
     def _check_in_service(self, setting: str, name: str, family: str) -> None:
-        """Raises: SettingsError: a setting of evaluate names a model that is not in the registry."""
+        """Raises: SettingsError: a setting names a model that is not in the registry."""
         if name and Registry(self.registry, name).in_service() is None:
             raise SettingsError(
-                f"evaluate.{setting} is {name!r}, but {self.registry}/{name} has no version; push a model there first "
+                f"{setting} is {name!r}, but {self.registry}/{name} has no version; push a model there first "
                 f"(voxline run {family}, with this registry), or leave the setting empty"
             )
 
@@ -121,7 +121,7 @@ class AsrConfig(TrainingRunConfig):
         check_text_exists(self.language.text_settings())
 
     def check_registry(self) -> None:
-        self._check_in_service("intents", self.evaluate.intents, "intents")
+        self._check_in_service("evaluate.intents", self.evaluate.intents, "intents")
 
     def frames_per_second(self) -> float:
         """The model's output frames per second of a recording at the fastest speed; CTC needs one for each label."""
@@ -183,7 +183,7 @@ class SpeechRunConfig(TrainingRunConfig):
     evaluate: TtsEvaluateSettings | VocoderEvaluateSettings = pydantic.Field(..., description="what is measured")
 
     def check_registry(self) -> None:
-        self._check_in_service("round_trip_recognizer", self.evaluate.round_trip_recognizer, "asr")
+        self._check_in_service("evaluate.round_trip_recognizer", self.evaluate.round_trip_recognizer, "asr")
 
     @classmethod
     def defaults(cls, document: Values) -> Values:
@@ -206,6 +206,12 @@ class TtsConfig(SpeechRunConfig):
         default_factory=TtsEvaluateSettings, description="distances, attention and the round trip"
     )
     push: TtsPushSettings = pydantic.Field(default_factory=TtsPushSettings, description="the gate")
+
+    def check_registry(self) -> None:
+        super().check_registry()
+        name, _, version = self.train.sharpen.recognizer.partition("@")
+        if self.train.sharpens and version == "production" and "/" not in name:
+            self._check_in_service("train.sharpen.recognizer", name, "asr")
 
     @pydantic.model_validator(mode="after")
     def _features_suit_the_network(self) -> Self:
@@ -263,7 +269,7 @@ class IntentsConfig(TrainingRunConfig):
         return merge(super().defaults(document), {"validate": {"ctc_feasibility": {"severity": "off"}}})
 
     def check_registry(self) -> None:
-        self._check_in_service("recognizer", self.evaluate.recognizer, "asr")
+        self._check_in_service("evaluate.recognizer", self.evaluate.recognizer, "asr")
 
 
 CONFIG_CLASSES: dict[str, type[RunConfig]] = {

@@ -109,6 +109,9 @@ def test_a_missing_round_trip_recognizer_is_refused_before_training(tmp_path: Pa
         SettingsError, match=r"evaluate\.round_trip_recognizer is 'nobody', but .*registry/nobody has no version"
     ):
         chosen.check_registry()
+    listening = "train: {model: {kind: tacotron2}, sharpen: {kind: gan, recognizer: nobody@production}}\n"
+    with pytest.raises(SettingsError, match=r"train\.sharpen\.recognizer is 'nobody', but .*nobody has no version"):
+        config(tmp_path, listening).with_default_folders(tmp_path).check_registry()
 
 
 def test_a_config_of_another_pipeline_is_refused_naming_the_right_command(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ AVERAGING = "tests/train/test_averaging.py"
 FASTSPEECH = "tests/train/tts/test_fastspeech.py::test_the_network_equals_numpy_with_the_same_weights"
 RECOGNIZERS = "tests/train/models/test_recognizers.py"
 CONVERSION = "tests/train/test_conversion.py"
+SHARPENING = "tests/train/tts/test_sharpening.py::test_the_penalty_is_the_critics_gradient"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,6 +277,27 @@ MUTATIONS = [
         "if self.converter and random.uniform() < settings.voices.share:",
         "if self.converter:",
         CONVERSION,
+    ),
+    Mutation(
+        "a recognizer hears each frame of a voice's mels twice",
+        f"{TRAIN}/tts/listener.py",
+        "weights[number, rows, first] += 1 - (exact - first)",
+        "weights[number, rows, first] += 1",
+        SHARPENING,
+    ),
+    Mutation(
+        "the detail of mels is that of their normalized values",
+        f"{TRAIN}/tts/sharpening.py",
+        "return mels * self.deviation + self.mean",
+        "return mels * self.deviation",
+        SHARPENING,
+    ),
+    Mutation(
+        "the level of detail is compared by frame",
+        f"{TRAIN}/tts/sharpening.py",
+        "tf.reduce_mean(tf.abs(each), axis=1) for each in steps",
+        "tf.reduce_mean(tf.abs(each), axis=2) for each in steps",
+        SHARPENING,
     ),
 ]
 

@@ -121,7 +121,7 @@ class SharpenSettings(Settings):
         description="gan: train it, and put it between the post-net and the vocoder of every form of the export",
     )
     channels: int = pydantic.Field(
-        16, ge=1, le=256, description="channels of its first convolution; the residual blocks have four times as many"
+        8, ge=1, le=256, description="channels of its first convolution; the residual blocks have four times as many"
     )
     blocks: int = pydantic.Field(9, ge=0, le=64, description="residual blocks")
     critic_channels: int = pydantic.Field(
@@ -129,12 +129,25 @@ class SharpenSettings(Settings):
     )
     critic_units: int = pydantic.Field(256, ge=1, le=4096, description="units of the critic's layer before the last")
     content: float = pydantic.Field(
-        100.0, ge=0, description="weight of the mean distance to the recorded mels; the critic's judgment has 1"
+        300.0, ge=0, description="weight of the mean distance to the recorded mels; the critic's judgment has 1"
     )
     detail: float = pydantic.Field(
-        300.0,
+        900.0,
         ge=0,
         description="weight of the squared difference of steps to the next bin and frame (Mathieu et al. 2016)",
+    )
+    level: float = pydantic.Field(
+        9_000.0,
+        ge=0,
+        description="weight of the squared difference of each bin's mean steps, over the frames of a segment",
+    )
+    recognizer: str = pydantic.Field(
+        "",
+        description="recognizer of the kind deepspeech2 whose convolutions compare the mels with the recorded ones: "
+        "NAME@production, NAME@VERSION, or the path or URI of an exported model; empty: none",
+    )
+    perceptual: float = pydantic.Field(
+        300.0, ge=0, description="weight of the squared difference of what the recognizer's convolutions put out"
     )
     gradient_penalty: float = pydantic.Field(
         10.0, ge=0, description="weight of the critic's gradient penalty (Gulrajani et al. 2017)"
@@ -146,8 +159,8 @@ class SharpenSettings(Settings):
         64, ge=16, le=4096, description="frames of each segment; a batch has one random segment of each utterance"
     )
     batch_size: int = pydantic.Field(16, ge=1, le=65_536, description="segments per step, over all devices")
-    epochs: int = pydantic.Field(50, ge=1, le=100_000, description="passes over the training split")
-    learning_rate: float = pydantic.Field(2e-4, gt=0, le=1, description="peak rate, reached after warm-up")
+    epochs: int = pydantic.Field(10, ge=1, le=100_000, description="passes over the training split")
+    learning_rate: float = pydantic.Field(1e-3, gt=0, le=1, description="peak rate, reached after warm-up")
     evaluate_steps: int = pydantic.Field(
         500, ge=0, description="steps between validations on the dev split (0: one after each epoch)"
     )
@@ -363,5 +376,10 @@ class SharpenTrainSettings(TrainSettings):
         )
 
     def key_values(self) -> dict[str, object]:
-        """See `TrainSettings`. The chief of several workers has another strategy than the pod that launched them."""
-        return {name: value for name, value in super().key_values().items() if name != "strategy"}
+        """See `TrainSettings`. The chief of several workers has another strategy than the pod that launched them. A
+        recognizer is in the key by its digest; without one, the weight of its loss is not.
+        """
+        values = {name: value for name, value in super().key_values().items() if name != "strategy"}
+        unused = {"recognizer"} if self.sharpen.recognizer else {"recognizer", "perceptual"}
+        values["sharpen"] = {name: value for name, value in self.sharpen.plain().items() if name not in unused}
+        return values

@@ -19,11 +19,13 @@ from voxline.components.train.optimizer import AdamW, TwoOptimizers
 from voxline.components.train.task import Samples, TrainingTask, ValidationOutput
 from voxline.components.train.train_module import BatchTensors, TrainModule
 from voxline.components.train.tts.export import export_tts
+from voxline.components.train.tts.listener import Listener, fit_listener
 from voxline.components.train.tts.settings import SharpenSettings, SharpenTrainSettings, TtsTrainSettings
 from voxline.components.train.tts.task import render_comparison
 from voxline.components.train.vocoder.segments import PairBatches, split_pairs
 from voxline.components.train.vocoder.voice_mels import use_mels_of_voice
 from voxline.data.dataset import Dataset
+from voxline.progress import print_status
 
 Tensor = Any
 CRITIC = "critic"
@@ -41,17 +43,26 @@ class SharpenTrainModule(TrainModule):
     """A sharpener and its critic, each with an optimizer.
 
     Both gradients are of the weights before the step, so that a step is accepted as a whole or not at all.
+
+    Args:
+      recognizer: the exported folder of the one that listens; None: nobody does.
+
+    Attributes:
+      listener: its convolutions, to be fitted before the first step.
+      mean, deviation: that mels are normalized by, float32 [mels].
     """
 
-    def __init__(self, settings: SharpenTrainSettings, dataset: Dataset, strategy: Any) -> None:
+    def __init__(
+        self, settings: SharpenTrainSettings, dataset: Dataset, strategy: Any, recognizer: Path | None = None
+    ) -> None:
         self.settings, columns = settings.sharpen, dataset.features.mel_columns
-        self._mean = np.asarray(dataset.mean, np.float32)[columns]
-        self._deviation = np.maximum(np.asarray(dataset.deviation, np.float32)[columns], np.float32(1e-5))
+        self.mean = np.asarray(dataset.mean, np.float32)[columns]
+        self.deviation = np.maximum(np.asarray(dataset.deviation, np.float32)[columns], np.float32(1e-5))
         super().__init__(settings, strategy, lambda: [build_sharpener(self.settings, settings.seed)])
         with strategy.scope():
             self.critic = MelCritic(
                 frames=self.settings.segment_frames,
-                bins=len(self._mean),
+                bins=len(self.mean),
                 channels=self.settings.critic_channels,
                 units=self.settings.critic_units,
                 seed=settings.seed,
@@ -59,6 +70,7 @@ class SharpenTrainModule(TrainModule):
             sharpener, critic = (
                 AdamW(variables, settings) for variables in (self._trainable, self.critic.trainable_variables)
             )
+            self.listener = None if recognizer is None else Listener(recognizer, dataset.features)
             self.optimizer = TwoOptimizers(sharpener, critic, len(self._trainable), self.settings.critic_rate)
 
     def compute_losses(
@@ -73,9 +85,16 @@ class SharpenTrainModule(TrainModule):
         # A square root has no derivative at zero.
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradient), axis=[1, 2]) + 1e-12)
         penalty = self.settings.gradient_penalty * tf.square(norm - 1)
+        # Neighboring bins of a spectrum that is not flat differ where their normalized values do not.
+        steps = [self._raw(mels) / np.mean(self.deviation) for mels in (made, recorded)]
+        perceptual = {}
+        if self.listener is not None:
+            perceptual["perceptual"] = self.settings.perceptual * self.listener.distance(made, recorded)
         return {
             "content": self.settings.content * _mean(tf.abs(made - recorded)),
-            "detail": self.settings.detail * detail_loss(made, recorded),
+            "detail": self.settings.detail * detail_loss(*steps),
+            "level": self.settings.level * level_loss(*steps),
+            **perceptual,
             "adversarial": -judged,
             CRITIC: judged - self.critic(recorded, smoothed) + penalty,
         }
@@ -90,17 +109,21 @@ class SharpenTrainModule(TrainModule):
         made = self.model(smoothed, self._frames(smoothed))
         found = {"distance": _mean(tf.abs(made - recorded)), "distance_before": _mean(tf.abs(smoothed - recorded))}
         for name, mels in (("", made), ("_before", smoothed), ("_recorded", recorded)):
-            raw = mels * self._deviation
+            raw = self._raw(mels)
             found[f"sharpness{name}"] = _mean(tf.abs(raw[:, :, 1:] - raw[:, :, :-1]))
             found[f"change{name}"] = _mean(tf.abs(raw[:, 1:] - raw[:, :-1]))
-        return {**found, "mels": made * self._deviation + self._mean}
+        return {**found, "mels": self._raw(made)}
 
     def _split(self, batch: BatchTensors) -> tuple[Tensor, Tensor]:
         """The voice's mels and the recording's, normalized, [batch, segment_frames, mels] each."""
-        bins = len(self._mean)
+        bins = len(self.mean)
         features = tf.ensure_shape(batch.features, [None, self.settings.segment_frames, 2 * bins])
-        smoothed, recorded = ((mels - self._mean) / self._deviation for mels in split_pairs(features, bins))
+        smoothed, recorded = ((mels - self.mean) / self.deviation for mels in split_pairs(features, bins))
         return smoothed, recorded
+
+    def _raw(self, mels: Tensor) -> Tensor:
+        """Mels in the units of the features."""
+        return mels * self.deviation + self.mean
 
     def _frames(self, mels: Tensor) -> Tensor:
         return tf.fill([tf.shape(mels)[0]], self.settings.segment_frames)
@@ -116,6 +139,7 @@ class SharpenTask(TrainingTask):
     Args:
       voice: its exported folder.
       folder: for its mels, until training ends.
+      recognizer: the exported folder of the one that listens for the perceptual loss; None: nobody does.
     """
 
     settings: SharpenTrainSettings
@@ -123,8 +147,21 @@ class SharpenTask(TrainingTask):
     train: PairBatches
     dev: PairBatches
 
-    def __init__(self, settings: SharpenTrainSettings, dataset: Dataset, voice: Path, folder: Path) -> None:
+    def __init__(
+        self,
+        settings: SharpenTrainSettings,
+        dataset: Dataset,
+        voice: Path,
+        folder: Path,
+        recognizer: Path | None = None,
+    ) -> None:
+        self._recognizer = recognizer
         super().__init__(settings, dataset)
+        if (listener := self.module.listener) is not None:
+            fit_listener(listener, dataset, self.train, self.module.mean, self.module.deviation)
+            print_status(
+                f"train: {listener.explained:.1%} of the variance of the recognizer's features is in the voice's mels"
+            )
         for split, batches in (("train", self.train), ("dev", self.dev)):
             use_mels_of_voice(batches, voice, dataset.features, folder / split)
 
@@ -142,7 +179,7 @@ class SharpenTask(TrainingTask):
         return train, PairBatches(self.dataset, "dev", frames, **shared)
 
     def build_module(self) -> SharpenTrainModule:
-        return SharpenTrainModule(self.settings, self.dataset, self.strategy)
+        return SharpenTrainModule(self.settings, self.dataset, self.strategy, self._recognizer)
 
     @property
     def infeasible_advice(self) -> str:
@@ -211,6 +248,24 @@ def detail_loss(made: Tensor, recorded: Tensor) -> Tensor:
     across = tf.abs(made[:, :, 1:] - made[:, :, :-1]) - tf.abs(recorded[:, :, 1:] - recorded[:, :, :-1])
     along = tf.abs(made[:, 1:] - made[:, :-1]) - tf.abs(recorded[:, 1:] - recorded[:, :-1])
     return _mean(tf.square(across)) + _mean(tf.square(along))
+
+
+def level_loss(made: Tensor, recorded: Tensor) -> Tensor:
+    """Mean over bins of the squared difference of the mean sizes of steps, float32 [batch].
+
+    Of steps to the next bin and to the next frame, each size averaged over the frames of a segment: how much detail a
+    bin has, wherever it is.
+
+    Args:
+      made, recorded: [batch, frames, bins].
+    """
+
+    def sizes(mels: Tensor) -> list[Tensor]:
+        steps = mels[:, :, 1:] - mels[:, :, :-1], mels[:, 1:] - mels[:, :-1]
+        return [tf.reduce_mean(tf.abs(each), axis=1) for each in steps]
+
+    pairs = zip(sizes(made), sizes(recorded), strict=True)
+    return tf.add_n([tf.reduce_mean(tf.square(one - other), axis=1) for one, other in pairs])
 
 
 def _mean(values: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,26 +11,37 @@ import numpy as np
 import onnxruntime
 import pytest
 import scipy.ndimage
+import scipy.signal
+import soundfile
 import tensorflow as tf
 
-from tests.train.tones import TTS_SIZES, make_utterances, tiny_tts_settings, write_dataset
+from tests.train.tones import FEATURES, TTS_SIZES, make_utterances, tiny_asr_settings, tiny_tts_settings, write_dataset
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import compute_features
+from voxline.components.train import sharpened_voice
+from voxline.components.train.export import model_metadata, write_exported
+from voxline.components.train.models.deepspeech2 import DeepSpeech2
 from voxline.components.train.models.fastspeech import FastSpeech
 from voxline.components.train.models.sharpener import Sharpener, SwitchableNorm
 from voxline.components.train.step import run
 from voxline.components.train.train_module import BatchTensors
 from voxline.components.train.trainer import Trainer
 from voxline.components.train.tts.export import SplitTtsGraph
+from voxline.components.train.tts.listener import Listener, fit_listener
 from voxline.components.train.tts.model_settings import FastSpeechSettings
 from voxline.components.train.tts.onnx_voice import export_onnx_voice
 from voxline.components.train.tts.settings import SharpenTrainSettings, TtsTrainSettings
 from voxline.components.train.tts.sharpening import SharpenTask, SharpenTrainModule
 from voxline.components.train.tts.train_module import build_tts_model
 from voxline.components.train.vocoder.segments import PairBatches, split_pairs
+from voxline.components.train.weight_names import weight_names
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 from voxline.inference.onnx_model import ONNX_FILE
+from voxline.inference.saved_model import model_digest
 from voxline.inference.synthesizer import Synthesizer
 from voxline.metrics.sharpness import change_over_time, sharpness
+from voxline.registry.training_data import TRAINED_ON, read_training_data, training_data_of
 
 SPOKEN = make_utterances(12, 4, seed=5)
 FRAMES = 16
@@ -37,6 +49,8 @@ GAN = {
     "kind": "gan", "channels": 2, "blocks": 1, "critic_channels": 2, "critic_units": 4, "segment_frames": FRAMES,
     "batch_size": 4, "epochs": 2, "learning_rate": 1e-3, "evaluate_steps": 0,
 }  # fmt: skip
+HEARD = FeatureSettings(sample_rate=8_000, mels=12, window_seconds=0.025, hop_seconds=0.010, spectrum="magnitude")
+"""Features of the recognizer that listens: those of the voice are `FEATURES`."""
 
 
 def randomize(model: Any, seed: int = 1) -> None:
@@ -55,7 +69,42 @@ def voice_settings(**changes: Any) -> TtsTrainSettings:
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    return write_dataset(tmp_path_factory.mktemp("tones") / "dataset", SPOKEN)
+    made = write_dataset(tmp_path_factory.mktemp("tones") / "store" / "dataset", SPOKEN)
+    for utterance, file in zip(SPOKEN, made.recordings([each.id for each in SPOKEN]), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        soundfile.write(file, utterance.waveform, FEATURES.sample_rate, subtype="FLOAT")
+    return made
+
+
+def write_recognizer(folder: Path, dataset: Dataset, kind: str = "deepspeech2", seed: int = 1) -> Path:
+    """A recognizer that nobody runs: two convolutions with random weights, and their statistics."""
+    convolutions = [{"channels": 3, "kernel": [5, 3], "stride": [2, 2]}, {"channels": 2, "kernel": [3, 5]}]
+    settings = tiny_asr_settings(
+        model={"kind": kind, **({"convolutions": convolutions} if kind == "deepspeech2" else {})}
+    )
+    heard = np.concatenate([compute_features(each.waveform, HEARD) for each in SPOKEN])
+    about = dataclasses.replace(dataset, features=HEARD, mean=heard.mean(0).tolist(), deviation=heard.std(0).tolist())
+    module, names = tf.Module(), []
+    if kind == "deepspeech2":
+        network = DeepSpeech2(settings.model, mean=about.mean, deviation=about.deviation, classes=5, portable=True)
+        randomize(network, seed)
+        module.weights = [tf.Variable(weight) for weight in network.weights]
+        names = weight_names(network)
+    write_exported(folder, module, {}, model_metadata("ctc", settings, about, {}, names))
+    heard_by_it = training_data_of(dataset)
+    line = {**heard_by_it.utterances[0], "id": "heard", "audio_hash": "heard"}
+    dataclasses.replace(heard_by_it, utterances=[line]).write(folder / TRAINED_ON)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recognizer(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recognizer(tmp_path_factory.mktemp("recognizer") / "model", dataset)
+
+
+@pytest.fixture(scope="module")
+def gan(recognizer: Path) -> dict[str, Any]:
+    return {**GAN, "recognizer": str(recognizer)}
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +120,13 @@ def pairs(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> PairBat
 
 
 @pytest.fixture(scope="module")
-def module(dataset: Dataset) -> SharpenTrainModule:
+def module(dataset: Dataset, recognizer: Path, pairs: PairBatches, gan: dict[str, Any]) -> SharpenTrainModule:
     """One for all tests: tracing its step takes seconds."""
-    chosen = SharpenTrainSettings.of_voice(voice_settings(sharpen=GAN))
-    return SharpenTrainModule(chosen, dataset, tf.distribute.get_strategy())
+    chosen = SharpenTrainSettings.of_voice(voice_settings(sharpen=gan))
+    made = SharpenTrainModule(chosen, dataset, tf.distribute.get_strategy(), recognizer)
+    assert made.listener is not None
+    fit_listener(made.listener, dataset, pairs, made.mean, made.deviation)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +140,9 @@ def traced_once(module: SharpenTrainModule, untrained: dict[str, Any]) -> Iterat
     """Each task trains `module` from its first step, as in a process that has just started."""
 
     def build_module(task: SharpenTask) -> SharpenTrainModule:
-        again = SharpenTrainModule(task.settings, task.dataset, task.strategy)
-        assert np.array_equal(again._mean, module._mean)
-        assert np.array_equal(again._deviation, module._deviation)
+        again = SharpenTrainModule(task.settings, task.dataset, task.strategy, task._recognizer)
+        assert np.array_equal(again.mean, module.mean)
+        assert np.array_equal(again.deviation, module.deviation)
         assert again.settings == module.settings
         module.restore(again.state())
         assert all(np.array_equal(untrained[name], value) for name, value in module.state().items())
@@ -217,13 +269,69 @@ def test_the_penalty_is_the_critics_gradient(dataset: Dataset, pairs: PairBatche
     judged = {"made": module.critic(made, smoothed).numpy(), "recorded": module.critic(recorded, smoothed).numpy()}
     np.testing.assert_allclose(terms["critic"] - judged["made"] + judged["recorded"], wanted, rtol=0.02, atol=0.02)
     np.testing.assert_allclose(terms["adversarial"], -judged["made"], rtol=1e-5)
-    content = 100 * np.abs(made - recorded).mean((1, 2))
+    content = module.settings.content * np.abs(made - recorded).mean((1, 2))
     np.testing.assert_allclose(terms["content"], content, rtol=1e-4)
-    detail = sum(
-        np.square(np.abs(np.diff(made, axis=axis)) - np.abs(np.diff(recorded, axis=axis))).mean((1, 2))
-        for axis in (1, 2)
-    )
-    np.testing.assert_allclose(terms["detail"], 300 * detail, rtol=1e-4)
+    scaled = [(each * deviation + mean) / deviation.mean() for each in (made, recorded)]
+    detail = level = 0
+    for axis in (1, 2):
+        one, other = (np.abs(np.diff(each, axis=axis)) for each in scaled)
+        detail = detail + np.square(one - other).mean((1, 2))
+        level = level + np.square(one.mean(1) - other.mean(1)).mean(1)
+    np.testing.assert_allclose(terms["detail"], module.settings.detail * detail, rtol=1e-4)
+    np.testing.assert_allclose(terms["level"], module.settings.level * level, rtol=1e-4)
+    assert module.listener is not None
+    heard = [heard_by(module.listener, each) for each in (made, recorded)]
+    perceptual = sum(np.square(one - other).mean((1, 2, 3)) for one, other in zip(*heard, strict=True))
+    np.testing.assert_allclose(terms["perceptual"], module.settings.perceptual * perceptual, rtol=1e-3)
+
+
+def heard_by(listener: Listener, mels: Any) -> list[Any]:
+    """What the recognizer's convolutions make of normalized mels, in float64 and by scipy's correlation."""
+    ratio = HEARD.hop_length / FEATURES.hop_length
+    places = np.arange(int((mels.shape[1] - 1) / ratio + 1e-9) + 1) * ratio
+    frames = np.arange(mels.shape[1])
+    network, found = listener._network, []
+    for row in np.asarray(mels, np.float64):
+        around = [np.stack([np.interp(places + shift, frames, band) for band in row.T], axis=1) for shift in (-1, 0, 1)]
+        x = np.concatenate(around, axis=1) @ listener.matrix + listener.bias
+        x = ((x - network.normalize._shift) * network.normalize._scale)[..., None]
+        row_found = []
+        for block in network.convolutions:
+            kernel, norm = block.convolution.kernel.numpy(), block.norm
+            borders = [((size - 1) // 2, size // 2) for size in kernel.shape[:2]]
+            x = np.pad(x, [borders[0], borders[1], (0, 0)])
+            y = np.stack([
+                sum(scipy.signal.correlate(x[..., i], kernel[..., i, o], "valid") for i in range(x.shape[2]))
+                for o in range(kernel.shape[3])
+            ], axis=-1)[:: block.settings.stride[0], :: block.settings.stride[1]]  # fmt: skip
+            gamma, beta, mean, variance = (
+                each.numpy() for each in (norm.gamma, norm.beta, norm.moving_mean, norm.moving_variance)
+            )
+            x = np.clip(gamma * (y - mean) / np.sqrt(variance + norm.epsilon) + beta, 0, block.ceiling)
+            row_found.append(x)
+        found.append(row_found)
+    return [np.stack(each) for each in zip(*found, strict=True)]
+
+
+def test_a_recognizer_hears_the_recording_in_a_voices_mels(module: SharpenTrainModule, dataset: Dataset) -> None:
+    """Of recordings that the map was not fitted on."""
+    listener, mels = module.listener, dataset.features.mels
+    assert listener is not None
+    assert listener.explained > 0.9
+    unseen, wanted, found = SPOKEN[-4:], [], []
+    for each in unseen:
+        normal = (compute_features(each.waveform, FEATURES)[:, :mels] - module.mean) / module.deviation
+        read = listener.read(tf.constant(normal[None], tf.float32)).numpy()[0]
+        wanted.append(compute_features(each.waveform, HEARD)[: len(read)])
+        found.append(read[: len(wanted[-1])])
+    apart, whole = np.concatenate(found) - np.concatenate(wanted), np.concatenate(wanted)
+    assert np.square(apart).sum() < 0.15 * np.square(whole - whole.mean(0)).sum()
+
+
+def test_a_recognizer_without_such_convolutions_is_refused(dataset: Dataset, tmp_path: Path) -> None:
+    other = write_recognizer(tmp_path / "model", dataset, "conformer")
+    with pytest.raises(SettingsError, match=r"train\.sharpen\.recognizer: .*'conformer'; 'deepspeech2' is accepted"):
+        Listener(other, FEATURES)
 
 
 def test_a_step_that_is_not_finite_changes_nothing_and_a_restored_module_repeats(
@@ -247,16 +355,21 @@ def test_a_step_that_is_not_finite_changes_nothing_and_a_restored_module_repeats
 
 
 @pytest.fixture(scope="module")
-def voices(dataset: Dataset, traced_once: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+def voices(
+    dataset: Dataset, gan: dict[str, Any], traced_once: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path, Path]:
     """The store, and the models of a voice without and with a sharpener."""
     store = tmp_path_factory.mktemp("store")
     plain = run(dataset.folder, store, voice_settings())
     written = (plain.path("model") / "saved_model.pb").stat().st_mtime_ns
-    sharpened = run(dataset.folder, store, voice_settings(sharpen=GAN))
+    sharpened = run(dataset.folder, store, voice_settings(sharpen=gan))
     assert not sharpened.reused
     assert sharpened.folder != plain.folder
     assert (plain.path("model") / "saved_model.pb").stat().st_mtime_ns == written  # the voice was not trained again
-    assert run(dataset.folder, store, voice_settings(sharpen=GAN)).reused
+    copied = tmp_path_factory.mktemp("elsewhere") / "model"
+    shutil.copytree(gan["recognizer"], copied)
+    for same in (gan["recognizer"], str(copied)):  # its bytes are in the key, not where they are
+        assert run(dataset.folder, store, voice_settings(sharpen={**gan, "recognizer": same})).reused
     assert {"sharpener_score", "sharpener_sharpness", "sharpener_change", "dev_mel_dtw"} <= sharpened.metrics.keys()
     assert list((sharpened.path("logs") / "sharpening").iterdir())
     return store, plain.path("model"), sharpened.path("model")
@@ -269,13 +382,19 @@ def exported_sharpener(model: Path) -> list[Any]:
     return [reader.get_tensor(f"sharpener_weights/{index}/.ATTRIBUTES/VARIABLE_VALUE") for index in range(count)]
 
 
-def test_a_voice_ships_with_its_sharpener(dataset: Dataset, voices: tuple[Path, Path, Path]) -> None:
+def test_a_voice_ships_with_its_sharpener(
+    dataset: Dataset, gan: dict[str, Any], voices: tuple[Path, Path, Path]
+) -> None:
     _, plain, sharpened = voices
     about = json.loads((sharpened / "model.json").read_text())
     before = json.loads((plain / "model.json").read_text())
     assert about["settings"]["sharpen"]["kind"] == "gan"
     assert before["settings"]["sharpen"]["kind"] == "none"
     assert about["provenance"]["trained"]["sharpener"]["steps"] == 6
+    listed = read_training_data((sharpened / TRAINED_ON).read_bytes(), "")
+    assert [line["id"] for line in listed.utterances if line.get("inherited")] == ["heard"]
+    assert about["settings"]["sharpen"]["recognizer"] == gan["recognizer"]
+    assert about["provenance"]["trained"]["sharpener"]["recognizer"]["digest"] == model_digest(gan["recognizer"])
     assert {name for name in about if about[name] != before[name]} <= {"settings", "provenance"}
     sharpener = Sharpener(channels=2, blocks=1)
     for weight, value in zip(sharpener.weights, exported_sharpener(sharpened), strict=True):
@@ -295,12 +414,12 @@ def test_a_voice_ships_with_its_sharpener(dataset: Dataset, voices: tuple[Path, 
 
 
 def test_a_killed_training_resumes_to_the_same_weights(
-    dataset: Dataset, voices: tuple[Path, Path, Path], traced_once: None, tmp_path: Path
+    dataset: Dataset, voices: tuple[Path, Path, Path], gan: dict[str, Any], traced_once: None, tmp_path: Path
 ) -> None:
-    chosen = SharpenTrainSettings.of_voice(voice_settings(sharpen=GAN))
+    chosen = SharpenTrainSettings.of_voice(voice_settings(sharpen=gan))
 
     def task() -> SharpenTask:
-        return SharpenTask(chosen, dataset, voices[1], tmp_path / "mels")
+        return SharpenTask(chosen, dataset, voices[1], tmp_path / "mels", Path(gan["recognizer"]))
 
     def killed() -> None:
         raise KeyboardInterrupt
@@ -312,6 +431,23 @@ def test_a_killed_training_resumes_to_the_same_weights(
     whole = exported_sharpener(voices[2])
     assert len(whole) == len(resumed.weights)
     assert all(np.array_equal(resumed.weights[f"model/{index}"], value) for index, value in enumerate(whole))
+
+
+def test_another_recognizer_costs_another_training(
+    dataset: Dataset,
+    voices: tuple[Path, Path, Path],
+    gan: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = write_recognizer(tmp_path / "model", dataset, seed=2)
+
+    def train(*given: Any) -> None:
+        raise RuntimeError(f"trained with {given[-1].location}")
+
+    monkeypatch.setattr(sharpened_voice, "_sharpen", train)
+    with pytest.raises(RuntimeError, match=r"trained with .*model"):
+        run(dataset.folder, voices[0], voice_settings(sharpen={**gan, "recognizer": str(other)}))
 
 
 def test_training_sharpens_what_is_blurred(
@@ -343,6 +479,10 @@ def test_the_voices_key_does_not_know_its_sharpener() -> None:
     assert sharpened.of_voice_alone() == plain
     deeper = voice_settings(sharpen={**GAN, "blocks": 2})
     assert len({str(SharpenTrainSettings.of_voice(each).key_values()) for each in (sharpened, deeper)}) == 2
+    unheard = voice_settings(sharpen={**GAN, "perceptual": 5})  # the weight of a loss that is not there
+    assert str(SharpenTrainSettings.of_voice(unheard).key_values()) == str(
+        SharpenTrainSettings.of_voice(sharpened).key_values()
+    )
 
 
 def test_the_pod_that_launched_workers_trains_a_sharpener_alone() -> None:
