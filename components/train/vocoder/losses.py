@@ -13,6 +13,8 @@ from voxline.metrics.stft import RESOLUTIONS
 Tensor = Any
 
 MIN_MAGNITUDE = 1e-5
+BINS_A_BAND = 12
+"""Of a transform, for each of its mel bands in `band_distance`."""
 
 
 def log_mels(waveforms: Tensor, features: FeatureSettings) -> Tensor:
@@ -28,18 +30,45 @@ def mel_distance(generated: Tensor, recorded: Tensor, features: FeatureSettings)
     return _mean(ops.abs(log_mels(generated, features) - log_mels(recorded, features)))
 
 
-def stft_distances(generated: Tensor, recorded: Tensor) -> tuple[Tensor, Tensor]:
-    """Spectral convergence, and the mean absolute difference of log magnitudes; means over `RESOLUTIONS`, [batch] each.
+def spectra(waveforms: Tensor) -> list[Tensor]:
+    """Magnitudes [batch, frames, size // 2 + 1] at each of `RESOLUTIONS`."""
+    return [magnitudes(waveforms, size, hop, length) for size, hop, length in RESOLUTIONS]
+
+
+def stft_distances(generated: list[Tensor], recorded: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Spectral convergence, and the mean absolute difference of log magnitudes; means over `spectra`, [batch] each.
 
     Yamamoto, Song and Kim 2020 (arXiv 1910.11480), equations 4 to 6.
     """
     convergence, log_distance = [], []
-    for size, hop, length in RESOLUTIONS:
-        made, wanted = (magnitudes(waveforms, size, hop, length) for waveforms in (generated, recorded))
+    for made, wanted in zip(generated, recorded, strict=True):
         apart, whole = (ops.sqrt(ops.sum(ops.square(x), axis=(1, 2))) for x in (wanted - made, wanted))
         convergence.append(apart / whole)
         log_distance.append(_mean(ops.abs(ops.log(made) - ops.log(wanted))))
-    return sum(convergence) / len(RESOLUTIONS), sum(log_distance) / len(RESOLUTIONS)
+    return sum(convergence) / len(generated), sum(log_distance) / len(generated)
+
+
+def band_distance(generated: list[Tensor], recorded: list[Tensor], features: FeatureSettings) -> Tensor:
+    """Mean absolute difference of the logarithms of mel bands of `spectra`, the mean over them, [batch].
+
+    The multi-scale mel loss of Kumar et al. 2023 (arXiv 2306.06546), of the spectra that are there anyway: a band for
+    every `BINS_A_BAND` bins, so that short windows have few wide bands and show when there is sound in them.
+    """
+    distances = []
+    for (size, hop, length), made, wanted in zip(RESOLUTIONS, generated, recorded, strict=True):
+        rate = features.sample_rate
+        bank = mel_filterbank(
+            FeatureSettings(
+                sample_rate=rate,
+                window_seconds=length / rate,
+                hop_seconds=hop / rate,
+                fft_size=size,
+                mels=size // (2 * BINS_A_BAND),
+            )
+        )
+        one, other = (ops.log(ops.maximum(spectrum @ bank, MIN_MAGNITUDE)) for spectrum in (made, wanted))
+        distances.append(_mean(ops.abs(one - other)))
+    return sum(distances[1:], distances[0]) / len(distances)
 
 
 def discriminator_loss(recorded: list[Tensor], generated: list[Tensor]) -> Tensor:

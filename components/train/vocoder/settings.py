@@ -245,11 +245,19 @@ class VocoderLossSettings(Settings):
         description="weight of the multi-resolution STFT loss: spectral convergence, log magnitudes (Yamamoto et al. "
         "2020)",
     )
+    bands: float = pydantic.Field(
+        0.0,
+        ge=0,
+        description="weight of the mean distance of log mel bands at the resolutions of the STFT loss (Kumar et al. "
+        "2023): it follows the envelope of speech within the windows of the mels (0: none)",
+    )
 
     @pydantic.model_validator(mode="after")
     def _some_term(self) -> Self:
-        if not self.mel and not self.stft:
-            raise ValueError("mel and stft are both 0, so nothing compares the output with the recording; raise one")
+        if not self.mel and not self.stft and not self.bands:
+            raise ValueError(
+                "mel, stft and bands are all 0, so nothing compares the output with the recording; raise one"
+            )
         return self
 
 
@@ -348,10 +356,12 @@ class VocoderTrainSettings(TrainSettings):
         return self.voice
 
     def key_values(self) -> dict[str, object]:
-        """See `TrainSettings`. A voice is in the key by its digest; without an ONNX graph, keys are as before there was
-        one.
+        """See `TrainSettings`. A voice is in the key by its digest; without an ONNX graph or a loss of bands, keys are
+        as before there was one.
         """
         values = {name: value for name, value in super().key_values().items() if name != "voice"}
+        if not self.loss.bands:
+            values["loss"] = {name: value for name, value in self.loss.plain().items() if name != "bands"}
         if self.export == VocoderExportSettings():
             del values["export"]
         return values

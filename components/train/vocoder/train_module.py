@@ -108,8 +108,12 @@ class VocoderTrainModule(TrainModule):
         weights, terms = self.settings.loss, {}
         if weights.mel:
             terms["mel"] = weights.mel * losses.mel_distance(generated, recorded, self.features)
-        if weights.stft:
-            terms["stft"] = weights.stft * tf.add_n(losses.stft_distances(generated, recorded))
+        if weights.stft or weights.bands:
+            made, wanted = losses.spectra(generated), losses.spectra(recorded)
+            if weights.stft:
+                terms["stft"] = weights.stft * tf.add_n(losses.stft_distances(made, wanted))
+            if weights.bands:
+                terms["bands"] = weights.bands * losses.band_distance(made, wanted, self.features)
         if graph_key and self.discriminators is not None:
             chosen = self.settings.discriminators
             real, real_activations = self.discriminators(recorded)
@@ -131,7 +135,7 @@ class VocoderTrainModule(TrainModule):
         """Distances of the segments in dB, and what was generated; of a WaveGlow also its likelihood."""
         mels, recorded = self._split(batch)
         generated = tf.ensure_shape(self.model(mels), recorded.shape)
-        convergence, log_stft = losses.stft_distances(generated, recorded)
+        convergence, log_stft = losses.stft_distances(losses.spectra(generated), losses.spectra(recorded))
         likelihood = {}
         if isinstance(self.model, WaveGlow):
             likelihood[LIKELIHOOD] = self.model.negative_log_likelihood(recorded, mels)

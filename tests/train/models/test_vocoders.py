@@ -299,3 +299,19 @@ def test_losses_in_the_graph_equal_the_metrics() -> None:
     features = FeatureSettings(sample_rate=8_000, mels=20, spectrum="magnitude", log_floor=1e-5)
     ours = losses.log_mels(TONE[None], features)[0].numpy()
     np.testing.assert_allclose(ours, compute_features(TONE, features)[: len(ours)], atol=1e-3)
+
+
+def test_the_distance_of_bands_is_that_of_librosas_mels() -> None:
+    librosa = pytest.importorskip("librosa")
+    rate, made = 16_000, (0.7 * np.roll(TONE, 40) + 0.01 * RANDOM.standard_normal(len(TONE))).astype(np.float32)
+    distances = []
+    for size, hop, length in RESOLUTIONS:
+        bank = librosa.filters.mel(sr=rate, n_fft=size, n_mels={512: 21, 1024: 42, 2048: 85}[size])
+        one, other = (
+            np.log(np.maximum(np.abs(transform(each, size, hop, length)) @ bank.T, 1e-5)) for each in (TONE, made)
+        )
+        distances.append(np.abs(one - other).mean())
+    ours = losses.band_distance(
+        losses.spectra(made[None]), losses.spectra(TONE[None]), FeatureSettings(sample_rate=rate)
+    )
+    assert float(ours[0]) == pytest.approx(np.mean(distances), rel=1e-3)
