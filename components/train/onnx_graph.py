@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from voxline.errors import WorkError
+
 OPSET, IR_VERSION = 17, 9
 """Read by every ONNX Runtime since 1.13."""
 MICROSOFT = "com.microsoft"
@@ -169,6 +171,7 @@ class Graph:
 
         For products with one row, whose time is that of reading the weights. ONNX Runtime has the op since 1.17.
         """
+        _check_finite(kernel)
         inputs, outputs = kernel.shape
         blocks = -(-inputs // BLOCK)
         columns = np.zeros((outputs, blocks * BLOCK), np.float32)
@@ -214,6 +217,7 @@ class Graph:
 
     def _integer_product(self, rounded: Name, kernel: Array) -> Name:
         """float32; to be multiplied by the magnitudes that `_round` returned."""
+        _check_finite(kernel)
         scale = np.maximum(np.abs(kernel).max(axis=0), np.float32(1e-8)) / np.float32(LARGEST_WEIGHT)
         whole = np.round(kernel / scale).astype(np.int8)
         zero = np.uint8(ZERO_POINT)
@@ -333,3 +337,9 @@ def _biases(bias: Array, order: Sequence[int], units: int) -> Array:
 
 def to_numpy(variable: Any) -> Array:
     return np.asarray(variable.numpy(), np.float32)
+
+
+def _check_finite(kernel: Array) -> None:
+    """Integers have no NaN: weights with one would speak, where the float32 graph is refused."""
+    if not np.isfinite(kernel).all():
+        raise WorkError("the model has weights that are not finite, and no graph of integers; train it again")

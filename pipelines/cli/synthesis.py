@@ -279,7 +279,12 @@ def _speak_each(synthesizer: "Synthesizer", texts: Sequence[str]) -> list[Iterab
     if len(texts) > 1:
         with contextlib.suppress(VoxlineError):
             return list(synthesizer.speak_each(texts))
-    return [synthesizer.stream(text) for text in texts]
+    return [_stream(synthesizer, text) for text in texts]
+
+
+def _stream(synthesizer: "Synthesizer", text: str) -> Iterator["Speech"]:
+    """The parts of a text, encoded when the first one is asked for."""
+    yield from synthesizer.stream(text)
 
 
 def _load(model: Path, vocoder: Path | None) -> "Synthesizer":

@@ -77,12 +77,17 @@ def convert(
     from voxline.inference.waveforms import read_waveform
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    wanted = dict(_attribute(one) for one in to)
+    pairs = [_attribute(one) for one in to]
+    wanted = dict(pairs)
+    if len(wanted) < len(pairs):
+        raise SettingsError("--to names an attribute twice; it has one value")
     stems = [recording.stem for recording in recordings]
     if repeated := sorted({stem for stem in stems if stems.count(stem) > 1}):
         raise SettingsError(f"two recordings are called {repeated[0]}; convert them to different folders")
     if any((output / f"{one.stem}.wav").resolve() == one.resolve() for one in recordings):
         raise SettingsError(f"--output {output}: a recording would be replaced; choose another folder")
+    if existing := [file for stem in stems if (file := output / f"{stem}.wav").exists()]:
+        raise SettingsError(f"--output {output}: {existing[0].name} is there already; choose another folder")
     converter = VoiceConverter(model)
     output.mkdir(parents=True, exist_ok=True)
     for recording in recordings:

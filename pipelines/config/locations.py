@@ -5,7 +5,13 @@ from voxline.pipelines.config.keys import Values, get_key
 from voxline.registry.parents import is_model_name
 
 START_KEY = "train.start.model"
-MODEL_KEYS = (START_KEY, "train.export.vocoder", "train.voice", "train.augment.voices.model")
+MODEL_KEYS = (
+    START_KEY,
+    "train.export.vocoder",
+    "train.voice",
+    "train.augment.voices.model",
+    "train.sharpen.recognizer",
+)
 """Keys of models: a path, or a name in the registry."""
 PATH_KEYS = (
     "corpus.uri", "corpus.corpora.*.uri", "corpus.corrections", "corpus.corpora.*.corrections", "store", "registry",

@@ -33,7 +33,11 @@ def convolve(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> np
 
     >>> convolve(np.array([1, 2], np.float32), np.array([1, 0, 3], np.float32)).round(6)
     array([1., 2., 3., 6.], dtype=float32)
+    >>> len(convolve(np.zeros(0, np.float32), np.ones(2, np.float32)))
+    0
     """
+    if not (len(one) and len(other)):
+        return np.zeros(0, np.float32)
     convolved: npt.NDArray[np.float32] = _load_convolve()(one, other)
     return convolved
 

@@ -306,6 +306,8 @@ class TtsTrainSettings(TrainSettings):
         values["export"] = {"decoder": self.export.decoder}
         if self.export.onnx != "none":
             values["export"] = {"decoder": self.export.decoder, "onnx": self.export.onnx}
+        if self.export.onnx == "int8":
+            values["integer_graph"] = 2  # the first had 8-bit LSTMs alone
         return values
 
     def started_from(self, model: str) -> Self:
