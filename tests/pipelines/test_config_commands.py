@@ -14,6 +14,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.keys import get_key, list_keys
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.config.locations import MODEL_KEYS
 from voxline.pipelines.config.pipeline_configs import CONFIG_CLASSES
 from voxline.pipelines.config.reference import explain_key, json_schema, list_settings, markdown_reference
 
@@ -148,3 +149,9 @@ def test_show_prints_the_effective_config_and_where_each_value_is_from(tmp_path:
     changed = yaml.safe_load(voxline("config", "show", *chosen, "--changed"))
     assert changed == {"name": "x", "corpus": {"uri": "/c"}, "train": {"epochs": 3, "seed": 8, "batch_size": 4}}
     assert json.loads(voxline("config", "show", *chosen, "--json"))["origins"]["train.batch_size"] == "--set"
+
+
+def test_every_path_of_a_model_is_relative_to_its_file() -> None:
+    described = {one.key for one in list_settings() if "URI of an exported" in one.description}
+    assert described <= set(MODEL_KEYS), "see PATH_KEYS"
+    assert "train.sharpen.recognizer" in described

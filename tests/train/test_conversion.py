@@ -415,6 +415,12 @@ def test_what_is_wrong_is_said(trained: Path, dataset: Dataset, recognizer: Path
         tiny(attributes=[{"field": "sex"}, {"field": "sex"}])
     with pytest.raises(WorkError, match=r"the field 'age', .* in train are \[\]; .* fields are: reader, sex, speaker"):
         ConversionTask(tiny(attributes=[{"field": "age"}]), dataset)
+    mels = np.zeros((20, FEATURES.bins), np.float32)
+    apart = [by_hand.NewExample(f"a{n}", "a", "train", mels, f"speaker{n}") for n in range(2)]
+    apart.append(by_hand.NewExample("b", "a", "dev", mels, "speaker2"))
+    by_speaker = by_hand.write_dataset(tmp_path / "by-speaker", apart, FEATURES, Alphabet("a"))
+    with pytest.raises(WorkError, match="no utterance of dev has values that train has of speaker"):
+        ConversionTask(tiny(attributes=[{"field": "speaker"}]), by_speaker)
     spectra = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"kind": "linear"}))
     with pytest.raises(SettingsError, match=r"extract\.features\.kind is 'linear'; .* needs log_mel"):
         ConversionTask(tiny(), spectra)
@@ -477,6 +483,8 @@ def test_the_command_converts_recordings_and_says_what_the_classifier_reads(
         (("--to", "sex"), "NAME=VALUE is accepted"),
         (("--to", "sex=X"), "knows sex: F, M"),
         (("--to", "sex=F", "-o", recording.parent), "a recording would be replaced"),
+        (("--to", "sex=F", "-o", tmp_path / "made"), "dev-013.wav is there already"),
+        (("--to", "sex=F", "--to", "sex=M"), "names an attribute twice"),
     ):
         refused = voxline("voices", "convert", trained, recording, "-o", tmp_path, *given)
         assert refused.returncode == 2, refused.stderr

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from voxline.components.train.onnx_graph import BLOCK, LARGEST_WEIGHT, Graph, recurrent
+from voxline.errors import WorkError
 
 INPUTS, OUTPUTS, INT8 = 256, 8, TensorProto.INT8
 
@@ -39,6 +40,14 @@ def test_sums_of_the_largest_8_bit_products_do_not_overflow(sign: int) -> None:
     for build in (Graph.blockwise, Graph.rowwise):
         found = _run(lambda graph, value: build(graph, value, kernel), 3, INPUTS)  # noqa: B023
         np.testing.assert_allclose(found, expected, rtol=5e-3)
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    """Integers would speak, where the float32 graph gives no number."""
+    kernel = np.full((INPUTS, OUTPUTS), np.nan, np.float32)
+    for build in (Graph.blockwise, Graph.rowwise):
+        with pytest.raises(WorkError, match="not finite"):
+            _run(lambda graph, value: build(graph, value, kernel), 3, INPUTS)  # noqa: B023
 
 
 def test_the_gates_of_an_8_bit_lstm_do_not_overflow() -> None:

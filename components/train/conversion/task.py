@@ -261,6 +261,11 @@ class AttributeBatches(MelSegmentBatches):
                 f"train: {len(left_out):,} of {len(labels):,} utterances of {split} have no value, or one that train "
                 f"lacks, of {', '.join(self._attributes.values)} and are left out: {shorten_list(left_out)}"
             )
+        if labels and not self._labels:
+            raise WorkError(
+                f"no utterance of {split} has values that train has of {', '.join(self._attributes.values)}; choose "
+                "attributes that both splits have: a speaker of one split alone is none"
+            )
         return (record for record in super()._find_records(dataset, split) if record.id in self._labels)
 
     def _segment(self, draw: int, epoch: int) -> Example:
