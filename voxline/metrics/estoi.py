@@ -86,18 +86,18 @@ def _segments(samples: "Array") -> "Array":
     import numpy as np
 
     power = np.abs(np.fft.rfft(_windows(samples), FFT_SIZE)) ** 2
-    bands = np.sqrt(power @ _octave_bands())
+    bands = np.sqrt(power @ octave_bands())
     if len(bands) < SEGMENT:
         return np.zeros((0, BANDS, SEGMENT))
     return np.lib.stride_tricks.sliding_window_view(bands, SEGMENT, axis=0)
 
 
 @functools.cache
-def _octave_bands() -> "Array":
-    """Which bins belong to which band, [bins, BANDS] of 0 and 1."""
+def octave_bands(fft_size: int = FFT_SIZE, rate: int = RATE) -> "Array":
+    """Which bins belong to which band, [fft_size // 2 + 1, BANDS] of 0 and 1."""
     import numpy as np
 
-    hertz = np.arange(FFT_SIZE // 2 + 1) * RATE / FFT_SIZE
+    hertz = np.arange(fft_size // 2 + 1) * rate / fft_size
     edges = LOWEST_HZ * 2.0 ** ((2 * np.arange(BANDS + 1) - 1) / 6)
     nearest = np.abs(hertz[:, None] - edges).argmin(axis=0)
     bins = np.arange(len(hertz))[:, None]

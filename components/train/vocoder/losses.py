@@ -1,5 +1,6 @@
 """The terms of a vocoder's loss, float32 [batch] each: spectra, and the least squares of adversarial training."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from keras import ops
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import mel_filterbank
 from voxline.components.train.models.stft import magnitudes
+from voxline.metrics import estoi
 from voxline.metrics.stft import RESOLUTIONS
 
 Tensor = Any
@@ -69,6 +71,44 @@ def band_distance(generated: list[Tensor], recorded: list[Tensor], features: Fea
         one, other = (ops.log(ops.maximum(spectrum @ bank, MIN_MAGNITUDE)) for spectrum in (made, wanted))
         distances.append(_mean(ops.abs(one - other)))
     return sum(distances[1:], distances[0]) / len(distances)
+
+
+def estoi_distance(generated: Tensor, recorded: Tensor, sample_rate: int) -> Tensor:
+    """1 - ESTOI of waveforms of at least 0.4 seconds, [batch]; `voxline.metrics.estoi` has the source.
+
+    It differs from the measure in two ways: bands are taken at the sample rate of the waveforms, and silent frames
+    count nothing where they are, in place of being cut out. Of a silent recording it is 1, without a gradient. Kolbæk,
+    Tan and Jensen 2018 (arXiv 1802.00604) train on STOI so.
+    """
+    window, hop = (round(sample_rate * part / estoi.RATE) for part in (estoi.WINDOW, estoi.HOP))
+    size = 2 ** math.ceil(math.log2(2 * window))
+    bands = estoi.octave_bands(size, sample_rate).astype(np.float32)
+    wanted, made = (ops.square(magnitudes(each, size, hop, window)) for each in (recorded, generated))
+    level = ops.sum(wanted, axis=-1, keepdims=True)
+    loudest = ops.max(level, axis=1, keepdims=True)
+    silent = ops.maximum(loudest * 10 ** (-estoi.DYNAMIC_RANGE / 10), MIN_MAGNITUDE)
+    loud = _in_segments(ops.cast(level > silent, "float32"))
+    frames = ops.sum(loud, axis=2, keepdims=True)
+    normalized = []
+    for power in (wanted, made):
+        pieces = _in_segments(ops.sqrt(power @ bands)) * loud
+        pieces = (pieces - ops.sum(pieces, axis=2, keepdims=True) / ops.maximum(frames, 1.0)) * loud
+        pieces = pieces / _norm(pieces, 2)
+        pieces = pieces - ops.mean(pieces, axis=3, keepdims=True)
+        normalized.append(pieces / _norm(pieces, 3))
+    found = ops.sum(normalized[0] * normalized[1], axis=(1, 2, 3))
+    return 1 - found / ops.maximum(ops.sum(loud, axis=(1, 2, 3)), 1.0)
+
+
+def _in_segments(frames: Tensor) -> Tensor:
+    """[batch, frames, …] to [batch, segments, estoi.SEGMENT, …], one for each frame that one begins with."""
+    count = frames.shape[1] - estoi.SEGMENT + 1
+    return ops.stack([frames[:, first : first + estoi.SEGMENT] for first in range(count)], axis=1)
+
+
+def _norm(values: Tensor, axis: int) -> Tensor:
+    """Along an axis, which is kept; never zero, so that silence has no gradient."""
+    return ops.sqrt(ops.sum(ops.square(values), axis=axis, keepdims=True) + MIN_MAGNITUDE**2)
 
 
 def discriminator_loss(recorded: list[Tensor], generated: list[Tensor]) -> Tensor:

@@ -15,6 +15,9 @@ Channels = Annotated[int, pydantic.Field(ge=1, le=8192)]
 Kernel = Annotated[int, pydantic.Field(ge=1, le=101)]
 Rate = Annotated[int, pydantic.Field(ge=1, le=64)]
 
+SHORTEST_FOR_ESTOI = 0.4
+"""Seconds of a segment: one of ESTOI's is 384 ms, and ends in half a window."""
+
 
 class VocosSettings(Settings):
     """ConvNeXt blocks at the frame rate, and an inverse STFT (Siuzdak 2023). The paper's sizes: 512, 1536 and 8."""
@@ -251,12 +254,17 @@ class VocoderLossSettings(Settings):
         description="weight of the mean distance of log mel bands at the resolutions of the STFT loss (Kumar et al. "
         "2023): it follows the envelope of speech within the windows of the mels (0: none)",
     )
+    estoi: float = pydantic.Field(
+        0.0,
+        ge=0,
+        description="weight of 1 - ESTOI, the intelligibility that evaluate measures (Jensen and Taal 2016; 0: none)",
+    )
 
     @pydantic.model_validator(mode="after")
     def _some_term(self) -> Self:
         if not self.mel and not self.stft and not self.bands:
             raise ValueError(
-                "mel, stft and bands are all 0, so nothing compares the output with the recording; raise one"
+                "mel, stft and bands are all 0, so no term compares spectra with the recording's; raise one"
             )
         return self
 
@@ -393,6 +401,12 @@ class VocoderTrainSettings(TrainSettings):
             raise SettingsError(
                 f"train.segment_frames is {self.segment_frames}, which makes segments of {samples:,} samples; spectra "
                 f"are compared by windows of {window:,}: set it to {1 - -window // features.hop_length} or more"
+            )
+        if self.loss.estoi and samples < SHORTEST_FOR_ESTOI * features.sample_rate:
+            raise SettingsError(
+                f"train.segment_frames is {self.segment_frames}, which makes segments of "
+                f"{samples / features.sample_rate:.3g} s, and train.loss.estoi compares {SHORTEST_FOR_ESTOI} s: set it "
+                f"to {math.ceil(SHORTEST_FOR_ESTOI / features.hop_seconds) + 1} or more, or train.loss.estoi to 0"
             )
 
 

@@ -114,6 +114,9 @@ class VocoderTrainModule(TrainModule):
                 terms["stft"] = weights.stft * tf.add_n(losses.stft_distances(made, wanted))
             if weights.bands:
                 terms["bands"] = weights.bands * losses.band_distance(made, wanted, self.features)
+        if weights.estoi:
+            distance = losses.estoi_distance(generated, recorded, self.features.sample_rate)
+            terms["estoi"] = weights.estoi * distance
         if graph_key and self.discriminators is not None:
             chosen = self.settings.discriminators
             real, real_activations = self.discriminators(recorded)

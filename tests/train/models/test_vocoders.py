@@ -22,6 +22,7 @@ from voxline.components.train.models.vocos import Vocos, magnitude_prior
 from voxline.components.train.vocoder import losses
 from voxline.components.train.vocoder.settings import DiscriminatorSettings, HifiganSettings, VocosSettings
 from voxline.inference.vocoder import vocode_in_chunks
+from voxline.metrics import estoi
 from voxline.metrics.mcd import log_magnitude
 from voxline.metrics.stft import RESOLUTIONS, stft_distance
 
@@ -299,6 +300,37 @@ def test_losses_in_the_graph_equal_the_metrics() -> None:
     features = FeatureSettings(sample_rate=8_000, mels=20, spectrum="magnitude", log_floor=1e-5)
     ours = losses.log_mels(TONE[None], features)[0].numpy()
     np.testing.assert_allclose(ours, compute_features(TONE, features)[: len(ours)], atol=1e-3)
+
+
+def test_the_distance_by_estoi_is_that_of_the_measure() -> None:
+    """Where no frame is silent, and at the rate of the measure; at another rate nearly."""
+    noise, other = np.random.default_rng(5).standard_normal((2, 8_000)).astype(np.float32)
+    swelling = noise * (1.2 + np.sin(np.arange(8_000, dtype=np.float32) / 900))
+    made = swelling + other
+    wanted = estoi.estoi(swelling, made, estoi.RATE)
+    assert wanted is not None
+    assert 0.3 < wanted < 0.9
+    ours = losses.estoi_distance(np.stack([made, swelling]), np.stack([swelling, swelling]), estoi.RATE)
+    assert ours.numpy() == pytest.approx([1 - wanted, 0], abs=0.01)  # its windows are a sample longer
+    faster = [np.repeat(each, 2)[None] for each in (made, swelling)]
+    assert float(losses.estoi_distance(*faster, 2 * estoi.RATE)[0]) == pytest.approx(1 - wanted, abs=0.02)
+
+
+def test_the_distance_by_estoi_counts_no_silence() -> None:
+    import tensorflow as tf
+
+    noise, other = np.random.default_rng(5).standard_normal((2, 1, 8_000)).astype(np.float32)
+    paused, quiet = noise.copy(), np.zeros_like(noise)
+    paused[:, 2_000:6_000] = 0
+    quiet[:, 2_400:5_600] = 1e-3 * other[:, 2_400:5_600]  # far from the windows that have some speech
+    distance = float(losses.estoi_distance(paused + 0.5 * other, paused, estoi.RATE)[0])
+    assert 0.05 < distance < 0.9
+    assert float(losses.estoi_distance(paused + 0.5 * other + quiet, paused, estoi.RATE)[0]) == distance
+    made = tf.Variable(noise)
+    with tf.GradientTape() as tape:
+        silent = losses.estoi_distance(made, 0 * noise, estoi.RATE)
+    assert float(silent[0]) == 1
+    assert not np.any(tape.gradient(silent, made))
 
 
 def test_the_distance_of_bands_is_that_of_librosas_mels() -> None:

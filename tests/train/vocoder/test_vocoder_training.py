@@ -114,6 +114,8 @@ def test_what_a_vocoder_cannot_learn_from_is_refused_by_name(dataset: Dataset, t
     close = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"hop_seconds": 0.004}))
     with pytest.raises(SettingsError, match=r"train\.segment_frames is 16, .* 480 samples; .* 1,200: set it to 39 or"):
         build_vocoder(settings(), close)
+    with pytest.raises(SettingsError, match=r"train\.segment_frames is 16, .* 0\.24 s, .* 0\.4 s: set it to 26 or"):
+        build_vocoder(settings(loss={"estoi": 1}), dataset)
     alone = write_dataset(tmp_path / "store" / "dataset", SPOKEN[:4])
     with pytest.raises(WorkError, match=r"recordings of 4 of 4 utterances of train are not in .*wavs: train-0"):
         train_batches(alone)
