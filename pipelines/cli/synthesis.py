@@ -277,8 +277,10 @@ def _at_once(rows: Sequence[RowT]) -> Iterator[list[RowT]]:
 def _speak_each(synthesizer: "Synthesizer", texts: Sequence[str]) -> list[Iterable["Speech"]]:
     """The parts of each text. Several are spoken in batches; if that fails, one by one."""
     if len(texts) > 1:
-        with contextlib.suppress(VoxlineError):
+        try:
             return list(synthesizer.speak_each(texts))
+        except VoxlineError as error:
+            typer.echo(f"voxline: {len(texts)} texts together: {error}; each is spoken by itself", err=True)
     return [_stream(synthesizer, text) for text in texts]
 
 

@@ -68,7 +68,7 @@ def test_each_text_of_a_file_has_a_status_and_one_that_is_refused_stops_no_other
 
 
 def test_texts_are_spoken_together_and_one_that_fails_fails_alone(
-    voice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    voice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decode, batches = Synthesizer._decode, []
 
@@ -90,6 +90,7 @@ def test_texts_are_spoken_together_and_one_that_fails_fails_alone(
             assert Path(alone[0].file).read_bytes() == Path(result.file).read_bytes()
     failing = [one for one, _ in synthesize_to_folder(tmp_path / "failing", ["1", "123456.", "2"], ".wav", voice)]
     assert [one.status for one in failing] == ["done", "failed", "done"]
+    assert "voxline: 3 texts together: " in capsys.readouterr().err
 
 
 def test_a_changed_text_or_voice_is_spoken_again_and_a_refused_one_keeps_no_old_file(
