@@ -70,11 +70,23 @@ demo: $(READY) ## Generate a small corpus, train on it, evaluate the model, push
 	@$(VOXLINE) corpus demo runs/demo/corpus
 	@$(VOXLINE) run asr --config configs/asr/demo.yaml --run-dir runs/demo
 
-demo-tts: $(READY) ## The same for text to speech, judged by a recognizer
+# The voice and its vocoder train beside each other, each on one core of a small machine. The voice's training does not know
+# the vocoder, so the last run evaluates and pushes what the first trained, speaking through it.
+demo-tts: $(READY) ## The same for text to speech with a vocoder, judged by a recognizer
 	@$(VOXLINE) corpus demo runs/demo-tts/voice --set kind=digits --set variant=m3
 	@$(VOXLINE) corpus demo runs/demo-tts/recognizer-corpus --set kind=round_trip --set variant=m3
+	@$(MAKE) --no-print-directory -j2 demo-tts-voice demo-tts-vocoder
+	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts --set train.export.vocoder=vocoder@production
+
+demo-tts-voice: $(READY)
 	@$(VOXLINE) run asr --config configs/tts/recognizer.yaml --run-dir runs/demo-tts/recognizer
-	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts
+	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts --until train
+
+demo-tts-vocoder: $(READY)
+	@echo "demo-tts: a vocoder trains beside the voice, and reports to runs/demo-tts/vocoder.log"
+	@mkdir -p runs/demo-tts
+	@$(VOXLINE) run vocoder --config configs/vocoder/demo.yaml --run-dir runs/demo-tts/vocoder \
+	  > runs/demo-tts/vocoder.log 2>&1 || { cat runs/demo-tts/vocoder.log >&2; exit 1; }
 
 # What the processes import is compiled before they begin: in a fresh clone each of them would compile it.
 test: $(READY) ## Run the tests (JOBS=4 processes, one test file per process at a time)
