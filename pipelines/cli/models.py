@@ -125,7 +125,8 @@ def synthesize(
         str | None, typer.Option("--format", help="Of the files in a folder: mp3, flac, and so on.  [default: wav]")
     ] = None,
     vocoder: Annotated[
-        str, typer.Option(help="An exported vocoder, or <registry>/<model>.  [default: the voice's own, or Griffin-Lim]")
+        str,
+        typer.Option(help="An exported vocoder, or <registry>/<model>.  [default: the voice's own, or Griffin-Lim]"),
     ] = "",
     as_json: AsJson = False,
 ) -> None:

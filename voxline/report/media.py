@@ -119,6 +119,7 @@ class Panel:
     Attributes:
       values: `[x, y]`, as in spectrograms (`[frames, bins]`) and alignments (`[steps, symbols]`).
       lowest, highest: of the color scale, so that panels can be compared; None: of the values.
+      spans: where the axes end, in the units of their labels; None: the numbers of values.
     """
 
     title: str
@@ -127,6 +128,7 @@ class Panel:
     value_label: str = "mel"
     lowest: float | None = None
     highest: float | None = None
+    spans: tuple[float, float] | None = None
 
 
 def image_panels(panels: Sequence[Panel], alt: str) -> Block:
@@ -143,6 +145,7 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
         axes.imshow(
             np.asarray(panel.values, np.float32).T, origin="lower", aspect="auto", interpolation="nearest",
             cmap="magma", vmin=panel.lowest, vmax=panel.highest,
+            extent=panel.spans and (0, panel.spans[0], 0, panel.spans[1]),
         )  # fmt: skip
         axes.set_title(panel.title, fontsize=9, parse_math=False)
         axes.set_xlabel(panel.label, fontsize=8)

@@ -79,7 +79,7 @@ def _show(
         f"{utterance.id}: log-STFT distance {values['log_stft']}, {values['log_stft_reduction']} less than Griffin-Lim."
     )
     panels = [
-        Panel(title, _decibels(samples, vocoder), lowest=FLOOR_DB, highest=CEILING_DB)
+        Panel(title, _decibels(samples, vocoder), "s", "kHz", FLOOR_DB, CEILING_DB, (len(samples) / rate, rate / 2_000))
         for title, samples in made.items()
     ]
     players = side_by_side(*(budget.player(samples, title, sample_rate=rate) for title, samples in made.items()))
