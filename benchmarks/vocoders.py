@@ -49,8 +49,6 @@ SECONDS, SECONDS_OF_A_LARGE_FLOW = 4.0, 0.5
 ROUNDS = 3
 MEAN, DEVIATION = [-5.0] * TACOTRON_2.mels, [2.0] * TACOTRON_2.mels
 """Of random mels."""
-JUDGED_BY_OPINION = 20
-"""Recordings whose DNSMOS is predicted: up to five seconds of processor time each, three times."""
 V3 = {
     "channels": 256, "upsample_rates": (8, 8, 4), "upsample_kernels": (16, 16, 8), "residual_kernels": (3, 5, 7),
     "residual_dilations": ((1, 2), (2, 6), (3, 12)), "residual_block": "single",
@@ -79,7 +77,7 @@ def judge(model: str, wavs: Sequence[str]) -> None:
         sys.exit(f"benchmarks.vocoders: {model} and no recording; give the WAVs of some that it has not seen")
     vocoder = Vocoder(find_model(model), threads=1)
     features, rate = vocoder.features, vocoder.sample_rate
-    settings = VocoderEvaluateSettings(f0_utterances=len(wavs), mos_utterances=JUDGED_BY_OPINION)
+    settings = VocoderEvaluateSettings(f0_utterances=len(wavs), mos_utterances=len(wavs))
     utterances = [Utterance(path, path, soundfile.info(path).duration, Path(path).stem) for path in wavs]
     seconds = {"vocoder": 0.0, "griffin_lim": 0.0}
 
