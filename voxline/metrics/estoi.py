@@ -26,6 +26,16 @@ DYNAMIC_RANGE = 40.0
 TINY = 1e-15
 
 
+def spans(rate: int) -> tuple[int, int, int]:
+    """Samples at a rate: of a window, of a hop, and of the waveform that a segment needs.
+
+    >>> spans(10_000), spans(16_000)
+    ((256, 128, 3968), (410, 205, 6355))
+    """
+    window, hop = (round(rate * samples / RATE) for samples in (WINDOW, HOP))
+    return window, hop, window + (SEGMENT - 1) * hop
+
+
 def estoi(recorded: "npt.NDArray[np.float32]", generated: "npt.NDArray[np.float32]", sample_rate: int) -> float | None:
     """Compares two waveforms, float32 [samples] each; of the longer one the end is left out.
 

@@ -15,6 +15,8 @@ from voxline.metrics.stft import RESOLUTIONS
 Tensor = Any
 
 MIN_MAGNITUDE = 1e-5
+SILENCE = 1e-3
+"""Root mean square, of full scale, under which a frame is silent to `estoi_distance`: -60 dB."""
 BINS_A_BAND = 12
 """Of a transform, for each of its mel bands in `band_distance`."""
 
@@ -74,19 +76,24 @@ def band_distance(generated: list[Tensor], recorded: list[Tensor], features: Fea
 
 
 def estoi_distance(generated: Tensor, recorded: Tensor, sample_rate: int) -> Tensor:
-    """1 - ESTOI of waveforms of at least 0.4 seconds, [batch]; `voxline.metrics.estoi` has the source.
+    """1 - ESTOI of waveforms of a segment or more (`estoi.spans`), [batch]; `voxline.metrics.estoi` has the source.
 
-    It differs from the measure in two ways: bands are taken at the sample rate of the waveforms, and silent frames
-    count nothing where they are, in place of being cut out. Of a silent recording it is 1, without a gradient. Kolbæk,
-    Tan and Jensen 2018 (arXiv 1802.00604) train on STOI so.
+    It differs from the measure in three ways: bands are taken at the sample rate of the waveforms, those above its half
+    left out; silent frames count nothing where they are, in place of being cut out; and silent is what is below the
+    loudest frame of these waveforms, or below SILENCE. Of a silent recording it is 1, without a gradient.
+
+    Kolbæk, Tan and Jensen 2018 (arXiv 1802.00604) train on the measure before it, STOI, in this manner.
     """
-    window, hop = (round(sample_rate * part / estoi.RATE) for part in (estoi.WINDOW, estoi.HOP))
+    window, hop, _ = estoi.spans(sample_rate)
     size = 2 ** math.ceil(math.log2(2 * window))
     bands = estoi.octave_bands(size, sample_rate).astype(np.float32)
+    bands = bands[:, bands.any(axis=0)]
     wanted, made = (ops.square(magnitudes(each, size, hop, window)) for each in (recorded, generated))
     level = ops.sum(wanted, axis=-1, keepdims=True)
     loudest = ops.max(level, axis=1, keepdims=True)
-    silent = ops.maximum(loudest * 10 ** (-estoi.DYNAMIC_RANGE / 10), MIN_MAGNITUDE)
+    # A Hann window keeps 3/8 of a power, of which the bins of one side have size / 2 times as much.
+    floor = SILENCE**2 * 3 / 8 * window * size / 2
+    silent = ops.maximum(loudest * 10 ** (-estoi.DYNAMIC_RANGE / 10), floor)
     loud = _in_segments(ops.cast(level > silent, "float32"))
     frames = ops.sum(loud, axis=2, keepdims=True)
     normalized = []

@@ -8,15 +8,13 @@ import pydantic
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.settings import TrainSettings
 from voxline.errors import SettingsError
+from voxline.metrics import estoi
 from voxline.metrics.stft import RESOLUTIONS
 from voxline.settings import Settings
 
 Channels = Annotated[int, pydantic.Field(ge=1, le=8192)]
 Kernel = Annotated[int, pydantic.Field(ge=1, le=101)]
 Rate = Annotated[int, pydantic.Field(ge=1, le=64)]
-
-SHORTEST_FOR_ESTOI = 0.4
-"""Seconds of a segment: one of ESTOI's is 384 ms, and ends in half a window."""
 
 
 class VocosSettings(Settings):
@@ -364,12 +362,12 @@ class VocoderTrainSettings(TrainSettings):
         return self.voice
 
     def key_values(self) -> dict[str, object]:
-        """See `TrainSettings`. A voice is in the key by its digest; without an ONNX graph or a loss of bands, keys are
-        as before there was one.
+        """See `TrainSettings`. A voice is in the key by its digest; without an ONNX graph, or a loss that came later,
+        keys are as before there was one.
         """
         values = {name: value for name, value in super().key_values().items() if name != "voice"}
-        if not self.loss.bands:
-            values["loss"] = {name: value for name, value in self.loss.plain().items() if name != "bands"}
+        later = ("bands", "estoi")
+        values["loss"] = {name: value for name, value in self.loss.plain().items() if value or name not in later}
         if self.export == VocoderExportSettings():
             del values["export"]
         return values
@@ -402,11 +400,12 @@ class VocoderTrainSettings(TrainSettings):
                 f"train.segment_frames is {self.segment_frames}, which makes segments of {samples:,} samples; spectra "
                 f"are compared by windows of {window:,}: set it to {1 - -window // features.hop_length} or more"
             )
-        if self.loss.estoi and samples < SHORTEST_FOR_ESTOI * features.sample_rate:
+        _, _, shortest = estoi.spans(features.sample_rate)
+        if self.loss.estoi and samples < shortest:
             raise SettingsError(
-                f"train.segment_frames is {self.segment_frames}, which makes segments of "
-                f"{samples / features.sample_rate:.3g} s, and train.loss.estoi compares {SHORTEST_FOR_ESTOI} s: set it "
-                f"to {math.ceil(SHORTEST_FOR_ESTOI / features.hop_seconds) + 1} or more, or train.loss.estoi to 0"
+                f"train.segment_frames is {self.segment_frames}, which makes segments of {samples:,} samples; "
+                f"train.loss.estoi compares {shortest:,}: set segment_frames to "
+                f"{1 - -shortest // features.hop_length} or more, or train.loss.estoi to 0"
             )
 
 

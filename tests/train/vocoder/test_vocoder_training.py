@@ -26,6 +26,8 @@ from voxline.inference.vocoder import Vocoder
 from voxline.store.step_cache import StepWouldRunError, plan_steps
 
 FRAMES, MELS, HOP = 16, FEATURES.mels, FEATURES.hop_length
+LONG = 26
+"""Frames of a segment for ESTOI."""
 SPOKEN = make_utterances(10, 3, seed=3)
 NETWORK = {"kind": "vocos", "channels": 8, "hidden": 8, "layers": 1}
 HIFIGAN = {
@@ -58,11 +60,12 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def module(dataset: Dataset) -> VocoderTrainModule:
-    return VocoderTrainModule(settings(loss={"stft": 0}), dataset, tf.distribute.get_strategy())
+    losses = {"stft": 0, "estoi": 1}
+    return VocoderTrainModule(settings(loss=losses, segment_frames=LONG), dataset, tf.distribute.get_strategy())
 
 
-def train_batches(dataset: Dataset, **options: Any) -> SegmentBatches:
-    return SegmentBatches(dataset, "train", FRAMES, batch_size=4, seed=1, shuffled=True, **options)
+def train_batches(dataset: Dataset, frames: int = FRAMES, **options: Any) -> SegmentBatches:
+    return SegmentBatches(dataset, "train", frames, batch_size=4, seed=1, shuffled=True, **options)
 
 
 def test_a_segment_has_the_mels_and_the_samples_of_one_place(dataset: Dataset) -> None:
@@ -114,8 +117,11 @@ def test_what_a_vocoder_cannot_learn_from_is_refused_by_name(dataset: Dataset, t
     close = dataclasses.replace(dataset, features=FEATURES.model_copy(update={"hop_seconds": 0.004}))
     with pytest.raises(SettingsError, match=r"train\.segment_frames is 16, .* 480 samples; .* 1,200: set it to 39 or"):
         build_vocoder(settings(), close)
-    with pytest.raises(SettingsError, match=r"train\.segment_frames is 16, .* 0\.24 s, .* 0\.4 s: set it to 26 or"):
-        build_vocoder(settings(loss={"estoi": 1}), dataset)
+    with pytest.raises(
+        SettingsError, match=r"train\.segment_frames is 16, .* 1,920 .* 3,163: set segment_frames to 26 or"
+    ):
+        build_vocoder(settings(loss={"stft": 0, "estoi": 1}), dataset)
+    settings(loss={"estoi": 1}, segment_frames=26).check_features(dataset.features)
     alone = write_dataset(tmp_path / "store" / "dataset", SPOKEN[:4])
     with pytest.raises(WorkError, match=r"recordings of 4 of 4 utterances of train are not in .*wavs: train-0"):
         train_batches(alone)
@@ -125,14 +131,15 @@ def test_what_a_vocoder_cannot_learn_from_is_refused_by_name(dataset: Dataset, t
 
 
 def test_discriminators_begin_at_their_step(dataset: Dataset, module: VocoderTrainModule) -> None:
-    batch = next(train_batches(dataset).epoch(0))
+    batch = next(train_batches(dataset, LONG).epoch(0))
     before = module.state()
     first = module.train_step(batch, 1e-3, 0)
-    assert set(first.losses) == {"mel"}
+    assert set(first.losses) == {"mel", "estoi"}
+    assert 0 < first.losses["estoi"] < 2
     after = module.state()
     assert all(np.array_equal(before[name], after[name]) for name in before if name.startswith("discriminators"))
     second = module.train_step(batch, 1e-3, 1)
-    assert set(second.losses) == {"mel", "adversarial", "feature_matching", "discriminator"}
+    assert set(second.losses) == {"mel", "estoi", "adversarial", "feature_matching", "discriminator"}
     assert second.loss == pytest.approx(sum(second.losses.values()) - second.losses["discriminator"], rel=1e-4)
     trained = module.state()
     assert not any(
@@ -145,7 +152,7 @@ def test_discriminators_begin_at_their_step(dataset: Dataset, module: VocoderTra
 def test_a_step_that_is_not_finite_changes_nothing_and_a_resumed_run_repeats(
     dataset: Dataset, module: VocoderTrainModule
 ) -> None:
-    batches = list(train_batches(dataset).epoch(0))
+    batches = list(train_batches(dataset, LONG).epoch(0))
     module.train_step(batches[0], 1e-3, 1)
     saved = module.state()
     broken = dataclasses.replace(batches[1], features=batches[1].features * np.float32(np.nan))
