@@ -23,6 +23,7 @@ JOBS ?= 4
 FSDD ?= /data/fsdd
 SEEDS ?= 1
 RUN ?= runs/demo
+VOCODER_LOG := runs/demo-tts/vocoder.log
 FAKE_GCS ?= v1.56.1
 VERSITYGW ?= v1.8.0
 ACTIONLINT ?= v1.7.12
@@ -70,23 +71,25 @@ demo: $(READY) ## Generate a small corpus, train on it, evaluate the model, push
 	@$(VOXLINE) corpus demo runs/demo/corpus
 	@$(VOXLINE) run asr --config configs/asr/demo.yaml --run-dir runs/demo
 
-# The voice and its vocoder train beside each other, each on one core of a small machine. The voice's training does not know
-# the vocoder, so the last run evaluates and pushes what the first trained, speaking through it.
+# The voice and its vocoder train beside each other. The voice's training does not know the vocoder, so the last run
+# evaluates and pushes what the first one trained, speaking through it. On a GPU neither takes all of its memory.
 demo-tts: $(READY) ## The same for text to speech with a vocoder, judged by a recognizer
 	@$(VOXLINE) corpus demo runs/demo-tts/voice --set kind=digits --set variant=m3
 	@$(VOXLINE) corpus demo runs/demo-tts/recognizer-corpus --set kind=round_trip --set variant=m3
-	@$(MAKE) --no-print-directory -j2 demo-tts-voice demo-tts-vocoder
+	@TF_FORCE_GPU_ALLOW_GROWTH=true $(MAKE) --no-print-directory -j2 demo-tts-voice demo-tts-vocoder || { \
+	  echo "demo-tts: the end of $(VOCODER_LOG):"; tail -n 20 $(VOCODER_LOG); exit 1; } >&2
+	@echo "demo-tts: the vocoder: $$(tail -n 1 $(VOCODER_LOG))"
 	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts --set train.export.vocoder=vocoder@production
 
+.PHONY: demo-tts-voice demo-tts-vocoder
 demo-tts-voice: $(READY)
 	@$(VOXLINE) run asr --config configs/tts/recognizer.yaml --run-dir runs/demo-tts/recognizer
 	@$(VOXLINE) run tts --config configs/tts/demo.yaml --run-dir runs/demo-tts --until train
 
+# exec, so that a signal to make reaches the training.
 demo-tts-vocoder: $(READY)
-	@echo "demo-tts: a vocoder trains beside the voice, and reports to runs/demo-tts/vocoder.log"
-	@mkdir -p runs/demo-tts
-	@$(VOXLINE) run vocoder --config configs/vocoder/demo.yaml --run-dir runs/demo-tts/vocoder \
-	  > runs/demo-tts/vocoder.log 2>&1 || { cat runs/demo-tts/vocoder.log >&2; exit 1; }
+	@echo "demo-tts: a vocoder trains beside the voice, and reports to $(VOCODER_LOG)"
+	@exec $(VOXLINE) run vocoder --config configs/vocoder/demo.yaml --run-dir runs/demo-tts/vocoder > $(VOCODER_LOG) 2>&1
 
 # What the processes import is compiled before they begin: in a fresh clone each of them would compile it.
 test: $(READY) ## Run the tests (JOBS=4 processes, one test file per process at a time)
