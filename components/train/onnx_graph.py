@@ -5,7 +5,7 @@ which can be quantized too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -18,7 +18,7 @@ OPSET, IR_VERSION = 17, 9
 MICROSOFT = "com.microsoft"
 """The domain of ONNX Runtime's own ops, which 8-bit layers are."""
 
-BLOCK = 64
+BLOCK = 256
 """Weights of a column that share a scale in `Graph.blockwise`."""
 ZERO_POINT = 128
 """Of 8 unsigned bits: the integer that is 0."""
@@ -166,10 +166,11 @@ class Graph:
         found = self("Loop", most, np.array(True), *start, outputs=count, body=iteration)
         return [found] if count == 1 else list(found)
 
-    def blockwise(self, value: Name, kernel: Array) -> Name:
-        """value · kernel, with weights of 4 bits and a scale for each BLOCK of a column.
+    def blockwise(self, value: Name, kernel: Array, bias: Array | None = None, bits: Literal[4, 8] = 4) -> Name:
+        """value · kernel + bias, with weights of a few bits and a scale for each BLOCK of a column.
 
-        For products with one row, whose time is that of reading the weights. ONNX Runtime has the op since 1.17.
+        For products with one row, whose time is that of reading the weights. ONNX Runtime has the op since 1.17, and
+        with 8 bits since 1.22.
         """
         _check_finite(kernel)
         inputs, outputs = kernel.shape
@@ -177,26 +178,27 @@ class Graph:
         columns = np.zeros((outputs, blocks * BLOCK), np.float32)
         columns[:, :inputs] = kernel.T
         columns = columns.reshape(outputs, blocks, BLOCK)
-        # The weight farthest from 0 is -8, the one integer without a counterpart.
+        lowest = -(2 ** (bits - 1))  # the weight farthest from 0, and the one integer without a counterpart
         farthest = np.take_along_axis(columns, np.abs(columns).argmax(axis=-1)[..., None], axis=-1)[..., 0]
-        scale = (farthest / np.float32(-8)).astype(np.float32)
+        scale = (farthest / np.float32(lowest)).astype(np.float32)
         safe = np.where(scale == 0, np.float32(1), scale)
-        whole = (np.round(columns / safe[..., None]).clip(-8, 7) + 8).astype(np.uint8)
-        packed = whole[..., ::2] | whole[..., 1::2] << 4
+        whole = (np.round(columns / safe[..., None]).clip(lowest, -lowest - 1) - lowest).astype(np.uint8)
+        packed = whole if bits == 8 else whole[..., ::2] | whole[..., 1::2] << 4
         return str(
             self(
-                "MatMulNBits", value, packed, scale.reshape(-1), domain=MICROSOFT,
-                K=inputs, N=outputs, bits=4, block_size=BLOCK, accuracy_level=4,
+                "MatMulNBits", value, packed, scale.reshape(-1), None, None, bias, domain=MICROSOFT,
+                K=inputs, N=outputs, bits=bits, block_size=BLOCK, accuracy_level=4,
             )
         )  # fmt: skip
 
-    def rowwise(self, value: Name, kernel: Array) -> Name:
-        """value [rows, inputs] · kernel, both of integers: a scale for each row, and for each column of the kernel.
+    def rowwise(self, value: Name, kernel: Array, bias: Array | None = None) -> Name:
+        """value [rows, inputs] · kernel + bias, of integers: a scale for each row, and for each column of the kernel.
 
         A row's result does not depend on the others. Weights are read once for all rows.
         """
         rounded, largest = self._round(value, [1])
-        return str(self("Mul", self._integer_product(rounded, kernel), largest))
+        made = self("Mul", self._integer_product(rounded, kernel), largest)
+        return str(made if bias is None else self("Add", made, bias))
 
     def integer_convolution(self, value: Name, kernel: Array, bias: Array) -> Name:
         """`convolution` with weights as in `rowwise`, and a scale for each text of the batch."""

@@ -1,7 +1,7 @@
 """8-bit layers of ONNX graphs: the same values on every processor."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnxruntime
@@ -113,17 +113,20 @@ def test_a_convolution_of_integers_is_that_of_rounded_values(taps: int) -> None:
     np.testing.assert_allclose(found, wanted, atol=2e-4)
 
 
-def test_4_bit_weights_have_a_scale_for_each_block_and_reach_its_largest() -> None:
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_of_few_bits_have_a_scale_for_each_block_and_reach_its_largest(bits: Literal[4, 8]) -> None:
     """Blocks of very different weights, the last one not full; one input at a time reads a row of the kernel."""
     random = np.random.default_rng(3)
     inputs = 2 * BLOCK + 5
     kernel = random.standard_normal((inputs, OUTPUTS)).astype(np.float32)
     kernel[BLOCK : 2 * BLOCK] *= 100
     kernel[2 * BLOCK :] *= 0.01
-    read = _run(lambda graph, value: graph.blockwise(value, kernel), inputs, inputs, given=np.eye(inputs, dtype="f4"))
+    ones, bias = np.eye(inputs, dtype=np.float32), 1e-3 * np.arange(OUTPUTS, dtype=np.float32)
+    read = _run(lambda graph, value: graph.blockwise(value, kernel, bias, bits), inputs, inputs, given=ones)
     for start in range(0, inputs, BLOCK):
-        whole, found = kernel[start : start + BLOCK], read[start : start + BLOCK]
+        whole, found = kernel[start : start + BLOCK], read[start : start + BLOCK] - bias
         largest = np.abs(whole).max(axis=0)
-        assert (np.abs(found - whole) <= largest / 8 * 1.01).all()  # the far end of the 16 integers has no 8
+        limit = largest / 2 ** (bits - 1) * 1.01  # the far end of the integers has one less
+        assert (np.abs(found - whole) <= limit).all()
         np.testing.assert_allclose(np.abs(found).max(axis=0), largest, rtol=1e-2)
-        assert all(len(np.unique(found[:, column].round(4))) <= 16 for column in range(OUTPUTS))
+        assert all(len(np.unique(found[:, column].round(4))) <= 2**bits for column in range(OUTPUTS))

@@ -1,5 +1,6 @@
 """Tacotron 2 in an ONNX graph: the decoder is one `Loop`, whose step is that of `models.decoding`."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from voxline.components.train.onnx_graph import Graph, Name, recurrent, scale_an
 Array = Any
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 Precision = Literal["float32", "int8", "int4"]
+_Product = Callable[[Graph, Name, Array, Array | None], Name]
 
 
 class Decoding(NamedTuple):
@@ -76,11 +78,12 @@ def _decode(graph: Graph, decoder: Any, memory: Name, counts: Name, how: Decodin
     layers = [_Layer(lstm, core.settings.zoneout) for lstm in lstms]
     projection, bias = (np.asarray(each) for each in decoder.projection(reduction))
     read: _Folded | _Whole
+    small = functools.partial(Graph.blockwise, bits=8) if how.precision == "int4" else _multiply
     if how.precision == "float32":
         read = _Folded(graph, memory, layers, projection, core.output_units)
     else:
-        read = _Whole(memory, layers, projection, Graph.rowwise if how.precision == "int8" else Graph.blockwise)
-    attention = _Attention(graph, decoder.attention, memory, counts)
+        read = _Whole(memory, layers, projection, Graph.rowwise if how.precision == "int8" else Graph.blockwise, small)
+    attention = _Attention(graph, decoder.attention, memory, counts, small)
     masks = _prenet_masks(graph, decoder, how)
     rows, symbols = (graph("Shape", "symbols", start=axis, end=axis + 1) for axis in (0, 1))
 
@@ -98,7 +101,7 @@ def _decode(graph: Graph, decoder: Any, memory: Name, counts: Name, how: Decodin
     def step(body: Graph, number: Name, states: Sequence[Name]) -> Any:
         highest, own, context, previous, cumulative, *inner = states
         for index, (kernel, shift) in enumerate(decoder.prenet):
-            own = body("Relu", body("Gemm", own, to_numpy(kernel), to_numpy(shift)))
+            own = body("Relu", small(body, own, to_numpy(kernel), to_numpy(shift)))
             if masks:
                 own = body("Mul", own, body("Gather", masks[index], number))
         output, after = read.advance(body, 0, own, context, inner[:2])
@@ -141,6 +144,10 @@ def _prenet_masks(graph: Graph, decoder: Any, how: Decoding) -> list[Name]:
         kept = graph("Cast", (values > 0).astype(np.uint8), to=FLOAT)
         found.append(graph("Mul", kept, np.float32(values.max())))
     return found
+
+
+def _multiply(body: Graph, value: Name, kernel: Array, bias: Array | None) -> Name:
+    return str(body("MatMul", value, kernel) if bias is None else body("Gemm", value, kernel, bias))
 
 
 class _Layer:
@@ -208,9 +215,10 @@ class _Whole:
     """
 
     def __init__(
-        self, memory: Name, layers: Sequence[_Layer], projection: Array, product: Callable[[Graph, Name, Array], Name]
+        self, memory: Name, layers: Sequence[_Layer], projection: Array, product: _Product, small: _Product
     ) -> None:
-        self._memory, self._layers, self._projection, self._product = memory, layers, projection, product
+        self._memory, self._layers, self._projection = memory, layers, projection
+        self._product, self._small = product, small
         self.width = len(layers[0].context)
 
     def attend(self, body: Graph, weights: Name) -> list[Name]:
@@ -221,18 +229,18 @@ class _Whole:
     ) -> tuple[Name, list[Name]]:
         layer = self._layers[index]
         kernel = np.concatenate([layer.kernel, layer.context])
-        gates = self._product(body, body("Concat", inputs, state[0], context, axis=1), kernel)
-        return layer.advance(body, body("Add", gates, layer.bias), state)
+        gates = self._product(body, body("Concat", inputs, state[0], context, axis=1), kernel, layer.bias)
+        return layer.advance(body, gates, state)
 
     def project(self, body: Graph, output: Name, context: Name, bias: Array) -> Name:
-        return str(body("Gemm", body("Concat", output, context, axis=1), self._projection, bias))
+        return self._small(body, body("Concat", output, context, axis=1), self._projection, bias)
 
 
 class _Attention:
     """`LocationSensitiveAttention` with symbols last, [batch, units, symbols]: no step transposes."""
 
-    def __init__(self, graph: Graph, layer: Any, memory: Name, counts: Name) -> None:
-        self._layer, self._kernels = layer, layer.kernels()
+    def __init__(self, graph: Graph, layer: Any, memory: Name, counts: Name, small: _Product) -> None:
+        self._layer, self._kernels, self._small = layer, layer.kernels(), small
         keys = graph("Add", graph("MatMul", memory, to_numpy(layer.key)), to_numpy(layer.bias))
         self._keys = graph.transpose(keys)
         real = graph("Unsqueeze", graph.below(counts, graph.size("symbols", 1)), np.array([1]))
@@ -241,7 +249,7 @@ class _Attention:
 
     def weigh(self, body: Graph, query: Name, previous: Name, cumulative: Name) -> Name:
         """Weights of one step, float32 [batch, 1, symbols], as the two of before; zero on padding."""
-        asked = body("Unsqueeze", body("MatMul", query, to_numpy(self._layer.query)), np.array([2]))
+        asked = body("Unsqueeze", self._small(body, query, to_numpy(self._layer.query), None), np.array([2]))
         compared = body("Add", self._keys, asked)
         if self._kernels.location is not None:
             kernel = np.asarray(self._kernels.location, np.float32).transpose(2, 1, 0)

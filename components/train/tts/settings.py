@@ -306,8 +306,8 @@ class TtsTrainSettings(TrainSettings):
         values["export"] = {"decoder": self.export.decoder}
         if self.export.onnx != "none":
             values["export"] = {"decoder": self.export.decoder, "onnx": self.export.onnx}
-        if self.export.onnx == "int8":
-            values["integer_graph"] = 2  # the first had 8-bit LSTMs alone
+        if self.export.onnx in ("int8", "int4"):  # int8 first had 8-bit LSTMs alone, int4 a scale for each 64 weights
+            values["integer_graph"] = 2
         return values
 
     def started_from(self, model: str) -> Self:
