@@ -58,7 +58,7 @@ def load_synthesizer(location: Path | str, vocoder: Path | str | None = None) ->
       SettingsError: the vocoder reads mels of other settings.
 
     Example:
-      synthesizer = voxline.load_synthesizer("runs/demo-tts/registry/tts")
+      synthesizer = voxline.load_synthesizer("runs/demo-tts/registry/digits")
       speech = synthesizer.synthesize("Three, one, four.")
       voxline.write_wav("speech.wav", speech.waveform, synthesizer.sample_rate)
     """

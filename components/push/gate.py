@@ -177,9 +177,10 @@ def _check_difference(about: dict[str, Any]) -> GateCheck:
     found = f"from the SavedModel by {largest:.2g} {about['unit']} at most, for the utterance {about['id']}"
     if largest <= limit:
         return GateCheck("ONNX", True, f"the ONNX graph differs {found}; up to {limit:g} is accepted", largest, limit)
-    detail = (
-        f"the ONNX graph differs {found}; at most {limit:g} is accepted; set train.export.onnx to none, and report it"
-    )
+    advice = "set train.export.onnx to none, and report it"
+    if (export := about.get("export", "float32")) != "float32":
+        advice = f"set evaluate.round_trip_recognizer, which judges {export} by its words, or train.export.onnx to none"
+    detail = f"the ONNX graph differs {found}; at most {limit:g} is accepted; {advice}"
     return GateCheck("ONNX", False, detail, largest, limit)
 
 

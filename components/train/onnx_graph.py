@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from voxline.errors import WorkError
 
 OPSET, IR_VERSION = 17, 9
-"""Read by every ONNX Runtime since 1.13."""
+"""Read by every ONNX Runtime since 1.13, without the ops of `MICROSOFT`."""
 MICROSOFT = "com.microsoft"
-"""The domain of ONNX Runtime's own ops, which 8-bit layers are."""
+"""The domain of ONNX Runtime's own ops, which layers of 8 and 4 bits are."""
 
 BLOCK = 256
 """Weights of a column that share a scale in `Graph.blockwise`."""

@@ -53,8 +53,10 @@ def judge(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> Callabl
     with recognizers.locked(), recognizers.publishing(make_asr_model(), model_digest(make_asr_model()), "push"):
         pass
 
-    def judged(voice: Path, settings: TtsPushSettings = QUICK) -> dict[str, Any]:
-        evaluation = evaluate(voice, corpus, tmp_path / "registry", tmp_path / "store", MEASURED).folder
+    def judged(
+        voice: Path, settings: TtsPushSettings = QUICK, measured: TtsEvaluateSettings = MEASURED
+    ) -> dict[str, Any]:
+        evaluation = evaluate(voice, corpus, tmp_path / "registry", tmp_path / "store", measured).folder
         work = push(voice, evaluation, tmp_path / "registry", tmp_path / "store", settings)
         assert "Not judged yet" not in work.path("report").read_text()
         verdict: dict[str, Any] = json.loads(work.path("verdict").read_text())
@@ -161,6 +163,9 @@ def test_a_4_bit_graph_is_judged_by_its_own_round_trip(
     reasons = judge(tmp_path / "model")["reasons"]
     assert any("against the SavedModel (0.00%)" in reason for reason in reasons), reasons
     assert not any("the ONNX graph differs" in reason for reason in reasons)
+    unheard = QUICK.model_copy(update={"max_regression": {}})
+    (reason,) = judge(tmp_path / "model", unheard, MEASURED_ALONE)["reasons"]
+    assert "set evaluate.round_trip_recognizer, which judges int4 by its words" in reason
     accepted = judge(
         tmp_path / "model", QUICK.model_copy(update={"max_regression": ANY, "limits": {"round_trip_wer": 1.0}})
     )

@@ -1,5 +1,6 @@
 """8-bit layers of ONNX graphs: the same values on every processor."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -37,9 +38,12 @@ def test_sums_of_the_largest_8_bit_products_do_not_overflow(sign: int) -> None:
     expected = np.broadcast_to(kernel.sum(axis=0), (3, OUTPUTS))
     whole = _run(lambda graph, value: graph.product(value, kernel, np.zeros(OUTPUTS, np.float32)), 3, INPUTS)
     np.testing.assert_allclose(whole, expected, rtol=5e-3)
-    for build in (Graph.blockwise, Graph.rowwise):
+    kernel[-1] = -1.01 * kernel[0]  # the farthest from 0: the others have the other sign, and its largest integer
+    expected = np.broadcast_to(kernel.sum(axis=0), (3, OUTPUTS))
+    for build in (Graph.blockwise, functools.partial(Graph.blockwise, bits=8), Graph.rowwise):
         found = _run(lambda graph, value: build(graph, value, kernel), 3, INPUTS)  # noqa: B023
-        np.testing.assert_allclose(found, expected, rtol=5e-3)
+        allowed = 0.15 if build is Graph.blockwise else 0.01  # 4 bits have no 1 beside a -1.01
+        np.testing.assert_allclose(found, expected, rtol=allowed)
 
 
 def test_weights_that_are_not_finite_are_refused() -> None:

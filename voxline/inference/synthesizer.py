@@ -1,6 +1,6 @@
 """An exported TTS model: text in, mels and a waveform out.
 
-  synthesizer = Synthesizer("runs/demo-tts/registry/tts/1")
+  synthesizer = Synthesizer("runs/demo-tts/registry/digits/1")
   result = synthesizer.synthesize("Three, one, four.")
   result.waveform                                              # float32 [samples] at synthesizer.sample_rate
 

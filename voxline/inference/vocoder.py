@@ -1,6 +1,6 @@
 """An exported vocoder: mels in, a waveform out.
 
-  vocoder = Vocoder("runs/demo-vocoder/registry/vocoder/1")
+  vocoder = Vocoder("runs/demo-tts/registry/vocoder/1")
   (waveform,) = vocoder.vocode([mels])            # float32 [samples] at vocoder.sample_rate
   for chunk in vocoder.stream([mels]): ...        # the same, 100 ms at a time
 

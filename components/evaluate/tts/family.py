@@ -189,7 +189,9 @@ def _compare_onnx(
             details += [{ONNX_WER: list(edits.as_metric)} for edits in words]
         progress.advance(len(texts))
     found = describe_difference(job.utterances, apart, "standard deviations of the mels", MEL_TOLERANCE, _rtf(other))
-    return {"onnx": found | ({"precision": precision} if details else {})}, details or [{}] * len(job.utterances)
+    if integers:
+        found |= {"export": precision} | ({"precision": precision} if details else {})
+    return {"onnx": found}, details or [{}] * len(job.utterances)
 
 
 def describe_difference(

@@ -19,7 +19,8 @@ _Product = Callable[[Graph, Name, Array, Array | None], Name]
 class Decoding(NamedTuple):
     """How a decoder runs: steps at most, frames of a step, and the seed [2] of dropout.
 
-    int8 and int4 are about the LSTMs' weights. With either, convolutions have weights of 8 bits.
+    int8 and int4 are about the LSTMs' weights. With either, convolutions have weights of 8 bits; with int4 so have the
+    pre-net, the query and the projection.
     """
 
     max_steps: int

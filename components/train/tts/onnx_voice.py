@@ -44,7 +44,7 @@ def export_onnx_voice(
       reduction: frames of a decoder step.
       noise: [2], the seed of the pre-net's dropout.
       precision: int8 or int4: the weights of the decoder's LSTMs are integers of so many bits, those of convolutions
-        of 8, and what they are multiplied by is rounded too.
+        (and with int4 of the decoder's other layers) of 8, and what they are multiplied by is rounded too.
       sharpener: a `Sharpener` of the mels; None: none.
 
     Raises:

@@ -98,7 +98,7 @@ class ExportSettings(Settings):
         description="float32: an ONNX graph beside the SavedModel, which `voxline synthesize` and `voxline serve` run "
         "without TensorFlow; evaluate compares the two over the test split. int8 (tacotron2): convolutions and the "
         "decoder's LSTMs have 8-bit weights, for many texts at a time; int4: the LSTMs' have 4 bits, for one at a "
-        "time. The gate judges such a graph by its own round trip",
+        "time, and the decoder's other weights 8. The gate judges such a graph by its own round trip",
     )
 
     decoder: Literal["float32", "int8"] = pydantic.Field(

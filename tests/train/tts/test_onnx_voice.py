@@ -11,6 +11,7 @@ from voxline.components.train.models.fastspeech import FastSpeech
 from voxline.components.train.models.tacotron2 import Tacotron2
 from voxline.components.train.tts.model_settings import FastSpeechSettings, Tacotron2Settings
 from voxline.components.train.tts.onnx_voice import check_onnx_voice, export_onnx_voice
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import SettingsError
 
 RANDOM = np.random.default_rng(7)
@@ -86,10 +87,10 @@ def test_tacotron2_is_the_networks(changes: dict[str, Any], reduction: int) -> N
     assert not output.hit_limit.numpy().all()
 
 
-@pytest.fixture(scope="module")
-def talker() -> Tacotron2:
+@pytest.fixture(scope="module", params=[{}, {"decoder_layers": 1}], ids=["two layers", "one layer"])
+def talker(request: pytest.FixtureRequest) -> Tacotron2:
     """Random weights of which each layer matters, and widths that are no multiple of a block."""
-    settings = Tacotron2Settings.of({**TTS_SIZES["tacotron2"], "decoder_units": 130})
+    settings = Tacotron2Settings.of({**TTS_SIZES["tacotron2"], "decoder_units": 130, **request.param})
     model = Tacotron2(settings, symbols=SYMBOLS, bins=MELS, mels=MELS, **normalization())
     chance = np.random.default_rng(5)
     for weight in model.weights:
@@ -112,3 +113,11 @@ def test_weights_of_few_bits_hardly_change_tacotron2(talker: Tacotron2, precisio
     for row, length in enumerate(counts):
         alone = speak(talker, precision, labels[row : row + 1, :length], counts[row : row + 1])
         np.testing.assert_allclose(alone[0], rounded[row], atol=2e-3 * whole.std())
+
+
+def test_a_graph_of_integers_is_in_the_key_and_another_one_is_not() -> None:
+    def keyed(onnx: str) -> dict[str, Any]:
+        return TtsTrainSettings.of({"export": {"onnx": onnx}}).key_values()
+
+    assert [keyed(onnx).get("integer_graph") for onnx in ("none", "float32", "int8", "int4")] == [None, None, 2, 2]
+    assert keyed("none")["export"] == {"decoder": "float32"}
