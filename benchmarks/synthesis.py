@@ -22,15 +22,16 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from benchmarks.table import Row, print_table
 from voxline.components.train.models.tacotron2 import Tacotron2
+from voxline.components.train.optimizer import AdamW
 from voxline.components.train.tts import losses
 from voxline.components.train.tts.export import convert_decoder_step
 from voxline.components.train.tts.model_settings import Tacotron2Settings
+from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.inference.int8_decoder import DECODER_FILE, Int8Decoder
 
 PEER = Path(__file__).parent / "peers" / "tacotron2_torch.py"
@@ -60,8 +61,7 @@ def _training() -> Row:
     labels = random.integers(0, SYMBOLS, (BATCH, TEXT)).astype(np.int32)
     counts, frames = np.full(BATCH, TEXT, np.int32), np.full(BATCH, 2 * STEPS, np.int32)
     features = random.standard_normal((BATCH, 2 * STEPS, MELS)).astype(np.float32)
-    optimizer = keras.optimizers.AdamW(1e-3, weight_decay=1e-6, global_clipnorm=1.0)
-    optimizer.build(model.trainable_variables)
+    optimizer = AdamW(model.trainable_variables, TtsTrainSettings(weight_decay=1e-6, clip_norm=1.0))
 
     @tf.function(autograph=False)
     def learn(noise: Any) -> Any:
@@ -69,7 +69,9 @@ def _training() -> Row:
             spoken = model(labels, counts, features, frames, training=True, noise=noise)
             loss = sum(losses.masked_distance(made, features, frames) for made in (spoken.before, spoken.mels))
             loss = tf.reduce_mean(loss + losses.stop_loss(spoken.stop, frames))
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        norm = tf.linalg.global_norm(gradients)
+        optimizer.update_in_replica(gradients, norm, tf.constant(1e-3), tf.math.is_finite(norm))
         return loss
 
     def ours() -> float:
