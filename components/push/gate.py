@@ -153,7 +153,8 @@ def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck
         about, utterances = details.get(key), len(evaluation.results)
         if about is None:
             continue
-        if bits := {"int8": 8, "int4": 4}.get(about.get("precision", "")):
+        bits = {"int8": 8, "int4": 4}.get(about.get("precision", ""))
+        if bits and all(ONNX_WER in result.details for result in evaluation.results):
             checks += _check_integers(evaluation, settings, bits)
         elif "largest" in about:
             checks.append(_check_difference(about))
@@ -178,8 +179,8 @@ def _check_difference(about: dict[str, Any]) -> GateCheck:
     if largest <= limit:
         return GateCheck("ONNX", True, f"the ONNX graph differs {found}; up to {limit:g} is accepted", largest, limit)
     advice = "set train.export.onnx to none, and report it"
-    if (export := about.get("export", "float32")) != "float32":
-        advice = f"set evaluate.round_trip_recognizer, which judges {export} by its words, or train.export.onnx to none"
+    if (form := about.get("precision", "float32")) != "float32":
+        advice = f"set evaluate.round_trip_recognizer, which judges {form} by its words, or train.export.onnx to none"
     detail = f"the ONNX graph differs {found}; at most {limit:g} is accepted; {advice}"
     return GateCheck("ONNX", False, detail, largest, limit)
 

@@ -189,9 +189,7 @@ def _compare_onnx(
             details += [{ONNX_WER: list(edits.as_metric)} for edits in words]
         progress.advance(len(texts))
     found = describe_difference(job.utterances, apart, "standard deviations of the mels", MEL_TOLERANCE, _rtf(other))
-    if integers:
-        found |= {"export": precision} | ({"precision": precision} if details else {})
-    return {"onnx": found}, details or [{}] * len(job.utterances)
+    return {"onnx": found | ({"precision": precision} if integers else {})}, details or [{}] * len(job.utterances)
 
 
 def describe_difference(
