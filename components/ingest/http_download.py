@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.progress import Progress, print_status
 from voxline.store.file_locks import exclusive_lock
-from voxline.store.files import fsync_folder
+from voxline.store.files import fsync_path
 
 if TYPE_CHECKING:
     import requests
@@ -100,7 +100,7 @@ def download_archive(
                 )
             continued = False  # the server may have replaced the file between two runs
         os.replace(partial, archive)
-        fsync_folder(folder)
+        fsync_path(folder)
     return archive
 
 

@@ -4,9 +4,6 @@ checkpoints/step-00001200/arrays.npz   weights and the moments of the optimizer
 checkpoints/step-00001200/state.json   progress of training, and the hash of arrays.npz
 """
 
-import os
-import secrets
-import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from voxline.progress import print_status
-from voxline.store.files import atomic_write, fsync_folder, read_json, write_json
+from voxline.store.files import atomic_folder, atomic_write, read_json, remove_folder, remove_unfinished, write_json
 from voxline.store.hashing import hash_file
 
 Arrays = dict[str, Any]
@@ -30,26 +27,19 @@ class Checkpoints:
 
     def write(self, step: int, arrays: Arrays, state: dict[str, Any]) -> None:
         """Writes one, then removes the oldest."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for unfinished in self.folder.glob(".*.part"):
-            shutil.rmtree(unfinished, ignore_errors=True)
-        target = self._path(step)
-        unfinished = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
-        unfinished.mkdir()
-        with atomic_write(unfinished / ARRAYS_FILE) as file:
-            np.savez(file, **arrays)
-        write_json(unfinished / STATE_FILE, {**state, "arrays": hash_file(unfinished / ARRAYS_FILE)})
-        if target.exists():  # a run that resumed from an older checkpoint writes this step again
-            self._remove(step)
-        os.replace(unfinished, target)
-        fsync_folder(self.folder)
+        remove_unfinished(self.folder, older_than=0)
+        # A run that resumed from an older checkpoint writes this step again.
+        with atomic_folder(self._path(step)) as unfinished:
+            with atomic_write(unfinished / ARRAYS_FILE) as file:
+                np.savez(file, **arrays)
+            write_json(unfinished / STATE_FILE, {**state, "arrays": hash_file(unfinished / ARRAYS_FILE)})
         if self.kept:
             self.keep(self.steps()[-self.kept :])
 
     def keep(self, steps: Collection[int]) -> None:
         """Removes all others."""
         for old in set(self.steps()) - set(steps):
-            self._remove(old)
+            remove_folder(self._path(old))
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, oldest first."""
@@ -76,13 +66,6 @@ class Checkpoints:
             raise ValueError(f"{folder / ARRAYS_FILE} does not match its hash in {STATE_FILE}")
         with np.load(folder / ARRAYS_FILE) as stored:
             return {name: stored[name] for name in stored.files}, state
-
-    def _remove(self, step: int) -> None:
-        """Renames it first: a half-deleted folder must not look like a checkpoint."""
-        path = self._path(step)
-        doomed = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
-        os.replace(path, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"

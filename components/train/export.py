@@ -5,11 +5,8 @@ model/…                            further files of a family
 model/model.json                   alphabet, features, settings, dataset, provenance
 """
 
-import contextlib
-import os
-import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +17,7 @@ from voxline.components.train.settings import TrainSettings
 from voxline.data.dataset import Dataset
 from voxline.inference.saved_model import MODEL_JSON
 from voxline.provenance import git_revision, package_versions
-from voxline.store.files import write_json
+from voxline.store.files import atomic_folder, write_json
 
 START = "start"
 GRAPH, VARIABLES = "saved_model.pb", "variables/variables"
@@ -36,7 +33,7 @@ def write_exported(
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
     """Writes the SavedModel, further files by name, and model.json; whole or not at all."""
-    with _whole(folder) as unfinished:
+    with atomic_folder(folder) as unfinished:
         tf.saved_model.save(module, str(unfinished), signatures=signatures)
         for name, content in files.items():
             (unfinished / name).write_bytes(content)
@@ -56,7 +53,7 @@ def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], meta
     reader = tf.train.load_checkpoint(str(parent / VARIABLES))
     tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     tensors |= {f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE": value for index, value in enumerate(weights)}
-    with _whole(folder) as unfinished:
+    with atomic_folder(folder) as unfinished:
         (unfinished / VARIABLES).parent.mkdir(parents=True)
         tf.raw_ops.SaveV2(
             prefix=str(unfinished / VARIABLES),
@@ -66,18 +63,6 @@ def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], meta
         )
         shutil.copyfile(parent / GRAPH, unfinished / GRAPH)
         write_json(unfinished / MODEL_JSON, metadata)
-
-
-@contextlib.contextmanager
-def _whole(folder: Path) -> Iterator[Path]:
-    """A folder that takes the place of `folder` once it is written."""
-    for leftover in folder.parent.glob(f".{folder.name}.*.part"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    unfinished = folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
-    yield unfinished
-    if folder.exists():
-        shutil.rmtree(folder)
-    os.replace(unfinished, folder)
 
 
 def model_metadata(

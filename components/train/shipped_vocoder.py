@@ -21,7 +21,7 @@ from voxline.progress import print_status
 from voxline.registry.parents import Parent, find_other_model
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.settings import Settings
-from voxline.store.files import write_json
+from voxline.store.files import atomic_folder, write_json
 from voxline.store.step_cache import StepOutput, cached_step
 
 REVISION = 1
@@ -47,13 +47,15 @@ def ship_with_vocoder(trained: StepOutput, vocoder: Parent, store: Path | str) -
     inputs = {"model": model_digest(trained.path("model")), "vocoder": vocoder.ancestor.digest}
     with cached_step(store, "train", Settings(), inputs, revision=REVISION) as work:
         if not work.reused:
-            target = work.folder / "model"
-            shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(trained.path("model"), target, copy_function=_link_or_copy)
-            _copy_vocoder(vocoder, target)
+            with atomic_folder(work.folder / "model") as unfinished:
+                shutil.copytree(trained.path("model"), unfinished, copy_function=_link_or_copy, dirs_exist_ok=True)
+                _copy_vocoder(vocoder, unfinished)
             for name in set(trained.outputs) - {"model"}:
                 source, to = trained.path(name), work.folder / trained.outputs[name]
-                (shutil.copytree if source.is_dir() else shutil.copyfile)(source, to)
+                if source.is_dir():
+                    shutil.copytree(source, to, dirs_exist_ok=True)  # a killed run may have copied some of it
+                else:
+                    shutil.copyfile(source, to)
             work.outputs.update(trained.outputs)
             work.counts.update(trained.counts)
             work.metrics.update(trained.metrics)

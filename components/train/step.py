@@ -20,6 +20,7 @@ from voxline.inference.saved_model import CURVES_FILE, exported_folder
 from voxline.progress import print_status
 from voxline.registry.parents import Parent, find_other_model, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
+from voxline.store.files import atomic_folder
 from voxline.store.finished import is_finished, step_key
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
 from voxline.store.uris import is_remote
@@ -112,11 +113,8 @@ def _continue_shorter(store: Path | str, settings: TrainSettings, inputs: dict[s
         if epochs % settings.evaluate_epochs or not is_finished(store, folder) or not (folder / CHECKPOINTS).is_dir():
             continue
         for name in (BEST, LOGS, CHECKPOINTS):  # checkpoints last: with them the copy is whole
-            unfinished = work.folder / f".{name}.copy"
-            for leftover in (unfinished, work.folder / name):
-                shutil.rmtree(leftover, ignore_errors=True)
-            shutil.copytree(folder / name, unfinished)
-            os.replace(unfinished, work.folder / name)
+            with atomic_folder(work.folder / name) as unfinished:
+                shutil.copytree(folder / name, unfinished, dirs_exist_ok=True)
         work.counts["continued_epochs"] = epochs
         print_status(f"train: continues a training of {plural(epochs, 'epoch')} with the same settings")
         return

@@ -178,13 +178,14 @@ def test_a_voice_ships_with_its_vocoder(
         with versions.locked(), versions.publishing(model, digest, "push") as (_, incoming):
             of_vocoder.write(incoming / TRAINED_ON)
         digests.append(digest)
-    outputs = {"model": "model", "curves": "c.json"}
+    outputs = {"model": "model", "curves": "c.json", "logs": "logs"}
     trained = StepOutput("train", tmp_path / "store" / "train" / "k", "k", outputs=outputs)
     voice = Path(shutil.copytree(make_tts_model(), trained.folder / "model"))
     about = json.loads((voice / "model.json").read_text())
     write_json(voice / "model.json", {**about, "settings": {"export": {"decoder": "float32"}}})
     TrainingData("k", "r", 0, [line_of("a", "anna")]).write(voice / TRAINED_ON)
     write_json(trained.folder / "c.json", {"points": []})
+    (trained.folder / "logs").mkdir()
     before = model_digest(voice)
 
     chosen = TtsTrainSettings.of({"export": {"vocoder": "vocoder@1"}})
@@ -192,6 +193,8 @@ def test_a_voice_ships_with_its_vocoder(
     dataset: Any = types.SimpleNamespace(features=FEATURES)
     vocoder = find_shipped_vocoder(chosen, registry, dataset)
     assert vocoder is not None
+    shipped = ship_with_vocoder(trained, vocoder, tmp_path / "store")
+    (shipped.folder / "done.json").unlink()  # as if it had been killed before the last write
     shipped = ship_with_vocoder(trained, vocoder, tmp_path / "store")
     folder = shipped.path("model")
     assert json.loads((folder / "model.json").read_text())["vocoder"]["digest"] == digests[0]

@@ -27,6 +27,16 @@ def test_work_is_made_again_where_one_of_its_outputs_is_gone(tmp_path: Path) -> 
     assert make(tmp_path).reused
 
 
+def test_work_resumes_where_a_kill_left_an_unfinished_folder(tmp_path: Path) -> None:
+    folder = make(tmp_path).folder
+    (folder / "done.json").unlink()
+    (folder / ".model.0123456789ab.part" / "variables").mkdir(parents=True)
+    (folder / ".model.0123456789ab.part" / "variables" / "half").touch()
+    (folder / ".elsewhere.part").symlink_to(tmp_path)
+    assert not make(tmp_path).reused
+    assert sorted(path.name for path in folder.iterdir()) == ["done.json", "numbers.txt"]
+
+
 def test_work_is_made_again_where_its_marker_is_damaged(tmp_path: Path) -> None:
     marker = make(tmp_path).folder / "done.json"
     marker.write_bytes(b"\0" * 40)

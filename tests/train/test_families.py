@@ -1,6 +1,8 @@
 """A family is a folder and one line in `FAMILIES`: docs/extend/family.md, executed."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from voxline.components.train.families import FAMILIES, Family
 from voxline.components.train.settings import TrainSettings
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
 from voxline.store.step_cache import StepOutput
 
 TRAINING = {"epochs": 4, "learning_rate": 0.5, "warm_up_steps": 5, "strategy": "one"}
@@ -36,6 +39,28 @@ def test_a_new_family_is_trained_exported_and_reused(
     assert abs(predicted - tones.mean).mean() < abs(predicted * 0 - tones.mean).mean()
     assert "dev MSE" in capsys.readouterr().out
     assert run(tones.folder, tmp_path, ToyTrainSettings.of(TRAINING)).reused
+
+
+def test_an_interrupted_export_resumes(
+    tones: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The disk is full in the middle of the model folder, and then a killed process leaves half of one."""
+    settings = ToyTrainSettings.of({**TRAINING, "epochs": 1})
+
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("voxline.components.train.export.write_json", fill)
+        with pytest.raises(WorkError, match="make room"):
+            run(tones.folder, tmp_path, settings)
+    (folder,) = (path for path in (tmp_path / "train").iterdir() if path.is_dir())
+    assert not list(folder.glob(".*.part"))
+    (folder / ".model.0123456789ab.part" / "variables").mkdir(parents=True)
+    work = run(tones.folder, tmp_path, settings)
+    assert "resuming from the checkpoint of step 10 of 10" in capsys.readouterr().out
+    assert (work.path("model") / "model.json").is_file()
+    assert not list(folder.glob(".*.part"))
 
 
 def test_a_worker_trains_a_new_family(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +96,7 @@ def test_a_longer_training_continues_a_shorter_one(
     for epochs in (1, 3):
         run(tones.folder, tmp_path / "store", settings.model_copy(update={"epochs": epochs}))
     (tmp_path / "store" / "train" / whole.key).mkdir()
-    (tmp_path / "store" / "train" / whole.key / ".checkpoints.copy").mkdir()  # killed while it copied
+    (tmp_path / "store" / "train" / whole.key / ".checkpoints.12ab.part").mkdir()  # killed while it copied
     capsys.readouterr()
     work = run(tones.folder, tmp_path / "store", settings)
     printed = capsys.readouterr().out

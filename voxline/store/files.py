@@ -1,7 +1,7 @@
-"""Files that are written whole or not at all.
+"""Files and folders that are written whole or not at all.
 
-Every file appears by rename, after its bytes have reached the disk: a killed process leaves the old file or the new
-one, never half of either.
+Each appears by rename, after its bytes have reached the disk: a killed process leaves the old one or the new one, never
+half of either.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -48,7 +49,7 @@ def atomic_write(path: Path, mode: str = "wb", *, durable: bool = True) -> Itera
     'all of it'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+    unfinished = _unfinished_path(path)
     encoding = None if "b" in mode else "utf-8"
     newline = None if "b" in mode else "\n"
     try:
@@ -63,27 +64,81 @@ def atomic_write(path: Path, mode: str = "wb", *, durable: bool = True) -> Itera
         raise
 
 
+@contextlib.contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yields an empty folder to write into, which takes the name of `folder` when the block ends without an error.
+
+    It replaces an earlier folder of that name. A process that is killed while it replaces one may leave neither, so
+    something else must say that the folder is there: the marker of a step, or an entry of a list.
+
+    >>> import tempfile
+    >>> target = Path(tempfile.mkdtemp()) / "model"
+    >>> with atomic_folder(target) as unfinished:
+    ...     _ = (unfinished / "weights").write_text("0.5")
+    >>> [file.name for file in target.iterdir()]
+    ['weights']
+    """
+    remove_unfinished(folder.parent, f".{folder.name}.*.part", older_than=0)
+    unfinished = _unfinished_path(folder)
+    try:
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        for path in unfinished.rglob("*"):
+            fsync_path(path)
+        fsync_path(unfinished)
+        if folder.exists():
+            remove_folder(folder)
+        os.replace(unfinished, folder)
+        fsync_path(folder.parent)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def remove_folder(folder: Path) -> None:
+    """Removes a folder; it loses its name first, so that no one takes a half-removed folder for a whole one."""
+    doomed = _unfinished_path(folder)
+    os.replace(folder, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _unfinished_path(path: Path) -> Path:
+    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+
+
 def is_unfinished(path: Path) -> bool:
     """Whether a process of this machine is still writing or downloading a file, or was killed at it."""
     return path.name.startswith(".") and path.suffix in (".part", ".ranges")
 
 
 def remove_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: float = ABANDONED_SECONDS) -> None:
-    """Removes what killed processes left half written in a folder.
+    """Removes the files and folders that killed processes left half written in a folder.
 
     Args:
       older_than: seconds; 0 only where no other process can be writing. A file from the future (a clock was set
         back) is left.
     """
-    for file in folder.glob(pattern):
+    for path in folder.glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # its process has just finished it
-            if not older_than or file.stat().st_mtime < time.time() - older_than:
-                file.unlink()
+            if older_than and _newest_change(path) >= time.time() - older_than:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
-def fsync_folder(folder: Path) -> None:
-    """Sends to the disk which names a folder holds."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def _newest_change(path: Path) -> float:
+    """The newest modification time of a file, or of a folder and all that is in it, in seconds since the epoch."""
+    times = [path.lstat().st_mtime]
+    if path.is_dir() and not path.is_symlink():
+        times += [inner.lstat().st_mtime for inner in path.rglob("*")]
+    return max(times)
+
+
+def fsync_path(path: Path) -> None:
+    """Sends to the disk the bytes of a file, or the names that a folder holds."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

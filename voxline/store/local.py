@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from voxline.errors import PreconditionError, WorkError
 from voxline.store.file_locks import wait_for_lock
-from voxline.store.files import atomic_write, fsync_folder
+from voxline.store.files import atomic_write, fsync_path
 from voxline.store.objects import ObjectStore
 from voxline.store.storage import ABSENT, ObjectInfo, Storage
 from voxline.store.uris import invalid_name_reason, safe_join
@@ -116,8 +116,8 @@ class LocalStore(ObjectStore):
                 with open(path, "rb") as file:
                     os.fsync(file.fileno())
             else:
-                fsync_folder(path)
-        fsync_folder(folder)
+                fsync_path(path)
+        fsync_path(folder)
 
     def delete_folder(self, name: str, first: Sequence[str] = ()) -> None:
         for marker in first:
@@ -129,7 +129,7 @@ class LocalStore(ObjectStore):
         begin, end = self.folder / source, self.folder / target
         if begin.is_dir():
             begin.rename(end)
-            fsync_folder(end.parent)
+            fsync_path(end.parent)
         elif not end.is_dir():
             raise WorkError(f"{begin}: neither this folder nor {end} exists; start again")
 

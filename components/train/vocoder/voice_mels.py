@@ -5,8 +5,6 @@ A vocoder that is fine-tuned on them learns to make up for what the voice blurs 
 until it ends.
 """
 
-import os
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ from voxline.errors import SettingsError
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import check_same_mels
 from voxline.progress import Progress, print_status
+from voxline.store.files import atomic_folder
 
 AT_A_TIME = 64
 """Utterances whose mels are computed together, in batches of similar length."""
@@ -37,24 +36,21 @@ def use_mels_of_voice(batches: MelSegmentBatches, voice: Path, features: Feature
     if not folder.is_dir():
         synthesizer = Synthesizer(voice)
         check_same_mels(features, synthesizer.features, "train.voice", f"the voice {voice}")
-        unfinished = folder.with_name(f"{folder.name}.part")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        print_status(f"train: the voice speaks {batches.utterances:,} utterances of {folder.name}, teacher-forced")
-        progress = Progress("utterances spoken", batches.utterances)
-        for first in range(0, batches.utterances, AT_A_TIME):
-            rows = range(first, min(first + AT_A_TIME, batches.utterances))
-            examples = [batches.example(row) for row in rows]
-            _check_texts(synthesizer, examples)
-            recorded = [
-                batches.features_for(synthesizer.features, row, one.features)
-                for row, one in zip(rows, examples, strict=True)
-            ]
-            spoken = synthesizer.teacher_forced([one.text for one in examples], recorded)
-            for row, one in zip(rows, spoken, strict=True):
-                np.save(unfinished / f"{row}.npy", one.mels)
-            progress.advance(len(rows))
-        os.replace(unfinished, folder)
+        with atomic_folder(folder) as unfinished:
+            print_status(f"train: the voice speaks {batches.utterances:,} utterances of {folder.name}, teacher-forced")
+            progress = Progress("utterances spoken", batches.utterances)
+            for first in range(0, batches.utterances, AT_A_TIME):
+                rows = range(first, min(first + AT_A_TIME, batches.utterances))
+                examples = [batches.example(row) for row in rows]
+                _check_texts(synthesizer, examples)
+                recorded = [
+                    batches.features_for(synthesizer.features, row, one.features)
+                    for row, one in zip(rows, examples, strict=True)
+                ]
+                spoken = synthesizer.teacher_forced([one.text for one in examples], recorded)
+                for row, one in zip(rows, spoken, strict=True):
+                    np.save(unfinished / f"{row}.npy", one.mels)
+                progress.advance(len(rows))
     batches.voice_mels = folder
 
 
