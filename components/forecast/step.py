@@ -21,6 +21,7 @@ from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE
 from voxline.registry.registry import Registry
 from voxline.store.files import write_json
+from voxline.store.finished import check_input
 from voxline.store.hashing import hash_value
 from voxline.store.objects import open_store
 from voxline.store.step_cache import FORCE_ENV, StepOutput, cached_step
@@ -58,6 +59,7 @@ def run(
     from voxline.notify.run_forecast import describe_prediction, predict_promotion_of_run, skipped_in_a_row
 
     content = Dataset.read(dataset, shards=False)
+    check_input(content.folder)
     hours = content.seconds.get("train", 0.0) / 3600
     drift = _read_drift(validation)
     location = settings.history or (open_store(registry) / FOLDER).uri

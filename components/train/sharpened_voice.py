@@ -83,6 +83,7 @@ def _sharpen(
         deviation=normalization["deviation"],
     )
     work.scratch_dirs = (WORK,)
+    work.unverified = ("logs",)
     print_status("train: a sharpener for the voice")
     heard = recognizer.load_folder() if recognizer else None
     task = SharpenTask(chosen, dataset, voice, folder / VOICE_MELS, heard)

@@ -47,6 +47,7 @@ def ship_with_vocoder(trained: StepOutput, vocoder: Parent, store: Path | str) -
     inputs = {"model": model_digest(trained.path("model")), "vocoder": vocoder.ancestor.digest}
     with cached_step(store, "train", Settings(), inputs, revision=REVISION) as work:
         if not work.reused:
+            work.unverified = ("logs",)
             with atomic_folder(work.folder / "model") as unfinished:
                 shutil.copytree(trained.path("model"), unfinished, copy_function=_link_or_copy, dirs_exist_ok=True)
                 _copy_vocoder(vocoder, unfinished)

@@ -21,7 +21,7 @@ from voxline.progress import print_status
 from voxline.registry.parents import Parent, find_other_model, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
 from voxline.store.files import atomic_folder
-from voxline.store.finished import is_finished, step_key
+from voxline.store.finished import check_input, is_finished, step_key
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
 from voxline.store.uris import is_remote
 
@@ -50,10 +50,11 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
       StepOutput with the outputs `model` (SavedModel and model.json) and `logs` (TensorBoard, curves.json).
 
     Raises:
-      WorkError: the dataset is damaged, or too many utterances or steps are unusable.
+      WorkError: the dataset is damaged or has changed, or too many utterances or steps are unusable.
       SettingsError: the model to start from does not exist, or does not fit.
     """
     read = Dataset.read(dataset)
+    check_input(read.folder)
     vocoder = find_shipped_vocoder(settings, registry, read)
     listening = find_listening_recognizer(settings, registry)
     trained = _run(str(dataset), read, store, settings.of_voice_alone(), registry)
@@ -159,6 +160,7 @@ def _train(
     from voxline.components.train.trainer import Trainer
 
     work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY, VOICE_MELS)
+    work.unverified = (LOGS,)
     pruner = PairedPruner.from_environment(settings.epochs, settings.evaluate_epochs)
     result = Trainer(task, work.folder, work.save, pruner).fit()
     best, state = result.best, result.state

@@ -15,7 +15,7 @@ from voxline.components.publish.step import run
 from voxline.errors import WorkError
 from voxline.store import store_locks
 from voxline.store.bucket_step import LAST_USE_FILE
-from voxline.store.files import DONE
+from voxline.store.files import DONE, seal_marker
 from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput
 
@@ -53,7 +53,7 @@ def test_unreferenced_shards_are_deleted_after_the_grace_period_and_extracted_ag
     assert len(content(localize(again.uri))) == len(content(localize(extracted(range(12)).uri)))
     output = storage.bucket(f"store/extract/{again.key}")
     marker = json.loads(output.read(DONE))
-    output.write(DONE, json.dumps({**marker, "finished": "2026-01-01T00:00:00+00:00"}).encode())
+    output.write(DONE, json.dumps(seal_marker({**marker, "finished": "2026-01-01T00:00:00+00:00"})).encode())
     extracted(range(12))
     assert output.stat(LAST_USE_FILE)
 

@@ -228,3 +228,21 @@ def test_an_artifact_on_a_cluster_keeps_its_uri_and_tells_the_place(
     assert artifact_uri(theirs) == artifact_uri(ours) == ours.uri == made.uri
     assert json.loads((tmp_path / "minio" / "x").read_text(encoding="utf-8"))["uri"] == made.uri
     assert artifact_uri(dsl.Dataset(uri="/by/hand")) == "/by/hand"
+
+
+def test_an_object_that_was_replaced_is_refused_and_made_again(gcs: Bucket) -> None:
+    """Its checksum in the bucket fits its new bytes; the marker has the hash of those that the step wrote."""
+
+    @local_inputs("numbers")
+    def read(numbers: Path | str) -> str:
+        return (Path(numbers) / "numbers.txt").read_text(encoding="utf-8")
+
+    work = count(gcs)
+    assert read(work.uri).startswith("1")
+    (name,) = (name for name in gcs.names() if name.endswith("numbers.txt"))
+    gcs.bucket("").write(name, b"9 2 3")
+    with pytest.raises(WorkError, match=r"numbers.txt \(its hash is .* has changed since count wrote it"):
+        read(work.uri)
+    again = count(gcs)
+    assert not again.reused
+    assert read(again.uri).startswith("1")

@@ -1,14 +1,16 @@
 """Finished work is reused while all of it exists; errors of the disk name the folder and the remedy."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from voxline.errors import WorkError
 from voxline.settings import Settings
-from voxline.store.finished import read_done
-from voxline.store.step_cache import StepOutput, cached_step
+from voxline.store.files import write_json
+from voxline.store.finished import check_input, read_done
+from voxline.store.step_cache import StepOutput, StepWouldRunError, cached_step, local_inputs, plan_steps
 
 
 def make(store: Path) -> StepOutput:
@@ -58,3 +60,84 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path) -> None:
         cached_step(tmp_path, "count", Settings(), {}),
     ):
         Path("/dev/full").write_text("x", encoding="utf-8")
+
+
+def flip(file: Path, at: int = 0) -> None:
+    """Changes one bit, and nothing else: the size and the times stay."""
+    status = file.stat()
+    content = bytearray(file.read_bytes())
+    content[at] ^= 4
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def make_model(store: Path) -> StepOutput:
+    with cached_step(store, "train", Settings(), {"dataset": "ab"}) as work:
+        if not work.reused:
+            for name in ("model/variables/weights", "logs/events", "checkpoints/last", "curves.json"):
+                (work.folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (work.folder / name).write_text(f"content of {name}", encoding="utf-8")
+            work.outputs |= {"model": "model", "logs": "logs"}
+            work.scratch_dirs, work.unverified = ("checkpoints",), ("logs",)
+    return work
+
+
+@local_inputs("model")
+def read_model(model: Path | str) -> str:
+    return (Path(model) / "model" / "variables" / "weights").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["model/variables/weights", "curves.json"])
+def test_a_flipped_bit_is_named_and_the_work_is_made_again(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a file that is no output of its own, and in a folder."""
+    made = make_model(tmp_path)
+    flip(made.folder / name)
+    with plan_steps(), pytest.raises(StepWouldRunError) as planned:
+        make_model(tmp_path)
+    assert f"{name} (its hash is " in planned.value.damage
+    assert not make_model(tmp_path).reused
+    assert f"train: making it again: {made.folder}: {name} (its hash is " in capsys.readouterr().out
+    assert (made.folder / name).read_text(encoding="utf-8") == f"content of {name}"
+    assert make_model(tmp_path).reused
+
+
+def test_what_no_step_reads_is_not_compared(tmp_path: Path) -> None:
+    made = make_model(tmp_path)
+    flip(made.folder / "logs" / "events")
+    (made.folder / "checkpoints" / "last").unlink()
+    assert make_model(tmp_path).reused
+
+
+def test_a_step_refuses_an_input_that_has_changed_since(tmp_path: Path) -> None:
+    made = make_model(tmp_path)
+    assert read_model(made.folder) == "content of model/variables/weights"
+    flip(made.folder / "model" / "variables" / "weights")
+    with pytest.raises(
+        WorkError, match=r"model/variables/weights \(its hash is .* since train wrote it, .*run the same"
+    ):
+        read_model(made.folder)
+    (made.folder / "curves.json").unlink()
+    with pytest.raises(WorkError, match=r"weights"):
+        check_input(made.folder / "model")
+    check_input(made.folder / "logs")
+
+
+def test_a_flipped_bit_in_the_marker_is_noticed(tmp_path: Path) -> None:
+    """Its metrics are printed, and sent to those who are notified."""
+    with cached_step(tmp_path, "count", Settings(), {}) as work:
+        work.metrics["wer"] = 0.91
+    marker = work.folder / "done.json"
+    flip(marker, marker.read_bytes().index(b"0.91") + 3)
+    with pytest.raises(WorkError, match="its seal is another"):
+        read_done(work.folder)
+    with cached_step(tmp_path, "count", Settings(), {}) as work:
+        assert not work.reused
+
+
+def test_work_of_an_earlier_release_has_no_hashes_and_is_reused(tmp_path: Path) -> None:
+    marker = make(tmp_path).folder / "done.json"
+    values = json.loads(marker.read_text(encoding="utf-8"))
+    write_json(marker, {name: value for name, value in values.items() if name not in ("hashes", "seal")})
+    assert make(tmp_path).reused

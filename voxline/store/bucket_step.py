@@ -22,7 +22,7 @@ from typing import Any
 
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import print_status
-from voxline.store.files import DONE, write_json, write_text
+from voxline.store.files import DONE, check_seal, seal_marker, write_json, write_text
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ABSENT
 from voxline.store.uris import invalid_name_reason
@@ -76,6 +76,7 @@ class BucketStep:
             return
         try:
             self.done = _checked(json.loads(data))
+            check_seal(self.done)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             print_status(f"{self.store.uri_of(DONE)}: damaged ({error}); the work is done again")
             self.done = None
@@ -151,7 +152,7 @@ class BucketStep:
         # What the marker named so far stays: a process may be reading it.
         kept = (DONE, f"{self.done['attempt']}/" if self.done else DONE)
         obsolete = [name for name in existing if name not in ours and not name.startswith(kept)]
-        marker = {**marker, "attempt": self.attempt}
+        marker = seal_marker({**marker, "attempt": self.attempt})
         try:
             info = self.store.write(DONE, _json(marker), if_version=self._version)
         except PreconditionError:

@@ -185,3 +185,21 @@ def explain_disk_errors(step: str, folder: Path) -> Iterator[None]:
 
 DONE = "done.json"
 """The marker of finished work. In a bucket it names the attempt that counts."""
+SEAL = "seal"
+"""The key of a marker that has the hash of all its other keys."""
+
+
+def seal_marker(marker: dict[str, Any]) -> dict[str, Any]:
+    """A marker with the hash of all that it says."""
+    values = {name: value for name, value in marker.items() if name != SEAL}
+    return {**values, SEAL: hash_value(values)}
+
+
+def check_seal(marker: dict[str, Any]) -> None:
+    """Compares a marker with its own hash, if it has one.
+
+    Raises:
+      ValueError: it has changed since it was written.
+    """
+    if SEAL in marker and seal_marker(marker)[SEAL] != marker[SEAL]:
+        raise ValueError("it is not what was written: its seal is another")

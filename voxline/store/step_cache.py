@@ -24,8 +24,17 @@ from voxline.settings import Settings
 from voxline.store.bucket_cache import uri_of
 from voxline.store.bucket_step import BucketStep
 from voxline.store.file_locks import exclusive_lock
-from voxline.store.files import DONE, explain_disk_errors, file_sizes, remove_unfinished, write_json
-from voxline.store.finished import is_finished, read_done, step_key
+from voxline.store.files import DONE, explain_disk_errors, file_sizes, remove_unfinished, seal_marker, write_json
+from voxline.store.finished import (
+    HASHES,
+    changed_files,
+    check_input,
+    describe_changes,
+    hash_outputs,
+    is_finished,
+    read_done,
+    step_key,
+)
 from voxline.store.hashing import hash_value
 from voxline.store.localize import ensure_local, localize
 from voxline.store.store_locks import shared_store_lock
@@ -49,6 +58,8 @@ class StepOutput:
       metrics: numbers that a person compares between runs: {"wer": 0.03}.
       outputs: named files or folders, relative to the folder: {"manifest": "manifest.jsonl"}.
       scratch_dirs: folders that are only needed to make the rest; they are not uploaded once the work is done.
+      unverified: names in the folder that no step reads, such as logs, or whose readers verify them otherwise, such as
+        the recordings of a corpus. The marker has no hashes of them.
       bucket_step: its folder in a bucket.
     """
 
@@ -61,6 +72,7 @@ class StepOutput:
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     outputs: dict[str, str] = dataclasses.field(default_factory=dict)
     scratch_dirs: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
     bucket_step: BucketStep | None = None
 
     @property
@@ -92,7 +104,7 @@ Result = TypeVar("Result")
 def local_inputs(
     *names: str, without: Iterable[str] = ()
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Lets a step read paths of this machine: its inputs are localized before it runs.
+    """Lets a step read paths of this machine: its inputs are localized and verified before it runs.
 
     Args:
       names: of the parameters that hold a path or a URI.
@@ -103,6 +115,9 @@ def local_inputs(
     ...     return str(manifest)
     >>> run("/data/corpus")  # of gs://speech/corpus it would be a folder of the bucket cache
     '/data/corpus'
+
+    Raises, when the step runs:
+      WorkError: an input has changed since the step before wrote it.
     """
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -113,6 +128,7 @@ def local_inputs(
             bound = signature.bind(*positional, **named)
             for name in names:
                 bound.arguments[name] = localize(bound.arguments[name], without=without)
+                check_input(bound.arguments[name])
             return function(*bound.args, **bound.kwargs)
 
         return run
@@ -267,9 +283,10 @@ def _finish(work: StepOutput, named_by: dict[str, Any]) -> None:
         "metrics": work.metrics,
         "outputs": work.outputs,
         "bytes": file_sizes(work.folder, work.outputs.values()),
+        HASHES: hash_outputs(work.folder, (*work.scratch_dirs, *work.unverified)),
     }
     if work.bucket_step is None:
-        write_json(work.folder / DONE, marker)
+        write_json(work.folder / DONE, seal_marker(marker))
     elif not work.bucket_step.commit(marker, work.scratch_dirs):
         theirs = work.bucket_step.done or marker
         work.folder = work.bucket_step.folder
@@ -315,7 +332,7 @@ def _whole(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str
     """The marker of finished work; None if it is not finished.
 
     Raises:
-      WorkError: something that the marker vouches for is gone.
+      WorkError: something that the marker vouches for is gone, or has changed.
     """
     if (done := _marker(work)) is None:
         return None
@@ -325,6 +342,8 @@ def _whole(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str
         raise WorkError(f"{work.uri}: {unread:,} recordings were gone or cut short then, and may be there now")
     if work.bucket_step is None and (changed := _changed(work.folder, done.get("bytes", {}))):
         raise WorkError(f"{work.uri}: {', '.join(changed)} is not as it was written, as if half copied")
+    if work.bucket_step is None and (damaged := changed_files(work.folder, done)):
+        raise WorkError(f"{work.uri}: {describe_changes(damaged)} has changed since it was written")
     if check:
         ensure_local(work.folder / file for file in done["outputs"].values())
         check(work.folder)

@@ -27,7 +27,8 @@ from voxline.data.shard_rewrite import RewrittenShard, RewrittenShards, copy_rec
 from voxline.data.shards import SHARD_FILE, SHARDS_FOLDER, ShardInfo
 from voxline.data.tfrecord import RECORD_OVERHEAD
 from voxline.errors import SettingsError, WorkError
-from voxline.store.files import DONE, atomic_write, read_json, write_json
+from voxline.store.files import DONE, SEAL, atomic_write, read_json, seal_marker, write_json
+from voxline.store.finished import HASHES
 from voxline.store.hashing import hash_file, hash_value
 
 
@@ -150,7 +151,10 @@ def remap_dataset(dataset: Dataset, rewritten: RewrittenShards, workspace: Works
     for marker in (folder / DONE, folder.parent / DONE):  # records the size of dataset.json, else it counts as damaged
         if marker.is_file() and DATASET_FILE in (done := read_json(marker)).get("bytes", {}):
             done["bytes"][DATASET_FILE] = (folder / DATASET_FILE).stat().st_size
-            write_json(marker, done)
+            if hashes := done.get(HASHES):
+                hashes.pop(dataset.record_locations_file, None)
+                hashes |= {file: hash_file(folder / file) for file in (DATASET_FILE, name)}
+            write_json(marker, seal_marker(done) if SEAL in done else done)
             workspace.upload(marker)
 
 
