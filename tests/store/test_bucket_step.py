@@ -12,7 +12,7 @@ from voxline.errors import TransientError, WorkError
 from voxline.settings import Settings
 from voxline.store.artifacts import artifact_uri, publish_artifact
 from voxline.store.localize import localize
-from voxline.store.step_cache import StepOutput, cached_step
+from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 
 Pod = Callable[[], Path]
 
@@ -230,19 +230,25 @@ def test_an_artifact_on_a_cluster_keeps_its_uri_and_tells_the_place(
     assert artifact_uri(dsl.Dataset(uri="/by/hand")) == "/by/hand"
 
 
-def test_an_object_that_was_replaced_is_refused_and_made_again(gcs: Bucket) -> None:
+@pytest.mark.parametrize("address", ["attempt", "key"])
+def test_an_object_that_was_replaced_is_refused_and_made_again(gcs: Storage, fresh_pod: Pod, address: str) -> None:
     """Its checksum in the bucket fits its new bytes; the marker has the hash of those that the step wrote."""
 
-    @local_inputs("numbers")
-    def read(numbers: Path | str) -> str:
-        return (Path(numbers) / "numbers.txt").read_text(encoding="utf-8")
+    @local_inputs("count")
+    def read(count: Path | str) -> list[str]:
+        return texts(Path(count) / "numbers")
 
-    work = count(gcs)
-    assert read(work.uri).startswith("1")
-    (name,) = (name for name in gcs.names() if name.endswith("numbers.txt"))
+    def uri(work: StepOutput) -> str:
+        return work.uri if address == "attempt" else work.uri.rpartition("/")[0]
+
+    fresh_pod()
+    work = make(gcs)
+    assert read(uri(work)) == ["1 2 3", "1 2 3"]
+    name = next(name for name in gcs.names() if name.endswith("one.txt"))
     gcs.bucket("").write(name, b"9 2 3")
-    with pytest.raises(WorkError, match=r"numbers.txt \(its hash is .* has changed since count wrote it"):
-        read(work.uri)
-    again = count(gcs)
+    fresh_pod()
+    with pytest.raises(WorkError, match=r"numbers/one.txt \(its hash is .* has changed since count wrote it"):
+        read(uri(work))
+    again = make(gcs)
     assert not again.reused
-    assert read(again.uri).startswith("1")
+    assert read(uri(again)) == ["1 2 3", "1 2 3"]
