@@ -253,28 +253,29 @@ test-buckets: test-storages ## Test buckets as test-storages, then on fake-gcs-s
 test-containers: $(READY) ## Build the images and run the asr graph in them (Docker engine, or root to start one)
 	@VOXLINE_TEST_CONTAINERS=1 $(PY) -m pytest -q -rs -s tests/containers --timeout 3600
 
-test-cluster: $(READY) ## Test submitting, following and scheduling, KFP's own code (with Go; built once, 15 minutes) and k8s/
+test-cluster: $(READY) ## Test submitting, following and scheduling, and k8s/ (with Go: Kubernetes' schemas, Trainer's controllers)
 	@VOXLINE_TEST_CLUSTER=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
 
-# It has a network, mounts and processes of its own, which end with it. VOXLINE_KUBEFLOW_BUILD=0 builds nothing.
-test-kubeflow: $(READY) ## Run a real Kubeflow Pipelines with pods, and our commands on it (root, Go; built once, an hour)
-	@$(PY) -m tests.kubeflow.build || { test $$? = 3 && exit 0; exit 1; }; \
-	VOXLINE_TEST_KUBEFLOW=1 unshare --net --mount --pid --fork --kill-child --mount-proc \
-	  $(PY) -m pytest -q -rs tests/kubeflow
+# Programs get a network, mounts and processes of their own, which end with the tests.
+KUBEFLOW_TESTS := VOXLINE_TEST_KUBEFLOW=1 $(if $(KUBEFLOW_PROGRAMS),unshare --net --mount --pid --fork --kill-child --mount-proc) \
+  $(PY) -m pytest -q -rs
+kubeflow-packages: $(READY)
+	@$(if $(KUBEFLOW_PROGRAMS),$(PY) -m tests.kubeflow.given)
+.PHONY: kubeflow-packages
+
+test-kubeflow: kubeflow-packages ## Run our commands on a Kubeflow that is given (KUBEFLOW_ENDPOINT or KUBEFLOW_PROGRAMS: docs/cluster/README.md)
+	@$(KUBEFLOW_TESTS) tests/kubeflow
 
 KUBEFLOW_IMAGES := $(abspath $(or $(VOXLINE_CLUSTER_TOOLS),.cluster-tools))/images
 # Removes its folder of 11 GB in $TMPDIR when it has passed; the images (5 GB) stay in .cluster-tools.
-test-kubeflow-images: $(READY) ## Run the images of docker/ in the pods of a real Kubeflow (as test-kubeflow; Docker engine, 20 GB)
-	@{ $(PY) -m tests.kubeflow.build && nice $(PY) -m tests.kubeflow.images $(KUBEFLOW_IMAGES); } || { test $$? = 3 && exit 0; exit 1; }; \
-	VOXLINE_TEST_KUBEFLOW=1 VOXLINE_KUBEFLOW_IMAGES=$(KUBEFLOW_IMAGES) \
-	  unshare --net --mount --pid --fork --kill-child --mount-proc $(PY) -m pytest -q -rs \
+test-kubeflow-images: kubeflow-packages ## Run the images of docker/ in the pods of a Kubeflow (KUBEFLOW_PROGRAMS; Docker engine, 20 GB)
+	@nice $(PY) -m tests.kubeflow.images $(KUBEFLOW_IMAGES) || { test $$? = 3 && exit 0; exit 1; }; \
+	VOXLINE_KUBEFLOW_IMAGES=$(KUBEFLOW_IMAGES) $(KUBEFLOW_TESTS) \
 	  -o tmp_path_retention_count=1 -o tmp_path_retention_policy=failed tests/kubeflow/test_steps.py \
 	  tests/kubeflow/test_training_jobs.py -k "promoted_model or numbered_user or refused or saved_model or lost"
 
-kubeflow-pictures: $(READY) ## Take the pictures of docs/cluster/ui from Kubeflow's page (as test-kubeflow; needs Chromium, Node and npm)
-	@$(PY) -m tests.kubeflow.build || { test $$? = 3 && exit 0; exit 1; }; \
-	VOXLINE_TEST_KUBEFLOW=1 VOXLINE_PICTURES=1 unshare --net --mount --pid --fork --kill-child --mount-proc \
-	  $(PY) -m pytest -q -rs tests/kubeflow/test_ui.py
+kubeflow-pictures: kubeflow-packages ## Take the pictures of docs/cluster/ui from Kubeflow's page (as test-kubeflow; needs Chromium)
+	@VOXLINE_PICTURES=1 $(KUBEFLOW_TESTS) tests/kubeflow/test_ui.py
 
 # 20,000 utterances: make test-flink UTTERANCES=20000
 test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and kill a part of it (Java and Maven)

@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import importlib
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,16 @@ def test_no_module_is_too_long_to_read_at_once() -> None:
     assert {
         name: n for name, n in lengths.items() if n > MOST_LINES and name.split(".")[-1] not in LARGE_ON_PURPOSE
     } == {}
+
+
+def test_no_recipe_builds_the_source_of_another_project() -> None:
+    """Go builds modules by version and hash, from folders of ours with a `go.mod`. Nothing clones or unpacks code."""
+    for file in (ROOT / "tests").rglob("*.go"):
+        assert (file.parent / "go.sum").is_file(), f"{file} has no module of its own: it would be laid into another's"
+    recipes = [ROOT / "Makefile", ROOT / ".ci" / "run", *(ROOT / "tests").rglob("*.py"), *(ROOT / "docker").rglob("*")]
+    cloning = re.compile(r"git[\"', ]+clone\b|shared/kubeflow|KUBEFLOW_SOURCES")
+    texts = {file: file.read_text(encoding="utf-8") for file in recipes if file.is_file() and file != Path(__file__)}
+    assert [file for file, text in texts.items() if cloning.search(text)] == []
 
 
 def test_tests_that_only_make_test_kubeflow_collects_can_be_imported() -> None:

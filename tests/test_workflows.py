@@ -15,6 +15,7 @@ from voxline.pipelines.config.load import load_config
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 WRITES = {
+    "kubeflow.yml": set(),
     "images.yml": {"contents", "packages", "id-token", "attestations"},
     "refresh.yml": {"id-token"},
     "tests.yml": set(),
@@ -40,7 +41,7 @@ def steps(workflow: Any) -> list[Any]:
     return [step for job in workflow["jobs"].values() for step in job["steps"]]
 
 
-def test_there_are_three() -> None:
+def test_each_workflow_has_its_rights_listed_here() -> None:
     assert {file.name for file in FILES} == set(WRITES)
 
 
@@ -89,6 +90,19 @@ def test_what_they_call_is_there(workflow: Any) -> None:
                 assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), line
             if words[:1] == [".venv/bin/voxline"]:
                 assert words[1] in ("doctor", "submit")
+
+
+def test_the_server_of_the_kubeflow_tests_has_one_version_and_gives_what_they_read() -> None:
+    (job,) = load_workflow("kubeflow.yml")["jobs"].values()
+    scripts = "\n".join(step.get("run", "") for step in job["steps"])
+    manifests = re.findall(r"github\.com/kubeflow/pipelines/\S+", scripts)
+    assert manifests
+    assert all(address.endswith('?ref=$KFP_VERSION"') for address in manifests), manifests
+    assert re.fullmatch(r"\d+\.\d+\.\d+", job["env"]["KFP_VERSION"])
+    read = set(re.findall(r'"(KUBEFLOW_\w+)"', (ROOT / "tests/kubeflow/given.py").read_text(encoding="utf-8")))
+    variables = {name for name in job["env"] if name.startswith("KUBEFLOW_")}
+    assert {"KUBEFLOW_ENDPOINT", "KUBEFLOW_KUBECONFIG", "KUBEFLOW_VOLUMES"} <= variables <= read
+    assert job["steps"][-1]["run"].splitlines()[-1] == "make test-kubeflow"
 
 
 def test_images_of_a_release_stand_on_one_base_by_its_digest() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.kfp_state import Item, State
-from tests.cluster.kubeflow.scenarios import STEPS
 
 ANSWERS = Path(__file__).parent / "kubeflow" / "answers.json"
-"""Written by `answers_test.go`, by the scenario of `scenarios.py`."""
+"""What KFP 2.17's converter made of workflows in each state of a run. `running-N` and `failed-N` have N finished steps;
+names with `plain-` are from a server older than 2.17, whose nodes have no number."""
+STEPS = ("ingest", "convert", "validate", "extract", "train", "evaluate", "push")
+"""Of the recorded runs, in order."""
 RECORDED_RUN = "0d6d40b5-7b17-4c1e-8f2d-111111111111"
 
 

@@ -11,9 +11,8 @@ import kfp_server_api
 import pytest
 
 from tests.cluster.conftest import Shell
-from tests.cluster.kfp_runs import real_answers, recorded
+from tests.cluster.kfp_runs import STEPS, real_answers, recorded
 from tests.cluster.kfp_stand_in import StandIn
-from tests.cluster.kubeflow.scenarios import STEPS
 from voxline.pipelines.cluster.run_steps import StepStatus, steps_of_details, steps_of_tasks, steps_of_workflow
 
 

@@ -1,4 +1,4 @@
-"""A real Kubeflow in this process' own namespaces. Only `make test-kubeflow` collects these tests."""
+"""The Kubeflow that is given. Only `make test-kubeflow` collects these tests."""
 
 import os
 import subprocess
@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Shell
-from tests.kubeflow.build import missing_api, missing_cluster, missing_node
+from tests.kubeflow import given
 from tests.kubeflow.cluster import Cluster
-from tests.kubeflow.control_plane import Kubernetes, Object, documents
-from tests.kubeflow.node import Node
-from tests.kubeflow.operators import Operators
-from tests.kubeflow.operators import missing as missing_operators
-from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
+from tests.kubeflow.control_plane import ControlPlane, Kubernetes, Object, documents
+from tests.kubeflow.node import Node, StartedNode
+from tests.kubeflow.operators import Operators, StartedOperators
+from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer, StartedPipelines
 from tests.kubeflow.processes import Servers
 from voxline.components.demo_corpus.settings import DemoCorpusSettings
 from voxline.components.demo_corpus.step import run as generate
@@ -26,17 +25,20 @@ if not os.environ.get("VOXLINE_TEST_KUBEFLOW"):
 
 @pytest.fixture(scope="session")
 def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinesServer]:
-    """Kubeflow Pipelines; without Kubernetes behind it where that is not built."""
-    if what := missing_api():
+    """Kubeflow Pipelines; without Kubernetes behind it where that is not given."""
+    if what := given.missing_api():
         pytest.skip(what)
     kept = os.environ.get("VOXLINE_KUBEFLOW_LOGS")
     folder = Path(kept) if kept else tmp_path_factory.mktemp("kubeflow")
     folder.mkdir(parents=True, exist_ok=True)
     with Servers(folder) as servers:
-        kubernetes = Kubernetes(servers)
-        kubernetes.prepare()
-        server = PipelinesServer(kubernetes)
-        if missing_cluster():
+        if given.ENDPOINT:
+            yield PipelinesServer(Kubernetes(servers, Path(given.KUBECONFIG or folder / "kubeconfig").resolve()))
+            return
+        control_plane = ControlPlane(servers)
+        control_plane.prepare()
+        server = StartedPipelines(control_plane)
+        if given.missing_cluster():
             server.start_api()
         else:
             server.start()
@@ -45,8 +47,8 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipelinesSer
 
 @pytest.fixture(scope="session")
 def kubernetes(pipelines: PipelinesServer) -> Kubernetes:
-    """The control plane on which `pipelines` starts runs."""
-    if what := missing_cluster():
+    """The cluster on which `pipelines` starts runs."""
+    if what := given.missing_cluster():
         pytest.skip(what)
     return pipelines.kubernetes
 
@@ -54,14 +56,14 @@ def kubernetes(pipelines: PipelinesServer) -> Kubernetes:
 @pytest.fixture(scope="session")
 def volumes(kubernetes: Kubernetes) -> Path:
     """Applies k8s/overlays/standalone. Returns the folder of its two volumes, `store` and `registry`."""
-    folder = kubernetes.folder / "volumes"
+    folder = Path(given.VOLUMES).resolve() if given.VOLUMES else kubernetes.folder / "volumes"
     built = ["kubectl", "kustomize", str(ROOT / "k8s/overlays/standalone")]
     done = subprocess.run(built, capture_output=True, text=True, check=True)
     objects = [one for one in documents(done.stdout) if one["kind"] != "Deployment"]  # serving has an image of its own
     for claim in [one for one in objects if one["kind"] == "PersistentVolumeClaim"]:
         name = claim["metadata"]["name"]
         place = folder / name.removeprefix("voxline-")
-        place.mkdir(parents=True)
+        place.mkdir(parents=True, exist_ok=True)
         place.chmod(0o777)
         objects.append(_volume(name, place, claim))
     kubernetes.apply(objects)
@@ -85,25 +87,24 @@ def _volume(name: str, place: Path, claim: Object) -> Object:
 @pytest.fixture(scope="session")
 def node(kubernetes: Kubernetes) -> Iterator[Node]:
     """A node on which pods run, from the first test on that asks for it."""
-    if what := missing_node():
+    if what := given.missing_node():
         pytest.skip(what)
-    node = Node(kubernetes)
+    node = Node(kubernetes) if given.ENDPOINT else StartedNode(kubernetes)
     node.start()
     yield node
-    kubernetes.servers.end("kubelet")
-    node.end_containers()
-    kubernetes.servers.end("containerd")
-    node.remove_cgroups()
+    node.end()
 
 
 @pytest.fixture(scope="session")
 def operators(kubernetes: Kubernetes, node: Node) -> Operators:
-    """Trainer, JobSet and Katib, from the first test on that asks for them."""
-    if what := missing_operators():
+    """Trainer and JobSet, from the first test on that asks for them."""
+    if what := given.missing_operators():
         pytest.skip(what)
-    running = Operators(kubernetes, node)
-    running.start()
-    return running
+    if given.ENDPOINT:
+        return Operators(kubernetes)
+    started = StartedOperators(kubernetes)
+    started.start()
+    return started
 
 
 @pytest.fixture
@@ -116,8 +117,8 @@ def shell(
         "HOME": str(tmp_path / "home"),
         "KF_PIPELINES_ENDPOINT": HOST,
         "KUBECONFIG": str(pipelines.kubernetes.kubeconfig),
-        "VOXLINE_IMAGE_REGISTRY": "voxline",
-        "VOXLINE_IMAGE_TAG": "1",
+        "VOXLINE_IMAGE_REGISTRY": os.environ.get("VOXLINE_IMAGE_REGISTRY", "voxline"),
+        "VOXLINE_IMAGE_TAG": os.environ.get("VOXLINE_IMAGE_TAG", "1"),
     }.items():
         monkeypatch.setenv(name, value)
     for name in ("VOXLINE_KFP_TOKEN", "VOXLINE_KFP_TOKEN_FILE", "VOXLINE_KFP_NAMESPACE", "VOXLINE_KFP_CA"):

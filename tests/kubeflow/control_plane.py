@@ -1,7 +1,8 @@
-"""Kubernetes without nodes: etcd, API server, controller manager, scheduler, in the test's network namespace.
+"""The Kubernetes of the tests: one that is given, or a control plane of its own in the test's network namespace.
 
-Every server listens on the one address `SERVICES`, which the loopback device has in this namespace. Pods reach it
-through their bridge, so nothing has to translate the addresses of Services.
+The latter is etcd, API server, controller manager and scheduler. Every server listens on the one address `SERVICES`,
+which the loopback device has in this namespace. Pods reach it through their bridge, so nothing has to translate the
+addresses of Services.
 """
 
 import json
@@ -15,7 +16,8 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.k8s.api_server import ETCD, NODE_BINARIES, SERVER, kubectl
+from tests.cluster.k8s.api_server import kubectl
+from tests.kubeflow.given import missing_node, program
 from tests.kubeflow.processes import Servers
 
 SERVICES = "10.0.0.1"
@@ -24,24 +26,50 @@ HOSTS = (
     "ml-pipeline", "ml-pipeline.kubeflow", "ml-pipeline.kubeflow.svc.cluster.local",
     "seaweedfs.kubeflow", "seaweedfs.kubeflow.svc", "seaweedfs.kubeflow.svc.cluster.local",
     "metadata-grpc-service.kubeflow", "metadata-grpc-service.kubeflow.svc.cluster.local",
-    "metadata-grpc-service", "mysql", "kubernetes.default.svc", "katib-db-manager.kubeflow",
+    "metadata-grpc-service", "mysql", "kubernetes.default.svc",
 )  # fmt: skip
 """Names by which the servers call each other; pods ask `dns_server.py`."""
-BINARIES = {file.name: file for file in NODE_BINARIES}
 
 Object = dict[str, Any]
 
 
 class Kubernetes:
-    """A control plane and its administrator.
+    """A cluster and its administrator.
 
     Args:
-      servers: starts and ends the processes.
+      servers: starts and ends processes of the test; waits.
+      kubeconfig: of the administrator.
     """
 
+    def __init__(self, servers: Servers, kubeconfig: Path) -> None:
+        self.servers = servers
+        self.folder = servers.folder
+        self.kubeconfig = kubeconfig
+
+    def kubectl(self, *arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+        return kubectl(self.kubeconfig, *arguments, given=given)
+
+    def apply(self, objects: list[Object]) -> None:
+        """Creates or changes objects; CustomResourceDefinitions are served when this returns."""
+        done = self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=yaml.safe_dump_all(objects))
+        assert done.returncode == 0, done.stderr
+        names = [f"crd/{one['metadata']['name']}" for one in objects if one["kind"] == "CustomResourceDefinition"]
+        if names:
+            wait = ("wait", "--for=condition=Established", "--timeout=120s", *names)
+            self.servers.wait(lambda: not self.kubectl(*wait).returncode, "the definitions")
+
+    def read(self, *what: str) -> Any:
+        """What `kubectl get -o json` prints."""
+        done = self.kubectl("get", "-o", "json", *what)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+class ControlPlane(Kubernetes):
+    """A control plane without nodes, of the programs that are given."""
+
     def __init__(self, servers: Servers) -> None:
-        self.servers, self.folder = servers, servers.folder
-        self.kubeconfig = self.folder / "kubeconfig"
+        super().__init__(servers, servers.folder / "kubeconfig")
         self._certificate = self.folder / "server.crt"
         self._tokens = self.folder / "tokens.csv"
 
@@ -64,9 +92,10 @@ class Kubernetes:
         """Starts everything, and returns once it is ready."""
         accounts = self.folder / "accounts.key"
         self._openssl("genrsa", "-out", str(accounts), "2048")
-        self.servers.start("etcd", ETCD, "--data-dir", self.folder / "etcd", "--unsafe-no-fsync")
+        self.servers.start("etcd", program("etcd"), "--data-dir", self.folder / "etcd", "--unsafe-no-fsync")
         self.servers.start(
-            "kube-apiserver", SERVER, "--etcd-servers=http://127.0.0.1:2379", f"--tls-cert-file={self._certificate}",
+            "kube-apiserver", program("kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379",
+            f"--tls-cert-file={self._certificate}",
             f"--tls-private-key-file={self.folder}/server.key", "--secure-port=443", "--bind-address=0.0.0.0",
             f"--advertise-address={SERVICES}", "--endpoint-reconciler-type=none",
             "--service-cluster-ip-range=10.0.0.0/24",
@@ -77,7 +106,7 @@ class Kubernetes:
             "--runtime-config=admissionregistration.k8s.io/v1alpha1=true",
         )  # fmt: skip
         self.servers.wait(lambda: not self.kubectl("get", "--raw", "/readyz").returncode, "the API server")
-        if all(file.is_file() for file in NODE_BINARIES):
+        if not missing_node():
             self._start_controllers(accounts)
         fixed = {name.removesuffix(".svc.cluster.local").removesuffix(".svc") for name in HOSTS}
         server = Path(__file__).with_name("dns_server.py")
@@ -85,34 +114,16 @@ class Kubernetes:
 
     def _start_controllers(self, accounts: Path) -> None:
         self.servers.start(
-            "controller-manager", BINARIES["kube-controller-manager"], f"--kubeconfig={self.kubeconfig}",
+            "controller-manager", program("kube-controller-manager"), f"--kubeconfig={self.kubeconfig}",
             "--leader-elect=false", f"--service-account-private-key-file={accounts}",
             f"--root-ca-file={self._certificate}", "--concurrent-gc-syncs=2",
         )  # fmt: skip
         self.servers.start(
-            "scheduler", BINARIES["kube-scheduler"], f"--kubeconfig={self.kubeconfig}", "--leader-elect=false"
+            "scheduler", program("kube-scheduler"), f"--kubeconfig={self.kubeconfig}", "--leader-elect=false"
         )
         self.servers.wait(
             lambda: not self.kubectl("get", "serviceaccount", "default").returncode, "the controller manager"
         )
-
-    def kubectl(self, *arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
-        return kubectl(self.kubeconfig, *arguments, given=given)
-
-    def apply(self, objects: list[Object]) -> None:
-        """Creates or changes objects; CustomResourceDefinitions are served when this returns."""
-        done = self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=yaml.safe_dump_all(objects))
-        assert done.returncode == 0, done.stderr
-        names = [f"crd/{one['metadata']['name']}" for one in objects if one["kind"] == "CustomResourceDefinition"]
-        if names:
-            wait = ("wait", "--for=condition=Established", "--timeout=120s", *names)
-            self.servers.wait(lambda: not self.kubectl(*wait).returncode, "the definitions")
-
-    def read(self, *what: str) -> Any:
-        """What `kubectl get -o json` prints."""
-        done = self.kubectl("get", "-o", "json", *what)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
 
     def account_kubeconfig(self, namespace: str, account: str) -> Path:
         """A kubeconfig with the rights of a service account."""

@@ -1,8 +1,9 @@
-"""A node: containerd and a kubelet in the namespaces of the test, and a bridge for pods in them.
+"""The nodes of the tests: those of a given cluster, or one of the test.
 
-Images of ours have this checkout's code. Its interpreter and its libraries are those of the machine: containerd mounts
-/usr and the virtual environment into every container, read-only, because a copy of 3.5 GB for each test takes minutes.
-Where VOXLINE_KUBEFLOW_IMAGES names a folder with the images of docker/, pods run those, and nothing is mounted.
+The latter is containerd and a kubelet in the namespaces of the test, and a bridge for pods in them. Images of ours have
+this checkout's code. Its interpreter and its libraries are those of the machine: containerd mounts /usr and the virtual
+environment into every container, read-only, because a copy of 3.5 GB for each test takes minutes. Where
+VOXLINE_KUBEFLOW_IMAGES names a folder with the images of docker/, pods run those, and nothing is mounted.
 """
 
 import json
@@ -13,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
-from tests.kubeflow.build import CNI_PLUGINS, PAUSE_BINARY, debian_environment, pipelines_binary
-from tests.kubeflow.control_plane import BINARIES, SERVICES, Kubernetes, documents
+from tests.kubeflow.control_plane import SERVICES, Kubernetes, documents
+from tests.kubeflow.given import CNI_PLUGINS, debian_environment, missing_own_processes, program
 from tests.kubeflow.images import CODE, LIBRARIES, unpack_wheel, write_image
 from tests.kubeflow.pipelines_server import IMAGES
 
@@ -52,10 +54,36 @@ spec: {policyName: read-only-root}
 
 
 class Node:
-    """A running node, ready for pods."""
+    """The nodes of a cluster that is given, ready for pods."""
 
     def __init__(self, kubernetes: Kubernetes) -> None:
-        self.kubernetes, self.servers = kubernetes, kubernetes.servers
+        self.kubernetes = kubernetes
+        self.servers = kubernetes.servers
+
+    def start(self) -> None:
+        """Gives steps a read-only root, where the cluster has policies that change pods."""
+        text = yaml.safe_dump_all(documents(READ_ONLY_ROOT))
+        done = self.kubernetes.kubectl("apply", "--server-side", "-f", "-", given=text)
+        if done.returncode:
+            print(f"without a read-only root: {done.stderr.strip()}")
+
+    def end(self) -> None:
+        """Takes the policy away."""
+        self.kubernetes.kubectl("delete", "--ignore-not-found", "-f", "-", given=READ_ONLY_ROOT)
+
+    def take_away(self) -> None:
+        """Ends the node and deletes it, as a cloud does that reclaims a machine."""
+        pytest.skip(missing_own_processes("takes a node away"))
+
+    def bring_back(self) -> None:
+        """Starts the node again. Returns once it is ready."""
+
+
+class StartedNode(Node):
+    """A node of the test."""
+
+    def __init__(self, kubernetes: Kubernetes) -> None:
+        super().__init__(kubernetes)
         self.folder = kubernetes.folder / "node"
         self._socket = self.folder / "containerd.sock"
         self._cgroup = f"voxline-kubeflow-{Path('/proc/self/ns/pid').stat().st_ino}"
@@ -68,6 +96,13 @@ class Node:
         self._import_images()
         self._start_kubelet()
         self.servers.wait(self._is_ready, "the node")
+
+    def end(self) -> None:
+        """Ends the node's processes and their containers."""
+        self.servers.end("kubelet")
+        self.end_containers()
+        self.servers.end("containerd")
+        self.remove_cgroups()
 
     def take_away(self) -> None:
         """Ends the kubelet and every container, and deletes the node, as a cloud does that reclaims a machine."""
@@ -172,10 +207,10 @@ state = "/run/containerd"
         else:
             contents = {CODE: unpack_wheel(self.folder)}
             self.import_image(STEP_IMAGES, contents, links=True, environment=environment)
-        self.import_image((PAUSE,), {"/bin/pause": PAUSE_BINARY}, entry=("/bin/pause",))
-        for name, program in (("driver", "driver"), ("launcher", "launcher-v2"), ("argoexec", "argoexec")):
-            entry = ("argoexec",) if name == "argoexec" else (f"/bin/{program}",)
-            self.import_image((IMAGES[name],), {f"/bin/{program}": pipelines_binary(program)}, entry=entry)
+        self.import_image((PAUSE,), {"/bin/pause": program("pause")}, entry=("/bin/pause",))
+        for name, file in (("driver", "driver"), ("launcher", "launcher-v2"), ("argoexec", "argoexec")):
+            entry = ("argoexec",) if name == "argoexec" else (f"/bin/{file}",)
+            self.import_image((IMAGES[name],), {f"/bin/{file}": program(file)}, entry=entry)
 
     def import_image(self, names: Sequence[str], contents: dict[str, Path], **more: Any) -> None:
         """Makes an image for this node's pods: see `write_image`."""
@@ -204,7 +239,7 @@ state = "/run/containerd"
         }  # fmt: skip
         (self.folder / "kubelet.yaml").write_text(yaml.safe_dump(configuration))
         self.servers.start(
-            "kubelet", BINARIES["kubelet"], f"--config={self.folder}/kubelet.yaml", f"--root-dir={self.folder}/kubelet",
+            "kubelet", program("kubelet"), f"--config={self.folder}/kubelet.yaml", f"--root-dir={self.folder}/kubelet",
             f"--kubeconfig={self.kubernetes.kubeconfig}", f"--hostname-override={NAME}", f"--node-ip={SERVICES}",
             f"--cert-dir={self.folder}/certificates", env=debian_environment(),
         )  # fmt: skip

@@ -1,7 +1,8 @@
-"""A standalone Kubeflow Pipelines 2.17 on a control plane: its own servers, with the rights of their own accounts.
+"""The Kubeflow Pipelines 2.17 of the tests: a server that runs, or its own programs on a control plane of the test.
 
-Its manifests are applied as they are, except for its Deployments: what they would run are processes here. MariaDB is
-its database, moto its S3 server, and Argo its workflow controller, configured as KFP does.
+The programs have the rights of their own accounts. Their manifests are applied as they are, except for Deployments:
+what those would run are processes here. MariaDB is the database, moto the S3 server, and Argo the workflow controller,
+configured as KFP does.
 """
 
 import contextlib
@@ -15,13 +16,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
+import pytest
 
-from tests.kubeflow.build import DEBIAN, MARIADB, METADATA, debian_environment, pipelines_binary, pipelines_sources
-from tests.kubeflow.control_plane import HOSTS, SERVICES, Kubernetes, Object, documents
+from tests.kubeflow.control_plane import HOSTS, SERVICES, ControlPlane, Kubernetes, Object, documents
+from tests.kubeflow.given import (
+    DEBIAN,
+    ENDPOINT,
+    MARIADB,
+    METADATA,
+    debian_environment,
+    missing_own_processes,
+    pipelines_folder,
+    program,
+)
 from tests.kubeflow.processes import answers
 
-NAMESPACE = "kubeflow"
-HOST = "http://ml-pipeline:8888"
+NAMESPACE = os.environ.get("KUBEFLOW_NAMESPACE", "kubeflow")
+HOST = ENDPOINT or "http://ml-pipeline:8888"
 MULTI_USER_HOST = "http://ml-pipeline:8898"
 MULTI_USER = {
     "MULTIUSER": "true",
@@ -46,15 +57,52 @@ ARGO_KINDS = {
 
 
 class PipelinesServer:
-    """A running server; `HOST` is its address.
+    """A running server; `HOST` is its address. It opens neither the server's object store nor its processes.
+
+    Args:
+      kubernetes: of the server.
+    """
+
+    def __init__(self, kubernetes: Kubernetes) -> None:
+        self.kubernetes = kubernetes
+        self.servers = kubernetes.servers
+        self.folder = kubernetes.folder
+
+    @contextlib.contextmanager
+    def with_users(self) -> Iterator[None]:
+        """A second API server at `MULTI_USER_HOST`, which asks Kubernetes what each user may do in which namespace."""
+        pytest.skip(missing_own_processes("starts a second API server"))
+        yield
+
+    @staticmethod
+    def s3() -> "boto3.client":
+        """A client of the S3 server with KFP's artifacts, in the bucket `mlpipeline`."""
+        pytest.skip(missing_own_processes("opens the object store of KFP"))
+
+    def artifacts(self, run_id: str, step: str) -> list[str]:
+        """The keys of what KFP has stored of a step."""
+        listed = self.s3().list_objects_v2(Bucket="mlpipeline")["Contents"]
+        return [one["Key"] for one in listed if f"/{run_id}/{step}/" in one["Key"]]
+
+    def uris(self, run_id: str, step: str, artifact: str) -> list[str]:
+        """Where ML Metadata says that an artifact of a step is."""
+        pytest.skip(missing_own_processes("opens the database of ML Metadata"))
+
+    def read_artifact(self, key: str) -> str:
+        return str(self.s3().get_object(Bucket="mlpipeline", Key=key)["Body"].read().decode())
+
+
+class StartedPipelines(PipelinesServer):
+    """A server of the programs that are given.
 
     Args:
       kubernetes: prepared.
     """
 
-    def __init__(self, kubernetes: Kubernetes) -> None:
-        self.kubernetes, self.servers, self.folder = kubernetes, kubernetes.servers, kubernetes.folder
-        self._manifests = pipelines_sources() / "manifests" / "kustomize"
+    def __init__(self, kubernetes: ControlPlane) -> None:
+        super().__init__(kubernetes)
+        self._control_plane = kubernetes
+        self._manifests = pipelines_folder() / "manifests" / "kustomize"
 
     def start_api(self) -> None:
         """Starts the API server on its database and storage, without Kubernetes: it keeps pipelines, and runs none."""
@@ -64,7 +112,7 @@ class PipelinesServer:
 
     def start(self) -> None:
         """Starts Kubernetes and everything else, and returns once the API server answers."""
-        self.kubernetes.start()
+        self._control_plane.start()
         self._start_database()
         self._start_storage()
         self.servers.start(
@@ -73,7 +121,7 @@ class PipelinesServer:
         )  # fmt: skip
         self.kubernetes.apply(self._objects())
         self._start_argo()
-        self._start_pipelines(self.kubernetes.account_kubeconfig(NAMESPACE, "ml-pipeline"))
+        self._start_pipelines(self._control_plane.account_kubeconfig(NAMESPACE, "ml-pipeline"))
         self._start_agents()
 
     @contextlib.contextmanager
@@ -90,7 +138,7 @@ class PipelinesServer:
                 subject["namespace"] = NAMESPACE
         self.kubernetes.apply(objects)
         name = "ml-pipeline-with-users"
-        self._start_pipelines(self.kubernetes.account_kubeconfig(NAMESPACE, "ml-pipeline"), name, **MULTI_USER)
+        self._start_pipelines(self._control_plane.account_kubeconfig(NAMESPACE, "ml-pipeline"), name, **MULTI_USER)
         yield
         self.servers.end(name)
         self.kubernetes.kubectl("delete", "clusterrolebinding", "ml-pipeline")
@@ -102,7 +150,7 @@ class PipelinesServer:
             DEBIAN / "usr/share/mysql" / one for one in ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
         ]
         tables = "".join(script.read_text() for script in scripts)
-        tables = f"create database katib;\ncreate database mysql;\nuse mysql;\n{tables}"
+        tables = f"create database mysql;\nuse mysql;\n{tables}"
         command = [str(MARIADB), "--no-defaults", "--user=root", f"--datadir={data}", f"--lc-messages-dir={language}"]
         done = subprocess.run(
             [*command, "--bootstrap"], input=tables.encode(), capture_output=True, env=debian_environment(), check=False
@@ -125,20 +173,12 @@ class PipelinesServer:
         keys = {"aws_access_key_id": KEYS["accesskey"], "aws_secret_access_key": KEYS["secretkey"]}
         return boto3.client("s3", endpoint_url=S3, region_name="us-east-1", **keys)
 
-    def artifacts(self, run_id: str, step: str) -> list[str]:
-        """The keys of what KFP has stored of a step."""
-        listed = self.s3().list_objects_v2(Bucket="mlpipeline")["Contents"]
-        return [one["Key"] for one in listed if f"/{run_id}/{step}/" in one["Key"]]
-
     def uris(self, run_id: str, step: str, artifact: str) -> list[str]:
         """Where ML Metadata says that an artifact of a step is."""
         query = "SELECT a.uri FROM Artifact a JOIN ArtifactProperty p ON p.artifact_id = a.id WHERE p.string_value = ?"
         with contextlib.closing(sqlite3.connect(self.folder / "metadata.sqlite")) as opened:
             found = [str(uri) for (uri,) in opened.execute(query, [artifact])]
         return [uri for uri in found if f"/{run_id}/{step}/" in uri]
-
-    def read_artifact(self, key: str) -> str:
-        return str(self.s3().get_object(Bucket="mlpipeline", Key=key)["Body"].read().decode())
 
     def _objects(self) -> list[Object]:
         """KFP's manifests without workloads, its secrets, and what Argo needs."""
@@ -160,7 +200,7 @@ class PipelinesServer:
 
     def _start_argo(self) -> None:
         self.servers.start(
-            "workflow-controller", pipelines_binary("workflow-controller"), "--kubeconfig", self.kubernetes.kubeconfig,
+            "workflow-controller", program("workflow-controller"), "--kubeconfig", self.kubernetes.kubeconfig,
             "--configmap", "workflow-controller-configmap", "--executor-image", IMAGES["argoexec"], "--namespaced",
             "--managed-namespace", NAMESPACE, "-n", NAMESPACE, LEADER_ELECTION_DISABLE="true", ARGO_NAMESPACE=NAMESPACE,
             TRANSIENT_ERROR_PATTERN="(?i)(imminent node shutdown|node is shutting down|preempt|evict|spot|pod deleted)",
@@ -171,7 +211,7 @@ class PipelinesServer:
         http = int(host.rpartition(":")[2])
         configuration = self.folder / "pipelines-configuration"
         configuration.mkdir(exist_ok=True)
-        shutil.copy(pipelines_sources() / "backend/src/apiserver/config/config.json", configuration)
+        shutil.copy(pipelines_folder() / "backend/src/apiserver/config/config.json", configuration)
         home = self.folder / f"{name}-home"  # one of its clients looks there alone
         (home / ".kube").mkdir(parents=True)
         shutil.copy(kubeconfig, home / ".kube" / "config")
@@ -204,7 +244,7 @@ class PipelinesServer:
             **more,
         }
         self.servers.start(
-            name, pipelines_binary("apiserver"), f"--config={configuration}", "-logtostderr=true", "--logLevel=info",
+            name, program("apiserver"), f"--config={configuration}", "-logtostderr=true", "--logLevel=info",
             f"--httpPortFlag=:{http}", f"--rpcPortFlag=:{http - 1}", env=environment,
         )  # fmt: skip
         self.servers.wait(lambda: answers(f"{host}/apis/v2beta1/healthz"), "Kubeflow Pipelines")
@@ -212,7 +252,7 @@ class PipelinesServer:
     def _start_agents(self) -> None:
         tokens = Path("/var/run/secrets/kubeflow/tokens")  # a folder of this mount namespace
         tokens.mkdir(parents=True, exist_ok=True)
-        for account, file, binary, arguments in (
+        for account, file, name, arguments in (
             ("ml-pipeline-persistenceagent", "persistenceagent-sa-token", "persistence", ("--numWorker=2",)),
             (
                 "ml-pipeline-scheduledworkflow", "scheduledworkflow-sa-token", "scheduledworkflow",
@@ -224,9 +264,9 @@ class PipelinesServer:
             )
             assert token.returncode == 0, token.stderr
             (tokens / file).write_text(token.stdout.strip())
-            kubeconfig = self.kubernetes.account_kubeconfig(NAMESPACE, account)
+            kubeconfig = self._control_plane.account_kubeconfig(NAMESPACE, account)
             self.servers.start(
-                binary, pipelines_binary(binary), f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}",
+                name, program(name), f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}",
                 "--logtostderr=true", "--logLevel=info", *arguments,
                 env={**_without_pods(), "KUBECONFIG": str(kubeconfig), "CRON_SCHEDULE_TIMEZONE": "UTC"},
             )  # fmt: skip

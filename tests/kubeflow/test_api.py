@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.kfp_stand_in import running
+from tests.cluster.kubeflow.compiled import accepted_runs, compile_run, compile_search
 from tests.kubeflow.pipelines_server import HOST, PipelinesServer
 from voxline.pipelines.cluster.access import KfpEndpoint
 from voxline.pipelines.cluster.kfp_client import KfpServer, RequestRefusedError, list_all, list_named
@@ -55,6 +56,20 @@ def test_only_new_content_is_uploaded(server: KfpServer, config: str) -> None:
     assert (second.pipeline_id, second.version_id) == (first.pipeline_id, first.version_id)
     names = versions(server, first.pipeline_id)
     assert sorted(names) == sorted([first.name, other.name]), "those of one second in any order"
+
+
+@pytest.mark.parametrize("name", accepted_runs())
+def test_the_server_takes_every_config_on_every_overlay(server: KfpServer, name: str) -> None:
+    pipeline = compile_run(*accepted_runs()[name])
+    version = upload_version(server, pipeline)
+    assert version.version_id
+
+
+def test_the_server_takes_a_search_with_the_most_trials(server: KfpServer, tmp_path: Path) -> None:
+    file = tmp_path / "search.yaml"
+    compile_search(file)
+    version = upload_version(server, CompiledPipeline(file.read_bytes(), "search", "most-trials"))
+    assert version.version_id
 
 
 def test_lists_are_read_page_by_page(server: KfpServer) -> None:

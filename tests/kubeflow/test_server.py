@@ -9,13 +9,15 @@ import pytest
 
 from tests.cluster.conftest import Shell
 from tests.command import voxline
-from tests.kubeflow.build import missing_node
+from tests.kubeflow.given import missing_node, missing_own_processes
 from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer
 from voxline.pipelines.cluster.access import KfpEndpoint
 from voxline.pipelines.cluster.kfp_client import KfpServer
 
 CRON_OF_EACH_MINUTE = "* * * * *"
+WITHOUT_NODES = missing_own_processes("needs a cluster without nodes")
 pytestmark = pytest.mark.usefixtures("volumes")
+without_nodes = pytest.mark.skipif(bool(WITHOUT_NODES), reason=WITHOUT_NODES)
 
 
 @pytest.fixture
@@ -37,6 +39,7 @@ def _field(printed: str, name: str) -> str:
     return next(line.split()[1] for line in printed.splitlines() if line.startswith(name))
 
 
+@without_nodes
 @pytest.mark.skipif(bool(missing_node()), reason=f"without a scheduler: {missing_node()}")
 def test_status_says_why_a_run_waits(shell: Shell, submitted: str, pipelines: PipelinesServer) -> None:
     def seen() -> str:
@@ -99,6 +102,7 @@ def _active(pipelines: PipelinesServer) -> list[dict[str, Any]]:
     return [one for one in _workflows(pipelines) if not (one.get("status") or {}).get("finishedAt")]
 
 
+@without_nodes
 def test_a_schedule_fires_by_the_clock_and_not_twice_at_once(
     shell: Shell, server: KfpServer, pipelines: PipelinesServer
 ) -> None:

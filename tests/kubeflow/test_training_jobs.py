@@ -30,6 +30,7 @@ WATCHED = {
 @pytest.fixture(scope="module")
 def runtime(operators: Operators) -> Object:
     """What one-node has for workers and standalone leaves out, in KFP's namespace; returns the TrainingRuntime."""
+    operators.require(WATCHED["TrainJob"], WATCHED["JobSet"])
     command = ["kubectl", "kustomize", str(ROOT / "k8s/overlays/one-node")]
     built = list(documents(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
     objects = [one for one in built if (one["kind"], one["metadata"]["name"]) in RIGHTS]

@@ -64,6 +64,7 @@ def test_the_graph_of_trials_ends_with_the_better_model_pushed(cluster: Cluster)
 
 
 def test_an_experiment_of_katib_trains_and_finds_the_better_trial(cluster: Cluster, operators: Operators) -> None:
+    operators.require("experiments.kubeflow.org", "trials.kubeflow.org")
     (dataset, *_) = sorted(cluster.volumes.glob("store/extract/*/done.json"))
     file = compile_search(cluster, "katib", "--dataset", f"/mnt/store/extract/{dataset.parent.name}")
     kubernetes = cluster.kubernetes

@@ -1,119 +1,44 @@
-"""Kubeflow Pipelines' own web page: built from its source with npm, served by its own server, and used in Chromium."""
+"""Kubeflow Pipelines' own web page: that of a given server, or one served by a given program, used in Chromium."""
 
 import base64
-import hashlib
 import json
-import os
-import re
-import shutil
-import subprocess
-import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.k8s.fetched import TOOLS
-from tests.kubeflow.build import pipelines_sources
-from tests.kubeflow.control_plane import SERVICES, Kubernetes
+from tests.kubeflow import given
+from tests.kubeflow.control_plane import SERVICES, ControlPlane, Kubernetes
 from tests.kubeflow.pipelines_server import METADATA_WEB_PORT, NAMESPACE
 from tests.kubeflow.processes import answers
 from tests.report.conftest import Browser, find_chromium
 
-ARCHIVE = "frontend-2.17.0.tar.xz"
-ROOT = Path(__file__).resolve().parents[2]
-ADDRESS = "http://127.0.0.1:3000"
-NODE_MAJOR = 20
-NOT_TO_BUILD = re.compile(
-    r"fs|storybook|playwright|vitest|@(storybook|testing-library|vitest|typescript-eslint)/.*|eslint.*"
-)
-"""Development dependencies that the page's tests need, and its build does not."""
-INSTALL = (
-    "--ignore-scripts",
-    "--no-audit",
-    "--no-fund",
-    "--legacy-peer-deps",
-    "--no-package-lock",
-    "--engine-strict=false",
-)
+ADDRESS = given.UI or "http://127.0.0.1:3000"
 WIDTH, HEIGHT = 1280, 900
 
 
-def folder() -> Path:
-    """Where the page is built: beside KFP's binaries, by the archive that it is of."""
-    archive = _archive()
-    key = hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive else "upstream"
-    return TOOLS / "kubeflow" / f"ui-{key}" / "frontend"
-
-
 def missing() -> str:
-    """What is not there to open the page; "" where nothing is."""
+    """What is not there to open the page; "" where nothing is missing."""
     if find_chromium() is None:
         return "no Chromium on this machine: install it to see the UI"
-    return (
-        "" if _program().is_file() else f"no {_program()}; `python -m tests.kubeflow.build` builds it with Node and npm"
-    )
-
-
-def build() -> str:
-    """Builds the page and its server, once.
-
-    Returns:
-      Why they cannot be built here, or "".
-    """
-    if _program().is_file():
+    if given.UI:
         return ""
-    if shutil.which("npm") is None:
-        return "no npm on the PATH"
-    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
-    if int(version.strip("v").partition(".")[0]) < NODE_MAJOR:
-        return f"Node {version.strip()}; it takes {NODE_MAJOR}"
-    print("test-kubeflow: building the UI", flush=True)
-    archive, top = _archive(), folder().parent
-    partial = top.with_name(f"{top.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    if archive:
-        with tarfile.open(archive) as opened:
-            opened.extractall(partial, filter="data")
-    else:
-        shutil.copytree(pipelines_sources() / "frontend", partial / "frontend")
-    frontend = partial / "frontend"
-    description = json.loads((frontend / "package.json").read_text())
-    needed = {name: one for name, one in description["devDependencies"].items() if not NOT_TO_BUILD.fullmatch(name)}
-    description = {**description, "devDependencies": needed}
-    for key in ("engines", "packageManager"):
-        description.pop(key)
-    (frontend / "package.json").write_text(json.dumps(description))
-    for command, place in (
-        (("npm", "install", *INSTALL), frontend),
-        (("npx", "tailwindcss", "build", "-i", "src/tailwind.css", "-o", "src/build/tailwind.output.css"), frontend),
-        (("npx", "vite", "build"), frontend),
-        (("npm", "install", *INSTALL), frontend / "server"),
-        (("npx", "tsc", "--project", "."), frontend / "server"),
-    ):
-        done = subprocess.run(("nice", *command), cwd=place, capture_output=True, text=True, check=False, timeout=3600)
-        if done.returncode and "tsc" not in command:  # which writes what it compiles, and finds fault with newer types
-            return f"{' '.join(command[:3])}: {done.stderr.strip()[-500:]}"
-    shutil.rmtree(frontend / "node_modules")
-    partial.rename(top)
-    return "" if _program().is_file() else f"no {_program()}"
-
-
-def _archive() -> Path | None:
-    for place in (os.environ.get("VOXLINE_KUBEFLOW_SOURCES"), str(ROOT.parent / "shared" / "kubeflow")):
-        if place and (Path(place) / ARCHIVE).is_file():
-            return Path(place) / ARCHIVE
-    return None
+    if given.ENDPOINT:
+        return "no page: set KUBEFLOW_UI to its address"
+    return "" if _program().is_file() else f"no {_program()}: KUBEFLOW_PROGRAMS has no page"
 
 
 def _program() -> Path:
-    return folder() / "server" / "dist" / "server.js"
+    return given.program("ui") / "server" / "dist" / "server.js"
 
 
 def serve(kubernetes: Kubernetes) -> None:
-    """Starts the page's server at `ADDRESS`, with the rights of its own account."""
+    """Starts the page's server at `ADDRESS`, with the rights of its own account, unless one is given."""
+    if given.UI:
+        return
+    assert isinstance(kubernetes, ControlPlane)
     config = kubernetes.account_kubeconfig(NAMESPACE, "ml-pipeline-ui")
     kubernetes.servers.start(
-        "ui", "node", _program(), folder() / "build", "3000", KUBECONFIG=str(config),
+        "ui", "node", _program(), given.program("ui") / "build", "3000", KUBECONFIG=str(config),
         FRONTEND_SERVER_NAMESPACE=NAMESPACE, ML_PIPELINE_SERVICE_HOST="ml-pipeline", ML_PIPELINE_SERVICE_PORT="8888",
         METADATA_ENVOY_SERVICE_SERVICE_HOST=SERVICES, METADATA_ENVOY_SERVICE_SERVICE_PORT=METADATA_WEB_PORT,
     )  # fmt: skip

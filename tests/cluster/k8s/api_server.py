@@ -19,9 +19,6 @@ import yaml
 from tests.cluster.k8s.fetched import KUBERNETES, TOOLS
 
 SERVER, ETCD = TOOLS / "bin" / "kube-apiserver", TOOLS / "bin" / "etcd"
-OTHERS = ("kube-controller-manager", "kube-scheduler", "kubelet")
-NODE_BINARIES = [SERVER, ETCD, *(TOOLS / "bin" / one for one in OTHERS)]
-"""With what runs pods as well; `make test-kubeflow` does."""
 HERE = Path(__file__).resolve().parent / "server_build"
 START_SECONDS = 120.0
 

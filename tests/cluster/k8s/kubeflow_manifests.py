@@ -1,6 +1,7 @@
-"""Kubeflow Pipelines' own manifests, built by kustomize from its source: its pods, services and network policies.
+"""Kubeflow Pipelines' own manifests, put together by kustomize: its pods, services and network policies.
 
-They refer to Argo's by GitHub addresses; those are the files of Argo's Go module, whose hash is pinned.
+KUBEFLOW_MANIFESTS names their folder, `manifests/kustomize` of KFP 2.17; nothing fetches it. They refer to Argo's
+manifests by GitHub addresses; the files of Argo's Go module, whose hash is pinned, replace those.
 """
 
 import functools
@@ -17,7 +18,6 @@ import yaml
 from tests.cluster.k8s.built import Object, builder
 from tests.cluster.k8s.fetched import ARGO, module
 from tests.cluster.k8s.network import End
-from tests.cluster.kubeflow import sources
 
 INSTALLATIONS = {"standalone": "env/platform-agnostic", "multi-user": "env/platform-agnostic-multi-user"}
 """Installation → its folder in KFP's manifests/kustomize."""
@@ -30,11 +30,14 @@ def installed(name: str) -> list[Object]:
     command = builder()
     if command is None:
         pytest.skip("neither kubectl nor kustomize is on the PATH; either builds KFP's manifests")
-    if not sources.available():
-        pytest.skip("no sources of Kubeflow Pipelines; `make test-cluster` fetches them, or VOXLINE_KUBEFLOW_SOURCES")
+    manifests = os.environ.get("KUBEFLOW_MANIFESTS", "")
+    if not manifests:
+        pytest.skip(
+            "no manifests of Kubeflow Pipelines: KUBEFLOW_MANIFESTS names their folder, manifests/kustomize of 2.17"
+        )
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "kustomize"
-        shutil.copytree(sources.unpacked() / "manifests" / "kustomize", root)
+        shutil.copytree(manifests, root)
         shutil.copytree(module(ARGO) / "manifests", root / "argo-manifests", copy_function=shutil.copyfile)
         for file in root.rglob("kustomization.yaml"):
             text = file.read_text(encoding="utf-8")

@@ -104,7 +104,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         pytest.skip("neither kubectl nor kustomize is on the PATH; either builds k8s/")
     folder = tmp_path_factory.mktemp("trainer")
     (folder / "scenarios.json").write_text(json.dumps(scenarios()))
-    sources.run(sources.TRAINER, folder)
+    sources.run(folder)
     found = {one["name"]: one for one in json.loads((folder / "played.json").read_text())}
     for one in found.values():
         for state in one["states"] or []:

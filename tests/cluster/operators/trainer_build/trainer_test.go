@@ -1,7 +1,7 @@
-package controller
+package operators
 
-// Called by trainer.py, which lays this file into the folder of Kubeflow Trainer's controllers. It plays what happens to a
-// TrainJob: Trainer's and JobSet's own webhooks and controllers, on controller-runtime's API in memory. What neither does,
+// Called by sources.py. It imports Kubeflow Trainer and JobSet as modules, by the versions and hashes of go.mod and go.sum, and
+// plays what happens to a TrainJob: Trainer's and JobSet's own webhooks and controllers, on controller-runtime's API in memory. What neither does,
 // a scenario says: the end of a Job (Kubernetes' job controller), Kueue's `suspend`, the deletion of objects.
 
 import (
@@ -23,6 +23,7 @@ import (
 	jobsetwebhooks "sigs.k8s.io/jobset/pkg/webhooks"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/controller"
 	jobruntimes "github.com/kubeflow/trainer/v2/pkg/runtime"
 	runtimecore "github.com/kubeflow/trainer/v2/pkg/runtime/core"
 	utiltesting "github.com/kubeflow/trainer/v2/pkg/util/testing"
@@ -41,7 +42,7 @@ type scenario struct {
 	Name    string                   `json:"name"`
 	Runtime *trainer.TrainingRuntime `json:"runtime"`
 	Job     *trainer.TrainJob        `json:"trainJob"`
-	Events  []happening                  `json:"events"`
+	Events  []happening              `json:"events"`
 }
 
 type state struct {
@@ -174,7 +175,7 @@ func (w *world) apply(happens happening) {
 func (w *world) settle() state {
 	ctx := context.Background()
 	now := state{}
-	trainJobs := NewTrainJobReconciler(w.client, w.told, w.runtimes)
+	trainJobs := controller.NewTrainJobReconciler(w.client, w.told, w.runtimes)
 	jobSets := jobsetcontrollers.NewJobSetReconciler(w.client, w.client.Scheme(), w.told)
 	for range rounds {
 		now.Faults = nil
