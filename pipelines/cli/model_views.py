@@ -14,10 +14,11 @@ from voxline.inference.saved_model import MODEL_JSON
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
 from voxline.registry.anchor import current_anchor, name_anchor, named_anchor
-from voxline.registry.journal import PRODUCTION, WITHDRAW, RegistryEvent
+from voxline.registry.journal import PRODUCTION, WITHDRAW, JournalError, RegistryEvent
 from voxline.registry.models import model_names
 from voxline.registry.models_config import write_models_config
 from voxline.registry.parents import ancestors_of
+from voxline.registry.recovery import describe_recovery, recover_journal
 from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import atomic_write
@@ -28,7 +29,11 @@ def format_models(root: Path | str) -> list[str]:
     lines = []
     for name in model_names(root):
         registry = Registry(root, name)
-        version, waiting = registry.in_service(), registry.candidate()
+        try:
+            version, waiting = registry.in_service(), registry.candidate()
+        except JournalError as error:
+            lines.append(f"{name}  {error}")
+            continue
         count = f"(of {len(registry.versions())} versions{f'; version {waiting} is the candidate' if waiting else ''})"
         shown = "nothing in service" if version is None else _format_event(registry.event(version))
         lines.append(f"{name}  {shown}  {count}")
@@ -104,6 +109,20 @@ def _open_registry(root: Path | str, model: str) -> Registry:
     if model not in model_names(root):
         raise WorkError(f"{root}: no model {model!r} here; the models are: {', '.join(model_names(root)) or 'none'}")
     return Registry(root, model)
+
+
+def recover(root: str, model: str, production: int | None, candidate: int | None, note: str) -> list[str]:
+    """Rebuilds a journal, and returns its lines.
+
+    Raises:
+      SettingsError: the version in production is not named; what is known was printed.
+    """
+    _open_registry(root, model)
+    if production is None:
+        print("\n".join(describe_recovery(root, model)))
+        raise SettingsError("--production: name the version in production by its number; nothing was recovered")
+    recover_journal(root, model, production, candidate, note)
+    return format_journal(root, model)
 
 
 def _format_event(change: RegistryEvent) -> str:

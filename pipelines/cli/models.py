@@ -29,6 +29,7 @@ def add_model_commands(app: typer.Typer) -> None:
     models.command("show")(show_model)
     models.command("promote")(promote_model)
     models.command("rollback")(roll_back_model)
+    models.command("recover")(recover_model)
     models.command("export")(export_model)
     models.command("import")(import_checkpoint)
     models.command("canary")(show_canary)
@@ -369,6 +370,32 @@ def roll_back_model(
     from voxline.pipelines.cli.model_views import roll_back
 
     typer.echo(roll_back(registry, model, to, note))
+
+
+def recover_model(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")],
+    registry: RegistryDir,
+    production: Annotated[
+        int | None, typer.Option(help="The version that is in production.  [required]", show_default=False)
+    ] = None,
+    candidate: Annotated[
+        int | None, typer.Option(help="The version that waits to be promoted.  [default: none]", show_default=False)
+    ] = None,
+    note: Annotated[str, typer.Option(help="The reason, for the journal.")] = "",
+) -> None:
+    """Rebuild a journal that was lost or damaged.
+
+    Each version says how it was published. Promotions are in the journal alone, so name the version in production;
+    without it, this command shows what is known. The damaged file stays beside the new one.
+
+    
+    Examples:
+      voxline models recover asr --registry runs/demo/registry
+      voxline models recover asr --production 2 --registry runs/demo/registry --note "restored backup"
+    """
+    from voxline.pipelines.cli.model_views import recover
+
+    _print(recover(registry, model, production, candidate, note))
 
 
 def anchor_model(

@@ -19,6 +19,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
     follow: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks at the registry.")] = 5.0,
+    verify_minutes: Annotated[
+        float, typer.Option(min=0, help="Minutes between two checks of the served files; 0: none.")
+    ] = 60.0,
     concurrency: Annotated[int, typer.Option(min=1, help="Recordings transcribed at a time.")] = 2,
     queue: Annotated[int, typer.Option(min=0, help="Further ones that wait; more are refused with 429.")] = 16,
     max_mb: Annotated[float, typer.Option(min=0.01, help="Largest recording, in MB.")] = 25.0,
@@ -40,7 +43,7 @@ def serve(
     """Serve recognizers over HTTP, with OpenAI's routes.
 
     It follows the registry: a version that is promoted or rolled back to takes over without a lost request, and one
-    whose bytes are not those that were judged does not. / is a page with a microphone and a text box. There is no
+    whose bytes are not those that were judged does not; the last intact one that was in production serves. / is a page with a microphone and a text box. There is no
     authentication: put a gateway in front. A recording is kept only with --capture and --capture-share, and if its
     request has the header x-voxline-consent: yes. With --canary the candidate answers a share of the requests; one that
     is worse is withdrawn.
@@ -58,7 +61,7 @@ def serve(
     limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds, streams=streams)
     captures = CaptureSettings(capture, capture_share, capture_days, capture_gb * 1e9)
     tried = CanarySettings(canary, canary_margin, canary_alpha, canary_promote)
-    run_server(registry, model or [], host, port, follow, limits, captures, tried)
+    run_server(registry, model or [], host, port, follow, limits, captures, tried, verify_minutes)
 
 
 def show_canary(

@@ -177,7 +177,7 @@ def test_bytes_that_were_not_judged_are_not_served(served: Served, registry: Reg
     assert 'voxline_serve_load_failures{model="asr"} 1.0' in metrics
     assert 'voxline_serve_model_version{model="asr"} 1.0' in metrics
     with pytest.raises(WorkError, match="not the ones that were published"):
-        FollowedModel(tmp_path / "registry", "asr")
+        FollowedModel(tmp_path / "registry", "asr@2")
     registry.rollback(to=1)
     assert model.refresh()
     assert httpx.get(f"{served.url}/healthz").json()["status"] == "ok"

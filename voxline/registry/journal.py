@@ -5,6 +5,7 @@ line may be a fence, `{"fence": "<random>"}`, which readers skip: it makes each 
 contents have equal version tokens.
 """
 
+import contextlib
 import dataclasses
 import json
 import secrets
@@ -24,6 +25,19 @@ PROMOTE = "promote"
 """The action of an event that moves an alias and makes no version."""
 WITHDRAW = "withdraw"
 """The action of an event that takes the alias `candidate` from a version and gives it to none."""
+
+
+class JournalError(WorkError):
+    """The journal was lost or damaged, so nobody knows from it which version is in production."""
+
+    def __init__(self, uri: str, reason: str, line: int | None = None) -> None:
+        root, _, model = uri.rpartition("/")
+        place = "" if line is None else f":{line}"
+        super().__init__(
+            f"{uri}/{JOURNAL_FILE}{place}: {reason}; restore the file from a backup, or rebuild it: "
+            f"voxline models recover {model} --registry {root} (it shows what is there, and asks for the version in "
+            "production)"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +94,9 @@ class RegistryEvent:
             return False
 
 
+_NOT_AN_EVENT = (ValueError, TypeError, AttributeError, RecursionError)
+
+
 class Journal:
     """The journal of one model. A line that a crash cut short counts as not written.
 
@@ -96,9 +113,31 @@ class Journal:
         """All events.
 
         Raises:
-          WorkError: a line is not an event.
+          JournalError: a line is not an event.
         """
         return self._parse(self._load()[0])
+
+    def salvage(self) -> tuple[list[RegistryEvent], bytes | None]:
+        """The events of the lines that can be read, and the whole file; None if it is lost. Needed by `rebuild`."""
+        try:
+            data, self._version = self._store.read_with_version(JOURNAL_FILE)
+        except FileNotFoundError:
+            self._version = None
+            return [], None
+        events = []
+        for line in data.splitlines():
+            with contextlib.suppress(*_NOT_AN_EVENT):
+                events.append(RegistryEvent.of(json.loads(line)))
+        return events, data
+
+    def rebuild(self, events: Sequence[RegistryEvent]) -> None:
+        """Replaces the file by these events. Call `salvage` first.
+
+        Raises:
+          PreconditionError: another process changed the journal since.
+        """
+        self._lines = b""
+        self.append(list(events))
 
     def fence(self) -> list[RegistryEvent]:
         """Takes the journal over: a process that fenced it earlier can no longer append. Returns all events.
@@ -143,11 +182,8 @@ class Journal:
         for number, line in enumerate(lines.splitlines(), start=1):
             try:
                 events.append(RegistryEvent.of(json.loads(line)))
-            except (ValueError, TypeError, AttributeError) as error:
-                raise WorkError(
-                    f"{self._store.uri_of(JOURNAL_FILE)}:{number}: not a line of a journal ({error}); "
-                    "fix or remove that line"
-                ) from None
+            except _NOT_AN_EVENT as error:
+                raise JournalError(self._store.uri, f"not a line of a journal ({error})", number) from None
         return events
 
 
@@ -174,6 +210,15 @@ class History:
         """The versions that were in production one after the other, of those that still exist; the last one is now."""
         moves = (event for event in self._moves() if event.alias == PRODUCTION)
         return [event.version for event in moves if event.version in self._existing]
+
+    @property
+    def earlier_production(self) -> list[int]:
+        """The versions that were in production before the present one, the latest first, without any rolled back."""
+        digest = {event.version: event.digest for event in self._events if event.makes_version}
+        refused = self.rolled_back
+        versions = dict.fromkeys(reversed(self.production))  # each once, in this order
+        present = next(iter(versions), None)
+        return [version for version in versions if version != present and digest.get(version) not in refused]
 
     @property
     def candidate(self) -> int | None:

@@ -28,7 +28,14 @@ def model_names(root: Path | str) -> list[str]:
         near = [(store / name).uri for name in names if any(map(_is_model, _folders(store / name)))]
         hint = f"did you mean {near[0]}?" if near else "give the one that runs push to (the first push creates it)"
         raise WorkError(f"{root}: there is no registry here, no <model>/{JOURNAL_FILE} or <model>/<version>/; {hint}")
-    return sorted(name for name in models if Registry(root, name).versions())
+    return sorted(name for name in models if _has_versions(Registry(root, name)))
+
+
+def _has_versions(registry: Registry) -> bool:
+    try:
+        return bool(registry.versions())
+    except WorkError:
+        return True  # a folder that must be renamed; the other models are listed all the same
 
 
 def _folders(store: ObjectStore) -> Iterator[ObjectStore]:

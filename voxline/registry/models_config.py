@@ -12,10 +12,11 @@ Text of tensorflow.serving.ModelServerConfig.
 """
 
 import json
+import re
 from pathlib import Path
 
 from voxline.progress import print_status
-from voxline.registry.journal import CANDIDATE
+from voxline.registry.journal import CANDIDATE, JournalError
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
 from voxline.store.objects import open_store
@@ -25,6 +26,8 @@ MODELS_CONFIG = "models.config"
 _LOCK = ".models.config.lock"
 _HEAD = """# Which versions are in service. `voxline models promote`, `rollback` and every push write this file again.
 """
+_ENTRY = re.compile(r'name: ("[^"\n]*")\n.*\n.*\n.*\n.*\n *versions: ([0-9]+)\n')
+"""The name and the version of an entry of `model_config_entry`."""
 
 
 def model_config_entry(name: str, folder: str, version: int) -> str:
@@ -61,10 +64,30 @@ def models_config(root: Path | str, served_at: str = "") -> str:
     entries = []
     for model in model_names(root):
         registry = Registry(root, model)
-        for alias, version in (("", registry.in_service()), (f"@{CANDIDATE}", registry.candidate())):
+        try:
+            production, candidate = registry.in_service(), registry.candidate()
+        except JournalError as error:  # a change of another model must not take this one out of service
+            print_status(f"{MODELS_CONFIG}: {model} stays as it is there: {error}")
+            served = served_versions(root)
+            production, candidate = served.get(model), served.get(f"{model}@{CANDIDATE}")
+        for alias, version in (("", production), (f"@{CANDIDATE}", candidate)):
             if version is not None:
                 entries.append(model_config_entry(f"{model}{alias}", f"{base}/{model}", version))
     return f"{_HEAD}model_config_list {{\n{''.join(entries)}}}\n"
+
+
+def served_versions(root: Path | str) -> dict[str, int]:
+    """The versions that `models.config` names, by model and `<model>@candidate`; empty if a person wrote the file.
+
+    It is the one record, outside of the journal, of what was in service last.
+    """
+    try:
+        text = open_store(root).read(MODELS_CONFIG).decode(errors="replace")
+    except FileNotFoundError:
+        return {}
+    if not text.startswith(_HEAD):
+        return {}
+    return {json.loads(name): int(version) for name, version in _ENTRY.findall(text)}
 
 
 def write_models_config(root: Path | str) -> None:

@@ -37,6 +37,7 @@ from voxline.registry.journal import (
     WITHDRAW,
     History,
     Journal,
+    JournalError,
     RegistryEvent,
     format_utc,
 )
@@ -149,11 +150,16 @@ class Registry:
         self._check_exists(version)
         return self._read(f"{version}/{name}")
 
+    def file_versions(self, version: int) -> list[str]:
+        """Tokens of a version's files, which change with them."""
+        return [f"{info.name} {info.version}" for info in self._store.list(f"{version}/")]
+
     def event(self, version: int) -> RegistryEvent:
         """The event that created a version.
 
         Raises:
-          WorkError: the version does not exist; or its `version.json` is damaged and the journal lacks its line.
+          WorkError: the version does not exist.
+          JournalError: its `version.json` is damaged, and the journal lacks its line.
         """
         self._check_exists(version)
         data = self._read(f"{version}/{VERSION_FILE}")
@@ -180,9 +186,20 @@ class Registry:
         return check_digest(self.path(version), self.event(version).digest, UNSIGNED)
 
     def journal(self) -> list[RegistryEvent]:
-        """All events in order, including those that a crash kept out of the journal file."""
+        """All events in order, including one that a crash kept out of the journal file.
+
+        Raises:
+          JournalError: the journal is damaged, or lacks lines of several versions, or all of them.
+        """
         events = self._journal.read()
-        return events + self._missing(events)
+        missing = self._missing(events)
+        published = [event.version for event in missing if event.action != "import"]
+        if published and (not events or len(published) > 1):
+            if self._journal.read() != events:  # another process has published meanwhile
+                return self.journal()
+            numbers = ", ".join(map(str, published))
+            raise JournalError(self.uri, f"lost, or cut short: it has no line of version {numbers}")
+        return events + missing
 
     def history(self) -> History:
         """What is in service, what was, and what waits."""
@@ -197,9 +214,11 @@ class Registry:
         Raises:
           WorkError: the registry cannot be written: no permission, no space.
           PreconditionError: another process changed the registry at the same time.
+          JournalError: the journal is damaged or lost.
         """
         try:
-            with self._store.lock(_LOCK, f"waiting for another process that is changing {self.model} in the registry"):
+            with self._exclusive():
+                self.journal()  # a damaged one is not written again
                 self._recover(self._journal.fence())  # nobody else can decide anything from here on
                 self._journal.append(self._missing(self._journal.read()))
                 yield
@@ -208,6 +227,15 @@ class Registry:
                 f"{self.uri}: the registry cannot be changed ({error.strerror or error}: {error.filename}); "
                 "the version in service has not changed; fix that and try again"
             ) from error
+
+    @contextlib.contextmanager
+    def rebuilding(self) -> Iterator[Journal]:
+        """Locks the model, and gives its damaged journal. Other processes change nothing meanwhile."""
+        with self._exclusive():
+            yield self._journal
+
+    def _exclusive(self) -> contextlib.AbstractContextManager[None]:
+        return self._store.lock(_LOCK, f"waiting for another process that is changing {self.model} in the registry")
 
     @contextlib.contextmanager
     def publishing(
@@ -380,10 +408,8 @@ class Registry:
         except (ValueError, TypeError, AttributeError) as error:
             if (published := self._published(version)) is not None:
                 return published
-            raise WorkError(
-                f"{self._store.uri_of(f'{version}/{VERSION_FILE}')}: damaged ({error}), and the journal has no line of "
-                f"version {version}; remove that file, and the version counts as copied here by hand"
-            ) from None
+            reason = f"has no line of version {version}, and {version}/{VERSION_FILE} is damaged ({error})"
+            raise JournalError(self.uri, reason) from None
 
     def _published(self, version: int) -> RegistryEvent | None:
         """The journal's line of a version that this registry published."""

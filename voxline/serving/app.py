@@ -322,15 +322,20 @@ class RecognizerServer:
         return JSONResponse(_describe(self._find(request.path_params["name"])))
 
     async def _health(self, _: Request) -> Response:
-        """200 while requests are answered, also where the registry names a version that cannot be loaded."""
+        """200 while requests are answered, also where the registry names a version that cannot be loaded.
+
+        "degraded" if a model has a fault, or the files of the version that serves were damaged after it was loaded.
+        """
         models = {
-            name: {**_describe(model), "fault": model.fault, "absent": model.absent}
+            name: {**_describe(model), "fault": model.fault, "absent": model.absent, "damage": model.damage}
             for name, model in self._models.items()
         }
         for name, canary in self._canaries.items():
             models[name]["canary"] = canary.describe()
         # An alias that no version has is no fault.
-        faults = [one.fault for one in self._models.values()] + [one.fault for one in self._canaries.values()]
+        faults = [one.fault or one.damage for one in self._models.values()] + [
+            one.fault for one in self._canaries.values()
+        ]
         return JSONResponse({"status": "degraded" if any(faults) else "ok", "pending": self._pending, "models": models})
 
     async def _metrics(self, _: Request) -> Response:
@@ -355,17 +360,28 @@ def _describe(model: FollowedModel) -> dict[str, Any]:
         "family": ("tts" if isinstance(served.engine, Synthesizer) else "asr") if served else None,
         "version": served.version if served else None,
         "digest": served.digest if served else None,
+        "degraded": _describe_fault(model) if model.fault else None,
     }
+
+
+def _describe_fault(model: FollowedModel) -> str:
+    """Why another version than the registry's serves, for callers: without the paths that /healthz has."""
+    if model.named is None:
+        return "the registry does not say which version is in production"
+    return f"version {model.named}, which the registry names, cannot be served"
 
 
 def _served(model: FollowedModel, kind: type[Engine]) -> tuple[LoadedVersion, Engine]:
     """The version that serves, and what runs it.
 
     Raises:
-      RefusedError: no version has had the alias yet, or the model is of another kind.
+      RefusedError: no version has had the alias yet, none can be served, or the model is of another kind.
     """
+    if model.current is None and model.fault:
+        message = f"{model.reference}: no version can be served now; /healthz says why"
+        raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message, "model")
     if model.current is None:
-        message = f"{model.reference}: {model.absent or model.fault}; the server picks it up when there is one"
+        message = f"{model.reference}: {model.absent}; the server picks it up when there is one"
         raise RefusedError(HTTPStatus.NOT_FOUND, message, "model")
     if not isinstance(model.current.engine, kind):
         names = {Recognizer: "recognizer", Synthesizer: "voice"}

@@ -38,6 +38,9 @@ class ServerMetrics:
         self._version = self._gauge("model_version", "The version that serves; 0: none", ["model"])
         self._swaps = self._gauge("swaps", "Versions that took the place of another one", ["model"])
         self._failures = self._gauge("load_failures", "Versions that could not be loaded", ["model"])
+        self._degraded = self._gauge("degraded", "1 if the version that the registry names does not serve", ["model"])
+        self._damaged = self._gauge("damaged", "1 if the files of the version that serves have changed", ["model"])
+        self._verified = self._gauge("verified_timestamp_seconds", "When those files were last found whole", ["model"])
         if capture:
             self._captures = self._gauge("captures", "Clips that were offered to the captures", ["outcome"])
             self._capture_bytes = self._gauge("capture_bytes", "Bytes of captured clips")
@@ -68,6 +71,9 @@ class ServerMetrics:
             self._version.labels(model.reference).set(model.current.version if model.current else 0)
             self._swaps.labels(model.reference).set(model.swaps)
             self._failures.labels(model.reference).set(model.failures)
+            self._degraded.labels(model.reference).set(bool(model.fault))
+            self._damaged.labels(model.reference).set(bool(model.damage))
+            self._verified.labels(model.reference).set(model.verified)
         if self._capture:
             for outcome in OUTCOMES:
                 self._captures.labels(outcome).set(self._capture.counts[outcome])

@@ -97,6 +97,7 @@ def run_server(
     limits: ServingLimits,
     captures: CaptureSettings | None = None,
     canary: CanarySettings | None = None,
+    verify_minutes: float = 60.0,
 ) -> None:
     """Serves models until SIGINT or SIGTERM, which lets running requests end. If a call hangs then, as one of a
     candidate may, the process ends here: Python would wait for its thread.
@@ -105,13 +106,17 @@ def run_server(
       names: of the models, with `@candidate` or a version if wanted; empty: all recognizers in production.
       captures: what is kept of recordings; None for nothing. With a share of 0, what was kept still expires.
       canary: of each model in production; None, or a share of 0, for none.
+      verify_minutes: between two looks at the files of what serves; 0 for none.
 
     Raises:
-      SettingsError, WorkError: nothing to serve, or a model is damaged.
+      SettingsError, WorkError: nothing to serve, or no model can be served. One that cannot does not keep the others.
     """
     if len(set(names)) < len(names):
         raise SettingsError(f"--model: {', '.join(names)}; name each model once")
-    models = [FollowedModel(root, name) for name in names or recognizers(root)]
+    models = [FollowedModel(root, name, may_start_empty=True) for name in names or recognizers(root)]
+    if not any(model.current for model in models) and any(model.fault for model in models):
+        faults = "; ".join(model.fault or f"{model.reference}: {model.absent}" for model in models)
+        raise WorkError(f"no model can be served: {faults}")
     for model in models:
         if served := model.current:
             engine: str = served.engine.engine
@@ -119,9 +124,11 @@ def run_server(
             if not isinstance(served.engine, Recognizer):
                 engine = f"a voice, {engine}"
             print_status(f"serve: {model.reference}, version {served.version} ({engine})")
-        else:
+        elif model.absent:
             print_status(f"serve: {model.reference}: {model.absent}; it is picked up when there is one")
         model.follow(follow_seconds)
+        if verify_minutes:
+            model.verify_every(verify_minutes)
     print_status(f"serve: http://{host}:{port}")
     capture = Capture(captures) if captures and captures.location else None
     if capture:
@@ -150,14 +157,17 @@ def recognizers(root: Path | str) -> list[str]:
     """The names of the ASR models of a registry that are in production.
 
     Raises:
-      WorkError: there is none.
+      WorkError: there is none, and no model that is damaged.
     """
     found = []
     for name in model_names(root):
         registry = Registry(root, name)
-        version = registry.in_service()
-        if version is not None and read_model_json(registry.path(version))["family"] == "asr":
-            found.append(name)
+        try:
+            version = registry.in_service()
+            if version is not None and read_model_json(registry.path(version))["family"] == "asr":
+                found.append(name)
+        except (WorkError, OSError):
+            found.append(name)  # it may be one, and /healthz says what is wrong with it
     if not found:
         raise WorkError(f"{root}: no recognizer is in production here; push one, or promote a candidate")
     return found
