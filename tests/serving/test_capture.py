@@ -104,7 +104,28 @@ def test_nothing_is_kept_by_default() -> None:
 
 @pytest.mark.parametrize(
     "consent",
-    ["", "no", "nein", "undefined", "0", "terms-2026", "yes:/etc", f"yes:{'a' * 61}", "yes\nno", "yes,no", "yes:"],
+    [
+        "",
+        "no",
+        "nein",
+        "undefined",
+        "0",
+        "terms-2026",
+        "yes:/etc",
+        f"yes:{'a' * 60}1",
+        "yes\nno",
+        "yes,no",
+        "yes:",
+        "yes:no",
+        "yes:No-2",
+        "yes:terms",
+        "yes:not.v2",
+        "yes:opt-out-2026",
+        "yes:-1",
+        "yes:1",
+        "true",
+        "yes ",
+    ],
 )
 def test_what_is_no_consent_is_none(tmp_path: Path, consent: str) -> None:
     capture = capture_in(LocalStore(tmp_path))

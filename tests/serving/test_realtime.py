@@ -162,6 +162,8 @@ def test_sessions_that_cannot_be_are_refused_before_they_begin(served: Served, t
     ("sent", "told", "code"),
     [
         ("nonsense", "is accepted", 1008),
+        ("[" * 100_000, "is accepted", 1008),
+        ('{"type":' * 50_000, "is accepted", 1008),
         (bytes(2 * 5 * RATE), "at most 4 s of audio", 1009),
         (bytes(2**20 + 2), "", 1009),
         (None, "no message for 0.8 s", 1008),

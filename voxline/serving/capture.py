@@ -32,8 +32,13 @@ if TYPE_CHECKING:
 
 CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
 CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
-CONSENT = re.compile(r"yes(:[a-z0-9._-]+)?", re.IGNORECASE)
-"""`yes`, or `yes:` and what the caller agreed to. Anything else, a refusal in whatever words, is no consent."""
+CONSENT = re.compile(r"yes(:(?P<terms>[a-z][a-z0-9]*([._-][a-z0-9]+)*))?", re.IGNORECASE)
+"""`yes`, or `yes:` and the terms that the caller agreed to; see `is_consent`."""
+REFUSALS = frozenset((
+    "decline", "declined", "denied", "deny", "false", "never", "nein", "no", "non", "none", "not", "null", "off", "out",
+    "refuse", "refused", "revoked", "undefined", "unknown", "without", "withdrawn",
+))  # fmt: skip
+"""Words that no name of terms may have: `yes:no`, `yes:opt-out-2`."""
 _QUEUE_BYTES = 64 * 2**20
 _CLOSE_SECONDS = 5.0
 _HOUSEKEEPING_SECONDS = 600.0
@@ -226,14 +231,31 @@ class Capture:
         self.fault = fault
 
 
+def is_consent(text: str) -> bool:
+    """Whether a caller agreed: `yes`, or `yes:` and the name of the terms.
+
+    The name has a digit, of its version or date, since only terms of a version say what a caller agreed to. It has none
+    of the words of a refusal.
+
+    >>> [is_consent(text) for text in ("yes", "yes:terms-2026", "yes:terms", "yes:no", "yes:opt-out-2", "true")]
+    [True, True, False, False, False, False]
+    """
+    match = CONSENT.fullmatch(text)
+    if match is None or not NAME.fullmatch(text):
+        return False
+    terms = match["terms"]
+    if terms is None:
+        return True
+    return any(map(str.isdigit, terms)) and REFUSALS.isdisjoint(re.split(r"[._-]", terms.lower()))
+
+
 def may_keep(consent: str, speaker: str) -> bool:
     """Whether a caller agreed, and gave no pseudonym or one by which a clip can be erased.
 
     >>> may_keep("yes:terms-2026", "p-7"), may_keep("no", ""), may_keep("yes", "Jane Doe")
     (True, False, False)
     """
-    agreed = CONSENT.fullmatch(consent) and NAME.fullmatch(consent)
-    return bool(agreed and (not speaker or NAME.fullmatch(speaker)))
+    return is_consent(consent) and (not speaker or bool(NAME.fullmatch(speaker)))
 
 
 def joined(values: Iterable[str]) -> str:

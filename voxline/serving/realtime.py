@@ -35,7 +35,7 @@ from voxline.serving.canary import SESSION_FIELD, SESSION_HEADER, Canary
 from voxline.serving.capture import CONSENT_FIELD, CONSENT_HEADER, SPEAKER_FIELD, SPEAKER_HEADER, Capture, joined
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
-from voxline.serving.refusals import RefusedError, error_response
+from voxline.serving.refusals import RefusedError, error_response, read_json_object
 from voxline.serving.session_stream import CanaryStream, SessionStream
 from voxline.serving.subtitles import describe_words
 
@@ -296,11 +296,8 @@ def _kept_bytes(rate: int) -> int:
 
 
 def _is_finish(text: str) -> bool:
-    try:
-        values = json.loads(text)
-    except ValueError:
-        return False
-    return isinstance(values, dict) and values.get("type") == "finish"
+    values = read_json_object(text)
+    return values is not None and values.get("type") == "finish"
 
 
 def same_origin(socket: WebSocket) -> bool:

@@ -1,6 +1,8 @@
-"""Errors in OpenAI's form, of every route."""
+"""Errors in OpenAI's form, of every route, and the JSON that a client sends."""
 
+import json
 from http import HTTPStatus
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,6 +15,19 @@ class RefusedError(Exception):
     def __init__(self, status: HTTPStatus, message: str, param: str | None = None) -> None:
         super().__init__(message)
         self.status, self.param = status, param
+
+
+def read_json_object(data: str | bytes) -> dict[str, Any] | None:
+    """The object that a client sent; None for anything else, such as arrays nested deeper than Python can read.
+
+    >>> read_json_object('{"type": "finish"}'), read_json_object("[" * 100_000), read_json_object(b"\\xff")
+    ({'type': 'finish'}, None, None)
+    """
+    try:
+        values = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
 
 
 async def answer_known(_: Request, error: Exception) -> Response:

@@ -3,7 +3,6 @@
 Route: https://platform.openai.com/docs/api-reference/audio/createSpeech
 """
 
-import json
 import tempfile
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from voxline.errors import SettingsError, VoxlineError
 from voxline.inference.synthesizer import Synthesizer
-from voxline.serving.refusals import RefusedError
+from voxline.serving.refusals import RefusedError, read_json_object
 
 MEDIA_TYPES = {
     "mp3": "audio/mpeg", "opus": "audio/ogg", "flac": "audio/flac", "wav": "audio/wav",
@@ -41,24 +40,29 @@ class SpeechRequest:
         Raises:
           RefusedError: it is something else, or wants what is not here.
         """
-        try:
-            values = json.loads(body)
-        except ValueError:
-            values = None
-        if not isinstance(values, dict):
+        values = read_json_object(body)
+        if values is None:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a JSON object is accepted")
-        text, shape = values.get("input"), values.get("response_format", "mp3")
+        model = values.get("model")
+        text = values.get("input")
+        shape = values.get("response_format", "mp3")
+        if not isinstance(model, str):
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "the name of a model is accepted, as a string", "model")
         if not isinstance(text, str) or not 0 < len(text) <= MAX_CHARACTERS:
             message = f"a text of 1 to {MAX_CHARACTERS:,} characters is accepted"
             raise RefusedError(HTTPStatus.BAD_REQUEST, message, "input")
-        if shape not in MEDIA_TYPES:
-            message = f"{shape!r}: {', '.join(MEDIA_TYPES)} is accepted"
+        if not isinstance(shape, str) or shape not in MEDIA_TYPES:
+            message = f"{str(shape)[:40]!r}: {', '.join(MEDIA_TYPES)} is accepted"
             raise RefusedError(HTTPStatus.BAD_REQUEST, message, "response_format")
         if values.get("speed", 1) != 1:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a voice has one speed, 1", "speed")
+        if not isinstance(values.get("voice", ""), str | dict):  # OpenAI's own voices have objects, too
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "the name of a voice is accepted, as a string", "voice")
+        if not isinstance(values.get("instructions", ""), str | None):
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "a text is accepted", "instructions")
         if values.get("stream_format", "audio") != "audio":
             raise RefusedError(HTTPStatus.BAD_REQUEST, "audio is accepted", "stream_format")
-        return cls(str(values.get("model") or ""), text, shape)
+        return cls(model, text, shape)
 
 
 def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes, float]:
