@@ -43,7 +43,8 @@ def serve(
     """Serve recognizers over HTTP, with OpenAI's routes.
 
     It follows the registry: a version that is promoted or rolled back to takes over without a lost request, and one
-    whose bytes are not those that were judged does not; the last intact one that was in production serves. / is a page with a microphone and a text box. There is no
+    whose bytes are not those that were judged does not. Where that one is in production at the start, the last intact
+    version serves that was in production before. / is a page with a microphone and a text box. There is no
     authentication: put a gateway in front. A recording is kept only with --capture and --capture-share, and if its
     request has the header x-voxline-consent: yes. With --canary the candidate answers a share of the requests; one that
     is worse is withdrawn.
