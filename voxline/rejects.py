@@ -8,6 +8,13 @@ from collections.abc import Iterable
 DURATION_TOLERANCE_SECONDS = 0.1
 """How far an utterance may reach past the end of its recording: durations are rounded, transcripts timed by hand."""
 
+MAX_SECONDS = 4 * 3_600.0
+"""The longest recording of a stranger that is decoded in one piece, if nobody says another length."""
+
+SAMPLES_A_SECOND = 192_000
+"""Samples of all channels together that a second of such a recording may have, on average over its longest length:
+96,000 Hz in stereo, or 48,000 Hz of four channels. A shorter recording may have more."""
+
 
 class Reason(enum.StrEnum):
     """Why a recording was rejected. The codes are stable: dashboards count them."""

@@ -11,17 +11,14 @@ import itertools
 import os
 import pickle
 import pkgutil
-import resource
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from multiprocessing.connection import Connection, Pipe, wait
-from pathlib import Path
+from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
+from voxline.audio.worker_process import WorkerProcess, ignore_interrupts, limit_memory
 from voxline.errors import WorkError
 from voxline.garbage import collect_rarely
 
@@ -37,12 +34,6 @@ JOBS_AHEAD = 2
 
 MAX_ATTEMPTS = 2
 """A worker may be killed from outside (by the system, a person), so its job is tried once more."""
-
-END_SECONDS = 5
-"""What a worker has to end after its pipe is closed. After that it is killed."""
-
-_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-"""There is a worker for each core, and each thread of a worker would reserve memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,21 +201,11 @@ class _Worker(Generic[JobT, ResultT]):
     """
 
     def __init__(self, function: Callable[[JobT], ResultT] | str, limit_megabytes: float) -> None:
-        self.pipe, theirs = Pipe()
+        self._process = WorkerProcess(__name__, [str(limit_megabytes)])
+        self.pipe = self._process.pipe
         self.assigned: deque[tuple[int, JobT]] = deque()
         self.started = False
         self._since = time.monotonic()
-        self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
-            [sys.executable, "-m", __name__, str(theirs.fileno()), str(limit_megabytes)],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            env={
-                **os.environ,
-                **_ONE_THREAD,
-                "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-            },
-        )
-        theirs.close()
         self._send(function)
 
     def assign(self, index: int, job: JobT) -> None:
@@ -272,23 +253,10 @@ class _Worker(Generic[JobT, ResultT]):
         self._process.kill()
 
     def abandon(self) -> None:
-        """Kills the process, and does not wait long: one that hangs in a dead disk ends only when that is back."""
-        self.kill()
-        self.pipe.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=END_SECONDS)
+        self._process.abandon()
 
     def end(self) -> str:
-        """Closes the pipe, waits for the process to end, and says how it did."""
-        self.pipe.close()
-        try:
-            status = self._process.wait(timeout=END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            status = self._process.wait()
-        if status < 0:
-            return f"killed its process: {signal.Signals(-status).name}"
-        return f"ended its process with status {status}"
+        return self._process.end()
 
     def _send(self, message: Any) -> None:
         with contextlib.suppress(ConnectionError):  # it has died, which shows when its pipe is read
@@ -297,12 +265,12 @@ class _Worker(Generic[JobT, ResultT]):
 
 def _worker_main(pipe: Connection, limit_megabytes: float) -> None:
     """What a worker does: receives the function, then one job after the other."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
+    ignore_interrupts()
     function = pipe.recv()
     if isinstance(function, str):
         function = pkgutil.resolve_name(function)
     if limit_megabytes:
-        _limit_memory(limit_megabytes)
+        limit_memory(limit_megabytes)
     pipe.send("up")
     while True:
         job = pipe.recv()
@@ -311,20 +279,6 @@ def _worker_main(pipe: Connection, limit_megabytes: float) -> None:
         except Exception as error:  # the parent raises it, or makes it a reject
             answer = (True, _picklable(error))
         pipe.send(answer)
-
-
-def _limit_memory(megabytes: float) -> None:
-    """Limits the address space of this process, and of those it starts, to what it has now and so much more.
-
-    Memory that is reserved counts, used or not, so the limit is far above what a job takes. Only Linux says how much
-    there is now, and other systems do not hold to the limit anyway.
-    """
-    pages = Path("/proc/self/statm")
-    if pages.exists():
-        now = int(pages.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        limit = now + int(megabytes * 1e6)
-        resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _picklable(error: Exception) -> Exception:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.faults.inject import Forked
 from tests.faults.steps import STEPS, fresh, make_corpus
-from voxline.components.convert import process_pool
+from voxline.audio import worker_process
 from voxline.errors import WorkError
 
 DAMAGE = {
@@ -27,7 +27,7 @@ DAMAGE = {
 def main(name: str, root: Path) -> dict[str, object]:
     """The number of damaged files, and (file, damage, what happened) of those that were neither mended nor refused."""
     gc.freeze()
-    process_pool.subprocess.Popen = Forked  # type: ignore[misc]
+    worker_process.subprocess.Popen = Forked  # type: ignore[misc]
     step, corpus, whole = STEPS[name], root / "corpus", root / "whole"
     make_corpus(corpus)
     whole.mkdir()

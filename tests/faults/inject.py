@@ -22,6 +22,7 @@ from typing import Any
 
 from tests.faults.failing import BROKEN, FULL, GROWING, HALF, KILLED, WORKER, FailingDisk, nobody_pulls_the_plug
 from tests.faults.steps import BEAM, STEPS, end_state, fresh, leftovers, make_corpus
+from voxline.audio import worker_process
 from voxline.components.convert import process_pool
 
 REFUSED = 3
@@ -38,7 +39,7 @@ def main(name: str, root: Path) -> dict[str, list[dict[str, Any]]]:
     step, corpus, prepared = {**STEPS, "beam": BEAM}[name], root / "corpus", root / "prepared"
     nobody_pulls_the_plug()
     gc.freeze()  # or the first collection of each fork would copy all memory that holds an object
-    process_pool.subprocess.Popen = Forked  # type: ignore[misc]
+    worker_process.subprocess.Popen = Forked  # type: ignore[misc]
     process_pool.JOBS_AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that
     make_corpus(corpus)
     prepared.mkdir()

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from voxline.audio.containers import RawFormat
 from voxline.audio.segments import AsInFile, DecodedAudio, Mono, Segment, collect, resample, to_mono
 from voxline.audio.streams import AudioHeader, AudioStream, open_audio
-from voxline.rejects import BadAudioError, Reason
+from voxline.rejects import MAX_SECONDS, SAMPLES_A_SECOND, BadAudioError, Reason
 
 __all__ = [
     "AudioHeader",
@@ -33,12 +33,17 @@ __all__ = [
 ]
 
 
+MAX_SAMPLES = round(MAX_SECONDS * SAMPLES_A_SECOND)
+"""Samples of all channels together of a file that is read whole by the library."""
+
+
 def load_audio(
     path: Path | str,
     sample_rate: int,
     offset: float = 0.0,
     duration: float | None = None,
     max_seconds: float | None = None,
+    max_samples: int | None = MAX_SAMPLES,
 ) -> npt.NDArray[np.float32]:
     """Reads a recording, or a segment of it, as mono samples at a given rate.
 
@@ -47,6 +52,7 @@ def load_audio(
       sample_rate: Hz of the result.
       offset, duration: seconds; the segment to read. None reads to the end.
       max_seconds: decoding stops there, and a longer recording is refused. None: no limit.
+      max_samples: of the file, of all channels together; decoding stops there as well. None: no limit.
 
     Returns:
       float32 `[samples]` in [-1, 1]; resampling may overshoot slightly.
@@ -55,7 +61,7 @@ def load_audio(
       BadAudioError: as `decode_audio`.
     """
     segments = [Segment(offset, duration)]
-    for _, decoded in decode_segments(path, segments, sample_rate, max_seconds):
+    for _, decoded in decode_segments(path, segments, sample_rate, max_seconds, max_samples=max_samples):
         if isinstance(decoded, BadAudioError):
             raise decoded
         return resample(decoded.samples, sample_rate, sample_rate)
@@ -86,6 +92,7 @@ def decode_segments(
     sample_rate: int,
     max_seconds: float | None = None,
     raw: RawFormat | None = None,
+    max_samples: int | None = None,
 ) -> Iterator[tuple[int, DecodedAudio | BadAudioError]]:
     """Reads segments of one recording as mono samples at a given rate, decoding the file once.
 
@@ -94,6 +101,7 @@ def decode_segments(
       sample_rate: Hz of the results.
       max_seconds: decoding stops there, and a longer segment is `too_long`. None: no limit.
       raw: of a file without a header.
+      max_samples: of all channels together, that are decoded for a segment; more are `too_long` too. None: no limit.
 
     Yields:
       (index of the segment, samples `[samples]`) in the order of their ends; integers where they are as in the file. Or
@@ -110,7 +118,7 @@ def decode_segments(
     waiting = dict(enumerate(segments))
     while waiting:
         with open_audio(path, raw) as stream:
-            for index, decoded in collect(stream, list(waiting.items()), collector, max_seconds):
+            for index, decoded in collect(stream, list(waiting.items()), collector, max_seconds, max_samples):
                 del waiting[index]
                 yield index, decoded
 

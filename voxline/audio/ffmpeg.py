@@ -5,8 +5,10 @@ guess, it would open playlists, which name other files. What it complains about 
 reports damage and a cut end, with status 0.
 """
 
+import contextlib
 import os
 import re
+import resource
 import struct
 import subprocess
 import threading
@@ -24,6 +26,13 @@ from voxline.rejects import BadAudioError, Reason
 from voxline.store.files import atomic_write
 
 BLOCK_BYTES = 1 << 20
+
+DATA_BYTES, ADDRESS_BYTES = 256 * 10**6, 512 * 10**6
+"""Memory of an ffmpeg, and its address space. A decode needs 100 MB and 250 MB, and 24 bytes for each packet of an MP4;
+a table in a header of a few bytes may ask for gigabytes."""
+
+CPU_SECONDS = 3_600
+"""Processor time of an ffmpeg: some hundred hours of audio."""
 
 _KEPT_MESSAGE_BYTES = 4_096
 _SIGNS_OF_A_CUT = ("prematurely", "truncat", "partial file", "end of file")
@@ -65,7 +74,10 @@ class FfmpegDecoder:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            # Else each of its threads reserves address space for an arena of its own.
+            env={**os.environ, "MALLOC_ARENA_MAX": "1"},
         )
+        _limit(self._process.pid)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
         try:
@@ -184,6 +196,23 @@ def write_encoded(path: Path, samples: npt.NDArray[np.int16], sample_rate: int) 
             segment.export(file, format=form, codec=codec)
     except CouldntEncodeError as error:
         raise WorkError(f"{path}: ffmpeg cannot encode it as {form}: {str(error).strip().splitlines()[-1]}") from None
+
+
+def _limit(process: int) -> None:
+    """Limits what a process that has just begun may take. Where the system is not Linux, `prlimit` is missing."""
+    if not hasattr(resource, "prlimit"):
+        return
+    limits = (
+        (resource.RLIMIT_DATA, DATA_BYTES),
+        (resource.RLIMIT_AS, ADDRESS_BYTES),
+        (resource.RLIMIT_CPU, CPU_SECONDS),
+        (resource.RLIMIT_CORE, 0),
+    )
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        for kind, limit in limits:
+            inherited = [value for value in resource.prlimit(process, kind) if value != resource.RLIM_INFINITY]
+            least = min([limit, *inherited])
+            resource.prlimit(process, kind, (least, least))
 
 
 def _executable() -> str:

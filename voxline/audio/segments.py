@@ -72,7 +72,9 @@ def to_mono(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def resample(samples: npt.NDArray[Any], rate: int, to: int) -> npt.NDArray[np.float32]:
     """Resamples to `to` Hz with soxr (HQ): float32 `[samples]`; integers are scaled to [-1, 1]."""
     if samples.dtype != np.float32:
-        samples = (samples / full_scale(samples.dtype)).astype(np.float32)
+        scale = np.float32(full_scale(samples.dtype))
+        samples = samples.astype(np.float32)
+        samples /= scale  # a power of two divides exactly, so float64 at twice the memory would change nothing
     if rate == to:
         return samples
     import soxr
@@ -154,19 +156,28 @@ Result = tuple[int, DecodedAudio | BadAudioError]
 
 
 def collect(
-    stream: AudioStream, waiting: Waiting, collector: Callable[[AudioStream], AsInFile], max_seconds: float | None
+    stream: AudioStream,
+    waiting: Waiting,
+    collector: Callable[[AudioStream], AsInFile],
+    max_seconds: float | None,
+    max_samples: int | None = None,
 ) -> Iterator[Result]:
-    """(index, result) of each segment; of some of them, where the others need another decode."""
+    """(index, result) of each segment; of some of them, where the others need another decode.
+
+    Args:
+      max_seconds: of a segment.
+      max_samples: of all channels together, that are decoded for a segment.
+    """
     ranges: list[_Range] = []
     for index, segment in waiting:
         try:
-            ranges.append(_Range.of(index, segment, stream.header, max_seconds))
+            ranges.append(_Range.of(index, segment, stream.header, max_seconds, max_samples))
         except BadAudioError as fault:
             yield index, fault
     if not ranges:
         return
     if not stream.can_seek:
-        yield from _collect_forward(stream, ranges, collector)
+        yield from _collect_forward(stream, ranges, collector, max_samples)
         return
     for wanted in ranges:
         wanted.collector = collector(stream)
@@ -181,15 +192,21 @@ def collect(
 
 
 def _collect_forward(
-    stream: AudioStream, ranges: "list[_Range]", collector: Callable[[AudioStream], AsInFile]
+    stream: AudioStream,
+    ranges: "list[_Range]",
+    collector: Callable[[AudioStream], AsInFile],
+    max_samples: int | None,
 ) -> Iterator[Result]:
     """As `_collect`, in one pass from the start."""
+    channels = stream.header.channels
     queue = deque(sorted(ranges, key=lambda wanted: wanted.first))
     active: list[_Range] = []
     stop = max(wanted.slack for wanted in queue)
     at = 0
     for block in stream.blocks(0, -1 if stop == _END else stop + 1):
         until = at + len(block)
+        if max_samples is not None and until * channels > max_samples:
+            raise too_many_samples(until, stream.header, max_samples)
         while queue and queue[0].first < until:
             wanted = queue.popleft()
             if not active or sum(one.seconds for one in active) + wanted.seconds <= SEGMENTS_AT_ONCE_SECONDS:
@@ -225,20 +242,24 @@ class _Range:
       first, last: frames; `last` is exclusive, `_END` reads to the end.
       slack: if the recording ends before this frame, the segment ends with it.
       most: frames after which the segment is too long.
+      max_samples: of all channels together, that are decoded for the segment.
     """
 
     index: int
     first: int
     last: int
     slack: int
-    sample_rate: int
+    header: AudioHeader
     most: float
     max_seconds: float | None
+    max_samples: int | None
     collector: AsInFile | None = None
     tail: list[npt.NDArray[Any]] = dataclasses.field(default_factory=list)
 
     @classmethod
-    def of(cls, index: int, segment: Segment, header: AudioHeader, max_seconds: float | None) -> "_Range":
+    def of(
+        cls, index: int, segment: Segment, header: AudioHeader, max_seconds: float | None, max_samples: int | None
+    ) -> "_Range":
         """Raises BadAudioError if the segment is not in the recording, or too long, as far as the header says."""
         rate = header.sample_rate
         first = round(segment.offset * rate)
@@ -249,10 +270,14 @@ class _Range:
         elif first == 0 and last != _END:
             slack = last + round(WHOLE_RECORDING_TOLERANCE * rate)
         most = math.inf if max_seconds is None else (max_seconds + DURATION_TOLERANCE_SECONDS) * rate
-        made = cls(index, first, last, slack, rate, most, max_seconds)
-        if last != _END and last - first > most:
-            raise made.too_long()
-        return made
+        frames = cls(index, first, last, slack, header, most, max_seconds, max_samples)
+        if last != _END:
+            frames.check(last - first)
+        return frames
+
+    @property
+    def sample_rate(self) -> int:
+        return self.header.sample_rate
 
     @property
     def count(self) -> int:
@@ -275,8 +300,7 @@ class _Range:
             self.collector.add(part)
         if self.slack > self.last:
             self.tail.append(block[max(0, self.last - at) : max(0, self.slack - at)].copy())
-        if self.collector.frames > self.most:
-            raise self.too_long()
+        self.check(self.collector.frames)
 
     def result(self, at: int) -> DecodedAudio:
         """The segment, when `at` frames of the recording were read, or all that there are; it is kept no longer."""
@@ -295,8 +319,24 @@ class _Range:
                 collector.add(part)
         return collector.result()
 
-    def too_long(self) -> BadAudioError:
-        return BadAudioError(Reason.TOO_LONG, f"longer than {self.max_seconds:g} s, which is where decoding stopped")
+    def check(self, frames: int) -> None:
+        """
+        Raises:
+          BadAudioError: so many frames are too long, or too many samples.
+        """
+        if frames > self.most:
+            raise BadAudioError(Reason.TOO_LONG, f"longer than {self.max_seconds:g} s, which is where decoding stopped")
+        if self.max_samples is not None and frames * self.header.channels > self.max_samples:
+            raise too_many_samples(frames, self.header, self.max_samples)
+
+
+def too_many_samples(frames: int, header: AudioHeader, max_samples: int) -> BadAudioError:
+    channels = header.channels
+    return BadAudioError(
+        Reason.TOO_LONG,
+        f"{frames * channels:,} samples or more ({frames / header.sample_rate:.4g} s, {header.sample_rate:,} Hz, "
+        f"{channels} channels); at most {max_samples:,} are decoded",
+    )
 
 
 def _last_frame(header: AudioHeader, segment: Segment, first: int) -> int:
