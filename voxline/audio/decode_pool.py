@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.audio.worker_process import (
     WorkerProcess,
-    end_with_parent,
+    end_with_pipe,
     ignore_interrupts,
     limit_cpu,
     limit_memory,
@@ -316,7 +316,7 @@ def _worker_main(pipe: Connection) -> None:
     from voxline.audio import decoding, segments  # numpy, soxr and libsndfile, before memory is limited
 
     ignore_interrupts()
-    end_with_parent(pipe)
+    end_with_pipe(pipe)
     reserved = reserved_memory()
     _send(pipe, {"up": True})
     while True:

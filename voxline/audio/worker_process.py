@@ -87,7 +87,7 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def end_with_parent(pipe: Connection) -> None:
+def end_with_pipe(pipe: Connection) -> None:
     """Kills this process and those it started as soon as its parent has closed the pipe or died. In a worker."""
 
     def watch() -> None:

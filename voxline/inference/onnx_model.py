@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from voxline.cancellation import WorkCancelledError, ends_early
 from voxline.errors import WorkError
 from voxline.inference.saved_model import SignatureSpec
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 ONNX_FILE = "model.onnx"
 """In the folder of an exported model."""
 RECOGNIZER = SignatureSpec(("waveforms", "lengths"), ("log_probabilities", "frames"))
+LARGE_INPUT = 1_000_000
+"""Values of an input, a minute of audio, after which ONNX Runtime gives its memory back. It would keep all that the
+longest recording took."""
 Engine = Literal["auto", "onnx", "tensorflow"]
 """What runs a network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow."""
 
@@ -60,7 +64,9 @@ class OnnxGraph:
           WorkError: the graph fails on them.
         """
         try:
-            return dict(zip(self._outputs, self._session.run(self._outputs, inputs), strict=True))
+            return dict(zip(self._outputs, run_session(self._session, self._outputs, inputs), strict=True))
+        except WorkCancelledError:
+            raise
         except Exception as error:
             why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
             shape = next(iter(inputs.values())).shape
@@ -122,6 +128,26 @@ def load_session(file: Path, threads: int | None) -> Any:
     except Exception as error:  # of the runtime's own types, one for each way in which a file can be damaged
         why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise WorkError(f"{file}: ONNX Runtime does not load it ({why}); train again") from None
+
+
+def run_session(session: Any, outputs: Sequence[str], inputs: dict[str, Any]) -> list[Any]:
+    """Runs a graph, and ends it between two of its ops if the work of this thread is cancelled.
+
+    Raises:
+      WorkCancelledError: it was.
+    """
+    import onnxruntime
+
+    options = onnxruntime.RunOptions()
+    if max(value.size for value in inputs.values()) > LARGE_INPUT:
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+
+    def end() -> None:
+        options.terminate = True
+
+    with ends_early(end):
+        result: list[Any] = session.run(outputs, inputs, options)
+    return result
 
 
 def greedy_text(log_probabilities: "npt.NDArray[np.float32]", symbols: Sequence[str]) -> str:

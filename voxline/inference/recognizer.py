@@ -356,9 +356,12 @@ class Recognizer:
         import numpy as np
 
         lengths = np.array([len(waveform) for waveform in waveforms], np.int32)
-        padded = np.zeros((len(waveforms), int(lengths.max())), np.float32)
-        for row, waveform in zip(padded, waveforms, strict=True):
-            row[: len(waveform)] = waveform
+        if len(waveforms) == 1:
+            padded = np.asarray(waveforms[0], np.float32)[None]  # no copy: it may be long
+        else:
+            padded = np.zeros((len(waveforms), int(lengths.max())), np.float32)
+            for row, waveform in zip(padded, waveforms, strict=True):
+                row[: len(waveform)] = waveform
         start = time.perf_counter()
         outputs = self._infer(waveforms=padded, lengths=lengths)
         self.seconds += time.perf_counter() - start
