@@ -95,6 +95,7 @@ def _compile(
             environment=config.signing.environment(),
             optional=optional,
             trials=trials,
+            locations=config.locations(),
         )
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
     given = {name: value for name, value in arguments.items() if value != ""}
@@ -132,6 +133,7 @@ def pipeline_with_placement(
     environment: Mapping[str, str] | None = None,
     optional: Collection[str] = (),
     trials: ParallelTrials | None = None,
+    locations: Mapping[str, str] | None = None,
 ) -> Any:
     """The pipeline with resources and placement on each task.
 
@@ -141,6 +143,7 @@ def pipeline_with_placement(
       limits: whether to set the run's deadline, and the times for which it is kept.
       optional: steps that the config turns on.
       trials: of a search, in place of train.
+      locations: the config's paths by key. They say which volume each step needs.
     """
     graph = load_pipeline(name, optional=optional)
     if trials:
@@ -148,6 +151,7 @@ def pipeline_with_placement(
 
     def apply(task: Any, step: str) -> None:
         apply_placement(task, step, name, cluster)
+        _mount_claims(task, step, cluster, locations or {})
         for variable, value in (environment or {}).items():
             task.set_env_variable(variable, value)
         if notified:
@@ -347,8 +351,36 @@ def _set_secrets_and_volumes(task: Any, own: StepPlacement, cluster: ClusterSett
                 kubernetes.use_secret_as_env(task, secret.name, dict(secret.env))
             if secret.mount:
                 kubernetes.use_secret_as_volume(task, secret.name, secret.mount)
+
+
+WRITERS = {"registry": "push", "datasets": "publish"}
+"""Location → the one step that writes it. Every step writes the store."""
+
+
+def _mount_claims(task: Any, step: str, cluster: ClusterSettings, locations: Mapping[str, str]) -> None:
+    """Mounts the volumes that a step needs; kfp-kubernetes itself cannot mount a claim read-only.
+
+    A step gets the registry's volume only if it reads the registry, by its input or by a path of its section: convert,
+    which decodes strangers' recordings, does not.
+
+    Raises:
+      SettingsError: a claim that every step writes has a read-only name.
+    """
+    section = {"ingest": "corpus", "trial": "train"}.get(step, step)
     for claim in cluster.claims:
-        kubernetes.mount_pvc(task, claim.name, claim.mount, claim.sub_path)
+        keys = [key for key, path in locations.items() if claim.holds(path)]
+        writers = {WRITERS[key] for key in keys if key in WRITERS}
+        if claim.read_only_name and ("store" in keys or not writers):
+            raise SettingsError(
+                f"cluster.claims: {claim.name} has a read_only_name, and holds {', '.join(keys) or 'no location'}; "
+                "give the registry, or the datasets, a claim without the store"
+            )
+        if "registry" in keys and "store" not in keys:
+            reads = "registry" in task.inputs or any(key.partition(".")[0] == section for key in keys)
+            if not reads and step not in writers:
+                continue
+        name = claim.name if step in writers else claim.read_only_name or claim.name
+        kubernetes.mount_pvc(task, name, claim.mount, claim.sub_path)
 
 
 def _set_retries(task: Any, own: StepPlacement) -> None:

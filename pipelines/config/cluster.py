@@ -176,13 +176,26 @@ class SecretReference(Settings):
 
 
 class VolumeClaim(Settings):
-    """A PersistentVolumeClaim of the namespace, mounted into every step."""
+    """A PersistentVolumeClaim of the namespace, mounted into the steps that need it.
+
+    One with the registry and without the store is mounted into the steps that read the registry, and push alone gets it
+    for writing where `read_only_name` names another claim for the others. All other claims go into every step.
+    """
 
     name: ObjectName = pydantic.Field(
         ..., description="name of the claim; it must be ReadWriteMany if pods run on several nodes"
     )
     mount: AbsolutePath = pydantic.Field(..., description="folder in the pods, such as /mnt/voxline")
     sub_path: SubPath = pydantic.Field("", description="folder in the volume; empty: the whole volume")
+    read_only_name: OptionalName = pydantic.Field(
+        "",
+        description="claim of a read-only volume of the same files, for all steps but the one that writes them (push "
+        "the registry, publish the datasets); empty: kfp mounts for writing",
+    )
+
+    def holds(self, path: str) -> bool:
+        """Whether a path is on the volume."""
+        return path == self.mount or path.startswith(f"{self.mount}/")
 
 
 class Accelerator(Settings):
@@ -416,4 +429,4 @@ class ClusterSettings(Placement):
         >>> chosen.mounts("/mnt/store/speech"), chosen.mounts("/mnt/stored")
         (True, False)
         """
-        return any(path == claim.mount or path.startswith(f"{claim.mount}/") for claim in self.claims)
+        return any(claim.holds(path) for claim in self.claims)

@@ -258,3 +258,52 @@ def test_a_tpu_is_refused_for_a_training_that_xla_cannot_compile(tmp_path: Path)
         compile_to_yaml(config, tmp_path / "ir.yaml")
     on_cpus = load_config(files, ["corpus.uri=gs://speech/LJSpeech-1.1", "cluster.steps.train.accelerator=null"])
     compile_to_yaml(on_cpus, tmp_path / "ir.yaml")
+
+
+def mounts(folder: Path, claims: str, changes: list[str] | None = None, pipeline: str = "asr") -> dict[str, list[str]]:
+    """The claims that each step mounts."""
+    (folder / "run.yaml").write_text(
+        RUN.replace("gs://speech/store", "/mnt/store").replace("gs://speech/registry", "/mnt/registry")
+        + f"pipeline: {pipeline}\n",
+        encoding="utf-8",
+    )
+    config = load_config(folder / "run.yaml", [f"cluster.claims={claims}", *(changes or [])], pipeline=pipeline)
+    spec, platform = load_ir(compile_to_yaml(config, folder / "ir.yaml"))
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    steps = [name.removeprefix("exec-") for name in spec["deploymentSpec"]["executors"]]
+    return {step: [one["constant"] for one in executors[f"exec-{step}"].get("pvcMount", [])] for step in steps}
+
+
+SEPARATE = "[{name: store, mount: /mnt/store}, {name: registry, mount: /mnt/registry%s}]"
+
+
+def test_only_push_can_write_the_registry(tmp_path: Path) -> None:
+    mounted = mounts(tmp_path, SEPARATE % ", read_only_name: registry-read")
+    for step in ("ingest", "convert", "extract"):
+        assert mounted[step] == ["store"], f"{step} does not read the registry"
+    for step in ("validate", "train", "evaluate"):
+        assert mounted[step] == ["store", "registry-read"]
+    assert mounted["push"] == ["store", "registry"]
+
+
+def test_a_step_that_does_not_read_the_registry_never_sees_it(tmp_path: Path) -> None:
+    """Also where the volume has no read-only claim: convert decodes the recordings of strangers."""
+    mounted = mounts(tmp_path, SEPARATE % "")
+    assert mounted["convert"] == mounted["ingest"] == mounted["extract"] == ["store"]
+    assert mounted["train"] == mounted["push"] == ["store", "registry"]
+
+
+def test_only_publish_can_write_the_datasets(tmp_path: Path) -> None:
+    claims = "[{name: store, mount: /mnt/store}, {name: data, mount: /mnt/data, read_only_name: data-read}]"
+    mounted = mounts(tmp_path, claims, ["datasets=/mnt/data", "registry=gs://speech/registry"], "refresh")
+    assert mounted["publish"] == ["store", "data"]
+    assert mounted["convert"] == ["store", "data-read"]
+
+
+def test_a_claim_that_every_step_writes_has_no_read_only_name(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingsError, match=r"store has a read_only_name, and holds store, registry; give the registry"
+    ):
+        mounts(tmp_path, "[{name: store, mount: /mnt, read_only_name: store-read}]")
+    shared = mounts(tmp_path, "[{name: store, mount: /mnt}]")
+    assert set(map(tuple, shared.values())) == {("store",)}
