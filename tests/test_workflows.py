@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.images import IMAGES, VARIANTS
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -18,7 +19,9 @@ WRITES = {
     "kubeflow.yml": set(),
     "images.yml": {"contents", "packages", "id-token", "attestations"},
     "refresh.yml": {"id-token"},
+    "scan.yml": set(),
     "tests.yml": set(),
+    "wheel.yml": {"contents", "id-token", "attestations"},
 }
 """Workflow → what its jobs may write; the repository's code nowhere."""
 
@@ -119,13 +122,69 @@ def test_images_of_a_release_stand_on_one_base_by_its_digest() -> None:
 
 def test_the_job_that_installs_packages_may_write_nothing_and_the_one_that_publishes_runs_none_of_them() -> None:
     jobs = load_workflow("images.yml")["jobs"]
-    assert "permissions" not in {*jobs["base"], *jobs["build"]}
-    assert not any("secrets." in str(step) for name in ("base", "build") for step in jobs[name]["steps"])
+    installing = ("base", "test", "build")
+    assert jobs.keys() == {*installing, "publish"}
+    assert not any("permissions" in jobs[name] for name in installing)
+    assert not any("secrets." in str(step) for name in installing for step in jobs[name]["steps"])
     used = [step.get("uses", "").partition("@")[0] for step in jobs["publish"]["steps"]]
     assert not {"actions/checkout", "actions/setup-python"} & {*used}
     assert {"actions/attest-build-provenance", "actions/attest-sbom"} <= {*used}
-    scan = next(step for step in jobs["build"]["steps"] if "anchore/scan-action" in step.get("uses", ""))
-    assert scan["with"]["fail-build"] == "true"
+
+
+def test_images_are_tested_in_containers_before_they_are_published() -> None:
+    jobs = load_workflow("images.yml")["jobs"]
+    assert set(jobs["publish"]["needs"]) == {"test", "build"}
+    assert jobs["test"]["steps"][-1] == {"run": "make test-containers"}
+    assert jobs["test"]["env"]["VOXLINE_IMAGE_BASE"] == jobs["build"]["env"]["VOXLINE_IMAGE_BASE"]
+    assert "VOXLINE_ALLOW_SKIP" not in str(jobs), "a release on tests that were skipped"
+
+
+@pytest.mark.parametrize(("name", "job"), [("images.yml", "build"), ("scan.yml", "images")])
+def test_each_image_and_its_bill_of_materials_are_scanned_high_severities_included(name: str, job: str) -> None:
+    scanned = load_workflow(name)["jobs"][job]
+    scans = [step["with"] for step in scanned["steps"] if step.get("uses", "").startswith("anchore/scan-action@")]
+    assert [{"image", "sbom"} & scan.keys() for scan in scans] == [{"image"}, {"sbom"}]
+    for scan in scans:
+        assert (scan["severity-cutoff"], scan["fail-build"]) == ("high", "true")
+    assert set(scanned["strategy"]["matrix"]["image"]) == {*IMAGES, *VARIANTS}
+    assert not any("continue-on-error" in step for step in scanned["steps"])
+
+
+def test_locks_and_images_are_scanned_when_a_lock_changes_and_each_week() -> None:
+    workflow = load_workflow("scan.yml")
+    (schedule,) = workflow["on"]["schedule"]
+    assert re.fullmatch(r"\d+ \d+ \* \* [0-6]", schedule["cron"])
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    locks = [file for file in tracked if file.endswith(".lock") or file.startswith("requirements.")]
+    assert "requirements.lock" in locks
+    for event in ("push", "pull_request"):
+        patterns = [re.compile(as_expression(path)) for path in workflow["on"][event]["paths"]]
+        assert [file for file in locks if not any(pattern.fullmatch(file) for pattern in patterns)] == []
+    (audit,) = (step for step in workflow["jobs"]["locks"]["steps"] if "pip-audit" in step.get("uses", ""))
+    assert "requirements.lock" in audit["with"]["inputs"].split()
+    assert "ignore-vulns" not in audit["with"]
+
+
+def as_expression(pattern: str) -> str:
+    """A path pattern of a workflow as a regular expression."""
+    return re.escape(pattern).replace(r"\*\*/", "(.*/)?").replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+
+
+def test_the_wheel_of_a_release_is_signed_by_a_job_that_runs_none_of_its_code() -> None:
+    workflow = load_workflow("wheel.yml")
+    assert workflow["on"] == {"release": {"types": ["published"]}}
+    build = workflow["jobs"]["build"]
+    sign = workflow["jobs"]["sign"]
+    assert "permissions" not in build
+    assert "secrets." not in str(build)
+    assert sign["needs"] == "build"
+    used = [step["uses"].partition("@")[0] for step in sign["steps"] if "uses" in step]
+    assert used == ["actions/download-artifact", "actions/attest-build-provenance"]
+    attested = next(step["with"] for step in sign["steps"] if "attest" in step.get("uses", ""))
+    assert attested == {"subject-path": "dist/*.whl"}
+    assert "dist/*.whl" in sign["steps"][-1]["run"], "what is signed is what is attached"
 
 
 def test_the_data_image_is_built_for_arm64_too() -> None:
