@@ -27,6 +27,9 @@ VOCODER_LOG := runs/demo-tts/vocoder.log
 FAKE_GCS ?= v1.56.1
 VERSITYGW ?= v1.8.0
 ACTIONLINT ?= v1.7.12
+# Says how much of a target ran, and fails where nothing of its promise did. VOXLINE_ALLOW_SKIP=1 allows that (tests/promises.py).
+HEAVY := $(PY) -m pytest -q -rNfE -p tests.promises --promise
+NOTHING_RAN := $(PY) -m tests.promises
 
 .PHONY: $(shell awk -F: '/^[a-z-]+:.*## /{print $$1}' Makefile)
 
@@ -99,7 +102,7 @@ test: $(READY) ## Run the tests (JOBS=4 processes, one test file per process at 
 	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20 -k "not in_a_browser"
 
 test-browser: $(READY) ## Open reports and the server's page in headless Chromium, where there is one
-	@$(PY) -m pytest -q tests/report/test_browser.py tests/serving/test_page.py
+	@$(HEAVY) $@ tests/report/test_browser.py tests/serving/test_page.py
 
 # Take a run that was compared with a model in service: make demo, then voxline run asr with --set language.kind=none.
 gallery: $(READY) ## Take the pictures of docs/gallery from a run's folder (RUN=runs/demo; needs Chromium)
@@ -146,14 +149,14 @@ bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utter
 
 test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, and read theirs; clients read what a run sends
 	@if $(MAKE) --no-print-directory $(PEERS_READY); then \
-	  $(PY) -m pytest -q -rs tests/publish/test_export.py tests/notify -k "lhotse or own_client"; \
-	else echo "test-peers: skipped, the peers cannot be installed in $(PEERS) here"; fi
+	  $(HEAVY) $@ tests/publish/test_export.py tests/notify -k "lhotse or own_client"; \
+	else $(NOTHING_RAN) $@ "the peers cannot be installed in $(PEERS) here"; fi
 
 test-programs: $(READY) ## Let sherpa-onnx, Label Studio and TensorFlow Serving's TensorFlow read what we export (2 GB, 10 minutes)
 	@if $(MAKE) --no-print-directory $(PROGRAMS_READY) $(SERVED_READY); then \
-	  $(PY) -m pytest -q -rs tests/inference/test_sherpa_onnx.py tests/feedback/test_label_studio.py \
+	  $(HEAVY) $@ tests/inference/test_sherpa_onnx.py tests/feedback/test_label_studio.py \
 	    tests/train/asr/test_serving_release.py; \
-	else echo "test-programs: skipped, the programs cannot be installed in $(PROGRAMS) and $(SERVED) here"; fi
+	else $(NOTHING_RAN) $@ "the programs cannot be installed in $(PROGRAMS) and $(SERVED) here"; fi
 
 # Their requirements exclude ours and each other's, so they have their own environments.
 $(PROGRAMS_READY): benchmarks/programs.lock | $(READY)
@@ -175,7 +178,7 @@ test-monitoring: $(READY) ## Test gauges and alerts with a real Pushgateway and 
 	      for package in *.deb; do dpkg -x "$$package" . || exit 1; done) || rm -rf $(MONITORING); \
 	  fi; \
 	fi; \
-	PATH="$$PWD/$(MONITORING)/usr/bin:$$PATH" $(PY) -m pytest -q -rs tests/notify
+	PATH="$$PWD/$(MONITORING)/usr/bin:$$PATH" $(HEAVY) $@ tests/notify
 
 lint-workflows: ## Check .github/workflows with actionlint, where Go can build it
 	@if command -v go >/dev/null && GOBIN="$$PWD/.cluster-tools/bin" go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT); \
@@ -185,8 +188,8 @@ lint-workflows: ## Check .github/workflows with actionlint, where Go can build i
 # Within the lock's versions, in a folder of its own: the extra `signing` is not locked.
 test-signing: $(READY) ## Test signatures of models with OpenSSF's library
 	@if $(PY) -m uv pip install --quiet --target $(SIGNING) -c requirements.lock model-signing pyopenssl; then \
-	  PYTHONPATH="$(SIGNING)" $(PY) -m pytest -q -rs tests/registry/test_signing.py; \
-	else echo "test-signing: skipped, model-signing cannot be installed here"; fi
+	  PYTHONPATH="$(SIGNING)" $(HEAVY) $@ tests/registry/test_signing.py; \
+	else $(NOTHING_RAN) $@ "model-signing cannot be installed here"; fi
 
 # PyTorch is only a peer, so it has its own environment.
 $(PEERS_READY): benchmarks/requirements.lock | $(READY)
@@ -237,7 +240,7 @@ images: $(READY) ## Build the container images (IMAGES="data model validate", IM
 	@$(PY) -m voxline.pipelines.images build $(IMAGES) $(if $(IMAGE_BASE),--base "$(IMAGE_BASE)")
 
 test-storages: $(READY) ## Test registries, versions and purges on S3, which `make test` tests on GCS
-	@VOXLINE_TEST_EVERY_STORAGE=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile -k "s3" \
+	@VOXLINE_TEST_EVERY_STORAGE=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile -k "s3" \
 	  tests/registry tests/publish tests/pipelines/test_run_on_a_bucket.py
 
 # The two servers are Go programs, and more faithful to a real storage than those that `make test` talks to.
@@ -247,43 +250,43 @@ test-buckets: test-storages ## Test buckets as test-storages, then on fake-gcs-s
 	  GOBIN="$$PWD/$(VENV)/bin" go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) && \
 	  VOXLINE_TEST_EVERY_STORAGE=1 VOXLINE_FAKE_GCS="$$PWD/$(VENV)/bin/fake-gcs-server" \
 	  VOXLINE_VERSITYGW="$$PWD/$(VENV)/bin/versitygw" \
-	    $(PY) -m pytest -q tests/store tests/ingest/test_buckets.py tests/registry/test_registry_in_a_bucket.py; \
-	else echo "test-buckets: not on fake-gcs-server and versitygw, there is no Go here to build them"; fi
+	    $(HEAVY) $@ tests/store tests/ingest/test_buckets.py tests/registry/test_registry_in_a_bucket.py; \
+	else $(NOTHING_RAN) $@ "fake-gcs-server and versitygw are built with Go, which is not on the PATH"; fi
 
 test-containers: $(READY) ## Build the images and run the asr graph in them (Docker engine, or root to start one)
-	@VOXLINE_TEST_CONTAINERS=1 $(PY) -m pytest -q -rs -s tests/containers --timeout 3600
+	@VOXLINE_TEST_CONTAINERS=1 $(HEAVY) $@ -s tests/containers --timeout 3600
 
 test-cluster: $(READY) ## Test submitting, following and scheduling, and k8s/ (with Go: Kubernetes' schemas, Trainer's controllers)
-	@VOXLINE_TEST_CLUSTER=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
+	@VOXLINE_TEST_CLUSTER=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/cluster tests/pipelines/cluster
 
 # Programs get a network, mounts and processes of their own, which end with the tests.
-KUBEFLOW_TESTS := VOXLINE_TEST_KUBEFLOW=1 $(if $(KUBEFLOW_PROGRAMS),unshare --net --mount --pid --fork --kill-child --mount-proc) \
-  $(PY) -m pytest -q -rs
+KUBEFLOW_ENTER := VOXLINE_TEST_KUBEFLOW=1 $(if $(KUBEFLOW_PROGRAMS),unshare --net --mount --pid --fork --kill-child --mount-proc)
 kubeflow-packages: $(READY)
 	@$(if $(KUBEFLOW_PROGRAMS),$(PY) -m tests.kubeflow.given)
 .PHONY: kubeflow-packages
 
 test-kubeflow: kubeflow-packages ## Run our commands on a Kubeflow that is given (KUBEFLOW_ENDPOINT or KUBEFLOW_PROGRAMS: docs/cluster/README.md)
-	@$(KUBEFLOW_TESTS) tests/kubeflow
+	@$(KUBEFLOW_ENTER) $(HEAVY) $@ tests/kubeflow
 
 KUBEFLOW_IMAGES := $(abspath $(or $(VOXLINE_CLUSTER_TOOLS),.cluster-tools))/images
 # Removes its folder of 11 GB in $TMPDIR when it has passed; the images (5 GB) stay in .cluster-tools.
 test-kubeflow-images: kubeflow-packages ## Run the images of docker/ in the pods of a Kubeflow (KUBEFLOW_PROGRAMS; Docker engine, 20 GB)
-	@nice $(PY) -m tests.kubeflow.images $(KUBEFLOW_IMAGES) || { test $$? = 3 && exit 0; exit 1; }; \
-	VOXLINE_KUBEFLOW_IMAGES=$(KUBEFLOW_IMAGES) $(KUBEFLOW_TESTS) \
+	@status=0; nice $(PY) -m tests.kubeflow.images $(KUBEFLOW_IMAGES) || status=$$?; \
+	if [ $$status = 3 ]; then $(NOTHING_RAN) $@ "the images cannot be built here"; exit; fi; \
+	[ $$status = 0 ] && VOXLINE_KUBEFLOW_IMAGES=$(KUBEFLOW_IMAGES) $(KUBEFLOW_ENTER) $(HEAVY) $@ \
 	  -o tmp_path_retention_count=1 -o tmp_path_retention_policy=failed tests/kubeflow/test_steps.py \
 	  tests/kubeflow/test_training_jobs.py -k "promoted_model or numbered_user or refused or saved_model or lost"
 
 kubeflow-pictures: kubeflow-packages ## Take the pictures of docs/cluster/ui from Kubeflow's page (as test-kubeflow; needs Chromium)
-	@VOXLINE_PICTURES=1 $(KUBEFLOW_TESTS) tests/kubeflow/test_ui.py
+	@VOXLINE_PICTURES=1 $(KUBEFLOW_ENTER) $(PY) -m pytest -q -rs tests/kubeflow/test_ui.py
 
 # 20,000 utterances: make test-flink UTTERANCES=20000
 test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and kill a part of it (Java and Maven)
 	@$(PY) -m tests.flink.jars
-	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(PY) -m pytest -q -x -s -rs tests/flink
+	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(HEAVY) $@ -x -s tests/flink
 
 test-xla: $(READY) ## Compile a whole training step of each network but FastSpeech with XLA, and compare it with the ordinary one (7 minutes)
-	@VOXLINE_TEST_XLA=1 $(PY) -m pytest -q --durations 10 tests/train/test_xla.py
+	@VOXLINE_TEST_XLA=1 $(HEAVY) $@ --durations 10 tests/train/test_xla.py
 
 mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)
 	@$(PY) -m tests.train.mutations
