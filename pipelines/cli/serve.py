@@ -26,6 +26,10 @@ def serve(
     queue: Annotated[int, typer.Option(min=0, help="Further ones that wait; more are refused with 429.")] = 16,
     max_mb: Annotated[float, typer.Option(min=0.01, help="Largest recording, in MB.")] = 25.0,
     max_seconds: Annotated[float, typer.Option(min=1, help="Longest recording, in seconds.")] = 600.0,
+    request_seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds from a whole request to its answer; then 503.")
+    ] = 120.0,
+    decode_seconds: Annotated[float, typer.Option(min=1, help="Seconds that decoding a recording may take.")] = 30.0,
     streams: Annotated[int, typer.Option(min=0, help="Sessions on a WebSocket at a time.")] = 32,
     capture: Annotated[
         str, typer.Option(metavar="LOCATION", help="Folder or bucket URI for recordings of callers who agree.")
@@ -59,7 +63,15 @@ def serve(
     from voxline.serving.limits import ServingLimits
     from voxline.serving.server import run_server
 
-    limits = ServingLimits(concurrency, queue, max_bytes=round(max_mb * 1e6), max_seconds=max_seconds, streams=streams)
+    limits = ServingLimits(
+        concurrency,
+        queue,
+        max_bytes=round(max_mb * 1e6),
+        max_seconds=max_seconds,
+        streams=streams,
+        request_seconds=request_seconds,
+        decode_seconds=decode_seconds,
+    )
     captures = CaptureSettings(capture, capture_share, capture_days, capture_gb * 1e9)
     tried = CanarySettings(canary, canary_margin, canary_alpha, canary_promote)
     run_server(registry, model or [], host, port, follow, limits, captures, tried, verify_minutes)

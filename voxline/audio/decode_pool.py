@@ -5,7 +5,7 @@ with DecodePool(DecodeLimits(max_seconds=600)) as decoders:
 
 A decoder's fault, or a file that was made to exhaust it, ends a worker and the ffmpeg that it started; the next
 recording has another worker. Workers stay, as a start takes 0.2 s of computing. Requests and answers are JSON, and
-samples follow as bytes: a worker that a file has taken over can send no object.
+samples follow as bytes: a worker that a file controls can send no object.
 """
 
 import contextlib
@@ -212,7 +212,7 @@ class _Decoder:
         return self._process.has_ended
 
     def kill(self) -> None:
-        """Ends it and its ffmpeg at once; whoever waits for its answer gets an error."""
+        """Ends it and its ffmpeg at once; callers that wait for its answer get an error."""
         self._process.kill()
         self.is_idle = False
 

@@ -34,7 +34,8 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from voxline.audio.decoding import load_audio
+from voxline.audio.decode_pool import DecodeLimits, DecodePool
+from voxline.cancellation import Cancellation
 from voxline.errors import VoxlineError
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.synthesizer import Synthesizer
@@ -51,6 +52,7 @@ from voxline.serving.capture import (
     Capture,
     joined,
 )
+from voxline.serving.deadline import within
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
 from voxline.serving.metrics import ServerMetrics
@@ -94,6 +96,8 @@ class RecognizerServer:
         self._models = {model.reference: model for model in models}
         self._canaries = {canary.model: canary for canary in canaries}
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="transcribe")
+        decode_limits = DecodeLimits(self.limits.max_seconds, self.limits.decode_seconds)
+        self._decoders = DecodePool(decode_limits, self.limits.concurrency * (2 if canaries else 1))
         self._uploading = self._pending = 0
         self.realtime = RealtimeRoute(self._find_recognizer, self.limits, capture, self._canaries)
         self.metrics = ServerMetrics(models, capture, canaries, lambda: self.realtime.streams)
@@ -115,6 +119,7 @@ class RecognizerServer:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self._decoders.start(1)
         try:
             yield
         finally:
@@ -126,6 +131,7 @@ class RecognizerServer:
                 await asyncio.to_thread(canary.stop)
             self.realtime.stop()
             self._pool.shutdown(wait=False, cancel_futures=True)
+            self._decoders.close()
 
     def _answered(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Turns refusals into answers, and counts."""
@@ -171,7 +177,7 @@ class RecognizerServer:
                 hear = functools.partial(self._hear, recording, threading.Lock())
                 said = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
                 (transcript, waveform, rate), served, arm = await self._answer(
-                    model, joined(said), hear, _measure_transcript
+                    request, model, joined(said), hear, _measure_transcript
                 )
         finally:
             self._uploading -= 1
@@ -202,7 +208,7 @@ class RecognizerServer:
         _served(model, Synthesizer)  # refuses a recognizer
         session = joined(request.headers.getlist(SESSION_HEADER))
         (recording, seconds), served, arm = await self._answer(
-            model, session, lambda voice: synthesize_speech(voice, wanted), lambda result: (result[1], None)
+            request, model, session, lambda voice: synthesize_speech(voice, wanted), lambda result: (result[1], None)
         )
         self.metrics.spoken.inc(seconds)
         response = Response(recording, media_type=MEDIA_TYPES[wanted.shape])
@@ -210,13 +216,30 @@ class RecognizerServer:
         return _signed(response, served, arm)
 
     async def _answer(
-        self, model: FollowedModel, session: str, work: Callable[[Any], Result], measure: Measure[Result]
+        self,
+        request: Request,
+        model: FollowedModel,
+        session: str,
+        work: Callable[[Any], Result],
+        measure: Measure[Result],
     ) -> tuple[Result, LoadedVersion, str]:
         """The result of a request, the version that it is of, and the arm of the canary; "" without one.
 
         Args:
-          work: with an engine, in a thread of the pool.
+          work: with an engine, in a thread of the pool. It is ended if the client leaves or waits for too long.
         """
+        cancellation = Cancellation()
+
+        def cancellable(engine: Any) -> Result:
+            with cancellation.active():
+                return work(engine)
+
+        answering = self._answer_by_arm(model, session, cancellable, measure)
+        return await within(self.limits.request_seconds, request, cancellation, answering)
+
+    async def _answer_by_arm(
+        self, model: FollowedModel, session: str, work: Callable[[Any], Result], measure: Measure[Result]
+    ) -> tuple[Result, LoadedVersion, str]:
         canary = self._canaries.get(model.reference.removesuffix(f"@{PRODUCTION}"))
         if canary and (turn := canary.begin(session)):
             result, served = await canary.answer(turn, work, self._run, measure)
@@ -269,14 +292,23 @@ class RecognizerServer:
         if self._pending >= self.limits.concurrency + self.limits.queue:
             raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "the server is busy; try again in a second")
         self._pending += 1
-        done = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        done.add_done_callback(self._one_less)  # also if the client has gone: the work continues, and counts until then
-        return await asyncio.shield(done)
+        loop = asyncio.get_running_loop()
+        submitted = self._pool.submit(work)
+        done = asyncio.wrap_future(submitted)
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())  # seen, if nobody waits
+        submitted.add_done_callback(functools.partial(self._one_less, loop))
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            submitted.cancel()  # it leaves the queue; what runs counts until it has ended
+            raise
 
-    def _one_less(self, done: "asyncio.Future[Any]") -> None:
-        self._pending -= 1
-        if not done.cancelled():
-            done.exception()  # seen, if nobody waits for it any more
+    def _one_less(self, loop: asyncio.AbstractEventLoop, _: object) -> None:
+        def subtract() -> None:
+            self._pending -= 1
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing counts any more
+            loop.call_soon_threadsafe(subtract)
 
     def _hear(
         self, recording: UploadFile, reading: threading.Lock, recognizer: Recognizer
@@ -286,7 +318,6 @@ class RecognizerServer:
         Args:
           reading: held while the upload is read: a candidate that was given up may still read it.
         """
-        most = self.limits.max_seconds
         with tempfile.NamedTemporaryFile(prefix="voxline-") as file:  # what it is, its bytes say, not its name
             with reading:
                 recording.file.seek(0)
@@ -294,14 +325,19 @@ class RecognizerServer:
                     file.write(part)
             file.flush()
             try:
-                waveform = load_audio(file.name, recognizer.sample_rate, max_seconds=most)
+                waveform = self._decoders.load_audio(file.name, recognizer.sample_rate)
             except BadAudioError as bad:
                 if bad.reason == Reason.TOO_LONG:
-                    raise RefusedError(
-                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a recording of at most {most:g} s is accepted", "file"
-                    ) from None
+                    limits = self._decoders.limits
+                    message = (
+                        f"a recording of at most {limits.max_seconds:g} s is accepted, with {limits.max_samples:,} "
+                        f"samples of all channels together; this one: {bad.detail}"
+                    )
+                    raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "file") from None
                 message = f"{recording.filename or 'the recording'}: cannot be transcribed: {bad.detail} ({bad.reason})"
                 raise RefusedError(HTTPStatus.BAD_REQUEST, message, "file") from None
+            except VoxlineError as error:
+                raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
         try:
             return recognizer.recognize_waveforms([waveform])[0], waveform, recognizer.sample_rate
         except VoxlineError as error:

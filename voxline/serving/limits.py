@@ -19,6 +19,8 @@ class ServingLimits:
       canary_seconds: without an answer after which a request has failed, and a candidate's is answered by production.
       canary_stream_seconds: likewise, for a message of a session on a WebSocket: its caller waits while speaking.
       idle_seconds: in which a client of a session must send something, and read what it is sent.
+      request_seconds: from the last byte of a request to its answer; then it is ended, and answered with 503.
+      decode_seconds: of wall time and of processor time, that decoding a recording may take.
     """
 
     concurrency: int = 2
@@ -32,3 +34,5 @@ class ServingLimits:
     canary_seconds: float = 30.0
     canary_stream_seconds: float = 10.0
     idle_seconds: float = 30.0
+    request_seconds: float = 120.0
+    decode_seconds: float = 30.0

@@ -8,6 +8,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+RETRY_SECONDS = {HTTPStatus.TOO_MANY_REQUESTS: 1, HTTPStatus.SERVICE_UNAVAILABLE: 10}
+"""After which a client may try again, by the status of its answer."""
+
 
 class RefusedError(Exception):
     """A request that is answered with an error in OpenAI's form."""
@@ -47,7 +50,7 @@ def error_response(status: HTTPStatus, message: str, param: str | None = None) -
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     code = "rate_limit_exceeded" if status == HTTPStatus.TOO_MANY_REQUESTS else None
     body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-    headers = {"retry-after": "1"} if status == HTTPStatus.TOO_MANY_REQUESTS else {}
+    headers = {"retry-after": str(RETRY_SECONDS[status])} if status in RETRY_SECONDS else {}
     if status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS):
         headers["connection"] = "close"  # what the client still sends is not read
     return JSONResponse(body, status_code=int(status), headers=headers)
