@@ -12,6 +12,8 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
     os.environ.setdefault(name, "1")
 
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import ONNX Runtime themselves, as an oracle
+
 # In memory where there is plenty: the tests write very many files, and a disk makes them wait for each fsync.
 MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes folders that nobody else can open
 if (

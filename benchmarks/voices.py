@@ -22,6 +22,7 @@ from voxline.components.train.models.tts_network import TtsNetwork
 from voxline.components.train.tts.model_settings import FastSpeechSettings, Tacotron2Settings
 from voxline.components.train.tts.onnx_voice import export_onnx_voice
 from voxline.components.train.tts.train_module import INFERENCE_NOISE
+from voxline.inference.onnx_model import import_onnxruntime
 
 MELS, SYMBOLS = 80, 40
 TEXT, FRAMES = 60, 360
@@ -82,8 +83,7 @@ def _in_batches(session: Any) -> list[str]:
 
 def one_thread(content: bytes) -> Any:
     """A session of ONNX Runtime."""
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

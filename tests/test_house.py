@@ -89,3 +89,12 @@ def test_tests_that_only_make_test_kubeflow_collects_can_be_imported() -> None:
     """Else a class that got another name would break them unseen."""
     for file in sorted((ROOT / "tests" / "kubeflow").glob("*.py")):
         importlib.import_module(f"tests.kubeflow.{file.stem}")
+
+
+def test_onnx_runtime_is_imported_in_one_place() -> None:
+    """`import_onnxruntime` turns its telemetry off first."""
+    files = [file for _, file in modules()] + sorted((ROOT / "benchmarks").rglob("*.py"))
+    importers = [
+        file.stem for file in files if re.search(r"^\s*(import|from) onnxruntime\b", file.read_text("utf-8"), re.M)
+    ]
+    assert importers == ["onnx_model"]

@@ -1,9 +1,10 @@
 """The ONNX graph of a model, run by ONNX Runtime: what a signature of the SavedModel computes, without TensorFlow.
 
 Train writes it: `onnx_export.py` a recognizer's, `onnx_voice.py` a voice's, `onnx_vocoder.py` a vocoder's. ONNX Runtime
-is imported when a graph is loaded.
+is imported when a graph is loaded, by `import_onnxruntime` and nowhere else.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,8 @@ RECOGNIZER = SignatureSpec(("waveforms", "lengths"), ("log_probabilities", "fram
 LARGE_INPUT = 1_000_000
 """Values of an input, a minute of audio, after which ONNX Runtime gives its memory back. It would keep all that the
 longest recording took."""
+NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
+"""The variable of the environment that keeps ONNX Runtime from sending telemetry."""
 Engine = Literal["auto", "onnx", "tensorflow"]
 """What runs a network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow."""
 
@@ -107,6 +110,19 @@ class OnnxModel:
         return {"text": text, "log_probabilities": values, "frames": frames}
 
 
+def import_onnxruntime() -> Any:
+    """Imports ONNX Runtime without its telemetry.
+
+    From 1.32 on, the import itself starts an uploader, which sends events to Microsoft and stores a device id in the
+    home folder. Only the variable prevents that. A program that imports ONNX Runtime before Voxline has to set it
+    itself.
+    """
+    os.environ.setdefault(NO_TELEMETRY, "1")
+    import onnxruntime
+
+    return onnxruntime
+
+
 def load_session(file: Path, threads: int | None) -> Any:
     """An `onnxruntime.InferenceSession` on the CPU.
 
@@ -116,8 +132,7 @@ def load_session(file: Path, threads: int | None) -> Any:
     Raises:
       WorkError: the file is damaged or absent.
     """
-    import onnxruntime
-
+    onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads or 0
