@@ -288,6 +288,9 @@ test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and
 test-xla: $(READY) ## Compile a whole training step of each network but FastSpeech with XLA, and compare it with the ordinary one (7 minutes)
 	@VOXLINE_TEST_XLA=1 $(HEAVY) $@ --durations 10 tests/train/test_xla.py
 
+oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch makes of the vocoders' weights, for tests/train/models (then review the diff)
+	@VOXLINE_WRITE_ORACLES=1 $(PY) -m pytest -q tests/train/models/test_vocoders.py tests/train/models/test_waveglow.py -k pytorch
+
 mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)
 	@$(PY) -m tests.train.mutations
 

@@ -12,6 +12,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.closeness import assert_close
 from voxline.audio import fft as transform
 from voxline.audio import filters
 from voxline.audio.feature_settings import PROSODY, FeatureSettings
@@ -107,14 +108,14 @@ def test_the_filterbank_and_the_window_are_librosas(how: FeatureSettings) -> Non
         sr=how.sample_rate, n_fft=how.n_fft, n_mels=how.mels, fmin=how.lowest_hz, fmax=how.highest_hz
     )
     np.testing.assert_allclose(mel_filterbank(how), theirs.T, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(hann_window(how), librosa.filters.get_window("hann", how.win_length), rtol=0, atol=1e-7)
+    assert_close(hann_window(how), librosa.filters.get_window("hann", how.win_length), relative_to_peak=1e-7)
 
 
 @pytest.mark.parametrize("how", VARIETY)
 def test_log_mel_is_the_natural_logarithm_cut_at_the_floor(how: FeatureSettings) -> None:
     samples = speech_like(2 * how.sample_rate)
     expected = np.log(np.maximum(librosa_mels(samples, how), how.log_floor))
-    np.testing.assert_allclose(compute_features(samples, how), expected, rtol=0, atol=1e-3)
+    assert_close(compute_features(samples, how), expected, relative_to_peak=1e-3)
 
 
 def tensorflow_cepstra(samples: Array, how: FeatureSettings) -> Array:
@@ -143,7 +144,7 @@ def tensorflow_cepstra(samples: Array, how: FeatureSettings) -> Array:
 def test_cepstra_of_tensorflow_are_those_of_its_ops(how: FeatureSettings) -> None:
     samples = speech_like(2 * how.sample_rate + 77)
     ours = compute_features(samples, how)
-    np.testing.assert_allclose(ours, tensorflow_cepstra(samples, how), rtol=0, atol=1e-3)
+    assert_close(ours, tensorflow_cepstra(samples, how), relative_to_peak=1e-3)
 
 
 def test_of_real_speech_librosas_cepstra_are_others(real_data: Path) -> None:
@@ -155,7 +156,7 @@ def test_of_real_speech_librosas_cepstra_are_others(real_data: Path) -> None:
         assert rate == MOZILLA.sample_rate
         theirs.append(tensorflow_cepstra(samples, MOZILLA))
         others.append(compute_features(samples, by_librosa))
-        np.testing.assert_allclose(compute_features(samples, MOZILLA), theirs[-1], rtol=0, atol=1e-4)
+        assert_close(compute_features(samples, MOZILLA), theirs[-1], relative_to_peak=1e-4)
     assert len(theirs) == 10
     columns = zip(np.concatenate(theirs).T, np.concatenate(others).T, strict=True)
     correlations = [float(np.corrcoef(one, other)[0, 1]) for one, other in columns]
@@ -168,7 +169,7 @@ def test_linear_is_the_logarithm_of_power() -> None:
     samples = speech_like(20_000)
     ours = compute_features(samples, how)
     assert ours.shape == (how.count_frames(20_000), how.bins)
-    np.testing.assert_allclose(ours, np.log(np.maximum(librosa_power(samples, how), how.log_floor)), rtol=0, atol=1e-3)
+    assert_close(ours, np.log(np.maximum(librosa_power(samples, how), how.log_floor)), relative_to_peak=1e-3)
 
 
 def test_tacotrons_features_are_librosas_decibels_in_0_to_1() -> None:
@@ -182,8 +183,8 @@ def test_tacotrons_features_are_librosas_decibels_in_0_to_1() -> None:
     expected = [np.clip((part + 100) / 100, 0, 1).T for part in decibels]
     found = compute_features(samples, TACOTRON)
     assert found.shape == (TACOTRON.count_frames(len(samples)), 80 + 1_025)
-    np.testing.assert_allclose(found[:, TACOTRON.mel_columns], expected[0], rtol=0, atol=1e-3)
-    np.testing.assert_allclose(found[:, TACOTRON.linear_columns], expected[1], rtol=0, atol=1e-3)
+    assert_close(found[:, TACOTRON.mel_columns], expected[0], relative_to_peak=1e-3)
+    assert_close(found[:, TACOTRON.linear_columns], expected[1], relative_to_peak=1e-3)
     assert 0 == found.min() < 0.3 < found.max() <= 1
 
 
@@ -197,7 +198,7 @@ def test_tacotron_2s_log_mels_are_of_magnitude_cut_at_their_floor() -> None:
     samples = speech_like(3 * 22_050)
     magnitude = np.sqrt(librosa_power(samples, TACOTRON_2))
     expected = np.log(np.maximum(magnitude @ mel_filterbank(TACOTRON_2), 1e-5))
-    np.testing.assert_allclose(compute_features(samples, TACOTRON_2), expected, rtol=0, atol=1e-3)
+    assert_close(compute_features(samples, TACOTRON_2), expected, relative_to_peak=1e-3)
     assert TACOTRON_2.n_fft == 1_024
 
 
@@ -239,9 +240,7 @@ def test_mfcc_is_librosas_without_the_cut_under_the_peak() -> None:
     samples = speech_like(20_000)
     decibels = librosa.power_to_db(librosa_mels(samples, how).T, amin=how.log_floor, top_db=None)
     expected = librosa.feature.mfcc(S=decibels, n_mfcc=26).T
-    np.testing.assert_allclose(
-        compute_features(samples, how), expected, rtol=0, atol=5e-3
-    )  # decibels: 4.3 to the logarithm
+    assert_close(compute_features(samples, how), expected, relative_to_peak=5e-3)  # decibels: 4.3 to the logarithm
     assert cepstral_basis(how).shape == (40, 26)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audio.test_features import TACOTRON, TACOTRON_2
+from tests.closeness import assert_close
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import FloatArray, compute_features, magnitude_spectrogram, mel_filterbank, preemphasize
 from voxline.audio.griffin_lim import (
@@ -109,13 +110,13 @@ def test_the_linear_spectrum_is_undone_above_its_floor() -> None:
     for how in (TACOTRON, FeatureSettings(kind="linear")):
         found = linear_to_magnitude(compute_features(samples, how)[:, how.linear_columns], how)
         wanted = magnitude_spectrogram(preemphasize(samples, how).astype(np.float32), how)
-        np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
+        assert_close(found, wanted, relative_to_peak=2e-4)
 
 
 def test_de_emphasis_undoes_emphasis() -> None:
     samples = 0.1 * np.random.default_rng(0).standard_normal(50_000).astype(np.float32)
     again = deemphasize(preemphasize(samples, TACOTRON).astype(np.float32), TACOTRON)
-    np.testing.assert_allclose(again, samples, atol=1e-5)
+    assert_close(again, samples, relative_to_peak=1e-5)
 
 
 @settings(deadline=None, max_examples=20)

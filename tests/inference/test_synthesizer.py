@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.closeness import assert_close
 from tests.serving.test_server import Served, push
 from tests.tone_asr_model import BLOCK, RATE, WORDS, MakeAsrModel, render_words
 from tests.tone_tts_model import FEATURES, FRAMES, MakeTtsModel, add_onnx_graph
@@ -47,7 +48,7 @@ def test_breaks_are_exact_silence_in_the_sound(voice: Synthesizer) -> None:
     one, two = voice.synthesize(["1", "2 8"])
     silences = [np.zeros(samples, np.float32) for samples in (1_600, 592, 8_000)]
     wanted = [silences[0], one.waveform, silences[1], two.waveform, silences[2]]
-    np.testing.assert_allclose(spoken.waveform, np.concatenate(wanted), atol=1e-6)
+    assert_close(spoken.waveform, np.concatenate(wanted), relative_to_peak=1e-6)
     assert spoken.hit_limit  # of the 8
     np.testing.assert_array_equal(voice.speak("22 .").waveform, voice.synthesize("22 .").waveform)
     assert len(voice.speak('<speak><break time="1s"/></speak>').waveform) == RATE
@@ -61,7 +62,7 @@ def test_a_long_text_is_spoken_sentence_by_sentence_with_the_pauses_of_ssml(voic
     assert [len(part.waveform) for part in parts[::2]] == [BLOCK * symbols for symbols in (5, 4, 2, 4)]
     whole = voice.speak(text)
     assert (whole.pieces, whole.hit_limit) == (4, False)
-    np.testing.assert_allclose(whole.waveform, np.concatenate([part.waveform for part in parts]), atol=1e-6)
+    assert_close(whole.waveform, np.concatenate([part.waveform for part in parts]), relative_to_peak=1e-6)
 
 
 def test_a_sentence_that_is_too_long_loses_nothing(voice: Synthesizer) -> None:
@@ -95,7 +96,7 @@ def test_a_sentence_whose_end_is_not_reached_is_halved(voice: Synthesizer, monke
     spoken = voice.speak("1234 5671 2 345")
     assert (spoken.pieces, spoken.hit_limit) == (3, False)
     parts = [one.waveform for one in voice.synthesize(["1234", "5671", "2 345"])]
-    np.testing.assert_allclose(spoken.waveform, np.concatenate(parts), atol=1e-6)
+    assert_close(spoken.waveform, np.concatenate(parts), relative_to_peak=1e-6)
     endless = voice.speak("1234 5671 8 345")
     assert (endless.pieces, endless.hit_limit) == (1, True)
     assert len(endless.waveform) == 15 * BLOCK
@@ -236,7 +237,7 @@ def test_openais_own_client_gets_speech(make_tts_model: MakeTtsModel, tmp_path: 
         answer = client.audio.speech.create(model="voice", voice="any", input="3-1", response_format="wav")
         samples, rate = soundfile.read(io.BytesIO(answer.content), dtype="float32")
         assert rate == RATE
-        np.testing.assert_allclose(samples, Synthesizer(model).synthesize("3-1").waveform, atol=1e-4)
+        assert_close(samples, Synthesizer(model).synthesize("3-1").waveform, relative_to_peak=1e-4)
         assert answer.response.headers["x-voxline-digest"] == registry.event(1).digest
         pcm = client.audio.speech.create(model="voice", voice="any", input="3-1", response_format="pcm").content
         assert len(pcm) == 2 * len(samples)

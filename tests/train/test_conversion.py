@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close
 from tests.command import voxline
 from tests.train.tones import FEATURES, LETTERS, make_utterances, tiny_asr_settings
 from voxline.audio.features import compute_features
@@ -150,7 +151,7 @@ def test_the_network_has_one_short_cut_and_injects_the_attributes_twice() -> Non
     wanted = random.choice([-0.5, 0.5, 1.0], (2, 3)).astype(np.float32)
     made = model(mels, wanted).numpy()
     for row in range(2):
-        np.testing.assert_allclose(made[row], attgan(model, mels[row], wanted[row]), atol=1e-4)
+        assert_close(made[row], attgan(model, mels[row], wanted[row]), relative_to_peak=1e-4)
 
 
 @pytest.mark.parametrize("criticizes", [True, False])
@@ -171,9 +172,9 @@ def test_the_critic_and_the_classifier_use_instance_norm(criticizes: bool) -> No
             first, last = ((each.kernel.numpy(), each.bias.numpy()) for each in layers)
             return leaky(x.reshape(-1) @ first[0] + first[1]) @ last[0] + last[1]
 
-        np.testing.assert_allclose(logits[row], head(model.attribute_head), atol=1e-4)
+        assert_close(logits[row], head(model.attribute_head), relative_to_peak=1e-4)
         wanted = head(model.critic_head)[0] if criticizes else 0.0
-        np.testing.assert_allclose(scores[row], wanted, atol=1e-4)
+        assert_close(scores[row], wanted, relative_to_peak=1e-4)
 
 
 def test_attributes_come_from_the_manifest_and_rows_without_them_are_left_out(task: ConversionTask) -> None:
@@ -231,7 +232,7 @@ def test_the_losses_are_the_papers(dataset: Dataset, task: ConversionTask, untra
     made, again = np.split(module.model.converter.decode(twice, both, training=True).numpy(), 2)
     scores, logits = (each.numpy() for each in module.critic(made))
     np.testing.assert_allclose(found["reconstruction"], 100 * np.abs(again - mels).mean((1, 2)), rtol=1e-4)
-    np.testing.assert_allclose(found["adversarial"], -scores, rtol=1e-4, atol=1e-5)
+    assert_close(found["adversarial"], -scores, relative_to_peak=1e-5)
     np.testing.assert_allclose(found["attributes"], 10 * entropy(logits, batch.labels[order]), rtol=1e-4)
     assert set(found) == {"reconstruction", "adversarial", "attributes"}
 
@@ -243,7 +244,7 @@ def test_one_value_of_an_attribute_is_wanted_at_a_time() -> None:
         [0.5, -0.5, 0.5, -0.5, -0.5],
     ]
     sure = 100 * one_hots(labels, [2, 3])
-    np.testing.assert_allclose(cross_entropy(sure, labels, [2, 3]), [0, 0], atol=1e-6)
+    assert_close(cross_entropy(sure, labels, [2, 3]), [0, 0], relative_to_peak=1e-6)
 
 
 def changed(before: dict[str, Any], after: dict[str, Any], module: ConversionTrainModule) -> set[str]:
@@ -339,16 +340,14 @@ def test_the_exported_converter_reads_mels_of_any_length(trained: Path, task: Co
         silence = compute_features(np.zeros(1, np.float32), FEATURES)[[0] * (-frames % 4)].reshape(-1, FEATURES.bins)
         padded = (np.concatenate([mels, silence]) - mean) / deviation
         wanted = network(padded[None], np.array([[0.75, -0.75, -0.75, 0.75]], np.float32)).numpy()[0, :frames]
-        np.testing.assert_allclose(made, wanted * deviation + mean, rtol=1e-4, atol=1e-3)
+        assert_close(made, wanted * deviation + mean, relative_to_peak=1e-3)
         read = converter.read(mels)
         assert all(sum(values.values()) == pytest.approx(1, abs=1e-5) for values in read.values())
         # What is not named keeps what the classifier reads, at the strength of training.
         likeliest = max(read["reader"], key=read["reader"].__getitem__)
         vector = [0.75, -0.75, *(0.5 if value == likeliest else -0.5 for value in ("v0", "v1"))]
         wanted = network(padded[None], np.array([vector], np.float32)).numpy()[0, :frames]
-        np.testing.assert_allclose(
-            converter.convert(mels, {"sex": "F"}), wanted * deviation + mean, rtol=1e-4, atol=1e-3
-        )
+        assert_close(converter.convert(mels, {"sex": "F"}), wanted * deviation + mean, relative_to_peak=1e-3)
     with pytest.raises(SettingsError, match=r"sex=X: the converter .* knows sex: F, M; reader: v0, v1"):
         converter.convert(mels, {"sex": "X"})
 

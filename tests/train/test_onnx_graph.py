@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, numpy_helper
 
+from tests.closeness import assert_close
 from voxline.components.train.onnx_graph import BLOCK, LARGEST_WEIGHT, Graph, recurrent
 from voxline.errors import WorkError
 
@@ -70,7 +71,7 @@ def test_the_gates_of_an_8_bit_lstm_do_not_overflow() -> None:
         return recurrent(graph, layer, value, str(graph("Identity", np.array([1], np.int32))))
 
     found = _run(build, 1, 1, INPUTS)
-    np.testing.assert_allclose(found[0], expected, atol=5e-3)
+    assert_close(found[0], expected, relative_to_peak=5e-3)
 
 
 def test_two_products_of_a_row_fit_in_16_bits() -> None:
@@ -114,7 +115,7 @@ def test_a_convolution_of_integers_is_that_of_rounded_values(taps: int) -> None:
     columns = rounded_columns(kernel.astype(float).reshape(-1, OUTPUTS)).reshape(kernel.shape)
     padded = np.pad(rounded_rows(given.astype(float), (1, 2)), [(0, 0), ((taps - 1) // 2, taps // 2), (0, 0)])
     wanted = bias + sum(padded[:, tap : tap + 9] @ columns[tap] for tap in range(taps))
-    np.testing.assert_allclose(found, wanted, atol=2e-4)
+    assert_close(found, wanted, relative_to_peak=2e-4)
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close
 from tests.train.tones import FEATURES, make_utterances, tiny_asr_settings, tiny_tts_settings, write_dataset
 from tests.train.vocoder.test_vocoder_training import HIFIGAN, NETWORK, WAVEGLOW, place_recordings
 from tests.train.vocoder.test_vocoder_training import settings as vocoder_settings
@@ -106,7 +107,7 @@ def test_a_compiled_step_of_a_vocoder_or_a_classifier_equals_the_ordinary_one(na
         assert compiled.gradient_norm == pytest.approx(ordinary.gradient_norm, rel=1e-3)
     states = [module.state() for module in modules]
     for key, value in states[0].items():
-        np.testing.assert_allclose(states[1][key], value, rtol=1e-3, atol=3e-3, err_msg=key)
+        assert_close(states[1][key], value, relative_to_peak=3e-3, name=key)
 
 
 def test_a_voice_that_xla_cannot_compile_is_refused_where_a_step_must_be_compiled() -> None:
@@ -137,7 +138,7 @@ def test_a_compiled_step_equals_the_ordinary_one(name: str, tmp_path_factory: py
         assert compiled.gradient_norm == pytest.approx(ordinary.gradient_norm, rel=0.1 if half else 1e-4)
     states = [module.state() for module in modules]
     for key, value in states[0].items() if not half else ():
-        np.testing.assert_allclose(states[1][key], value, rtol=1e-4, atol=1e-3, err_msg=key)
+        assert_close(states[1][key], value, relative_to_peak=1e-3, name=key)
     if name in CHEAP:
         poisoned = padded.features * np.nan
         bad = modules[1].train_step(type(padded)(**{**vars(padded), "features": poisoned}), 0.01, 3)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.closeness import assert_close
 from tests.cluster.workers.conftest import IMAGE, POD, Namespace, worker_settings
 from voxline.data.dataset import Dataset
 from voxline.store.files import DONE
@@ -134,7 +135,7 @@ def _assert_same(expected_folder: Path, found_folder: Path) -> None:
     step = expected["metrics"]["best_step"]
     arrays = [np.load(one / "best" / f"step-{step:08d}" / "arrays.npz") for one in (expected_folder, found_folder)]
     for name in arrays[0].files:
-        np.testing.assert_allclose(arrays[1][name], arrays[0][name], rtol=1e-3, atol=1e-4)
+        assert_close(arrays[1][name], arrays[0][name], relative_to_peak=1e-4)
 
 
 def _wait(until: Callable[[], Any], seconds: float = 60) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.closeness import assert_close
 from tests.train.asr.toy_model import FrameClassifier, FrameClassifierSettings
 from tests.train.tones import ToneUtterance, make_utterances, render_letters, tiny_asr_settings, write_dataset
 from voxline.components.train.asr.models import MODELS, CtcModelSettings, ModelEntry, model_settings_type
@@ -100,7 +101,7 @@ def test_the_network_of_the_page_follows_every_setting_that_it_inherits() -> Non
         return np.asarray(network(features + np.float32(louder), frames)[0])
 
     assert logits(0, padding=2).shape == (1, 13, 3)
-    np.testing.assert_allclose(logits(5, top_db=50), logits(0, top_db=50), atol=1e-5)
+    assert_close(logits(5, top_db=50), logits(0, top_db=50), relative_to_peak=1e-5)
     assert np.abs(logits(5) - logits(0)).max() > 0.1
 
 

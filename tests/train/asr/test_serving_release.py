@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close
 from tests.train.asr.test_onnx_export import ALPHABET, FORMS, network, recordings
 from voxline.components.train.asr.export import AsrGraph
 from voxline.components.train.export import write_exported
@@ -68,4 +69,4 @@ def test_the_pinned_release_computes_what_ours_computes(form: str, tmp_path: Pat
     np.testing.assert_array_equal(found["frames"], expected["frames"])
     for row, count in enumerate(found["frames"]):
         ours = expected["log_probabilities"].numpy()[row, :count]
-        np.testing.assert_allclose(found["log_probabilities"][row, :count], ours, atol=1e-4)
+        assert_close(found["log_probabilities"][row, :count], ours, relative_to_peak=1e-4)

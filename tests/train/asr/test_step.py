@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close
 from tests.train.processes import (
     read_log,
     run_train_step,
@@ -144,7 +145,7 @@ def test_the_onnx_graph_of_a_trained_model_writes_the_same(trained: tuple[Any, A
     assert graph.transcribe_waveforms(waveforms) == saved_model.transcribe_waveforms(waveforms)
     pairs = zip(graph.log_probabilities(waveforms), saved_model.log_probabilities(waveforms), strict=True)
     for ours, theirs in pairs:
-        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=1e-5)
+        assert_close(ours, theirs, relative_to_peak=1e-4)
 
 
 def test_the_exported_model_equals_the_trained_one(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
@@ -163,12 +164,12 @@ def test_the_exported_model_equals_the_trained_one(trained: tuple[Any, AsrTrainS
     batch = {"waveforms": tf.constant(waveforms), "lengths": tf.constant(lengths)}
     found = exported.signatures["logits"](**batch)
     text = exported.signatures["transcribe"](**batch)
-    np.testing.assert_allclose(text["log_probabilities"], tf.nn.log_softmax(found["logits"]), atol=1e-5)
+    assert_close(text["log_probabilities"], tf.nn.log_softmax(found["logits"]), relative_to_peak=1e-5)
     for row, each in enumerate(spoken):
         features = spectra.compute_features(each.waveform, tones.features)[None]
         logits, frames = model(features, np.array([features.shape[1]]))
         assert found["frames"][row] == frames[0]
-        np.testing.assert_allclose(found["logits"][row, : frames[0]], logits[0], atol=1e-3)
+        assert_close(found["logits"][row, : frames[0]], logits[0], relative_to_peak=1e-3)
         assert text["text"][row].numpy().decode() == Recognizer(work.folder).transcribe([each.waveform])[0]
 
 
@@ -229,7 +230,7 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
     step = expected["metrics"]["best_step"]
     weights = [np.load(folder / "best" / f"step-{step:08d}" / "arrays.npz") for folder in (one, two)]
     for name in weights[0].files:
-        np.testing.assert_allclose(weights[0][name], weights[1][name], rtol=1e-3, atol=1e-4)
+        assert_close(weights[0][name], weights[1][name], relative_to_peak=1e-4)
 
 
 def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:

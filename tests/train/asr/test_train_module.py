@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close
 from tests.train.processes import read_log, start_process
 from tests.train.tones import ONE_LOOP, make_utterances, tiny_asr_settings, write_dataset
 from voxline.components.train import devices
@@ -116,7 +117,7 @@ def test_adamw_is_keras_adamw() -> None:
         optimizer.update(tf.distribute.get_strategy(), gradients, norm, tf.constant(0.01), tf.constant(True))
         reference.apply(gradients, theirs)
     for our, their in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(our, their, rtol=1e-4, atol=1e-5)
+        assert_close(our, their, relative_to_peak=1e-5)
 
 
 def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(

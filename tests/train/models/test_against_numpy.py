@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.closeness import assert_close
 from voxline.components.train.asr.models import (
     ConformerSettings,
     ConvolutionSettings,
@@ -200,7 +201,7 @@ def test_deep_speech_2(recurrent: Any, form: dict[str, Any]) -> None:
         x = sum(weights[step] * ahead[step : step + len(x)] for step in range(settings.lookahead + 1))
     logits, frames = model(features, np.array([9]))
     assert frames.numpy().tolist() == [len(x)]
-    np.testing.assert_allclose(logits[0], dense(batch_norm(x, model.output_norm), model.classifier), atol=1e-4)
+    assert_close(logits[0], dense(batch_norm(x, model.output_norm), model.classifier), relative_to_peak=1e-4)
 
 
 def test_deepspeech() -> None:
@@ -222,7 +223,7 @@ def test_deepspeech() -> None:
     logits, frames = model(features, np.array([9]))
     assert frames.numpy().tolist() == [9 + 2 * 3]
     expected = dense(np.clip(heights[-1], 0, 20), model.classifier)
-    np.testing.assert_allclose(logits[0], expected, rtol=1e-3, atol=5e-3)  # logits up to 36, from inputs up to 45
+    assert_close(logits[0], expected, relative_to_peak=5e-3)  # logits up to 36, from inputs up to 45
 
 
 def layer_norm(x: Array, layer: Any) -> Array:
@@ -269,7 +270,7 @@ def test_conformer() -> None:
         x = layer_norm(x + 0.5 * dense(swish(dense(layer_norm(x, norm), wide)), narrow), block.output_norm)
     logits, frames = model(features, np.array([26]))
     assert frames.numpy().tolist() == [len(x)] == [7]
-    np.testing.assert_allclose(logits[0], dense(x, model.classifier), atol=1e-4)
+    assert_close(logits[0], dense(x, model.classifier), relative_to_peak=1e-4)
 
 
 def attend(attention: Any, query: Array, keys: Array, previous: Array, cumulative: Array) -> Array:
@@ -335,10 +336,10 @@ def test_tacotron_2(changes: dict[str, Any]) -> None:
         after = batch_norm(convolve(after, exact(layer.convolution.kernel)), layer.norm)
         after = np.tanh(after) if index < len(model.postnet) - 1 else after
     output = model(LABELS, COUNTS, mels, np.array([frames]))
-    np.testing.assert_allclose(output.alignment[0], alignment, atol=1e-5)
-    np.testing.assert_allclose(output.before[0], before, atol=1e-5)
-    np.testing.assert_allclose(output.stop[0], np.concatenate(stops), atol=1e-5)
-    np.testing.assert_allclose(output.mels[0], before + after if model.postnet else before, atol=1e-5)
+    assert_close(output.alignment[0], alignment, relative_to_peak=1e-5)
+    assert_close(output.before[0], before, relative_to_peak=1e-5)
+    assert_close(output.stop[0], np.concatenate(stops), relative_to_peak=1e-5)
+    assert_close(output.mels[0], before + after if model.postnet else before, relative_to_peak=1e-5)
 
 
 def test_zoneout_and_dropout_in_training_follow_their_masks() -> None:
@@ -352,9 +353,9 @@ def test_zoneout_and_dropout_in_training_follow_their_masks() -> None:
     output = np.where(state_mask, sigmoid(out) * np.tanh(cell), states[0][0]) * passed
     mask = np.concatenate([state_mask, cell_mask, passed])[None].astype(np.float32)
     heard, (kept, kept_cell) = core._advance(gates, tuple(states), mask)
-    np.testing.assert_allclose(heard[0], output, atol=1e-6)
-    np.testing.assert_allclose(kept[0], output, atol=1e-6)
-    np.testing.assert_allclose(kept_cell[0], np.where(cell_mask, cell, states[1][0]), atol=1e-6)
+    assert_close(heard[0], output, relative_to_peak=1e-6)
+    assert_close(kept[0], output, relative_to_peak=1e-6)
+    assert_close(kept_cell[0], np.where(cell_mask, cell, states[1][0]), relative_to_peak=1e-6)
     drawn = [mask.numpy() for mask in core.perturb(40, 50, np.array([1, 2], np.int32))]
     for made in drawn:
         assert made[..., :6].mean() == pytest.approx(1 - TACOTRON2.zoneout, abs=0.02)
@@ -411,10 +412,10 @@ def test_tacotron() -> None:
         stops.append(joined @ exact(decoder.stop_kernel) + exact(decoder.stop_bias))
     before = np.concatenate(made)
     output = model(LABELS, COUNTS, features, np.array([frames]))
-    np.testing.assert_allclose(output.alignment[0], alignment, atol=1e-5)
-    np.testing.assert_allclose(output.before[0], before, atol=1e-5)
-    np.testing.assert_allclose(output.stop[0], np.concatenate(stops), atol=1e-5)
-    np.testing.assert_allclose(output.linear[0], dense(cbhg(before, model.postnet), model.spectrum), atol=1e-5)
+    assert_close(output.alignment[0], alignment, relative_to_peak=1e-5)
+    assert_close(output.before[0], before, relative_to_peak=1e-5)
+    assert_close(output.stop[0], np.concatenate(stops), relative_to_peak=1e-5)
+    assert_close(output.linear[0], dense(cbhg(before, model.postnet), model.spectrum), relative_to_peak=1e-5)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.closeness import assert_close
 from voxline.components.train.intents.settings import IntentsModelSettings
 from voxline.components.train.models.capsules import Pooling, SequenceEncoder, TextClassifier, route
 
@@ -67,7 +68,7 @@ def test_routing_equals_the_papers_procedure_and_padding_has_no_vote(rounds: int
     mask = np.arange(7) < np.array(counts)[:, None]
     capsules = route(votes.astype("float32"), mask, rounds).numpy()
     for row, count in enumerate(counts):
-        np.testing.assert_allclose(capsules[row], routed(votes[row, :count], rounds), atol=1e-5)
+        assert_close(capsules[row], routed(votes[row, :count], rounds), relative_to_peak=1e-5)
     assert (np.linalg.norm(capsules, axis=-1) < 1).all()
 
 
@@ -88,7 +89,7 @@ def test_a_classifier_equals_a_loop_over_its_weights(pooling: Pooling) -> None:
         else:
             pooled = routed((x @ encoder.votes.kernel.numpy()).reshape(count, 3, 2), 3).ravel()
         expected = pooled @ model.classifier.kernel.numpy() + model.classifier.bias.numpy()
-        np.testing.assert_allclose(logits[row], expected, atol=1e-5)
+        assert_close(logits[row], expected, relative_to_peak=1e-5)
 
 
 @pytest.mark.parametrize("sentence_words", [0, 3])
@@ -99,7 +100,7 @@ def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(sentence_words: int
     together = model(words, counts).numpy()  # what is beyond the counts is not zero here, and must not be heard
     for row, count in enumerate(counts):
         alone = model(words[row : row + 1, :count], counts[row : row + 1]).numpy()[0]
-        np.testing.assert_allclose(together[row], alone, atol=1e-6)
+        assert_close(together[row], alone, relative_to_peak=1e-6)
 
 
 def test_a_long_text_is_read_as_a_sequence_of_sentences() -> None:
@@ -110,7 +111,7 @@ def test_a_long_text_is_read_as_a_sequence_of_sentences() -> None:
     parts = [first(model.embedding(part[None]), np.array([len(part)])) for part in slices]
     sentences = np.concatenate([part.numpy() for part in parts])[None]
     expected = model.classifier(second(sentences, np.array([3]))).numpy()
-    np.testing.assert_allclose(model(words, np.array([8])).numpy(), expected, atol=1e-6)
+    assert_close(model(words, np.array([8])).numpy(), expected, relative_to_peak=1e-6)
 
 
 def test_the_default_has_the_papers_number_of_weights() -> None:

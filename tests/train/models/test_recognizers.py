@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close, needs_bfloat16
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.asr.models import (
     ConformerSettings,
@@ -83,7 +84,7 @@ def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
     logits, frames = network(features, lengths)
     for row, length in enumerate(lengths):
         alone, _ = network(features[row : row + 1, :length], lengths[row : row + 1])
-        np.testing.assert_allclose(logits[row, : frames[row]], alone[0], atol=2e-5)
+        assert_close(logits[row, : frames[row]], alone[0], relative_to_peak=2e-5)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "conformer"])
@@ -97,7 +98,7 @@ def test_batch_statistics_exclude_padding(kind: str) -> None:
     for norm_value, expected in zip(
         [value for norm in network.normalizations for value in norm.batch_statistics], alone, strict=True
     ):
-        np.testing.assert_allclose(norm_value, expected, atol=1e-5)
+        assert_close(norm_value, expected, relative_to_peak=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,6 +138,7 @@ def test_equal_seeds_give_equal_weights(kind: str) -> None:
     assert any(np.any(left.numpy() != right.numpy()) for left, right in zip(one.weights, other.weights, strict=True))
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("kind", ["gru", "deepspeech", "conformer"])
 def test_half_precision_gives_float32_logits_near_those_of_float32(kind: str) -> None:
     features, lengths = batch([20, 12])
@@ -158,7 +160,7 @@ def test_with_top_db_a_recording_at_another_gain_has_the_same_logits(kind: str) 
     features, lengths = batch([20, 13, 3])
     logits, _ = built(features, lengths)
     louder, _ = built(features + np.float32(np.log(10.0) * 3), lengths)  # 30 dB
-    np.testing.assert_allclose(louder, logits, atol=2e-4)
+    assert_close(louder, logits, relative_to_peak=2e-4)
     dynamics, _ = built(features * 2, lengths)
     assert np.abs(dynamics[0] - logits[0]).max() > 1e-3
 
@@ -172,7 +174,7 @@ def test_the_level_is_that_of_the_loudest_frames_and_what_is_far_below_it_is_sil
         decibels = 10 * np.log10(np.exp(features[row, :length].astype(np.float64)))
         loud = np.sort(decibels.max(axis=1))[-min(8, length) :].mean()
         expected = 4 * (np.maximum(decibels - loud, -50) + 50) / 50
-        np.testing.assert_allclose(relative[row, :length], expected, atol=1e-4)
+        assert_close(relative[row, :length], expected, relative_to_peak=1e-4)
         assert (expected == 0).any()
 
 
@@ -291,7 +293,7 @@ def test_pooling_takes_mean_and_maximum_over_the_real_frames() -> None:
     for row in range(3):
         real = top[row][mask[row]]
         pooled = np.concatenate([real.mean(axis=0), real.max(axis=0)])
-        np.testing.assert_allclose(logits[row, 0], pooled @ kernel + bias, atol=1e-5)
+        assert_close(logits[row, 0], pooled @ kernel + bias, relative_to_peak=1e-5)
 
 
 def test_the_output_may_have_a_dropout_of_its_own() -> None:
@@ -318,11 +320,11 @@ def test_rotated_vectors_meet_by_their_distance() -> None:
     query, key = np.random.default_rng(0).standard_normal((2, 1, 1, 1, 8)).astype(np.float32)
     rotation = rotary_angles(40, 8)
     queries, keys = (rotate(np.repeat(x, 40, axis=1), rotation).numpy()[0, :, 0] for x in (query, key))
-    np.testing.assert_allclose(queries[0], query[0, 0, 0], atol=1e-6)
+    assert_close(queries[0], query[0, 0, 0], relative_to_peak=1e-6)
     products = queries @ keys.T
     for distance in (-7, 0, 3):
         along = np.diagonal(products, distance)
-        np.testing.assert_allclose(along, along[0], atol=1e-5)
+        assert_close(along, along[0], relative_to_peak=1e-5)
     assert np.ptp(products[0]) > 0.5
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close, needs_bfloat16
 from voxline.components.train.models.tacotron import Tacotron
 from voxline.components.train.models.tacotron2 import Tacotron2
 from voxline.components.train.tts.model_settings import AttentionSettings, Tacotron2Settings, TacotronSettings
@@ -109,25 +110,25 @@ def test_a_reduction_above_that_of_the_settings_is_refused(model: Any) -> None:
 
 def test_denormalize_inverts_normalize(model: Any) -> None:
     raw = np.random.default_rng(1).standard_normal((2, 3, model.bins)).astype(np.float32)
-    np.testing.assert_allclose(model.denormalize(model.normalize(raw)), raw, atol=1e-6)
-    np.testing.assert_allclose(model.normalize(raw[..., :MELS]), model.normalize(raw)[..., :MELS], atol=1e-6)
+    assert_close(model.denormalize(model.normalize(raw)), raw, relative_to_peak=1e-6)
+    assert_close(model.normalize(raw[..., :MELS]), model.normalize(raw)[..., :MELS], relative_to_peak=1e-6)
 
 
 def test_a_mixed_batch_equals_its_rows_one_by_one(model: Any) -> None:
     labels, counts, features, frames = batch(model, [6, 3, 2], [14, 9, 3])
     labels[1, 3:], features[1, 9:] = 5, 1e3  # padding must not matter
     whole = model(labels, counts, features, frames, noise=NOISE)
-    np.testing.assert_allclose(np.sum(whole.alignment, -1), 1.0, atol=1e-5)
+    assert_close(np.sum(whole.alignment, -1), 1.0, relative_to_peak=1e-5)
     assert not np.any(np.asarray(whole.alignment)[1, :, 3:])
     for row, (count, length) in enumerate(zip(counts, frames, strict=True)):
         one = slice(row, row + 1)
         alone = model(labels[one, :count], counts[one], features[one, :length], frames[one], noise=NOISE)
         steps = -(-length // 5)
-        np.testing.assert_allclose(whole.mels[row, :length], alone.mels[0, :length], atol=1e-5)
-        np.testing.assert_allclose(whole.stop[row, :length], alone.stop[0, :length], atol=1e-5)
-        np.testing.assert_allclose(whole.alignment[row, :steps, :count], alone.alignment[0, :steps], atol=1e-5)
+        assert_close(whole.mels[row, :length], alone.mels[0, :length], relative_to_peak=1e-5)
+        assert_close(whole.stop[row, :length], alone.stop[0, :length], relative_to_peak=1e-5)
+        assert_close(whole.alignment[row, :steps, :count], alone.alignment[0, :steps], relative_to_peak=1e-5)
         if whole.linear is not None:
-            np.testing.assert_allclose(whole.linear[row, :length], alone.linear[0, :length], atol=1e-5)
+            assert_close(whole.linear[row, :length], alone.linear[0, :length], relative_to_peak=1e-5)
 
 
 def test_synthesis_in_a_batch_equals_synthesis_alone(model: Any) -> None:
@@ -142,7 +143,7 @@ def test_synthesis_in_a_batch_equals_synthesis_alone(model: Any) -> None:
         alone = synthesize(labels[row : row + 1, :count], counts[row : row + 1])
         length = int(alone.frames[0])
         assert length == int(whole.frames[row])
-        np.testing.assert_allclose(whole.mels[row, :length], alone.mels[0, :length], atol=1e-5)
+        assert_close(whole.mels[row, :length], alone.mels[0, :length], relative_to_peak=1e-5)
         assert not np.any(np.asarray(whole.mels)[row, length:])
 
 
@@ -167,7 +168,7 @@ def test_a_compiled_loop_gives_the_same_result() -> None:
     fast = network.synthesize(*text, max_steps=9, noise=NOISE, compiler=jit)
     for name, one in plain._asdict().items():
         if one is not None:
-            np.testing.assert_allclose(one, getattr(fast, name), atol=1e-5, err_msg=name)
+            assert_close(one, getattr(fast, name), relative_to_peak=1e-5, name=name)
 
 
 def test_results_follow_the_order_of_the_batch(model: Any) -> None:
@@ -175,7 +176,7 @@ def test_results_follow_the_order_of_the_batch(model: Any) -> None:
     order = [2, 0, 1]
     forward = model(*inputs, noise=NOISE)
     shuffled = model(*(part[order] for part in inputs), noise=NOISE)
-    np.testing.assert_allclose(np.asarray(forward.mels)[order], shuffled.mels, atol=1e-5)
+    assert_close(np.asarray(forward.mels)[order], shuffled.mels, relative_to_peak=1e-5)
 
 
 def weights_without_gradient(model: Any, teacher_forcing: float | None) -> list[str]:
@@ -201,8 +202,8 @@ def test_gradient_reaches_every_weight_in_the_mixed_loop() -> None:
 def test_the_mixed_loop_with_recorded_frames_only_equals_teacher_forcing(model: Any) -> None:
     inputs = batch(model, [6, 3], [10, 7])
     fast, mixed = model(*inputs, noise=NOISE), model(*inputs, noise=NOISE, teacher_forcing=1.0)
-    np.testing.assert_allclose(fast.mels, mixed.mels, atol=1e-5)
-    np.testing.assert_allclose(fast.alignment, mixed.alignment, atol=1e-5)
+    assert_close(fast.mels, mixed.mels, relative_to_peak=1e-5)
+    assert_close(fast.alignment, mixed.alignment, relative_to_peak=1e-5)
 
 
 def test_the_mixed_loop_with_its_own_frames_only_equals_synthesis(model: Any) -> None:
@@ -210,7 +211,7 @@ def test_the_mixed_loop_with_its_own_frames_only_equals_synthesis(model: Any) ->
     mixed = model(labels, counts, features, frames, noise=NOISE, teacher_forcing=0.0)
     spoken = model.synthesize(labels, counts, max_steps=4, noise=NOISE)
     made = int(np.min(spoken.frames))
-    np.testing.assert_allclose(mixed.before[:, :made], spoken.before[:, :made], atol=1e-5)
+    assert_close(mixed.before[:, :made], spoken.before[:, :made], relative_to_peak=1e-5)
 
 
 def test_learns_and_synthesizes_two_utterances(tmp_path: Path) -> None:
@@ -264,7 +265,7 @@ def test_learns_and_synthesizes_two_utterances(tmp_path: Path) -> None:
     for name, value in spoken.items():
         np.testing.assert_array_equal(value, again[name])
     alone = graph.synthesize(labels[1:, :3], counts[1:])
-    np.testing.assert_allclose(alone["mels"][0], spoken["mels"][1, :15], atol=1e-5)
+    assert_close(alone["mels"][0], spoken["mels"][1, :15], relative_to_peak=1e-5)
 
 
 @pytest.mark.parametrize(("bias", "cut", "frames"), [(-100.0, True, 37 * 5), (100.0, False, 1)])
@@ -288,6 +289,7 @@ def test_the_stop_frame_is_the_last() -> None:
     assert not np.any(spoken.before[0, 3:])
 
 
+@needs_bfloat16
 def test_outputs_stay_float32_in_mixed_precision() -> None:
     settings = Tacotron2Settings(**SIZES["tacotron2"])
     common: dict[str, Any] = {"mean": [0.0] * MELS, "deviation": [1.0] * MELS, "precision": "mixed_bfloat16"}

@@ -1,10 +1,7 @@
 """The vocoders' networks: equal to PyTorch with the same weights, of the papers' sizes, untouched by padding."""
 
 import functools
-import json
-import os
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.conftest import ROOT
+from tests.closeness import assert_close, needs_bfloat16
+from tests.train.models.pytorch_oracle import numbered_weights, pytorch_outputs
 from tests.train.models.test_against_numpy import with_random_weights
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features, mel_filterbank
@@ -26,8 +24,6 @@ from voxline.metrics import estoi
 from voxline.metrics.mcd import log_magnitude
 from voxline.metrics.stft import RESOLUTIONS, stft_distance
 
-PEER = ROOT / "benchmarks" / "peers" / "vocoders_torch.py"
-PEERS = Path(os.environ.get("VOXLINE_PEERS", ROOT / ".bench-venv")) / "bin" / "python"
 MELS, HOP, SIZE = 6, 8, 32
 STATISTICS = {"mean": [0.0] * MELS, "deviation": [1.0] * MELS}
 FEATURES = FeatureSettings(
@@ -77,28 +73,8 @@ def run_ours(networks: dict[str, Any], mels: Any, waveforms: Any) -> dict[str, l
     }
 
 
-def run_in_pytorch(folder: Path, how: dict[str, Any], **given: npt.NDArray[Any]) -> dict[str, Any]:
-    """What the peer makes of arrays, by name; skips the test where there is no PyTorch.
-
-    Args:
-      how: network → its sizes, as the peer's functions take them.
-    """
-    if not PEERS.exists():
-        pytest.skip(f"{PEERS} does not exist: `make bench` makes it, with PyTorch; or set VOXLINE_PEERS to its folder")
-    np.savez(folder / "given.npz", how=json.dumps(how), **given)
-    subprocess.run([str(PEERS), str(PEER), str(folder)], check=True)
-    with np.load(folder / "torch.npz") as made:
-        return dict(made)
-
-
-def numbered(name: str, weights: Sequence[Any]) -> dict[str, npt.NDArray[Any]]:
-    """Weights as the peer reads them."""
-    arrays = {f"{name}/{index}": np.asarray(weight) for index, weight in enumerate(weights)}
-    return {**arrays, f"{name}/count": np.array(len(weights))}
-
-
 def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, Any], tmp_path: Path) -> None:
-    random = np.random.default_rng(6)  # its own: other tests draw the same with and without PyTorch
+    random = np.random.default_rng(6)
     mels, mels_of_prior = (random.standard_normal((2, 9, bands)).astype(np.float32) for bands in (MELS, FEATURES.mels))
     waveforms = random.standard_normal((2, 517)).astype(np.float32)
     convolutions = [shape[1:] for shape in hifigan.scale_convolutions(SMALL_DISCRIMINATORS.width)]
@@ -117,11 +93,13 @@ def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, A
     prior = magnitude_prior(FEATURES, SIZE)
     with_prior = with_random_weights(Vocos(SMALL_VOCOS, fft_size=SIZE, hop=HOP, prior=prior, **statistics))
     weights = [
-        numbered(name, in_order(network)) for name, network in [*vocoders.items(), ("vocos_with_prior", with_prior)]
+        numbered_weights(name, in_order(network))
+        for name, network in [*vocoders.items(), ("vocos_with_prior", with_prior)]
     ]
-    theirs = run_in_pytorch(
-        tmp_path,
+    theirs = pytorch_outputs(
+        "vocoders",
         how,
+        tmp_path,
         mels=mels,
         mels_of_prior=mels_of_prior,
         waveforms=waveforms,
@@ -133,7 +111,7 @@ def test_each_network_equals_pytorch_with_the_same_weights(vocoders: dict[str, A
     for name, parts in ours.items():
         for index, part in enumerate(parts):
             wanted = theirs[f"{name}/{index}"]
-            np.testing.assert_allclose(part, wanted, atol=1e-4 * max(1.0, np.abs(wanted).max()))
+            assert_close(part, wanted, relative_to_peak=1e-4, name=name)
 
 
 def in_order(network: Any) -> list[Any]:
@@ -159,10 +137,11 @@ def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(vocoders: dict[str, A
     together = vocoders[name](mels, np.array([12, 7])).numpy()
     alone = vocoders[name](mels[1:, :7]).numpy()
     assert together.shape == (2, 11 * HOP)
-    np.testing.assert_allclose(together[0], vocoders[name](mels).numpy()[0], atol=1e-5)
-    np.testing.assert_allclose(together[1, : 6 * HOP], alone[0], atol=1e-4)
+    assert_close(together[0], vocoders[name](mels).numpy()[0], relative_to_peak=1e-5)
+    assert_close(together[1, : 6 * HOP], alone[0], relative_to_peak=1e-4)
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("kind", ["vocos", "hifigan"])
 def test_in_half_precision_mels_are_normalized_before_they_are_rounded(kind: str) -> None:
     """To 8 bits: near 100 those are half a unit apart."""
@@ -204,7 +183,7 @@ def test_chunks_together_are_the_whole(make: Callable[[], Any]) -> None:
     for pieces in ([mels], np.split(mels, [1, 2, 40, 41])):
         chunks = stream(pieces, network.context_frames)
         assert [len(chunk) for chunk in chunks] == [5 * HOP] * 13 + [4 * HOP]
-        np.testing.assert_allclose(np.concatenate(chunks), whole, atol=1e-5 * max(1.0, np.abs(whole).max()))
+        assert_close(np.concatenate(chunks), whole, relative_to_peak=1e-5)
     assert np.abs(np.concatenate(stream([mels], network.context_frames // 2)) - whole).max() > 1e-4
     assert stream([mels[:1]], 2) == stream([], 2) == []
 
@@ -234,7 +213,7 @@ def transform(samples: npt.NDArray[np.float32], size: int, hop: int, length: int
 def test_magnitudes_are_those_of_a_transform_window_by_window() -> None:
     for size, hop, length in RESOLUTIONS:
         ours = stft.magnitudes(TONE[None], size, hop, length)[0].numpy()
-        np.testing.assert_allclose(ours, np.maximum(np.abs(transform(TONE, size, hop, length)), 1e-5), atol=2e-4)
+        assert_close(ours, np.maximum(np.abs(transform(TONE, size, hop, length)), 1e-5), relative_to_peak=2e-4)
 
 
 def test_the_gradient_of_magnitudes_is_the_one_that_tensorflow_derives() -> None:
@@ -255,7 +234,7 @@ def test_the_gradient_of_magnitudes_is_the_one_that_tensorflow_derives() -> None
 
     theirs = gradient(derived)
     ours = gradient(lambda given: stft.magnitudes(given, size, hop, length))
-    np.testing.assert_allclose(ours, theirs, atol=1e-4 * np.abs(theirs).max())
+    assert_close(ours, theirs, relative_to_peak=1e-4)
 
 
 @pytest.mark.parametrize("kind", [{"spectrum": "magnitude"}, {"spectrum": "power"}, {"kind": "mel_and_linear"}])
@@ -276,7 +255,7 @@ def test_the_prior_has_the_mels_that_it_is_made_of(kind: dict[str, Any]) -> None
 def test_the_inverse_of_a_transform_is_the_waveform() -> None:
     spectrum = transform(np.pad(TONE, 256), 512, 128, 512)[None].astype(np.complex64)
     restored = stft.inverse_stft(spectrum.real, spectrum.imag, 128)[0].numpy()
-    np.testing.assert_allclose(restored, TONE[: len(restored)], atol=1e-5)
+    assert_close(restored, TONE[: len(restored)], relative_to_peak=1e-5)
     assert len(restored) == (spectrum.shape[1] - 1) * 128
 
 
@@ -299,7 +278,7 @@ def test_losses_in_the_graph_equal_the_metrics() -> None:
     assert float(log_distance[0]) * losses.DECIBELS == pytest.approx(wanted.log_stft, rel=1e-3)
     features = FeatureSettings(sample_rate=8_000, mels=20, spectrum="magnitude", log_floor=1e-5)
     ours = losses.log_mels(TONE[None], features)[0].numpy()
-    np.testing.assert_allclose(ours, compute_features(TONE, features)[: len(ours)], atol=1e-3)
+    assert_close(ours, compute_features(TONE, features)[: len(ours)], relative_to_peak=1e-3)
 
 
 def without_silence(recorded: np.ndarray, generated: np.ndarray, rate: int) -> float:

@@ -15,6 +15,7 @@ import soundfile
 import tensorflow as tf
 from scipy.special import erf
 
+from tests.closeness import assert_close
 from tests.train.models.test_against_numpy import convolve, dense, exact, layer_norm, relu
 from tests.train.tones import FEATURES, TTS_SIZES, make_utterances, tiny_tts_settings, write_dataset
 from voxline.components.train.batches import Batches
@@ -60,7 +61,7 @@ def test_the_sum_over_paths_and_the_best_path_are_those_of_all_paths() -> None:
         for path, weight in paths.items():
             posterior[range(longest), path] += np.exp(weight - total)
         wanted[range(longest), max(paths, key=paths.__getitem__)] = 1
-        np.testing.assert_allclose(gradient[row], -posterior / longest, atol=1e-4)
+        assert_close(gradient[row], -posterior / longest, relative_to_peak=1e-4)
         np.testing.assert_array_equal(best[row], wanted)
 
 
@@ -137,21 +138,21 @@ def test_the_network_equals_numpy_with_the_same_weights(network: FastSpeech) -> 
     scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
     read, gone = ((np.arange(size) + 0.5) / size for size in (count, frames))
     scores -= np.square(gone[:, None] - read) / (2 * network.settings.prior**2)
-    np.testing.assert_allclose(made.log_alignment[0], scores, rtol=1e-4, atol=1e-3)
+    assert_close(made.log_alignment[0], scores, relative_to_peak=1e-3)
     paths = all_paths(scores)
     path = np.array(max(paths, key=paths.__getitem__))
     durations = np.bincount(path, minlength=count)
     np.testing.assert_array_equal(made.durations[0], durations)
     energy = np.array([mels[path == symbol].mean() for symbol in range(count)])
-    np.testing.assert_allclose(made.energy[0], energy, atol=1e-5)
+    assert_close(made.energy[0], energy, relative_to_peak=1e-5)
     pitch = symbol_pitch(prosody, path, count)
-    np.testing.assert_allclose(made.pitch[0], pitch, atol=1e-4)
+    assert_close(made.pitch[0], pitch, relative_to_peak=1e-4)
     encoded = embedded
     for block in network.encoder:
         encoded = convnext(encoded, block)
-    np.testing.assert_allclose(made.log_durations[0], predictor(encoded, network.duration), rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(made.predicted_energy[0], predictor(encoded, network.energy), rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(made.predicted_pitch[0], predictor(encoded, network.pitch), rtol=1e-3, atol=1e-3)
+    assert_close(made.log_durations[0], predictor(encoded, network.duration), relative_to_peak=1e-3)
+    assert_close(made.predicted_energy[0], predictor(encoded, network.energy), relative_to_peak=1e-3)
+    assert_close(made.predicted_pitch[0], predictor(encoded, network.pitch), relative_to_peak=1e-3)
     x = (encoded + dense(energy[:, None], network.louder) + dense(pitch[:, None], network.higher))[path]
     whole, before = durations[path], np.arange(frames) - np.searchsorted(path, path)
     place = [(before + 0.5) / whole, np.log1p(before), np.log1p(whole - before - 1)]
@@ -159,7 +160,7 @@ def test_the_network_equals_numpy_with_the_same_weights(network: FastSpeech) -> 
     for block in network.decoder:
         x = convnext(x, block)
     wanted = dense(layer_norm(x, network.last_norm), network.spectrum)
-    np.testing.assert_allclose(made.output.mels[0], wanted, rtol=1e-3, atol=1e-3)
+    assert_close(made.output.mels[0], wanted, relative_to_peak=1e-3)
 
 
 def test_durations_of_synthesis_are_the_exponents_of_what_is_predicted(network: FastSpeech) -> None:
@@ -197,14 +198,14 @@ def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(network: FastSpeech) 
     )
     np.testing.assert_array_equal(together.durations[1, :5], alone.durations[0])
     assert together.durations.numpy().sum(axis=1).tolist() == [31, 17]
-    np.testing.assert_allclose(together.output.mels[1, :17], alone.output.mels[0], atol=1e-4)
-    np.testing.assert_allclose(together.log_durations[1, :5], alone.log_durations[0], atol=1e-5)
-    np.testing.assert_allclose(together.pitch[1, :5], alone.pitch[0], atol=1e-4)
+    assert_close(together.output.mels[1, :17], alone.output.mels[0], relative_to_peak=1e-4)
+    assert_close(together.log_durations[1, :5], alone.log_durations[0], relative_to_peak=1e-5)
+    assert_close(together.pitch[1, :5], alone.pitch[0], relative_to_peak=1e-4)
     spoken, one = (network.synthesize(labels[rows, :n], counts[rows], max_steps=99) for rows, n in (
         (slice(2), 9), (slice(1, 2), 5)))  # fmt: skip
     length = int(one.frames[0])
     assert int(spoken.frames[1]) == length
-    np.testing.assert_allclose(spoken.mels[1, :length], one.mels[0], atol=1e-4)
+    assert_close(spoken.mels[1, :length], one.mels[0], relative_to_peak=1e-4)
 
 
 @pytest.mark.parametrize("voiced_frames", [[], [3], [0, 1, 2, 11, 12], list(range(13))])
@@ -217,7 +218,7 @@ def test_symbols_without_voice_have_the_pitch_between_their_neighbors(
     prosody[:, 0] = np.where(prosody[:, 1] > 0, np.log(120) + np.linspace(-0.5, 0.5, 13), 0)
     features = network.normalize(np.pad(prosody, ((0, 0), (4, 0)))[None])
     found = network.symbol_pitch(features, np.eye(6, dtype=np.float32)[path][None])
-    np.testing.assert_allclose(found[0], symbol_pitch(prosody, path, 6), atol=1e-4)
+    assert_close(found[0], symbol_pitch(prosody, path, 6), relative_to_peak=1e-4)
 
 
 def test_pitch_is_part_of_what_a_voice_says(network: FastSpeech) -> None:
@@ -314,8 +315,8 @@ def test_the_export_speaks_and_is_teacher_forced(
     ours = module.synthesize(dev, 1, int(voice.about["max_steps"]))
     mels = np.asarray(module.denormalize(ours)[0])
     for row, (result, alone) in enumerate(zip(voice.synthesize_symbols(dev.texts), voice.mels(dev.texts), strict=True)):
-        np.testing.assert_allclose(result.mels, mels[row, : ours.frames[row]], atol=1e-3)
-        np.testing.assert_allclose(alone, result.mels, atol=1e-4)
+        assert_close(result.mels, mels[row, : ours.frames[row]], relative_to_peak=1e-3)
+        assert_close(alone, result.mels, relative_to_peak=1e-4)
         assert len(result.waveform) == pitched.features.count_samples(len(result.mels))
         attention = compute_attention_metrics(result.alignment)
         assert (attention.skips, attention.repeats, attention.coverage) == (0, 0, 1.0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.closeness import assert_close
 from tests.train.tones import FEATURES, LETTERS, make_utterances, tiny_tts_settings, write_dataset
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.tts.export import export_tts
@@ -108,7 +109,7 @@ def test_int8_synthesis_is_close_to_float32(
     if case == "tacotron":  # test_step.py has the float32 export of the other kind
         whole = Synthesizer(exported(tmp_path / "float32", dataset, "float32", NEVER, **model))
         for row, (found, rounded) in enumerate(zip(whole.synthesize_symbols(TEXTS), spoken, strict=True)):
-            np.testing.assert_allclose(found.mels, mels[row, : len(found.mels)], atol=1e-4)
+            assert_close(found.mels, mels[row, : len(found.mels)], relative_to_peak=1e-4)
             assert found.hit_limit
             assert found.waveform.shape == rounded.waveform.shape
 
@@ -125,7 +126,7 @@ def test_a_text_sounds_the_same_alone_and_in_a_batch(voice: Path) -> None:
     speaker = Synthesizer(voice)
     for text, together in zip(TEXTS, speaker.synthesize_symbols(TEXTS), strict=True):
         (alone,) = speaker.synthesize_symbols([text])
-        np.testing.assert_allclose(alone.mels, together.mels, atol=1e-3)
+        assert_close(alone.mels, together.mels, relative_to_peak=1e-3)
 
 
 def test_the_digest_of_a_model_covers_its_decoder(voice: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from tests.closeness import assert_close
 from tests.train.tones import TTS_SIZES, tiny_tts_settings
 from voxline.components.train.models.fastspeech import FastSpeech
 from voxline.components.train.models.tacotron2 import Tacotron2
@@ -32,10 +33,10 @@ def check_against(model: Any, max_steps: int, reduction: int = 1) -> Any:
     mels, frames, alignments, hit_limit = session.run(None, {"symbols": labels, "lengths": counts})
     np.testing.assert_array_equal(frames, wanted.frames)
     np.testing.assert_array_equal(hit_limit, wanted.hit_limit)
-    np.testing.assert_allclose(alignments, wanted.alignment, atol=1e-5)
+    assert_close(alignments, wanted.alignment, relative_to_peak=1e-5)
     raw = model.denormalize(wanted.mels).numpy()
     for row, length in enumerate(frames):
-        np.testing.assert_allclose(mels[row, :length], raw[row, :length], atol=1e-4)
+        assert_close(mels[row, :length], raw[row, :length], relative_to_peak=1e-4)
         assert not mels[row, length:].any()
     return wanted
 

@@ -15,6 +15,7 @@ import scipy.signal
 import soundfile
 import tensorflow as tf
 
+from tests.closeness import assert_close
 from tests.train.tones import FEATURES, TTS_SIZES, make_utterances, tiny_asr_settings, tiny_tts_settings, write_dataset
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
@@ -181,10 +182,10 @@ def test_switchable_norm_mixes_statistics_of_real_frames(training: bool) -> None
     made = norm(garbage, real, training=training).numpy()
     wanted, statistics = switchable_norm(x, frames, norm, training)
     for row, values in enumerate(wanted):
-        np.testing.assert_allclose(made[row, : frames[row]], values, atol=2e-5)
+        assert_close(made[row, : frames[row]], values, relative_to_peak=2e-5)
     if training:
         for ours, theirs in zip(norm.batch_statistics, statistics, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+            assert_close(ours, theirs, relative_to_peak=1e-6)
 
 
 def test_a_row_gives_what_it_gives_alone() -> None:
@@ -196,7 +197,7 @@ def test_a_row_gives_what_it_gives_alone() -> None:
     assert np.abs(made - mels)[0].max() > 0.1
     for row, count in enumerate(frames):
         alone = model(mels[row : row + 1, :count], frames[row : row + 1]).numpy()[0]
-        np.testing.assert_allclose(made[row, :count], alone, atol=1e-5)
+        assert_close(made[row, :count], alone, relative_to_peak=1e-5)
         assert not made[row, count:].any()
 
 
@@ -214,7 +215,7 @@ def test_the_onnx_graph_of_a_voice_sharpens_as_the_network() -> None:
     graph = export_onnx_voice(voice, max_steps=40, reduction=1, noise=(7, 0), sharpener=sharpener)
     mels, frames, _, _ = onnxruntime.InferenceSession(graph).run(None, {"symbols": labels, "lengths": counts})
     for row, count in enumerate(frames):
-        np.testing.assert_allclose(mels[row, :count], wanted[row, :count], atol=1e-4)
+        assert_close(mels[row, :count], wanted[row, :count], relative_to_peak=1e-4)
         assert not mels[row, count:].any()
 
 
@@ -231,7 +232,7 @@ def test_what_follows_an_8_bit_decoder_sharpens_as_the_network(dataset: Dataset)
     smooth, _ = voice.refine(before, frames, False, None)
     wanted = voice.denormalize(sharpener(smooth, frames)).numpy()
     for row, count in enumerate(frames):
-        np.testing.assert_allclose(made[row, :count], wanted[row, :count], atol=1e-4)
+        assert_close(made[row, :count], wanted[row, :count], relative_to_peak=1e-4)
         assert np.abs(made[row, :count] - voice.denormalize(smooth).numpy()[row, :count]).max() > 0.1
 
 
@@ -408,8 +409,8 @@ def test_a_voice_ships_with_its_sharpener(
     for one, other, third in zip(smooth, sharp, by_onnx, strict=True):
         wanted = sharpener((one.mels[None] - mean) / deviation, np.array([len(one.mels)])).numpy()[0] * deviation + mean
         assert np.abs(wanted - one.mels).max() > 1e-3
-        np.testing.assert_allclose(other.mels, wanted, atol=1e-3)
-        np.testing.assert_allclose(third.mels, wanted, atol=1e-3)
+        assert_close(other.mels, wanted, relative_to_peak=1e-3)
+        assert_close(third.mels, wanted, relative_to_peak=1e-3)
     assert (sharpened / ONNX_FILE).is_file()
 
 

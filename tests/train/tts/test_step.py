@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close
 from tests.train.processes import read_log, run_train_step, run_train_step_until_killed, start_process
 from tests.train.tones import LETTERS, tiny_tts_settings
 from voxline.audio import features as spectra
@@ -71,10 +72,10 @@ def test_the_exported_model_equals_the_trained_one(
     outputs = {name: value.numpy() for name, value in exported.signatures["synthesize"](**text).items()}
     np.testing.assert_array_equal(outputs["frames"], ours.frames)
     np.testing.assert_array_equal(outputs["hit_limit"], ours.hit_limit)
-    np.testing.assert_allclose(outputs["alignments"], ours.alignment, atol=1e-4)
+    assert_close(outputs["alignments"], ours.alignment, relative_to_peak=1e-4)
     mels = module.denormalize(ours)[0].numpy()
     for row, frames in enumerate(ours.frames):
-        np.testing.assert_allclose(outputs["mels"][row, :frames], mels[row, :frames], atol=1e-4)
+        assert_close(outputs["mels"][row, :frames], mels[row, :frames], relative_to_peak=1e-4)
         assert not outputs["mels"][row, frames:].any()
         samples = outputs["samples"][row]
         assert samples == tones.features.count_samples(int(frames))
@@ -90,7 +91,7 @@ def test_the_exported_model_equals_the_trained_one(
     spoken = exported.signatures["speak"](**text)
     assert set(spoken) == set(outputs) - {"waveforms", "samples"}
     for name, value in spoken.items():
-        np.testing.assert_allclose(value, outputs[name], atol=1e-5)
+        assert_close(value, outputs[name], relative_to_peak=1e-5)
 
     recorded = {"features": tf.constant(batch.features), "frames": tf.constant(batch.frames)}
     forced = {name: value.numpy() for name, value in exported.signatures["teacher_forced"](**text, **recorded).items()}
@@ -112,7 +113,7 @@ def test_a_text_sounds_the_same_alone_and_in_a_batch(
         alone = voice(symbols=tf.constant(batch.labels[row : row + 1, :count]), lengths=tf.constant([count]))
         frames = int(alone["frames"][0])
         assert frames == together["frames"][row]
-        np.testing.assert_allclose(alone["mels"][0], together["mels"][row, :frames], atol=1e-4)
+        assert_close(alone["mels"][0], together["mels"][row, :frames], relative_to_peak=1e-4)
 
 
 FRESH = """

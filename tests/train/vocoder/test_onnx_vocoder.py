@@ -7,6 +7,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto
 
+from tests.closeness import assert_close
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.train.models.vocos import Vocos, magnitude_prior
 from voxline.components.train.onnx_graph import Graph
@@ -34,7 +35,7 @@ def test_the_inverse_fft_is_numpys(size: int) -> None:
     )
     real, imaginary = RANDOM.standard_normal((2, 2, 3, size // 2 + 1)).astype(np.float32)
     (found,) = session.run(None, {"real": real, "imaginary": imaginary})
-    np.testing.assert_allclose(found, np.fft.irfft(real + 1j * imaginary, size), atol=2e-6)
+    assert_close(found, np.fft.irfft(real + 1j * imaginary, size), relative_to_peak=2e-6)
 
 
 @pytest.mark.parametrize(("kind", "prior", "fft_size"), [("power", True, None), ("magnitude", True, None),
@@ -63,7 +64,7 @@ def test_vocos_is_the_networks(kind: str, prior: bool, fft_size: int | None) -> 
     assert samples.tolist() == [29 * features.hop_length, 11 * features.hop_length, 0]
     assert np.sqrt(np.mean(wanted[0] ** 2)) > 1e-3
     for row, count in enumerate(samples):
-        np.testing.assert_allclose(made[row, :count], wanted[row, :count], atol=1e-5)
+        assert_close(made[row, :count], wanted[row, :count], relative_to_peak=1e-5)
         assert not made[row, count:].any()
 
 
