@@ -18,6 +18,7 @@ from voxline.data.line_cache import CacheEntry, LineCache
 from voxline.data.manifest import Utterance, localize_audio, manifest_path, parse_utterance, utterance_from_values
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest, hash_file
+from voxline.store.size_limits import iter_bounded_lines
 
 LOOKUP_BATCH = 500
 """Recordings of a bucket that are downloaded together."""
@@ -95,7 +96,7 @@ class ManifestScan:
         """(byte offset, line) of each line that is not blank."""
         with self._opened() as lines:
             offset = 0
-            for line in lines:
+            for _, line in iter_bounded_lines(lines, self.file):
                 if not line.isspace():
                     yield offset, line
                 offset += len(line)

@@ -24,6 +24,7 @@ from voxline.data.shards import clip_name
 from voxline.rejects import Reason, Reject
 from voxline.store.files import atomic_write
 from voxline.store.hashing import DIGEST_BYTES, hash_digest
+from voxline.store.size_limits import iter_bounded_lines
 from voxline.text.alphabet import Alphabet
 
 CLIP_DTYPE = np.dtype(f"S{DIGEST_BYTES}")
@@ -108,7 +109,7 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
     ):
         collector = _RowCollector(settings, str(manifest), out, cache, writer)
         offset = 0
-        for line in lines:
+        for _, line in iter_bounded_lines(lines, manifest):
             if not line.isspace():
                 collector.add_line(line, offset)
             offset += len(line)

@@ -7,7 +7,7 @@ formats alike (staging.py).
 
 import dataclasses
 import functools
-import gzip
+import io
 import os
 import time
 import unicodedata
@@ -20,6 +20,7 @@ from voxline.components.ingest.file_index import LINK, REGULAR, FileIndex, Index
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.rejects import Reason, Reject
+from voxline.store.size_limits import BoundedGzip, SizeLimitError, iter_bounded_lines, open_regular
 
 if TYPE_CHECKING:
     from voxline.components.ingest.archives import UnpackFunction
@@ -274,9 +275,12 @@ class Corpus:
         """
         try:
             file = self.root / self.locate(path)[0]
-            open_text = gzip.open if path.lower().endswith(".gz") else open
-            with open_text(file, "rt", encoding="utf-8-sig", newline=newline) as opened:
-                yield from opened
+            raw = BoundedGzip(file) if path.lower().endswith(".gz") else open_regular(file)
+            with raw, io.TextIOWrapper(raw, encoding="utf-8-sig", newline=newline) as text:
+                for _, line in iter_bounded_lines(text, self.root / path):
+                    yield line
+        except SizeLimitError as error:
+            raise WorkError(str(error)) from None
         except UnicodeDecodeError as error:
             raise WorkError(
                 f"{self.root / path}: not UTF-8 (byte {_first_invalid_byte(file, error)}); convert it, as in: "

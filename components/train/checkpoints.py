@@ -13,6 +13,7 @@ import numpy as np
 from voxline.progress import print_status
 from voxline.store.files import atomic_folder, atomic_write, read_json, remove_folder, remove_unfinished, write_json
 from voxline.store.hashing import hash_file
+from voxline.store.size_limits import load_npz
 
 Arrays = dict[str, Any]
 """numpy arrays by name."""
@@ -64,8 +65,7 @@ class Checkpoints:
         state: dict[str, Any] = read_json(folder / STATE_FILE)
         if hash_file(folder / ARRAYS_FILE) != state.pop("arrays"):
             raise ValueError(f"{folder / ARRAYS_FILE} does not match its hash in {STATE_FILE}")
-        with np.load(folder / ARRAYS_FILE) as stored:
-            return {name: stored[name] for name in stored.files}, state
+        return load_npz(folder / ARRAYS_FILE), state
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"

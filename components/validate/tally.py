@@ -21,6 +21,7 @@ from voxline.data.json_codec import parse_line
 from voxline.data.manifest import identity_json
 from voxline.errors import WorkError
 from voxline.store.hashing import DIGEST_BYTES, Fingerprint, hash_digest
+from voxline.store.size_limits import iter_bounded_lines
 
 MEASURED = ("peak_db", "rms_db", "clipped_share", "silence_share")
 COUNTED = ("characters", "words", "labels")
@@ -188,7 +189,7 @@ def iter_line_values(manifest: Path, start: int = 0, stop: int | None = None) ->
             file.seek(start - 1)
             file.readline()
         offset = file.tell()
-        for line in file:
+        for _, line in iter_bounded_lines(file, f"{manifest} from byte {offset:,}"):
             if stop is not None and offset >= stop:
                 break
             if not line.isspace():

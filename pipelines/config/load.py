@@ -23,10 +23,15 @@ from voxline.pipelines.config.locations import is_http_corpus, path_keys
 from voxline.pipelines.config.pipeline_configs import CONFIG_CLASSES
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.settings import dotted_key, format_validation_errors, merge
+from voxline.store.size_limits import SizeLimitError, read_bounded
 from voxline.store.uris import is_remote
 
+MAX_BYTES = 1_000_000
+"""Of one document; a config has some thousands."""
 MAX_VALUES = 10_000
 """Of one document; a config has some hundreds."""
+MAX_DEPTH = 100
+"""Of lists and mappings in each other; a config has five."""
 
 Source = Path | str | Mapping[str, Any]
 """A layer of a config: a YAML file, YAML text, or a mapping."""
@@ -224,7 +229,7 @@ def _key_lines(path: Path) -> dict[str, int]:
                 found[prefix + str(key.value)] = key.start_mark.line + 1
                 visit(value, f"{prefix}{key.value}.")
 
-    visit(_Loader(path.read_text(encoding="utf-8")).get_single_node(), "")
+    visit(_Loader(read_bounded(path, MAX_BYTES).decode("utf-8")).get_single_node(), "")
     return found
 
 
@@ -284,7 +289,9 @@ def read_yaml(path: Path) -> Values:
       SettingsError: the file is absent, not YAML, or not a mapping; names the file and the line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path, MAX_BYTES).decode("utf-8")
+    except SizeLimitError as error:
+        raise SettingsError(str(error)) from None
     except FileNotFoundError:
         raise SettingsError(
             f"{path}: no such file; `voxline config init` writes a config, `voxline config examples` lists ours"
@@ -303,8 +310,10 @@ def _mapping(document: Any, source: str) -> Values:
 
 
 def _parse(text: str, source: str) -> Any:
-    loader = _Loader(text)
+    if len(text) > MAX_BYTES:
+        raise SettingsError(f"{source}: {len(text):,} characters of YAML; at most {MAX_BYTES:,} are accepted")
     try:
+        loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
             return None
@@ -337,7 +346,28 @@ def _count_values(node: yaml.Node, counts: dict[int, int]) -> int:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads plain values as YAML 1.2 does, refuses a key that is given twice, and reports faults with their line."""
+    """Reads plain values as YAML 1.2 does, refuses a key that is given twice, and reports faults with their line.
+
+    It stops at the first value beyond `MAX_VALUES` or `MAX_DEPTH`: composing all of them first takes minutes.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values, self._depth = 0, 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise yaml.constructor.ConstructorError(None, None, f"more than {MAX_VALUES:,} values", mark)
+        if self._depth >= MAX_DEPTH:
+            problem = f"nested too deeply, more than {MAX_DEPTH} lists and mappings in each other"
+            raise yaml.constructor.ConstructorError(None, None, problem, mark)
+
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:

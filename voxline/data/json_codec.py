@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from voxline.errors import WorkError
+from voxline.store.size_limits import iter_bounded_lines, open_regular
 
 REQUIRED_KEYS = ("id", "audio_filepath", "duration", "text")
 TEXT_KEYS = ("id", "audio_filepath", "text", "speaker", "split", "audio_hash")
@@ -44,9 +45,13 @@ def encode_json(value: Any) -> str:
 
 
 def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines of a file that are not blank, unchanged, with their numbers from 1."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
+    """Yields the lines of a file that are not blank, unchanged, with their numbers from 1.
+
+    Raises:
+      WorkError: a line is longer than `MAX_LINE_BYTES`, or the file is not a regular one.
+    """
+    with open_regular(path) as file:
+        for number, line in iter_bounded_lines(file, path):
             if not line.isspace():
                 yield number, line
 

@@ -1,12 +1,12 @@
 """Text for a language model: its lines as transcripts, without the sentences of dev and test."""
 
-import gzip
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.store.objects import open_store
+from voxline.store.size_limits import BoundedGzip, SizeLimitError, iter_bounded_lines, open_regular
 from voxline.text.alphabet import UnsupportedText, split_words
 from voxline.text.settings import LanguageTextSettings
 
@@ -147,11 +147,10 @@ def _local_file(uri: str) -> Path:
 
 def _read_lines(file: Path, uri: str) -> Iterator[str]:
     try:
-        if str(file).endswith(".gz"):
-            with gzip.open(file, "rt", encoding="utf-8") as lines:
-                yield from lines
-        else:
-            with open(file, encoding="utf-8") as lines:
-                yield from lines
+        with BoundedGzip(file) if str(file).endswith(".gz") else open_regular(file) as lines:
+            for _, line in iter_bounded_lines(lines, uri):
+                yield line.decode("utf-8")
+    except SizeLimitError as error:
+        raise WorkError(f"language.text: {error}") from None
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise WorkError(f"language.text: {uri}: cannot be read ({error}); text in UTF-8 is accepted") from None

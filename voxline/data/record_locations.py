@@ -15,6 +15,7 @@ from voxline.data.tfrecord import RECORD_OVERHEAD
 from voxline.errors import WorkError
 from voxline.store.files import atomic_write
 from voxline.store.hashing import hash_bytes
+from voxline.store.size_limits import load_npy
 
 RECORD_LOCATION = np.dtype([("shard", np.int64), ("offset", np.int64), ("size", np.int64), ("frames", np.int64)])
 """Where a record is: the number of a shard in dataset.json's list (-1: nowhere), the byte at which the record begins,
@@ -37,7 +38,7 @@ def read_record_locations(folder: Path, name: str) -> RecordLocations:
         raise WorkError(f"{file}: {error.strerror}; run extract again") from None
     if name != _name_locations(data):
         raise WorkError(f"{file}: damaged, its content does not match its name; run extract again")
-    columns: npt.NDArray[np.int64] = np.load(io.BytesIO(data), allow_pickle=False)
+    columns: npt.NDArray[np.int64] = load_npy(data, str(file))
     return columns.view(RECORD_LOCATION)[..., 0]
 
 

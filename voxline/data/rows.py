@@ -15,6 +15,7 @@ from typing import Any
 
 from voxline.data.json_codec import encode_json, parse_json
 from voxline.errors import WorkError
+from voxline.store.size_limits import iter_bounded_lines, open_regular
 
 ROWS_FILE = "rows.jsonl"
 NON_CONTENT_KEYS = ("audio_filepath", "measured")
@@ -62,8 +63,8 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
     Raises:
       WorkError: a line is not a row.
     """
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file):
+    with open_regular(path) as file:
+        for number, (_, line) in enumerate(iter_bounded_lines(file, path)):
             try:
                 values = parse_json(line)
                 row = DatasetRow(

@@ -20,6 +20,7 @@ from voxline.data.tfrecord import encode_example, write_tfrecord
 from voxline.errors import WorkError
 from voxline.store.files import atomic_write, write_text
 from voxline.store.hashing import HASH_CHARACTERS
+from voxline.store.size_limits import load_npy
 
 FeatureArray = npt.NDArray[np.float32]
 CmvnStats = npt.NDArray[np.float64]
@@ -127,7 +128,7 @@ def read_cmvn_stats(records: Path, examples: int, bins: int, crc32c: int | None)
         data = path.read_bytes()
         if crc32c not in (None, google_crc32c.value(data)):
             raise ValueError("its checksum does not match")
-        sums: CmvnStats = np.load(io.BytesIO(data), allow_pickle=False)
+        sums: CmvnStats = load_npy(data, str(path))
         if sums.shape != (examples, 2, bins):
             raise ValueError(f"{sums.shape}, and {(examples, 2, bins)} is expected")
     except (OSError, EOFError, ValueError) as error:

@@ -11,20 +11,21 @@ back-off weight. `NgramModel.save` writes the same tables as numpy arrays, which
 import dataclasses
 import functools
 import gzip
-import io
 import math
+import os
 import re
-import zipfile
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from voxline.errors import WorkError
 from voxline.store.files import atomic_write
+from voxline.store.size_limits import BoundedGzip, SizeLimitError, iter_bounded_lines, load_npz, open_regular
 from voxline.text.alphabet import split_words
 
 UNKNOWN, SENTENCE_START, SENTENCE_END = "<unk>", "<s>", "</s>"
@@ -34,7 +35,11 @@ NEVER = -99.0
 """The logarithm (base 10) that stands for a probability of zero in ARPA files."""
 LARGEST = 1_000.0
 """Of a logarithm (base 10) in a model, either way."""
-_COUNT = re.compile(r"ngram\s+([0-9]+)\s*=\s*([0-9]+)")
+MAX_ORDER = 10
+"""Of the n-grams in a model. Models of 5 are common, and time grows with the cube."""
+MAX_ARPA_LINE, MAX_BLANK_LINES = 65_536, 1_000
+"""Bytes of a line in an ARPA file, and blank lines in a section; gzip packs a billion lines into a megabyte."""
+_COUNT = re.compile(r"ngram\s+([0-9]{1,9})\s*=\s*([0-9]{1,18})")
 _SECTION = re.compile(r"\\([0-9]+)-grams:")
 Ids = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -172,10 +177,16 @@ class NgramModel:
         """Reads an ARPA file, compressed by gzip if its name ends in .gz.
 
         Raises:
-          WorkError: the file is absent, or not ARPA, naming the line.
+          WorkError: the file is absent, or not ARPA, naming the line; or its order, a line or its unpacked size is
+            beyond a limit.
         """
-        with _open_text(Path(file)) as lines:
-            return _ArpaReader(Path(file), lines).read()
+        source = Path(file)
+        try:
+            with BoundedGzip(source) if source.suffix == ".gz" else open_regular(source) as lines:
+                size = lines.limit if isinstance(lines, BoundedGzip) else os.fstat(lines.fileno()).st_size
+                return _ArpaReader(source, lines, size).read()
+        except OSError as error:
+            raise WorkError(f"{source}: cannot be read ({error.strerror or error})") from None
 
     def save(self, file: Path) -> None:
         """Writes the tables as numpy arrays (.npz), with the same bytes for the same model."""
@@ -196,18 +207,16 @@ class NgramModel:
           WorkError: the file is absent or damaged.
         """
         try:
-            with np.load(file, allow_pickle=False) as arrays:
-                words = tuple(arrays["words"].tobytes().decode().split("\n"))
-                orders = range(1, 1 + sum(name.startswith("grams_") for name in arrays.files))
-                model = cls(
-                    words,
-                    [arrays[f"grams_{order}"] for order in orders],
-                    [arrays[f"probabilities_{order}"] for order in orders],
-                    [arrays[f"backoffs_{order}"] for order in orders[:-1]],
-                )
-        except (
-            OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error
-        ) as error:  # fmt: skip
+            arrays = load_npz(file)
+            words = tuple(arrays["words"].tobytes().decode().split("\n"))
+            orders = range(1, 1 + sum(name.startswith("grams_") for name in arrays))
+            model = cls(
+                words,
+                [arrays[f"grams_{order}"] for order in orders],
+                [arrays[f"probabilities_{order}"] for order in orders],
+                [arrays[f"backoffs_{order}"] for order in orders[:-1]],
+            )
+        except (OSError, ValueError, KeyError) as error:
             raise WorkError(f"{file}: not a language model that Voxline saved, or damaged ({error})") from None
         model.check(file)
         return model
@@ -218,6 +227,8 @@ class NgramModel:
         Raises:
           WorkError: naming `source`.
         """
+        if self.order > MAX_ORDER:
+            raise WorkError(f"{source}: n-grams of order {self.order:,}; orders of 1 to {MAX_ORDER} are accepted")
         sound = self.words[: len(SPECIAL_WORDS)] == SPECIAL_WORDS and bool(self.grams)
         sound = sound and len(self.log10_probabilities) == self.order and len(self.log10_backoffs) == self.order - 1
         for order, grams in enumerate(self.grams if sound else [], 1):
@@ -312,26 +323,40 @@ def _advance(automaton: NgramAutomaton, state: int, word: int) -> tuple[float, i
     return score + float(automaton.arc_score[word]), target
 
 
+class _ArpaTable(NamedTuple):
+    """The n-grams of one order, as they come."""
+
+    ids: "array[int]"
+    probabilities: "array[float]"
+    backoffs: "array[float]"
+
+    def add(self, ids: Iterable[int], probability: float, backoff: float) -> None:
+        self.ids.extend(ids)
+        self.probabilities.append(probability)
+        self.backoffs.append(backoff)
+
+
 class _ArpaReader:
-    def __init__(self, file: Path, lines: TextIO) -> None:
-        self._file, self._lines, self._number = file, enumerate(lines, 1), 0
+    def __init__(self, file: Path, lines: BoundedGzip | IO[bytes], size: int) -> None:
+        """Takes an open file, and the bytes that it has at most."""
+        self._file, self._size, self._number = file, size, 0
+        self._lines = iter_bounded_lines(lines, file, MAX_ARPA_LINE)
 
     def read(self) -> NgramModel:
         counts = self._read_counts()
         words = list(SPECIAL_WORDS)
         ids = {word: number for number, word in enumerate(words)}
         tables = [self._read_section(order, count, len(counts), ids, words) for order, count in enumerate(counts, 1)]
-        grams, probabilities, backoffs = tables[0]
-        known = {row[0] for row in grams}
+        unigrams = tables[0]
+        listed = set(unigrams.ids)
         for special, value in ((0, -100.0), (1, NEVER), (2, NEVER)):  # KenLM's value for a model without <unk>
-            if special not in known:
-                tables[0] = ([*grams, (special,)], [*probabilities, value], [*backoffs, 0.0])
-                grams, probabilities, backoffs = tables[0]
+            if special not in listed:
+                unigrams.add([special], value, 0.0)
         model = sorted_model(
             words,
-            [np.array(rows, np.int32).reshape(len(rows), order) for order, (rows, _, _) in enumerate(tables, 1)],
-            [np.array(values, np.float32) for _, values, _ in tables],
-            [np.array(values, np.float32) for _, _, values in tables[:-1]],
+            [np.array(table.ids, np.int32).reshape(-1, order) for order, table in enumerate(tables, 1)],
+            [np.array(table.probabilities, np.float32) for table in tables],
+            [np.array(table.backoffs, np.float32) for table in tables[:-1]],
         )
         model.check(self._file)
         return model
@@ -340,6 +365,8 @@ class _ArpaReader:
         for line in self._texts():
             if line == "\\data\\":
                 break
+            if self._number > MAX_BLANK_LINES:
+                raise self._fault(f"more than {MAX_BLANK_LINES:,} lines before the line \\data\\")
         else:
             raise self._fault("there is no line \\data\\, so this is not an ARPA file")
         counts: list[int] = []
@@ -347,44 +374,48 @@ class _ArpaReader:
             if match := _COUNT.fullmatch(line):
                 if int(match[1]) != len(counts) + 1:
                     raise self._fault(f"ngram {match[1]} follows ngram {len(counts)}")
+                if len(counts) == MAX_ORDER:
+                    raise self._fault(f"n-grams of order {match[1]}; orders of 1 to {MAX_ORDER} are accepted")
                 counts.append(int(match[2]))
             else:
                 self._expect_section(line, 1)
                 break
         if not counts:
             raise self._fault("no line `ngram 1=…` follows \\data\\")
+        shortest = sum(count * (2 * order + 2) for order, count in enumerate(counts, 1))  # "0 a b" and its end
+        if shortest > self._size:
+            raise self._fault(f"the head says {sum(counts):,} n-grams, more than {self._size:,} bytes can hold")
         return counts
 
-    def _read_section(
-        self, order: int, count: int, orders: int, ids: dict[str, int], words: list[str]
-    ) -> tuple[list[tuple[int, ...]], list[float], list[float]]:
-        rows: list[tuple[int, ...]] = []
-        probabilities: list[float] = []
-        backoffs: list[float] = []
+    def _read_section(self, order: int, count: int, orders: int, ids: dict[str, int], words: list[str]) -> "_ArpaTable":
+        table = _ArpaTable(array("i"), array("f"), array("f"))
         for line in self._texts():
-            if line.startswith("\\") and len(rows) >= count:
+            rows = len(table.probabilities)
+            if line.startswith("\\") and rows == count:
                 if order == orders and line != "\\end\\":
                     raise self._fault(f"got {line!r}, \\end\\ is expected after the {count:,} n-grams of order {order}")
                 if order < orders:
                     self._expect_section(line, order + 1)
-                if len(rows) > count:
-                    raise self._fault(f"{len(rows):,} n-grams of order {order}, and the head says {count:,}")
-                return rows, probabilities, backoffs
+                return table
+            if rows == count:
+                raise self._fault(f"more n-grams of order {order} than the {count:,} that the head says")
             parts = line.split()
             if len(parts) not in (order + 1, order + 2):
                 raise self._fault(f"got {line[:100]!r}; a probability, {order} words and a back-off are expected")
             if order == 1 and parts[1] not in ids:
                 ids[parts[1]] = len(words)
                 words.append(parts[1])
+            elif order == 1 and parts[1] not in SPECIAL_WORDS:
+                raise self._fault(f"the word {parts[1][:100]!r} is given twice")
             try:
-                rows.append(tuple(ids[word] for word in parts[1 : order + 1]))
-                probabilities.append(float(parts[0]))
-                backoffs.append(float(parts[order + 1]) if len(parts) == order + 2 else 0.0)
+                backoff = float(parts[order + 1]) if len(parts) == order + 2 else 0.0
+                table.add([ids[word] for word in parts[1 : order + 1]], float(parts[0]), backoff)
             except KeyError as word:
                 raise self._fault(f"the word {word} has no unigram") from None
             except ValueError:
                 raise self._fault(f"got {line[:100]!r}; a number is expected first and last") from None
-        raise self._fault(f"the file ends after {len(rows):,} of {count:,} n-grams of order {order}; it was cut short")
+        rows = len(table.probabilities)
+        raise self._fault(f"the file ends after {rows:,} of {count:,} n-grams of order {order}; it was cut short")
 
     def _expect_section(self, line: str, order: int) -> None:
         match = _SECTION.fullmatch(line)
@@ -393,24 +424,23 @@ class _ArpaReader:
 
     def _texts(self) -> Iterator[str]:
         """The lines that are not empty."""
+        blank = 0
         try:
             for number, line in self._lines:
                 self._number = number
-                if text := line.strip():
+                if text := line.decode("utf-8").strip():
                     yield text
+                    continue
+                blank += 1
+                if blank > MAX_BLANK_LINES:
+                    raise self._fault(f"more than {MAX_BLANK_LINES:,} blank lines; take them out")
+        except SizeLimitError as error:
+            raise WorkError(str(error)) from None
         except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
             raise self._fault(f"cannot be read ({error})") from None
 
     def _fault(self, text: str) -> WorkError:
         return WorkError(f"{self._file}, line {self._number:,}: {text}")
-
-
-def _open_text(file: Path) -> TextIO:
-    try:
-        raw: Any = gzip.open(file) if file.suffix == ".gz" else open(file, "rb")  # noqa: SIM115 - the caller closes it
-    except OSError as error:
-        raise WorkError(f"{file}: cannot be read ({error.strerror})") from None
-    return io.TextIOWrapper(raw, encoding="utf-8")
 
 
 def _decimal(value: np.float32) -> str:

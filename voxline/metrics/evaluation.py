@@ -24,6 +24,7 @@ from voxline.errors import WorkError
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.store.files import atomic_write, read_json
+from voxline.store.size_limits import iter_bounded_lines, open_regular
 
 METRICS_FILE = "metrics.json"
 UTTERANCES_FILE = "utterances.jsonl"
@@ -164,8 +165,8 @@ class Evaluation:
 
 
 def _read_results(file: Path) -> list[UtteranceResult]:
-    with open(file, encoding="utf-8") as lines:
-        return [UtteranceResult.from_line(json.loads(line)) for line in lines]
+    with open_regular(file) as lines:
+        return [UtteranceResult.from_line(json.loads(line)) for _, line in iter_bounded_lines(lines, file)]
 
 
 def write_results(path: Path, results: Iterable[UtteranceResult]) -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from voxline.errors import WorkError
 from voxline.store.files import atomic_write
 from voxline.store.hashing import hash_bytes
+from voxline.store.size_limits import unpack_bounded
 
 if TYPE_CHECKING:  # reading a registry must not import numpy
     from voxline.data.dataset import Dataset
@@ -129,7 +130,7 @@ def read_training_data(data: bytes, source: str) -> TrainingData:
       WorkError: the file is damaged.
     """
     try:
-        header, *lines = map(json.loads, gzip.decompress(data).splitlines())
+        header, *lines = map(json.loads, unpack_bounded(data, source).splitlines())
         if len(lines) != header["utterances"]:
             raise ValueError(f"{len(lines):,} of {header['utterances']:,} utterances")
         return TrainingData(header["dataset"], header["rows"], header["purged"], lines)

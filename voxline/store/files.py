@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from voxline.errors import WorkError
 from voxline.store.hashing import hash_file, hash_value
+from voxline.store.size_limits import read_bounded
 
 ABANDONED_SECONDS = 86_400.0
 """An unfinished file this old belongs to a process that was killed."""
@@ -155,7 +156,16 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Reads a JSON document.
+
+    Raises:
+      OSError: it cannot be read.
+      ValueError: it is not JSON, or larger than `MAX_JSON_BYTES`, or not a regular file.
+    """
+    try:
+        return json.loads(read_bounded(path).decode("utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path}: the JSON is nested too deeply") from None
 
 
 def file_sizes(folder: Path, files: Iterable[str]) -> dict[str, int]:

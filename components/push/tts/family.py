@@ -6,6 +6,7 @@ from typing import Any
 from voxline.components.push.gate import GateCheck
 from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
 from voxline.metrics.evaluation import CLIP_MELS_FILE, Evaluation
+from voxline.store.size_limits import load_npy
 
 TOLERANCE = 0.05
 """Largest DTW distance of the mels, as a share of their standard deviation. The model's noise is fixed, so on one kind
@@ -32,13 +33,12 @@ class TtsPushFamily:
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, symbols, and a file of the expected mels, float32 [frames, mels]."""
-        import numpy as np
 
         from voxline.audio.dtw import dtw
         from voxline.inference.synthesizer import Synthesizer
 
         model, symbols, mels = arguments
-        expected = np.load(mels)
+        expected = load_npy(mels)
         (result,) = Synthesizer(model).synthesize_symbols([symbols])
         return {
             "distance": dtw(expected, result.mels).distance,

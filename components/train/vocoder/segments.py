@@ -15,6 +15,7 @@ from voxline.components.train.task import shorten_list
 from voxline.data.dataset import Dataset
 from voxline.data.reader import Example
 from voxline.errors import SettingsError, WorkError
+from voxline.store.size_limits import load_npy
 
 Array = npt.NDArray[np.float32]
 
@@ -81,7 +82,7 @@ class MelSegmentBatches(Batches):
 
     def _voice_mels(self, row: int) -> Array:
         """A voice's, frame by frame beside the recording's."""
-        made: Array = np.load(Path(self.voice_mels or "") / f"{row}.npy")
+        made: Array = load_npy(Path(self.voice_mels or "") / f"{row}.npy")
         return made
 
 

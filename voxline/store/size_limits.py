@@ -1,0 +1,242 @@
+"""Reads files that may be hostile: sizes are checked before anything is read, unpacked or parsed.
+
+  text = read_bounded(path, MAX_JSON_BYTES)
+  for number, line in iter_bounded_lines(file, path):
+  with BoundedGzip(path) as file:
+
+A device or a FIFO has no size and may have no end, so only regular files are read.
+"""
+
+import errno
+import functools
+import gzip
+import io
+import itertools
+import math
+import os
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, AnyStr, Protocol, TypeVar
+
+from voxline.errors import WorkError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+MAX_JSON_BYTES = 64 << 20
+"""Of a JSON document. A model.json has kilobytes, the marker of a step with 100,000 files some megabytes."""
+MAX_LINE_BYTES = 4 << 20
+"""Of a line of a manifest, of rejects or of text: the transcript of 24 hours has a megabyte."""
+MAX_ARRAYS = 1_000
+"""In one .npz file."""
+Line = TypeVar("Line", bytes, str, covariant=True)
+_CHUNK = 1 << 20
+MAX_UNPACKING = 100
+"""Bytes that one packed byte may become. Tables and text become 3 to 10; deflate reaches 1,032."""
+MIN_UNPACKED = 16 << 20
+"""Bytes that any packed file may become, however well they were packed."""
+
+
+class SupportsReadline(Protocol[Line]):
+    """A file that is open for reading."""
+
+    def readline(self, size: int, /) -> Line:
+        """The next line, or its first `size` bytes."""
+
+
+class SizeLimitError(WorkError, ValueError):
+    """A file is larger than accepted, or has no size. A ValueError too: where damage is handled, so is this."""
+
+
+def open_regular(path: Path | str) -> IO[bytes]:
+    """Opens a regular file for reading.
+
+    Raises:
+      OSError: it cannot be opened, or is a folder.
+      SizeLimitError: it is a device, a FIFO or a socket. Nothing was read of it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return open(descriptor, "rb")
+
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise SizeLimitError(f"{path}: a device, FIFO or socket; a regular file is accepted, so write it to one first")
+
+
+def read_bounded(path: Path | str, limit: int = MAX_JSON_BYTES) -> bytes:
+    """Reads a whole file.
+
+    Raises:
+      OSError: it cannot be read.
+      SizeLimitError: it is not a regular file, or larger than the limit in bytes.
+    """
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(limit + 1) if size <= limit else b""
+    if max(size, len(data)) > limit:
+        raise SizeLimitError(f"{path}: {max(size, len(data)):,} bytes; at most {limit:,} are accepted")
+    return data
+
+
+def iter_bounded_lines(
+    file: SupportsReadline[AnyStr], path: Path | str, limit: int = MAX_LINE_BYTES
+) -> Iterator[tuple[int, AnyStr]]:
+    """Yields the lines of an open file with their numbers from 1. Memory does not grow with the file.
+
+    Args:
+      path: names the file in messages.
+      limit: bytes of a line, its end included; characters of one, where the file is open as text.
+
+    Raises:
+      SizeLimitError: a line is longer; names its number.
+    """
+    for number, line in enumerate(itertools.takewhile(len, iter(functools.partial(file.readline, limit + 1), None)), 1):
+        if len(line) > limit:
+            unit = "bytes" if isinstance(line, bytes) else "characters"
+            raise SizeLimitError(
+                f"{path}:{number}: a line of more than {limit:,} {unit}; shorter lines are accepted, so split it or "
+                "leave the utterance out"
+            )
+        yield number, line
+
+
+def unpacked_limit(packed: int) -> int:
+    """The bytes that a packed file of some size may become.
+
+    >>> unpacked_limit(1_000), unpacked_limit(10_000_000)
+    (16777216, 1000000000)
+    """
+    return max(MIN_UNPACKED, MAX_UNPACKING * packed)
+
+
+class BoundedGzip(gzip.GzipFile):
+    """A gzip file for reading that ends with an error where it becomes too large.
+
+    Raises:
+      OSError: it cannot be opened.
+      SizeLimitError: it is not a regular file, or becomes more than `unpacked_limit` bytes.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self._packed_file = open_regular(path)
+        self._source = str(path)
+        self._packed_bytes = os.fstat(self._packed_file.fileno()).st_size
+        self._unpacked_bytes = 0
+        self.limit = unpacked_limit(self._packed_bytes)
+        super().__init__(fileobj=self._packed_file, mode="rb")
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self._counted(super().read(self.limit + 1 if size is None or size < 0 else size))
+
+    def read1(self, size: int = -1) -> bytes:
+        return self._counted(super().read1(size))
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self._counted(super().readline(self.limit + 1 if size is None or size < 0 else size))
+
+    def close(self) -> None:
+        super().close()
+        self._packed_file.close()
+
+    def _counted(self, data: bytes) -> bytes:
+        self._unpacked_bytes += len(data)
+        if self._unpacked_bytes > self.limit:
+            raise SizeLimitError(
+                f"{self._source}: {self._packed_bytes:,} bytes become more than {self.limit:,}; unpack it with gzip if "
+                "you trust it, and give the unpacked file"
+            )
+        return data
+
+
+def unpack_bounded(data: bytes, source: str) -> bytes:
+    """Unpacks the bytes of a gzip file.
+
+    Raises:
+      OSError, EOFError: it is damaged.
+      SizeLimitError: it becomes more than `unpacked_limit` bytes.
+    """
+    limit = unpacked_limit(len(data))
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        unpacked = file.read(limit + 1)
+    if len(unpacked) > limit:
+        raise SizeLimitError(f"{source}: {len(data):,} bytes become more than {limit:,}; that is no table of ours")
+    return unpacked
+
+
+def load_npz(path: Path | str, limit: int | None = None) -> "dict[str, npt.NDArray[Any]]":
+    """Reads the arrays of a .npz file. Their sizes come from its directory and their headers, before they are read.
+
+    Args:
+      limit: bytes of all arrays together; None: `unpacked_limit` of the file's size.
+
+    Raises:
+      OSError: it cannot be read.
+      SizeLimitError: it is not a regular file, or becomes too large.
+      ValueError: it is damaged, or holds Python objects.
+    """
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            members = archive.infolist()
+            size = sum(member.file_size for member in members)
+            packed = os.fstat(file.fileno()).st_size
+            accepted = unpacked_limit(packed) if limit is None else limit
+            if size > accepted or len(members) > MAX_ARRAYS:
+                raise SizeLimitError(
+                    f"{path}: {len(members):,} arrays of {size:,} bytes in a file of {packed:,}; at most "
+                    f"{MAX_ARRAYS:,} arrays of {accepted:,} bytes are accepted"
+                )
+            arrays = {}
+            for member in members:
+                with archive.open(member) as content:
+                    arrays[member.filename.removesuffix(".npy")] = _read_array(content, member.file_size, path)
+            return arrays
+    except (EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path}: not a .npz file, or damaged ({error})") from None
+
+
+def load_npy(source: Path | str | bytes, name: str = "array") -> "npt.NDArray[Any]":
+    """Reads an array: a .npy file, or the bytes of one.
+
+    Args:
+      name: names the bytes in messages.
+
+    Raises:
+      OSError: the file cannot be read.
+      ValueError: it is damaged, holds Python objects, or its header states another size than it has.
+    """
+    if isinstance(source, bytes):
+        return _read_array(io.BytesIO(source), len(source), name)
+    with open_regular(source) as file:
+        return _read_array(file, os.fstat(file.fileno()).st_size, source)
+
+
+def _read_array(file: IO[bytes], size: int, path: Path | str) -> "npt.NDArray[Any]":
+    """Reads an array in numpy's format whose header and data take `size` bytes."""
+    import numpy as np
+
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"{path}: an array of version {version} of numpy's format; 1.0 and 2.0 are accepted")
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError(f"{path}: an array of Python objects, which only a pickle holds; plain numbers are accepted")
+
+    stated = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or stated > size:
+        raise ValueError(f"{path}: the head of an array states {stated:,} bytes, and {size:,} are there")
+    flat = np.empty(stated, np.uint8)
+    filled = 0
+    while filled < stated and (data := file.read(min(stated - filled, _CHUNK))):
+        flat[filled : filled + len(data)] = np.frombuffer(data, np.uint8)
+        filled += len(data)
+    if filled < stated or file.read(1):
+        raise ValueError(f"{path}: the head of an array states {stated:,} bytes, and more or fewer follow it")
+    array: npt.NDArray[Any] = flat.view(dtype).reshape(shape, order="F" if fortran else "C")
+    return array
