@@ -18,6 +18,28 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
+    api_key_file: Annotated[
+        str,
+        typer.Option(metavar="FILE", help="Lines name:token; a request needs a token. Read again when changed."),
+    ] = "",
+    allow_anonymous: Annotated[
+        bool, typer.Option("--allow-anonymous", help="Let others reach a server without keys, behind a gateway.")
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name of this server, beside localhost, --host and IP addresses; *.example.org. Repeatable.",
+        ),
+    ] = None,
+    allowed_origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="A site whose pages may call: https://app.example.org. Repeatable."),
+    ] = None,
+    health_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Port for /healthz and /metrics that answers whatever the load."),
+    ] = None,
     follow: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks at the registry.")] = 5.0,
     verify_minutes: Annotated[
         float, typer.Option(min=0, help="Minutes between two checks of the served files; 0: none.")
@@ -48,17 +70,19 @@ def serve(
 
     It follows the registry: a version that is promoted or rolled back to takes over without a lost request, and one
     whose bytes are not those that were judged does not. Where that one is in production at the start, the last intact
-    version serves that was in production before. / is a page with a microphone and a text box. There is no
-    authentication: put a gateway in front. A recording is kept only with --capture and --capture-share, and if its
-    request has the header x-voxline-consent: yes. With --canary the candidate answers a share of the requests; one that
-    is worse is withdrawn.
+    version serves that was in production before. / is a page with a microphone and a text box. An address that others
+    can reach needs --api-key-file, or --allow-anonymous behind a gateway. A recording is kept only with --capture and
+    --capture-share, and if its request has the header x-voxline-consent: yes. With --canary the candidate answers a
+    share of the requests; one that is worse is withdrawn.
 
     \b
     Examples:
       voxline serve --registry runs/demo/registry
+      voxline serve --registry runs/demo/registry --host 0.0.0.0 --api-key-file keys --allowed-host asr.example.org
       curl -F model=asr -F file=@a.flac http://127.0.0.1:8080/v1/audio/transcriptions
     """
     from voxline.feedback.canary_state import CanarySettings
+    from voxline.serving.access import AccessSettings
     from voxline.serving.capture import CaptureSettings
     from voxline.serving.limits import ServingLimits
     from voxline.serving.server import run_server
@@ -74,7 +98,11 @@ def serve(
     )
     captures = CaptureSettings(capture, capture_share, capture_days, capture_gb * 1e9)
     tried = CanarySettings(canary, canary_margin, canary_alpha, canary_promote)
-    run_server(registry, model or [], host, port, follow, limits, captures, tried, verify_minutes)
+    access = AccessSettings(allowed_host or [], allowed_origin or [], api_key_file)
+    run_server(
+        registry, model or [], host, port, follow, limits, captures, tried, verify_minutes, access, allow_anonymous,
+        health_port,
+    )  # fmt: skip
 
 
 def show_canary(

@@ -19,7 +19,7 @@ from voxline.serving.limits import ServingLimits
 LIMITS = ServingLimits(concurrency=2, queue=4, uploads=24, upload_seconds=1.0, max_bytes=100_000, max_seconds=5)
 STEADY, BURST, SLOW, ABORTED, OVERSIZE = 2, 40, 4, 12, 4
 TEXTS = {"1": "one two", "2": "one six"}
-HEAD = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+HEAD = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=x\r\n"
 
 
 def test_steady_bursting_slow_large_and_aborting_clients_get_what_is_theirs_while_a_version_is_swapped(

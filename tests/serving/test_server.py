@@ -24,12 +24,13 @@ from voxline.inference.saved_model import model_digest
 from voxline.pipelines.cli.main import main
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.registry.registry import Registry
+from voxline.serving.access import Access
 from voxline.serving.app import RecognizerServer
 from voxline.serving.canary import Canary
 from voxline.serving.capture import Capture
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
-from voxline.serving.server import WEBSOCKETS, HttpConnection
+from voxline.serving.server import HttpConnection, uvicorn_options
 
 
 @pytest.fixture(scope="module")
@@ -65,25 +66,29 @@ class Served:
         capture: Capture | None = None,
         canary: CanarySettings | None = None,
         server: type[RecognizerServer] = RecognizerServer,
+        access: Access | None = None,
     ) -> None:
         self.models = [FollowedModel(root, name) for name in names]
         self.canaries = [Canary(root, self.models[0], canary, limits)] if canary else []
         for one in self.canaries:
             one.follow(0.05)
-        self.server = server(self.models, limits, capture, self.canaries)
+        self.server = server(self.models, limits, capture, self.canaries, access)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(self.server.app, http=http, log_level="warning", **WEBSOCKETS)
+        options = uvicorn_options(self.server.limits) | {"http": http}
+        config = uvicorn.Config(self.server.app, **options)
         self._uvicorn = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._uvicorn.run, args=([self._socket],), daemon=True)
         self._thread.start()
         wait_until(lambda: self._uvicorn.started, "the server")
 
-    def send(self, data: bytes, **fields: str) -> httpx.Response:
+    def send(self, data: bytes, headers: dict[str, str] | None = None, **fields: str) -> httpx.Response:
         form = {"model": "asr", **fields}
         files = {"file": ("a.wav", data)}
-        return httpx.post(f"{self.url}/v1/audio/transcriptions", data=form, files=files, timeout=PATIENCE_SECONDS)
+        return httpx.post(
+            f"{self.url}/v1/audio/transcriptions", data=form, files=files, headers=headers, timeout=PATIENCE_SECONDS
+        )
 
     def stop(self) -> None:
         self._uvicorn.should_exit = True
@@ -282,7 +287,7 @@ def test_a_connection_that_sends_no_request_is_closed(registry: Registry, tmp_pa
         stack.callback(served.stop)
         idle = [stack.enter_context(socket.create_connection(("127.0.0.1", served.port))) for _ in range(3)]
         idle[1].sendall(b"GET / HTTP/1.1\r\nHost: ")
-        idle[2].sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        idle[2].sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         for connection in idle:
             connection.settimeout(PATIENCE_SECONDS)
             while connection.recv(4096):
@@ -312,7 +317,7 @@ def test_what_is_too_large_too_long_or_too_slow_is_refused_at_once(tight: Served
         answer = httpx.post(f"{tight.url}/v1/audio/transcriptions", content=parts(), headers=kind)
         assert answer.status_code == 413
     with socket.create_connection(("127.0.0.1", tight.port)) as slow:
-        slow.sendall(b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n")
+        slow.sendall(b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 999\r\n")
         slow.sendall(b"Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n")
         slow.settimeout(PATIENCE_SECONDS)
         assert slow.recv(100).startswith(b"HTTP/1.1 408")

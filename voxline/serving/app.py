@@ -25,7 +25,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import prometheus_client
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -40,8 +39,10 @@ from voxline.errors import VoxlineError
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.transcript import Transcript
+from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.rejects import BadAudioError, Reason
+from voxline.serving.access import CALLER, Access, may_consent
 from voxline.serving.canary import ARM_HEADER, SESSION_FIELD, SESSION_HEADER, Canary, Measure
 from voxline.serving.capture import (
     CAPTURE_HEADER,
@@ -54,6 +55,7 @@ from voxline.serving.capture import (
 )
 from voxline.serving.deadline import within
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
+from voxline.serving.health import Health, describe_model
 from voxline.serving.limits import ServingLimits
 from voxline.serving.metrics import ServerMetrics
 from voxline.serving.realtime import RealtimeRoute
@@ -73,6 +75,7 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; media-src blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+ANSWER_HEADERS = ("x-voxline-version", "x-voxline-digest", "x-voxline-sample-rate", ARM_HEADER, CAPTURE_HEADER)
 PAGE_HEADERS = {"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff"}
 
 
@@ -83,6 +86,7 @@ class RecognizerServer:
       models: the first is what a request without a known name cannot have: a name is required.
       capture: keeps a share of the recordings; it is stopped with the server.
       canaries: of models that follow production; they are stopped with the server.
+      access: who may call; None: as `Access` has it.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class RecognizerServer:
         limits: ServingLimits | None = None,
         capture: Capture | None = None,
         canaries: Sequence[Canary] = (),
+        access: Access | None = None,
     ) -> None:
         self.limits, self._capture = limits or ServingLimits(), capture
         self._models = {model.reference: model for model in models}
@@ -101,6 +106,11 @@ class RecognizerServer:
         self._uploading = self._pending = 0
         self.realtime = RealtimeRoute(self._find_recognizer, self.limits, capture, self._canaries)
         self.metrics = ServerMetrics(models, capture, canaries, lambda: self.realtime.streams)
+        self.access = access or Access()
+        self.access.count = lambda status: self.metrics.answers.labels(str(status)).inc()
+        self.health = Health(
+            self._models, self._canaries, self.metrics, self.limits, self.access, lambda: self._pending
+        )
         self.app = Starlette(
             routes=[
                 Route("/v1/audio/transcriptions", self._answered(self._transcribe), methods=["POST"]),
@@ -108,11 +118,11 @@ class RecognizerServer:
                 WebSocketRoute("/v1/realtime", self._realtime),
                 Route("/v1/models", self._answered(self._list_models)),
                 Route("/v1/models/{name}", self._answered(self._show_model)),
-                Route("/healthz", self._health),
-                Route("/metrics", self._metrics),
+                *self.health.routes(),
                 Route("/", self._page),
                 Route("/page.js", self._script),
             ],
+            middleware=self.access.middleware(expose=ANSWER_HEADERS),
             exception_handlers={HTTPException: answer_known, Exception: answer_unexpected},
             lifespan=self._lifespan,
         )
@@ -121,7 +131,8 @@ class RecognizerServer:
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
         self._decoders.start(1)
         try:
-            yield
+            async with self.health.beating():
+                yield
         finally:
             for model in self._models.values():
                 model.stop()
@@ -150,7 +161,12 @@ class RecognizerServer:
                 self.metrics.answers.labels("500").inc()
                 raise  # to answer_unexpected; uvicorn writes the traceback
             self.metrics.answers.labels(str(response.status_code)).inc()
-            self.metrics.seconds.observe(time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self.metrics.seconds.observe(seconds)
+            if caller := request.scope.get(CALLER):
+                self.metrics.count_caller(caller, response.status_code)
+                about = f"{request.method} {request.scope['route'].path}"
+                print_status(f"serve: {caller}: {about}: {response.status_code} in {seconds:.2f} s")
             return response
 
         return answer
@@ -186,6 +202,7 @@ class RecognizerServer:
         if self._capture:
             consent = joined([*request.headers.getlist(CONSENT_HEADER), *map(str, form.getlist(CONSENT_FIELD))])
             speaker = joined([*request.headers.getlist(SPEAKER_HEADER), *map(str, form.getlist(SPEAKER_FIELD))])
+            consent = consent if may_consent(request.scope, request.headers) else ""
             about = model.reference.partition("@")[0], served.version, served.digest
             if id := self._capture.offer(*about, transcript, waveform, rate, consent=consent, speaker=speaker):
                 response.headers[CAPTURE_HEADER] = id
@@ -351,31 +368,11 @@ class RecognizerServer:
         return self._models[name]
 
     async def _list_models(self, _: Request) -> Response:
-        serving = [_describe(model) for model in self._models.values() if model.current]
+        serving = [describe_model(model) for model in self._models.values() if model.current]
         return JSONResponse({"object": "list", "data": serving})
 
     async def _show_model(self, request: Request) -> Response:
-        return JSONResponse(_describe(self._find(request.path_params["name"])))
-
-    async def _health(self, _: Request) -> Response:
-        """200 while requests are answered, also where the registry names a version that cannot be loaded.
-
-        "degraded" if a model has a fault, or the files of the version that serves were damaged after it was loaded.
-        """
-        models = {
-            name: {**_describe(model), "fault": model.fault, "absent": model.absent, "damage": model.damage}
-            for name, model in self._models.items()
-        }
-        for name, canary in self._canaries.items():
-            models[name]["canary"] = canary.describe()
-        # An alias that no version has is no fault.
-        faults = [one.fault or one.damage for one in self._models.values()] + [
-            one.fault for one in self._canaries.values()
-        ]
-        return JSONResponse({"status": "degraded" if any(faults) else "ok", "pending": self._pending, "models": models})
-
-    async def _metrics(self, _: Request) -> Response:
-        return Response(self.metrics.text(), media_type=prometheus_client.CONTENT_TYPE_LATEST)
+        return JSONResponse(describe_model(self._find(request.path_params["name"])))
 
     async def _page(self, _: Request) -> Response:
         page = Path(__file__).with_name("page.html")
@@ -384,27 +381,6 @@ class RecognizerServer:
     async def _script(self, _: Request) -> Response:
         script = Path(__file__).with_name("page.js")
         return FileResponse(script, media_type="text/javascript", headers=PAGE_HEADERS)
-
-
-def _describe(model: FollowedModel) -> dict[str, Any]:
-    served = model.current
-    return {
-        "id": model.reference,
-        "object": "model",
-        "created": int(served.loaded) if served else 0,
-        "owned_by": "voxline",
-        "family": ("tts" if isinstance(served.engine, Synthesizer) else "asr") if served else None,
-        "version": served.version if served else None,
-        "digest": served.digest if served else None,
-        "degraded": _describe_fault(model) if model.fault else None,
-    }
-
-
-def _describe_fault(model: FollowedModel) -> str:
-    """Why another version than the registry's serves, for callers: without the paths that /healthz has."""
-    if model.named is None:
-        return "the registry does not say which version is in production"
-    return f"version {model.named}, which the registry names, cannot be served"
 
 
 def _served(model: FollowedModel, kind: type[Engine]) -> tuple[LoadedVersion, Engine]:

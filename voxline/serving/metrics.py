@@ -30,6 +30,7 @@ class ServerMetrics:
         self.seconds = prometheus_client.Histogram(
             "voxline_serve_seconds", "From request to answer", registry=self._registry
         )
+        self._callers = self._counter("caller_requests", "Answers by the name of the key", ["caller", "status"])
         self.audio = self._counter("audio_seconds", "Audio that was transcribed")
         self.spoken = self._counter("speech_seconds", "Audio that was synthesized")
         self._gauge("streams", "Sessions on a WebSocket").set_function(
@@ -64,6 +65,10 @@ class ServerMetrics:
             self._rollbacks = self._gauge("canary_rollbacks", "Candidates that this server has withdrawn", ["model"])
         for canary in canaries:
             canary.on_end = self._count_turn
+
+    def count_caller(self, name: str, status: int) -> None:
+        """Counts an answer to a request with a key, by its name."""
+        self._callers.labels(name, str(status)).inc()
 
     def text(self) -> bytes:
         """In Prometheus' format."""

@@ -8,10 +8,18 @@ async function fault(answer) {
   return body?.error?.message ?? `the server answered ${answer.status} ${answer.statusText}`;
 }
 
+// A server with keys wants one with each request. The page forgets it when it is closed.
+function call(path, options = {}) {
+  const key = element("key").value;
+  return fetch(path, key ? { ...options, headers: { authorization: `Bearer ${key}` } } : options);
+}
+
 async function listModels() {
-  const answer = await fetch("/v1/models");
+  const answer = await call("/v1/models");
+  element("locked").hidden = answer.status != 401;
   if (!answer.ok) { say(await fault(answer)); return; }
   const models = (await answer.json()).data;
+  say("");
   if (!models.length) say("no model is served yet; reload this page when one is");
   for (const model of models) {
     const [section, list] = model.family == "tts" ? ["speak", "voice"] : ["listen", "model"];
@@ -25,7 +33,7 @@ async function transcribe(recording, name) {
   const form = new FormData();
   form.append("model", element("model").value);
   form.append("file", recording, name);
-  const answer = await fetch("/v1/audio/transcriptions", { method: "POST", body: form });
+  const answer = await call("/v1/audio/transcriptions", { method: "POST", body: form });
   if (!answer.ok) { say(await fault(answer)); return; }
   element("text").value = (await answer.json()).text;
   say(`version ${answer.headers.get("x-voxline-version")}`);
@@ -34,7 +42,7 @@ async function transcribe(recording, name) {
 async function synthesize() {
   say("speaking …");
   const wanted = { model: element("voice").value, input: element("words").value, response_format: "wav" };
-  const answer = await fetch("/v1/audio/speech", { method: "POST", body: JSON.stringify(wanted) });
+  const answer = await call("/v1/audio/speech", { method: "POST", body: JSON.stringify(wanted) });
   if (!answer.ok) { say(await fault(answer)); return; }
   const speech = element("speech");
   URL.revokeObjectURL(speech.src);
@@ -77,5 +85,6 @@ element("file").addEventListener("change", (event) => {
   const [file] = event.target.files;
   if (file) transcribe(file, file.name).catch((error) => say(String(error)));
 });
+element("unlock").addEventListener("click", () => listModels().catch((error) => say(String(error))));
 element("say").addEventListener("click", () => synthesize().catch((error) => say(String(error))));
 listModels().catch((error) => say(String(error)));

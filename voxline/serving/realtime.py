@@ -31,6 +31,7 @@ from voxline.inference.streaming import RecognitionStream
 from voxline.inference.transcript import Transcript
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, PRODUCTION
+from voxline.serving.access import CALLER, SESSION_PROTOCOL, may_consent
 from voxline.serving.canary import SESSION_FIELD, SESSION_HEADER, Canary
 from voxline.serving.capture import CONSENT_FIELD, CONSENT_HEADER, SPEAKER_FIELD, SPEAKER_HEADER, Capture, joined
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
@@ -85,7 +86,8 @@ class RealtimeRoute:
         takes_room = session.stream.arm != CANDIDATE
         self.streams += takes_room
         try:
-            await socket.accept()
+            offered = SESSION_PROTOCOL in socket.scope.get("subprotocols", ())
+            await socket.accept(SESSION_PROTOCOL if offered else None)
             await session.run()
         except WebSocketDisconnect:
             return  # the client has gone, and hears nothing more
@@ -94,6 +96,9 @@ class RealtimeRoute:
             await socket.close(UNEXPECTED)
         finally:
             metrics.answers.labels("101").inc()
+            if caller := socket.scope.get(CALLER):
+                metrics.count_caller(caller, HTTPStatus.SWITCHING_PROTOCOLS)
+                print_status(f"serve: {caller}: /v1/realtime: a session ended")
             metrics.audio.inc(session.samples / session.stream.sample_rate)
             try:
                 await session.stream.close()
@@ -104,8 +109,6 @@ class RealtimeRoute:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, socket: WebSocket) -> "Session":
-        if not same_origin(socket):
-            raise RefusedError(HTTPStatus.FORBIDDEN, "pages of other sites are refused")
         query, headers = socket.query_params, socket.headers
         model, served, recognizer = self._find(query.get("model", ""))
         name = model.reference.partition("@")[0]
@@ -129,6 +132,7 @@ class RealtimeRoute:
         if self._capture:
             consent = joined([*headers.getlist(CONSENT_HEADER), *query.getlist(CONSENT_FIELD)])
             speaker = joined([*headers.getlist(SPEAKER_HEADER), *query.getlist(SPEAKER_FIELD)])
+            consent = consent if may_consent(socket.scope, headers) else ""
             keep = self._capture.keeper(name, recognizer.sample_rate, consent=consent, speaker=speaker)
         return Session(socket, stream, model.reference, self._limits, keep)
 
@@ -298,9 +302,3 @@ def _kept_bytes(rate: int) -> int:
 def _is_finish(text: str) -> bool:
     values = read_json_object(text)
     return values is not None and values.get("type") == "finish"
-
-
-def same_origin(socket: WebSocket) -> bool:
-    """Whether a browser's page comes from this server: WebSockets are open to the pages of all sites otherwise."""
-    origin = socket.headers.get("origin")
-    return origin is None or origin.partition("://")[2] == socket.headers.get("host")

@@ -21,10 +21,12 @@ from voxline.progress import print_status
 from voxline.registry.journal import PRODUCTION
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
+from voxline.serving.access import Access, AccessSettings, check_bound
 from voxline.serving.app import RecognizerServer
 from voxline.serving.canary import Canary
 from voxline.serving.capture import Capture, CaptureSettings
 from voxline.serving.followed_model import FollowedModel
+from voxline.serving.health import HealthServer
 from voxline.serving.limits import ServingLimits
 from voxline.serving.realtime import MESSAGE_BYTES
 
@@ -88,6 +90,14 @@ WEBSOCKETS: dict[str, Any] = {"ws": SessionConnection, "ws_max_size": MESSAGE_BY
 message takes longer than its pings may. `idle_seconds` of the limits ends those whose client has gone."""
 
 
+def uvicorn_options(limits: ServingLimits) -> dict[str, Any]:
+    """uvicorn's options for a server with these limits."""
+    return {
+        "http": HttpConnection, "log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 30,
+        "timeout_keep_alive": 15, "limit_concurrency": 4 * limits.uploads, **WEBSOCKETS,
+    }  # fmt: skip
+
+
 def run_server(
     root: Path | str,
     names: Sequence[str],
@@ -98,6 +108,9 @@ def run_server(
     captures: CaptureSettings | None = None,
     canary: CanarySettings | None = None,
     verify_minutes: float = 60.0,
+    access: AccessSettings | None = None,
+    allow_anonymous: bool = False,
+    health_port: int | None = None,
 ) -> None:
     """Serves models until SIGINT or SIGTERM, which lets running requests end. If a call hangs then, as one of a
     candidate may, the process ends here: Python would wait for its thread.
@@ -107,10 +120,18 @@ def run_server(
       captures: what is kept of recordings; None for nothing. With a share of 0, what was kept still expires.
       canary: of each model in production; None, or a share of 0, for none.
       verify_minutes: between two looks at the files of what serves; 0 for none.
+      access: who may call.
+      allow_anonymous: whether others may reach a server without keys.
+      health_port: where `/healthz` and `/metrics` are answered as well, whatever the load; 0 for any free port, None
+        for no such port.
 
     Raises:
-      SettingsError, WorkError: nothing to serve, or no model can be served. One that cannot does not keep the others.
+      SettingsError: strangers could call, or an option is wrong.
+      WorkError: nothing to serve, or no model can be served. One that cannot does not keep the others.
     """
+    settings = access or AccessSettings()
+    check_bound(host, settings, anonymous=allow_anonymous)
+    checks = Access(settings, host)
     if len(set(names)) < len(names):
         raise SettingsError(f"--model: {', '.join(names)}; name each model once")
     models = [FollowedModel(root, name, may_start_empty=True) for name in names or recognizers(root)]
@@ -141,11 +162,14 @@ def run_server(
     canaries = [Canary(root, model, canary, limits) for model in followed] if canary and canary.share else []
     for one in canaries:
         one.follow(follow_seconds)
-    server = RecognizerServer(models, limits, capture, canaries)
-    uvicorn.run(
-        server.app, host=host, port=port, http=HttpConnection, log_level="warning", access_log=False,
-        timeout_graceful_shutdown=30, timeout_keep_alive=15, limit_concurrency=4 * limits.uploads, **WEBSOCKETS,
-    )  # fmt: skip
+    server = RecognizerServer(models, limits, capture, canaries, checks)
+    options = uvicorn_options(limits)
+    health = None if health_port is None else HealthServer(server.health, checks, host, health_port, options)
+    if health:
+        print_status(f"serve: /healthz and /metrics also at http://{host}:{health.port}")
+    uvicorn.run(server.app, host=host, port=port, **options)
+    if health:
+        health.stop()
     if not _threads_end(_THREAD_SECONDS):
         print_status("serve: ends, though a call has not")
         sys.stdout.flush()
