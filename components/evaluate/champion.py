@@ -95,6 +95,7 @@ def stored_results(anchor: ModelVersion, test: str, auxiliary: dict[str, Any]) -
     """
     try:
         before = Evaluation.read(anchor.folder / EVALUATION)
+        before.check_figures()
     except WorkError:
         return None
     if before.test_fingerprint != test or before.metrics["auxiliary_models"] != auxiliary:

@@ -25,7 +25,7 @@ def model_card(family: "PushFamily", evaluation: Evaluation, version: int, pushe
     limitations = "\n".join(f"- {sentence}" for sentence in family.limitations(about, metrics))
     sections = [
         f"# {name}, version {version}\n\n{family.describe(about)} {_origin(about, pushed_at)}",
-        f"## Data\n\n{_data(about, metrics)}",
+        f"## Data\n\n{_data(evaluation)}",
         *([f"## Ancestors\n\n{ancestors}"] if (ancestors := _ancestors(about, metrics)) else []),
         f"## Metrics\n\n{_metrics(metrics)}\n\n{family.errors(metrics)}".rstrip(),
         *(f"### By {slicing}\n\n{_slices(slicing, metrics)}" for slicing in metrics["slices"]),
@@ -46,7 +46,7 @@ def verdict_summary(verdict: Verdict, evaluation: Evaluation, report: str) -> st
     reasons = "\n".join(f"- {_escape(reason)}" for reason in verdict.reasons)
     version = f"Version: `{verdict.model}`. " if verdict.model else ""
     before = "Nothing was in service." if verdict.in_service is None else f"In service: version {verdict.in_service}."
-    about = f"Model `{metrics['model']['name']}`, digest `{evaluation.digest[:12]}`. {version}{before}"
+    about = f"Model `{metrics['model']['name']}`. {version}{before} {_digests(evaluation)}"
     test = metrics["test"]
     measured = f"{metrics['utterances']:,} utterances of the split `{test['split']}`, {test['speakers']:,} speakers"
     rows = [[check.status, check.name, check.detail] for check in verdict.checks]
@@ -70,7 +70,13 @@ def _origin(about: dict[str, Any], pushed_at: str) -> str:
     return f"{revision} ({trained})." if trained else f"{revision}."
 
 
-def _data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
+def _digests(evaluation: Evaluation) -> str:
+    """Names what was judged by its bytes."""
+    return f"Judged: model `{evaluation.digest}`, evaluation `{evaluation.content_digest()}`."
+
+
+def _data(evaluation: Evaluation) -> str:
+    about, metrics = evaluation.metrics["model"]["about"], evaluation.metrics
     dataset = about["dataset"]
     rows = [
         [split, f"{count:,}", f"{dataset.get('seconds', {}).get(split, 0) / 60:.1f}"]
@@ -81,6 +87,7 @@ def _data(about: dict[str, Any], metrics: dict[str, Any]) -> str:
         markdown_table(["split", "utterances", "minutes"], rows)
         + f"\n\nDataset `{dataset.get('key', 'unknown')}`. Measured on {metrics['utterances']:,} utterances "
         f"of the split `{test['split']}` (`{test['fingerprint']}`), {test['speakers']:,} speakers."
+        f"\n\n{_digests(evaluation)}"
     )
 
 

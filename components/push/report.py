@@ -50,7 +50,8 @@ def judged_report(verdict: Verdict, measured: Evaluation, models: Registry, conf
       config: the settings of the new model, as in its provenance.
     """
     html = (measured.folder / REPORT_FILE).read_text(encoding="utf-8")
-    html = fill_slot(html, VERDICT_SLOT, _verdict(verdict) + _differences(verdict, models, config))
+    judged = small_print(f"Judged: model {measured.digest}, evaluation {measured.content_digest()}.")
+    html = fill_slot(html, VERDICT_SLOT, _verdict(verdict) + judged + _differences(verdict, models, config))
     metric = next(iter(headline_metrics(measured.metrics["family"])), None)
     if metric is None or metric.name not in measured.metrics["metrics"]:
         return html

@@ -2,11 +2,17 @@
 
 Its output is never reused: the verdict depends on the version in service. The registry stays locked while the verdict
 is reached, so the model is compared with the version that it would replace.
+
+Verdict, report and summary are written before the model is published, so a store that cannot be written keeps it from
+going into service. Only the marker of the step comes after it; if that cannot be written, the error says which version
+is in service.
 """
 
+import contextlib
 import dataclasses
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +33,15 @@ from voxline.metrics.evaluation import (
 )
 from voxline.progress import print_status
 from voxline.registry.anchor import best_version
-from voxline.registry.journal import CANDIDATE, format_utc
+from voxline.registry.journal import CANDIDATE, PRODUCTION, format_utc
 from voxline.registry.models_config import write_models_config
 from voxline.registry.registry import EVALUATION, MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.files import write_json, write_text
+from voxline.store.bucket_cache import local_path
+from voxline.store.files import explain_disk_errors, write_json, write_text
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
+from voxline.store.store_locks import shared_store_lock
 
 VERDICT, SUMMARY = "verdict.json", "summary.md"
 STALE = "evaluate the model again, and push then"
@@ -52,20 +60,27 @@ def run(
       settings: of the model's family.
 
     Raises:
-      WorkError: the evaluation is of another model, or the registry cannot be written.
+      WorkError: the evaluation is of another model, or its figures are not those of its utterances; the registry or
+        the store cannot be written. If that is so after the model was published, the error names the version.
       SettingsError: evaluate did not measure what the settings judge by, or used another name or family.
     """
     start = time.monotonic()
     measured = Evaluation.read(Path(evaluation))
+    measured.check_figures()
     source = exported_folder(Path(model))
     _check_evaluated_model(measured, source, settings)
     gate.refuse_unmeasured(measured, settings)
     models = Registry(registry, settings.model_name)
-    verdict = _decide(measured, source, models, settings)
-    if verdict.version is not None:
-        write_models_config(registry)
+    publication = _Publication(measured, models, store, settings)
+    # Before the registry is locked: a purge holds the store and then the registry.
+    with explain_disk_errors("push", local_path(store)), shared_store_lock(store), publication.named_in_errors():
+        verdict = _decide(measured, source, publication)
+        if verdict.version is not None:
+            write_models_config(registry)
     print_status(f"push: {verdict.heading}")
-    return _write(verdict, measured, models, store, settings, start)
+    output = publication.output
+    output.seconds = time.monotonic() - start
+    return output
 
 
 def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSettings) -> None:
@@ -87,9 +102,10 @@ def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSet
         )
 
 
-def _decide(measured: Evaluation, source: Path, models: Registry, settings: PushSettings) -> Verdict:
+def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> Verdict:
+    models, settings = publication.models, publication.settings
     if verdict := _already_there(models, measured.digest, settings):
-        return verdict
+        return publication.record(verdict)
     checks = gate.check_limits(measured, settings) + gate.check_forgetting(measured, settings)
     checks += gate.check_onnx(measured, settings)
     if settings.smoke_test:
@@ -97,7 +113,7 @@ def _decide(measured: Evaluation, source: Path, models: Registry, settings: Push
         checks.append(FAMILIES[settings.family].smoke_test(source, measured, settings.smoke_test_seconds))
     with models.locked():
         if verdict := _already_there(models, measured.digest, settings):
-            return verdict
+            return publication.record(verdict)
         in_service = models.in_service()
         champion = _find_champion(measured, models, in_service)
         anchor = _find_anchor(measured, champion, settings)
@@ -109,15 +125,18 @@ def _decide(measured: Evaluation, source: Path, models: Registry, settings: Push
             checks.append(GateCheck("rolled back", False, detail))
         reasons = [check.detail for check in checks if check.passed is False]
         if reasons:
-            return Verdict(False, None, None, in_service, reasons, checks)
+            return publication.record(Verdict(False, None, None, in_service, reasons, checks))
         metrics = measured.values()
         successors = _anchor_of_successors(measured, models, champion, anchor, settings)
         details = {"metrics": metrics, "anchor": successors, "alias": settings.promote}
-        with models.publishing(source, measured.digest, "push", **details) as (version, incoming):
-            verdict = Verdict(True, version, f"{models.uri}/{version}", in_service, [], checks, settings.promote)
-            _describe(incoming, verdict, measured, models, settings)
-            if (source / TRAINED_ON).is_file():
-                shutil.copyfile(source / TRAINED_ON, incoming / TRAINED_ON)
+        with contextlib.ExitStack() as unmarked:
+            with models.publishing(source, measured.digest, "push", **details) as (version, incoming):
+                verdict = Verdict(True, version, f"{models.uri}/{version}", in_service, [], checks, settings.promote)
+                _describe(incoming, verdict, measured, models, settings)
+                if (source / TRAINED_ON).is_file():
+                    shutil.copyfile(source / TRAINED_ON, incoming / TRAINED_ON)
+                unmarked.enter_context(publication.recorded(verdict))
+            publication.published = verdict
         return verdict
 
 
@@ -211,7 +230,9 @@ def _champion_metrics(measured: Evaluation, models: Registry, in_service: int) -
         return {result.id: result.champion for result in measured.results if result.champion is not None}
     try:
         its_own = Evaluation.read(models.path(in_service) / EVALUATION)
-    except WorkError:
+        its_own.check_figures()
+    except WorkError as error:
+        print_status(f"push: the evaluation of version {in_service} is not used: {error}")
         return None
     if its_own.test_fingerprint != measured.test_fingerprint:
         return None
@@ -239,6 +260,7 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Regi
         "model": settings.model_name,
         "version": version,
         "digest": measured.digest,
+        "evaluation_digest": measured.content_digest(),
         "pushed_at": pushed_at,
         "evaluation_key": metrics["key"],
         "replaces": verdict.in_service,
@@ -269,30 +291,70 @@ def _report(verdict: Verdict, measured: Evaluation, models: Registry, settings: 
     return judged_report(verdict, measured, models, _config(measured, settings))
 
 
-def _write(
-    verdict: Verdict, measured: Evaluation, models: Registry, store: Path | str, settings: PushSettings, start: float
-) -> StepOutput:
-    """Writes verdict, report and summary, keyed by evaluation, registry and verdict.
+class _Publication:
+    """What push writes into the store on a verdict, and what it says if it fails after the model was published.
 
-    So runs that share a store keep their own: one pushed a model, the next one finds it in service.
+    Attributes:
+      output: of the step, once there is a verdict.
+      published: the verdict on a model that is in the registry now.
     """
-    decision = {**dataclasses.asdict(verdict), "checks": [check.to_dict() for check in verdict.checks]}
-    inputs = {"evaluation": measured.metrics["key"], "registry": models.uri, "verdict": hash_value(decision)}
-    values: dict[str, Any] = {
-        **decision,
-        "heading": verdict.heading,
-        "model_name": settings.model_name,
-        "digest": measured.digest,
-        "metrics": measured.values(),
-        "judged": format_utc(time.time()),
-    }
-    with cached_step(store, "push", settings, inputs, force=True) as output:
-        write_json(output.folder / VERDICT, values)
-        write_text(output.folder / REPORT_FILE, _report(verdict, measured, models, settings))
-        write_text(output.folder / SUMMARY, verdict_summary(verdict, measured, f"{output.uri}/{REPORT_FILE}"))
-        output.outputs = {"verdict": VERDICT, "report": REPORT_FILE, "summary": SUMMARY}
-        not_checked = sum(check.passed is None for check in verdict.checks)
-        output.counts = {"pushed": int(verdict.pushed), "checks": len(verdict.checks) - not_checked}
-        output.counts["not_checked"] = not_checked
-    output.seconds = time.monotonic() - start
-    return output
+
+    output: StepOutput
+
+    def __init__(self, measured: Evaluation, models: Registry, store: Path | str, settings: PushSettings) -> None:
+        self._measured, self._store = measured, store
+        self.models, self.settings = models, settings
+        self.published: Verdict | None = None
+
+    def record(self, verdict: Verdict) -> Verdict:
+        """Writes the verdict on a model that is not published now."""
+        with self.recorded(verdict):
+            return verdict
+
+    @contextlib.contextmanager
+    def recorded(self, verdict: Verdict) -> Iterator[None]:
+        """Writes verdict, report and summary; their marker comes when the block ends, with the model published.
+
+        They are keyed by evaluation, registry and verdict. So runs that share a store keep their own: one pushed a
+        model, the next one finds it in service.
+        """
+        measured, models, settings = self._measured, self.models, self.settings
+        decision = {**dataclasses.asdict(verdict), "checks": [check.to_dict() for check in verdict.checks]}
+        inputs = {"evaluation": measured.metrics["key"], "registry": models.uri, "verdict": hash_value(decision)}
+        values: dict[str, Any] = {
+            **decision,
+            "heading": verdict.heading,
+            "model_name": settings.model_name,
+            "digest": measured.digest,
+            "evaluation_digest": measured.content_digest(),
+            "metrics": measured.values(),
+            "judged": format_utc(time.time()),
+        }
+        with cached_step(self._store, "push", settings, inputs, force=True) as output:
+            write_json(output.folder / VERDICT, values)
+            write_text(output.folder / REPORT_FILE, _report(verdict, measured, models, settings))
+            write_text(output.folder / SUMMARY, verdict_summary(verdict, measured, f"{output.uri}/{REPORT_FILE}"))
+            output.outputs = {"verdict": VERDICT, "report": REPORT_FILE, "summary": SUMMARY}
+            not_checked = sum(check.passed is None for check in verdict.checks)
+            output.counts = {"pushed": int(verdict.pushed), "checks": len(verdict.checks) - not_checked}
+            output.counts["not_checked"] = not_checked
+            self.output = output
+            yield
+
+    @contextlib.contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Lets an error after the publication say which version callers get.
+
+        Raises:
+          WorkError: naming the version, and what could not be written.
+        """
+        try:
+            yield
+        except (WorkError, OSError) as error:
+            if self.published is None:
+                raise
+            where = "in service" if self.published.alias == PRODUCTION else "the candidate"
+            raise WorkError(
+                f"push: version {self.published.version} of {self.settings.model_name} is {where} "
+                f"({self.published.model}); its report could not be finished: {error}"
+            ) from error

@@ -148,7 +148,8 @@ def run(
     if failure:
         for frame in failure.frames:
             typer.echo(f"    {frame}", err=True)
-        _fail(f"{record.failed_step or 'the graph'} failed: {failure.message}", failure.exit_status)
+        why = record.reason if record.published else failure.message
+        _fail(f"{record.failed_step or 'the graph'} failed: {why}", failure.exit_status)
 
 
 def _print_plan(config: "RunConfig", folder: Path, until: str, force: list[str], as_json: bool) -> None:

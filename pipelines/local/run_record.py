@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.notify.event import FigureAnomaly, RunIdentity
+from voxline.notify.event import FigureAnomaly, PublishedModel, RunIdentity
 from voxline.notify.event import StepRecord as StepRecord
 from voxline.pipelines.config.load import read_yaml
 from voxline.pipelines.config.locations import corpus_locations, corpus_uris
@@ -27,7 +27,8 @@ class RunRecord:
       status: "running", "succeeded", "failed" or "interrupted".
       id: a UUID, new for each run.
       metrics: of the exported model, from evaluate.
-      pushed: whether this run put a new version into service.
+      pushed: whether this run put a new version into service, as the registry's journal says, also if push failed
+        after that.
       reason: why the model was pushed or not, or why the run stopped.
       warnings: of validate: the check and what it found.
       anomalies: of `notify.event.FigureAnomaly`: figures that stand out from the runs before.
@@ -35,6 +36,7 @@ class RunRecord:
       dataset: location of the dataset version with the corpus' content.
       report: relative to the run's folder.
       until: the last step, if not the whole graph was to run.
+      published: the version that a push published before it failed or was killed. Not part of run.json.
       previous: of the last run in this folder, `config` and `started`; None if there was none. Not part of run.json.
     """
 
@@ -57,6 +59,7 @@ class RunRecord:
     failed_step: str | None = None
     report: str | None = None
     until: str | None = None
+    published: PublishedModel | None = None
     previous: dict[str, Any] | None = None
 
     def step(self, name: str) -> StepRecord | None:

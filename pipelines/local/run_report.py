@@ -13,7 +13,7 @@ from voxline.components.publish.diff import describe_comparability, diff_dataset
 from voxline.components.publish.diff_report import counts_table, utterance_lists
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT
+from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT, VERDICT_SLOT
 from voxline.notify.run_forecast import format_figure, title_of
 from voxline.pipelines.local.failure_page import failure_page, find_fresh, steps_table
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
@@ -117,6 +117,10 @@ def _with_run(html: str, record: RunRecord, step: str) -> str:
     subject = subjects.get(step, f"evaluation of {model}")
     with contextlib.suppress(WorkError):  # validate's page has no slot
         html = fill_slot(html, RUN_SLOT, _facts(record))
+        if record.published:  # push has no page: it published the model, and did not end
+            html = fill_slot(
+                html, VERDICT_SLOT, verdict_banner("In service, but push did not end", record.reason, "bad")
+            )
         html = fill_slot(html, RUN_DETAILS_SLOT, _anomalies(record) + _warnings(record) + _differences(record))
     return retitle(html, _title(record, subject))
 

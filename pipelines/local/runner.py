@@ -119,7 +119,7 @@ def _announce(record: RunRecord, config: RunConfig) -> None:
 
     @functools.cache
     def event() -> RunEvent:
-        made = RunEvent.of(record.identity, record.steps, record.status, record.reason, links)
+        made = RunEvent.of(record.identity, record.steps, record.status, record.reason, links, record.published)
         return dataclasses.replace(made, anomalies=tuple(record.anomalies))
 
     root = config.history_root()

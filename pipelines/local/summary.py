@@ -6,7 +6,7 @@ from typing import Any
 
 from voxline.errors import WorkError
 from voxline.metrics.catalog import headline_metrics
-from voxline.notify.event import RunEvent
+from voxline.notify.event import PublishedModel, RunEvent
 from voxline.notify.run_forecast import describe_anomaly, with_anomalies
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import name_logs, write_run_report
@@ -34,6 +34,8 @@ def finalize(record: RunRecord, history: str = "") -> None:
         record.pushed = bool(verdict["pushed"])
         record.reason = verdict["heading"]
         record.model = verdict["model"]
+    elif pushed:
+        _find_published(record)
     published = record.step("publish")
     if published and published.status == "succeeded":
         record.dataset = published.folder
@@ -44,6 +46,15 @@ def finalize(record: RunRecord, history: str = "") -> None:
             record.anomalies = list(with_anomalies(event, history).anomalies)
     write_run_report(record)
     name_logs(record)
+
+
+def _find_published(record: RunRecord) -> None:
+    """Takes from the registry's journal what a push has published that then failed or was killed."""
+    registry, model = record.config["registry"], record.config["model"]
+    published = PublishedModel.find(registry, model, record.step("evaluate"), record.started)
+    if published:
+        record.published, record.pushed, record.model = published, True, published.uri
+        record.reason = published.explain(record.reason)
 
 
 def _warnings(validation: dict[str, Any]) -> list[str]:

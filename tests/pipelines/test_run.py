@@ -347,3 +347,47 @@ def test_an_interrupted_run_leaves_a_record_and_no_process(house: House, number:
 def test_two_runs_in_one_folder_are_refused(runs: dict[str, Any]) -> None:
     assert runs["beside"]["status"] == 1
     assert "another run is using this folder" in runs["beside"]["seen"][-1]
+
+
+END_OF_PUSH = '''
+import os, signal
+replace = os.replace
+
+def fail(source, target, **named):
+    if "/push/" in os.fspath(target) and os.fspath(target).endswith("done.json"):
+        {fault}
+    return replace(source, target, **named)
+
+os.replace = fail
+'''
+FAULTS = {
+    "full disk": 'raise OSError(28, "No space left on device", os.fspath(target))',
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_push_that_fails_after_the_publication_is_told_as_the_journal_has_it(
+    fault: str, runs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last write into the store fails, or it is killed at it: the model is in service by then."""
+    house: House = runs["house"]
+    store, folder = house.run_dir / "store", tmp_path / "run"
+    settings = [f"--set=store={store}", f"--run-dir={folder}", "--set=push.smoke_test=false", "--set=push.limits.wer=10"]
+    (tmp_path / "sitecustomize.py").write_text(END_OF_PUSH.format(fault=FAULTS[fault]), encoding="utf-8")
+    with monkeypatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(tmp_path))
+        status, seen = house.run(*settings, "--set=notify.history=" + str(tmp_path / "history"))
+    version = folder / "registry" / "asr" / "1"
+    assert (version / "saved_model.pb").is_file()
+    run = read_json(folder / "run.json")
+    assert (status, run["status"], run["failed_step"]) == (1, "failed", "push")
+    assert (run["pushed"], run["model"]) == (True, str(version))
+    assert "version 1" in run["reason"]
+    assert any(line.startswith("in service") for line in seen)
+    assert "version 1" in seen[-1]
+    assert "In service, but push did not end" in (folder / "report.html").read_text(encoding="utf-8")
+    status, seen = house.run(*settings)
+    run = read_json(folder / "run.json")
+    assert (status, run["status"], run["pushed"], run["model"]) == (0, "succeeded", False, str(version))
+    assert seen[-1] == "Not pushed: already in service as version 1"

@@ -65,6 +65,7 @@ def test_push_refuses_it_even_with_an_evaluation(corpus: Path, make_asr_model: M
     model = export_unsafe(honest, tmp_path / "unsafe", _read_file, _call_python)
     evaluation = tmp_path / "forged"
     shutil.copytree(evaluated(honest, corpus, tmp_path), evaluation)
+    (evaluation / "done.json").unlink()  # a forger can write other hashes
     metrics = json.loads((evaluation / METRICS_FILE).read_text(encoding="utf-8"))
     metrics["model"]["digest"] = model_digest(model)
     (evaluation / METRICS_FILE).write_text(json.dumps(metrics), encoding="utf-8")

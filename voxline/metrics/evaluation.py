@@ -16,6 +16,7 @@ service. All further keys are a family's own, for people: texts, edits.
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from voxline.errors import WorkError
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.store.files import atomic_write, read_json
+from voxline.store.hashing import hash_file, hash_value
 from voxline.store.size_limits import iter_bounded_lines, open_regular
 
 METRICS_FILE = "metrics.json"
@@ -134,6 +136,32 @@ class Evaluation:
         except (ValueError, KeyError, TypeError) as error:
             raise WorkError(f"{file}: damaged ({type(error).__name__}: {error}); run evaluate again") from None
 
+    def check_figures(self) -> None:
+        """Computes the figures of `metrics.json` again, from what each utterance adds to them.
+
+        Not the intervals: the gate resamples for itself. Nor figures of a whole run, such as the real-time factor.
+
+        Raises:
+          WorkError: a figure is another one, or one is absent; naming it, and both values.
+        """
+        wrong = _wrong_figures(self.metrics, self.results)
+        for slicing, slices in self.metrics["slices"].items():
+            groups = group_by_slice(self.results, slicing)
+            for name, summary in slices.items():
+                wrong += [f"{slicing} {name}, {fault}" for fault in _wrong_figures(summary, groups.get(name, []))]
+        if parent := self.metrics.get("parent"):
+            wrong += [f"the parent's test, {fault}" for fault in _wrong_figures(parent, self.parent_results())]
+        if wrong:
+            raise WorkError(
+                f"{self.folder / METRICS_FILE}: its figures are not those of {UTTERANCES_FILE} beside it: "
+                f"{'; '.join(wrong[:3])}; nothing is judged by them, run evaluate again (--force evaluate)"
+            )
+
+    def content_digest(self) -> str:
+        """The hash of what the gate judges by: metrics, utterances, and the results on a parent's test."""
+        names = (METRICS_FILE, UTTERANCES_FILE, PARENT_FILE)
+        return hash_value([[name, hash_file(self.folder / name)] for name in names if (self.folder / name).is_file()])
+
     @property
     def digest(self) -> str:
         """Of the model that was evaluated."""
@@ -167,6 +195,38 @@ class Evaluation:
 def _read_results(file: Path) -> list[UtteranceResult]:
     with open_regular(file) as lines:
         return [UtteranceResult.from_line(json.loads(line)) for _, line in iter_bounded_lines(lines, file)]
+
+
+def _wrong_figures(summary: Mapping[str, Any], results: Sequence[UtteranceResult]) -> list[str]:
+    """The figures of a summary that do not follow from the results, each with both values."""
+    wrong = []
+    if summary["utterances"] != len(results):
+        wrong.append(f"utterances {summary['utterances']:,}, and {len(results):,} are there")
+    if not results or (not summary["utterances"] and not summary["metrics"]):
+        return wrong
+    champions = [result.champion for result in results if result.champion is not None]
+    for name in [name for name in CATALOG if name in results[0].metrics]:
+        metric = CATALOG[name]
+        if name not in summary["metrics"]:
+            wrong.append(f"{metric.title} is absent")
+            continue
+        measured = summary["metrics"][name]
+        compared = measured["comparison"]
+        figures = [
+            ("", measured["value"], [result.metrics[name] for result in results]),
+            (" of the model in service", compared and compared["champion_value"], [one[name] for one in champions]),
+        ]
+        for whose, stated, values in figures:
+            computed = aggregate(values, metric.kind) if values else None
+            if not _same_figure(stated, computed):
+                wrong.append(f"{metric.title}{whose} {metric.format(stated)}, computed {metric.format(computed)}")
+    return wrong
+
+
+def _same_figure(stated: float | None, computed: float | None) -> bool:
+    if stated is None or computed is None:
+        return stated is computed
+    return math.isclose(stated, computed, rel_tol=1e-9, abs_tol=1e-12)  # another numpy may add up in another order
 
 
 def write_results(path: Path, results: Iterable[UtteranceResult]) -> None:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from voxline.errors import WorkError
+from voxline.errors import VoxlineError, WorkError
 from voxline.provenance import git_revision, package_versions
-from voxline.registry.journal import PRODUCTION, format_utc
+from voxline.registry.journal import PRODUCTION, RegistryEvent, format_utc
+from voxline.registry.registry import Registry
 from voxline.store.objects import open_store
 
 RunVerdict = Literal[
@@ -135,6 +136,43 @@ class FigureAnomaly:
 
 
 @dataclasses.dataclass(frozen=True)
+class PublishedModel:
+    """A version that a push published before it failed or was killed, as the registry's journal has it.
+
+    Attributes:
+      uri: the version's folder.
+    """
+
+    event: RegistryEvent
+    uri: str
+
+    @classmethod
+    def find(cls, registry: str, model: str, evaluated: StepRecord | None, since: float) -> "PublishedModel | None":
+        """The version that a run published; None if it published none, or the registry cannot be read.
+
+        Args:
+          evaluated: the run's evaluation, which names the model by its digest.
+          since: the run's start, in seconds since 1970.
+        """
+        if evaluated is None or not registry:
+            return None
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, VoxlineError):
+            digest = json.loads(evaluated.read_output("metrics"))["model"]["digest"]
+            models = Registry(registry, model)
+            for event in reversed(models.journal()):
+                if event.action == "push" and event.digest == digest and event.at >= format_utc(since):
+                    exists = event.version in models.versions()
+                    return cls(event, f"{models.uri}/{event.version}") if exists else None
+        return None
+
+    def explain(self, reason: str) -> str:
+        """Why the run did not succeed, with the version first."""
+        where = "in service" if self.event.alias == PRODUCTION else "the candidate"
+        named = f"version {self.event.version}"
+        return reason if named in reason else f"{named} is {where}, though push did not end: {reason}"
+
+
+@dataclasses.dataclass(frozen=True)
 class RunEvent:
     """The outcome of a run.
 
@@ -170,13 +208,20 @@ class RunEvent:
 
     @classmethod
     def of(
-        cls, run: RunIdentity, steps: Sequence[StepRecord], status: str, reason: str, links: dict[str, str]
+        cls,
+        run: RunIdentity,
+        steps: Sequence[StepRecord],
+        status: str,
+        reason: str,
+        links: dict[str, str],
+        published: "PublishedModel | None" = None,
     ) -> "RunEvent":
         """The event of a run that ended.
 
         Args:
           status: "succeeded", "failed" or "interrupted".
           reason: of a failure; that of a verdict is read from the output of push.
+          published: what a push that did not end has published.
         """
         named = {step.name: step for step in steps}
         result: dict[str, Any] = {}
@@ -194,9 +239,13 @@ class RunEvent:
             if judged["pushed"]:
                 verdict = "promoted" if judged.get("alias", PRODUCTION) == PRODUCTION else "candidate"
             reason = judged["heading"]
-        if (published := named.get("publish")) and published.status == "succeeded":
-            result = {"dataset_version": published.counts["version"], "dataset_uri": published.folder}
-            verdict = "unchanged" if published.reused else "published"
+        elif published:
+            event = published.event
+            result = {"version": event.version, "model_uri": published.uri, "digest": event.digest}
+            verdict = "promoted" if event.alias == PRODUCTION else "candidate"
+        if (refreshed := named.get("publish")) and refreshed.status == "succeeded":
+            result = {"dataset_version": refreshed.counts["version"], "dataset_uri": refreshed.folder}
+            verdict = "unchanged" if refreshed.reused else "published"
         return cls(
             run, verdict, reason, time.time(), tuple(steps),
             rejects={step.name: found for step in steps if (found := _count_rejects(step))},

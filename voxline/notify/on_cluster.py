@@ -15,7 +15,7 @@ from typing import Any
 
 from voxline.errors import VoxlineError
 from voxline.notify.deliver import announce_end, announce_start
-from voxline.notify.event import RunEvent, RunIdentity, StepRecord
+from voxline.notify.event import PublishedModel, RunEvent, RunIdentity, StepRecord
 from voxline.notify.run_forecast import with_anomalies
 from voxline.notify.settings import NOTIFY_ENV, NotifySettings
 from voxline.progress import print_status
@@ -72,7 +72,8 @@ def notified_step(step: str, store: str, arguments: dict[str, Any]) -> Iterator[
     except Exception as error:
         record.status, record.seconds = "failed", time.time() - start
         records.add(record, start)
-        records.announce(settings, "failed", str(error) or type(error).__name__, record, start)
+        registry = str(arguments.get("registry", "")) if step == "push" else ""
+        records.announce(settings, "failed", str(error) or type(error).__name__, record, start, registry)
         raise
     record.status, record.seconds = "succeeded", time.time() - start
     for artifact in arguments.values():
@@ -102,11 +103,14 @@ class _Records:
         except (VoxlineError, OSError) as error:
             print_status(f"notify: this step will be missing from what is sent about the run: {error}")
 
-    def announce(self, settings: NotifySettings, status: str, reason: str, last: StepRecord, start: float) -> None:
+    def announce(
+        self, settings: NotifySettings, status: str, reason: str, last: StepRecord, start: float, registry: str = ""
+    ) -> None:
         """Sends the outcome of the run.
 
         Args:
           last: the step that ends the run, whose record may not have been written.
+          registry: in which a push that failed may have published the model.
         """
 
         def event() -> RunEvent:
@@ -118,7 +122,9 @@ class _Records:
             for name, link in (("report", "forecast"), ("report", "push"), ("validation", "validate")):
                 if link in steps and "report" in steps[link].outputs:
                     links[name] = steps[link].outputs["report"]
-            made = RunEvent.of(self.identity(began), ordered, status, reason, links)
+            published = PublishedModel.find(registry, self._about.model, steps.get("evaluate"), began)
+            told = published.explain(reason) if published else reason
+            made = RunEvent.of(self.identity(began), ordered, status, told, links, published)
             return with_anomalies(made, settings.history) if settings.history else made
 
         announce_end(event, settings)
