@@ -349,7 +349,7 @@ def test_two_runs_in_one_folder_are_refused(runs: dict[str, Any]) -> None:
     assert "another run is using this folder" in runs["beside"]["seen"][-1]
 
 
-END_OF_PUSH = '''
+END_OF_PUSH = """
 import os, signal
 replace = os.replace
 
@@ -359,7 +359,7 @@ def fail(source, target, **named):
     return replace(source, target, **named)
 
 os.replace = fail
-'''
+"""
 FAULTS = {
     "full disk": 'raise OSError(28, "No space left on device", os.fspath(target))',
     "killed": "os.kill(os.getpid(), signal.SIGKILL)",
@@ -373,7 +373,8 @@ def test_a_push_that_fails_after_the_publication_is_told_as_the_journal_has_it(
     """Its last write into the store fails, or it is killed at it: the model is in service by then."""
     house: House = runs["house"]
     store, folder = house.run_dir / "store", tmp_path / "run"
-    settings = [f"--set=store={store}", f"--run-dir={folder}", "--set=push.smoke_test=false", "--set=push.limits.wer=10"]
+    gate = ["--set=push.smoke_test=false", "--set=push.limits.wer=10"]
+    settings = [f"--set=store={store}", f"--run-dir={folder}", *gate]
     (tmp_path / "sitecustomize.py").write_text(END_OF_PUSH.format(fault=FAULTS[fault]), encoding="utf-8")
     with monkeypatch.context() as environment:
         environment.setenv("PYTHONPATH", str(tmp_path))
@@ -386,6 +387,8 @@ def test_a_push_that_fails_after_the_publication_is_told_as_the_journal_has_it(
     assert "version 1" in run["reason"]
     assert any(line.startswith("in service") for line in seen)
     assert "version 1" in seen[-1]
+    (told,) = read_runs(tmp_path / "history")
+    assert (told["verdict"], told["failed_step"], told["version"]) == ("promoted", "push", 1)
     assert "In service, but push did not end" in (folder / "report.html").read_text(encoding="utf-8")
     status, seen = house.run(*settings)
     run = read_json(folder / "run.json")
