@@ -15,15 +15,15 @@ import pytest
 ALLOW = "VOXLINE_ALLOW_SKIP"
 PROMISES: dict[str, dict[str, str]] = {
     "test-browser": {
-        "reports in Chromium": r"report/test_browser",
-        "the server's page in Chromium": r"test_page\.py.*browser",
+        "reports in Chromium": r"report/test_browser\.py::test_in_a_browser",
+        "the server's page in Chromium": r"serving/test_page\.py::test_in_a_browser",
     },
     "test-buckets": {"fake-gcs-server and versitygw": r"tests/store/|test_registry_in_a_bucket"},
     "test-cluster": {
         "the commands": r"tests/cluster/test_submit",
         "Kubernetes' schemas": r"k8s/test_schemas",
         "Kubernetes' API server (make cluster-server)": r"k8s/test_api_server",
-        "Kubeflow Trainer's controllers": r"operators/test_trainer",
+        "Kubeflow Trainer's controllers": r"test_success_is_read_as_success",
     },
     "test-containers": {"the images": r"containers/test_images", "the graph in them": r"containers/test_graph"},
     "test-flink": {"a Flink cluster": r"tests/flink/"},
