@@ -14,9 +14,7 @@ import pytest
 
 TOOLS = Path(os.environ.get("VOXLINE_CLUSTER_TOOLS", Path(__file__).resolve().parents[3] / ".cluster-tools"))
 KUBERNETES = "k8s.io/kubernetes@v1.32.4"
-ARGO = "github.com/argoproj/argo-workflows/v4@v4.0.5"
 SUMS = {
-    ARGO: "h1:/1lru5oXUd+k6KEDUps6rLX5OKfi1jTfabgXTly/VFU=",
     KUBERNETES: "h1:fRZeSjwVE+dMMSS7Qi6LxOOKpVL+1CPAT/b1Cuo4kns=",
     "github.com/kubeflow/trainer/v2@v2.1.0": "h1:jRABD9ZYToamNH2atHze3L/VC/v6KCAqUEqsOQOjVTg=",
     "github.com/kubeflow/training-operator@v1.9.3": "h1:aaSHqskOtCY8Dn8sVd+l9p5XAczW6O0nYMPjVLAw/lc=",

@@ -1,57 +1,28 @@
-"""Kubeflow Pipelines' own manifests, put together by kustomize: its pods, services and network policies.
+"""Kubeflow Pipelines' own manifests, as kustomize prints them: its pods, services and network policies.
 
-KUBEFLOW_MANIFESTS names their folder, `manifests/kustomize` of KFP 2.17; nothing fetches it. They refer to Argo's
-manifests by GitHub addresses; the files of Argo's Go module, whose hash is pinned, replace those.
+KUBEFLOW_MANIFESTS names a folder with `standalone.yaml` and `multi-user.yaml`: what `kubectl kustomize` prints of
+`manifests/kustomize/env/platform-agnostic` and `.../platform-agnostic-multi-user` of KFP 2.17. Nothing fetches them.
 """
 
 import functools
 import os
-import re
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.cluster.k8s.built import Object, builder
-from tests.cluster.k8s.fetched import ARGO, module
+from tests.cluster.k8s.built import Object
 from tests.cluster.k8s.network import End
-
-INSTALLATIONS = {"standalone": "env/platform-agnostic", "multi-user": "env/platform-agnostic-multi-user"}
-"""Installation → its folder in KFP's manifests/kustomize."""
-REMOTE = re.compile(r"https://github\.com/argoproj/argo-workflows/manifests/([^?\s]+)\?\S*")
 
 
 @functools.cache
 def installed(name: str) -> list[Object]:
-    """All objects of an installation in the namespace kubeflow. Skips where they cannot be built, and says why."""
-    command = builder()
-    if command is None:
-        pytest.skip("neither kubectl nor kustomize is on the PATH; either builds KFP's manifests")
-    manifests = os.environ.get("KUBEFLOW_MANIFESTS", "")
-    if not manifests:
-        pytest.skip(
-            "no manifests of Kubeflow Pipelines: KUBEFLOW_MANIFESTS names their folder, manifests/kustomize of 2.17"
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "kustomize"
-        shutil.copytree(manifests, root)
-        shutil.copytree(module(ARGO) / "manifests", root / "argo-manifests", copy_function=shutil.copyfile)
-        for file in root.rglob("kustomization.yaml"):
-            text = file.read_text(encoding="utf-8")
-            beside = functools.partial(_beside, file.parent, root / "argo-manifests")
-            if REMOTE.search(text):
-                file.write_text(REMOTE.sub(beside, text), encoding="utf-8")
-        built = [*command, str(root / INSTALLATIONS[name])]
-        done = subprocess.run(built, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return list(yaml.load_all(done.stdout, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-
-
-def _beside(folder: Path, manifests: Path, match: "re.Match[str]") -> str:
-    return os.path.relpath(manifests / match[1], folder)
+    """All objects of an installation, `standalone` or `multi-user`. Skips where its file is not given, and says so."""
+    folder = os.environ.get("KUBEFLOW_MANIFESTS", "")
+    if not folder:
+        pytest.skip("no manifests of Kubeflow Pipelines: KUBEFLOW_MANIFESTS names no folder with standalone.yaml")
+    text = (Path(folder) / f"{name}.yaml").read_text(encoding="utf-8")
+    return [document for document in yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if document]
 
 
 def pods(name: str) -> dict[str, End]:
