@@ -6,12 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import soundfile
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.causal_model import babble, export_causal_model
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from voxline.errors import WorkError
+from voxline.inference.onnx_model import load_session
 from voxline.inference.recognizer import Recognizer
 from voxline.pipelines.cli.main import main
 
@@ -78,3 +82,48 @@ def test_a_damaged_graph_is_named(tmp_path: Path) -> None:
     (model / "model.onnx").write_bytes((model / "model.onnx").read_bytes()[:500])
     with pytest.raises(WorkError, match=r"model.onnx: ONNX Runtime does not load it .*train again"):
         Recognizer(model)
+
+
+def _with_secret_in(place: str, location: str) -> onnx.ModelProto:
+    """A graph of which a tensor is in another file."""
+    tensor = TensorProto(name="weights", data_type=TensorProto.UINT8, dims=[6], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", "0"), ("length", "6")):
+        tensor.external_data.add(key=key, value=value)
+    output = helper.make_tensor_value_info("bytes", TensorProto.UINT8, [6])
+    if place == "initializer":
+        nodes = [helper.make_node("Identity", ["weights"], ["bytes"])]
+        graph = helper.make_graph(nodes, "secret", [], [output], [tensor])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    constant = helper.make_node("Constant", [], ["bytes"], value=tensor)
+    if place == "function":
+        imports = [helper.make_opsetid("", 17)]
+        function = helper.make_function("local", "Secret", [], ["bytes"], [constant], imports)
+        graph = helper.make_graph([helper.make_node("Secret", [], ["bytes"], domain="local")], "secret", [], [output])
+        imports = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+        return helper.make_model(graph, opset_imports=imports, functions=[function], ir_version=9)
+    branch = helper.make_graph([constant], "branch", [], [output])
+    condition = helper.make_node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True)))
+    chosen = helper.make_node("If", ["yes"], ["bytes"], then_branch=branch, else_branch=branch)
+    graph = helper.make_graph([condition, chosen], "secret", [], [output])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("place", ["initializer", "attribute of a branch", "function"])
+def test_a_graph_whose_tensors_are_in_other_files_is_refused(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.bin").write_bytes(b"secret")
+    (tmp_path / "model.onnx").write_bytes(_with_secret_in(place, "secret.bin").SerializeToString())
+    with pytest.raises(
+        WorkError, match=r"model.onnx: the tensor 'weights' is in another file, 'secret.bin', and was not"
+    ):
+        load_session(tmp_path / "model.onnx", 1)
+
+
+def test_a_graph_with_ops_of_a_library_is_refused(tmp_path: Path) -> None:
+    graph = helper.make_graph([helper.make_node("Read", [], ["bytes"], domain="evil")], "secret", [], [])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("evil", 1)], ir_version=9)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(WorkError, match=r"model.onnx: the op Read is of the domain 'evil', and was not loaded"):
+        load_session(tmp_path / "model.onnx", 1)

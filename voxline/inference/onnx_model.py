@@ -5,7 +5,7 @@ is imported when a graph is loaded, by `import_onnxruntime` and nowhere else.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +25,8 @@ LARGE_INPUT = 1_000_000
 longest recording took."""
 NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
 """The variable of the environment that keeps ONNX Runtime from sending telemetry."""
+ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft")
+"""Whose ops a graph may use: ONNX' own, and those that are built into ONNX Runtime."""
 Engine = Literal["auto", "onnx", "tensorflow"]
 """What runs a network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow."""
 
@@ -130,7 +132,7 @@ def load_session(file: Path, threads: int | None) -> Any:
       threads: for one call; None: one for each core.
 
     Raises:
-      WorkError: the file is damaged or absent.
+      WorkError: the file is damaged or absent, names files outside of itself, or needs ops that are not built in.
     """
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
@@ -139,10 +141,50 @@ def load_session(file: Path, threads: int | None) -> Any:
     # Threads that wait for the next op would spin, which doubles the CPU time and saves little.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
+        content = file.read_bytes()
+        _refuse_foreign_parts(content, file)
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except WorkError:
+        raise
     except Exception as error:  # of the runtime's own types, one for each way in which a file can be damaged
         why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         raise WorkError(f"{file}: ONNX Runtime does not load it ({why}); train again") from None
+
+
+def _refuse_foreign_parts(content: bytes, file: Path) -> None:
+    """Refuses tensors in other files, which ONNX Runtime would read, and which no digest covers; and ops of libraries.
+
+    It looks at every message of the file, so also at subgraphs, functions and the attributes of nodes.
+    """
+    import onnx
+
+    model = onnx.ModelProto.FromString(content)
+    domains = {*ONNX_DOMAINS, *(function.domain for function in model.functions)}
+    for part in _messages(model):
+        if isinstance(part, onnx.TensorProto) and (
+            part.data_location == onnx.TensorProto.EXTERNAL or part.external_data
+        ):
+            location = next((entry.value for entry in part.external_data if entry.key == "location"), "")
+            raise WorkError(
+                f"{file}: the tensor {part.name!r} is in another file, {location!r}, and was not loaded; an exported "
+                "model holds all its tensors. Save the graph as one file, or train again"
+            )
+        if isinstance(part, onnx.NodeProto) and part.domain not in domains:
+            raise WorkError(
+                f"{file}: the op {part.op_type} is of the domain {part.domain!r}, and was not loaded; accepted: "
+                f"{', '.join(map(repr, ONNX_DOMAINS))}. Export the graph with ops of ONNX, or train again"
+            )
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    """A message of a protocol buffer and all messages in it."""
+    waiting = [message]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        for field, value in part.ListFields():
+            if field.message_type is not None:
+                waiting += value if isinstance(value, Sequence) else [value]
 
 
 def run_session(session: Any, outputs: Sequence[str], inputs: dict[str, Any]) -> list[Any]:
