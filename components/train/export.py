@@ -20,7 +20,7 @@ from voxline.provenance import git_revision, package_versions
 from voxline.store.files import atomic_folder, write_json
 
 START = "start"
-GRAPH, VARIABLES = "saved_model.pb", "variables/variables"
+GRAPH, VARIABLES, FINGERPRINT = "saved_model.pb", "variables/variables", "fingerprint.pb"
 """Of a SavedModel."""
 PACKAGES = ("voxline", "tensorflow", "keras", "numpy")
 
@@ -32,9 +32,14 @@ def write_exported(
     metadata: dict[str, Any],
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
-    """Writes the SavedModel, further files by name, and model.json; whole or not at all."""
+    """Writes the SavedModel, further files by name, and model.json; whole or not at all.
+
+    There is no `fingerprint.pb`: it holds a random number, by which two exports of one model would have two digests.
+    TensorFlow does not need it.
+    """
     with atomic_folder(folder) as unfinished:
         tf.saved_model.save(module, str(unfinished), signatures=signatures)
+        (unfinished / FINGERPRINT).unlink(missing_ok=True)
         for name, content in files.items():
             (unfinished / name).write_bytes(content)
         write_json(unfinished / MODEL_JSON, metadata)
@@ -43,8 +48,7 @@ def write_exported(
 def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], metadata: dict[str, Any]) -> None:
     """Writes the SavedModel of an earlier model with other weights, and model.json; whole or not at all.
 
-    A SavedModel is a graph (`saved_model.pb`) and a table of tensors; to trace and save a graph takes seconds. There
-    is no `fingerprint.pb`, which would be that of the parent's weights; TensorFlow does not need it.
+    A SavedModel is a graph (`saved_model.pb`) and a table of tensors; to trace and save a graph takes seconds.
 
     Args:
       parent: an exported model whose graph is the one that would be traced.

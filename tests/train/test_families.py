@@ -3,11 +3,14 @@
 import errno
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
+from tests.conftest import ROOT
 from tests.train.toy_family import ToyTrainSettings
 from voxline.components.train.distributed import worker
 from voxline.components.train.distributed.jobs import worker_arguments
@@ -63,6 +66,37 @@ def test_an_interrupted_export_resumes(
     assert not list(folder.glob(".*.part"))
 
 
+TRAIN_ONCE = """
+import sys
+from pathlib import Path
+
+from tests.train.toy_family import ToyTrainSettings
+from voxline.components.train.families import FAMILIES, Family
+from voxline.components.train.step import run
+from voxline.inference.saved_model import model_digest
+
+FAMILIES["toy"] = Family(ToyTrainSettings, "tests.train.toy_family:ToyTask")
+output = run(Path(sys.argv[1]), Path(sys.argv[2]), ToyTrainSettings(epochs=1, strategy="one"))
+print(model_digest(output.path("model")))
+"""
+
+
+def test_two_trainings_with_the_same_result_have_one_digest(tones: Dataset, tmp_path: Path) -> None:
+    """In processes of their own, whose sets and names of functions differ."""
+    trainings = [
+        subprocess.Popen(
+            [sys.executable, "-c", TRAIN_ONCE, str(tones.folder), str(tmp_path / seed)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    first, second = (training.communicate()[0].splitlines()[-1] for training in trainings)
+    assert first == second
+
+
 def test_a_worker_trains_a_new_family(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setenv("TF_CONFIG", "{}")
@@ -83,7 +117,7 @@ def _files(folder: Path) -> dict[str, bytes]:
         str(file.relative_to(folder)): file.read_bytes()
         for name in ("model", "curves.json")
         for file in sorted([folder / name, *(folder / name).rglob("*")])
-        if file.is_file() and file.name not in ("fingerprint.pb", "saved_model.pb", "model.json")
+        if file.is_file() and file.name not in ("saved_model.pb", "model.json")
     }
 
 
