@@ -66,6 +66,9 @@ def transcribe(
     n_best: Annotated[
         int, typer.Option("--n-best", min=1, max=1000, help="Alternatives of each transcript, in --json.")
     ] = 1,
+    max_seconds: Annotated[
+        float, typer.Option(min=1, help="Longest recording, in seconds; its decoder's memory grows with it.")
+    ] = 14_400.0,
     stream: Annotated[
         bool, typer.Option("--stream", help="Transcribe 16-bit PCM at the model's rate from stdin while it arrives.")
     ] = False,
@@ -97,7 +100,9 @@ def transcribe(
         if [str(one) for one in audio] != ["-"]:
             raise SettingsError("--stream: standard input is transcribed while it arrives; give - as the recording")
         transcribe_stream(lambda: find_model(model), as_json=as_json, endpoint_ms=endpoint_ms, decoding=chosen)
-    elif not transcribe_files(audio, lambda: find_model(model), as_json=as_json, decoding=chosen):
+    elif not transcribe_files(
+        audio, lambda: find_model(model), as_json=as_json, decoding=chosen, max_seconds=max_seconds
+    ):
         raise typer.Exit(1)
 
 

@@ -1,7 +1,8 @@
 """`voxline transcribe`: files, folders and standard input in, a line for each recording out.
 
 Recordings are read and transcribed in groups of some minutes of audio, and each is printed when its group is done, in
-the order of the arguments; the files of a folder by name. A recording that cannot be read hides no other.
+the order of the arguments; the files of a folder by name. A recording that cannot be read hides no other. They are
+decoded in a process of its own, with limits: they may come from strangers.
 """
 
 import contextlib
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from voxline.audio.decode_pool import DecodeLimits, DecodePool
 from voxline.errors import SettingsError, WorkError
+from voxline.rejects import MAX_SECONDS
 
 if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer
@@ -53,22 +56,29 @@ class DecodingChoices:
 
 
 def transcribe_files(
-    audio: Sequence[Path], model: Callable[[], Path], *, as_json: bool, decoding: DecodingChoices | None = None
+    audio: Sequence[Path],
+    model: Callable[[], Path],
+    *,
+    as_json: bool,
+    decoding: DecodingChoices | None = None,
+    max_seconds: float = MAX_SECONDS,
 ) -> bool:
     """Transcribes recordings and prints a line for each. Returns whether all could be transcribed.
 
     Args:
       audio: files, folders, or `-`.
       model: finds the exported model, which is done after the arguments were checked.
+      max_seconds: of a recording; a longer one is not transcribed.
 
     Raises:
       SettingsError: a path does not exist, or a folder has no recording.
     """
-    with _collect(audio) as files:
+    with _collect(audio) as files, DecodePool(DecodeLimits(max_seconds)) as decoders:
+        decoders.start()  # while the model is loaded
         recognizer = _load(model(), decoding or DecodingChoices())
         labeled = len(audio) > 1 or audio[0].is_dir()
         complete = True
-        for group in _groups(files, recognizer):
+        for group in _groups(files, recognizer, decoders):
             ready = [one for one in group if one.waveform is not None]
             waveforms = [one.waveform for one in ready if one.waveform is not None]
             for one, transcript in zip(ready, recognizer.recognize_waveforms(waveforms), strict=True):
@@ -159,7 +169,9 @@ def _collect(audio: Sequence[Path]) -> Iterator[list[tuple[str, Path]]]:
         yield files
 
 
-def _groups(files: Sequence[tuple[str, Path]], recognizer: "Recognizer") -> Iterator[list[_Recording]]:
+def _groups(
+    files: Sequence[tuple[str, Path]], recognizer: "Recognizer", decoders: DecodePool
+) -> Iterator[list[_Recording]]:
     from voxline.inference.waveforms import read_waveform
 
     group: list[_Recording] = []
@@ -167,7 +179,7 @@ def _groups(files: Sequence[tuple[str, Path]], recognizer: "Recognizer") -> Iter
     for name, file in files:
         recording = _Recording(name)
         try:
-            recording.waveform = read_waveform(file, recognizer.sample_rate)
+            recording.waveform = read_waveform(file, recognizer.sample_rate, decoders=decoders)
             seconds += len(recording.waveform) / recognizer.sample_rate
         except WorkError as error:
             recording.result = WorkError(str(error).replace(str(file), name))

@@ -1,10 +1,12 @@
-"""Recordings that were made to exhaust what decodes them."""
+"""Recordings that were made to exhaust what decodes them, and what the processes that decode them take."""
 
+import os
 import struct
 import subprocess
 from pathlib import Path
 
 import imageio_ffmpeg
+import pytest
 
 TABLE = ("moov", "trak", "mdia", "minf", "stbl")
 """The boxes of an MP4 around the table of its packets, from outside."""
@@ -48,6 +50,31 @@ def greedy_m4a(path: Path, packets: int) -> Path:
         struct.pack_into(">I", data, at, size + grown)
     path.write_bytes(bytes(data[: start - 8]) + table + bytes(data[end:]))
     return path
+
+
+def slow_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets each read of a decoder take a minute."""
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'voxline.audio.decode_pool' in sys.orig_argv:\n"
+        "    import soundfile, time\n"
+        "    soundfile.SoundFile.read = lambda *_, **__: time.sleep(60)\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def children(process: int | str = "self") -> list[int]:
+    """The ids of a process's processes."""
+    files = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]
+
+
+def resident(process: int) -> int:
+    """Bytes of memory of a process; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except (FileNotFoundError, ProcessLookupError, IndexError):
+        return 0
 
 
 def _find(data: bytearray, name: str, start: int, end: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.audio.hostile import encode, greedy_m4a, wide_flac
+from tests.audio.hostile import children, encode, greedy_m4a, resident, slow_reads, wide_flac
 from tests.waiting import wait_until
 from voxline.audio import decode_pool
 from voxline.audio.decode_pool import DecodeLimits, DecodePool
@@ -28,12 +28,6 @@ LIMITS = DecodeLimits(max_seconds=10.0)
 def decoders() -> Iterator[DecodePool]:
     with DecodePool(LIMITS) as pool:
         yield pool
-
-
-def children(process: int | str = "self") -> list[int]:
-    """The ids of a process's processes."""
-    files = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for file in files for child in file.read_text().split()]
 
 
 @pytest.mark.parametrize("name", ["a.flac", "a.wav", "a.m4a", "a.mp3"])
@@ -114,14 +108,6 @@ def test_a_table_of_packets_takes_no_memory(decoders: DecodePool, tmp_path: Path
     assert peak < 300e6
 
 
-def resident(process: int) -> int:
-    """Bytes of memory of a process; 0 if it has ended."""
-    try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-    except (FileNotFoundError, ProcessLookupError, IndexError):
-        return 0
-
-
 def test_a_decoder_that_takes_too_long_is_ended_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_reads(tmp_path, monkeypatch)
     path = encode(tmp_path / "a.flac", "sine=440:duration=1")
@@ -130,17 +116,6 @@ def test_a_decoder_that_takes_too_long_is_ended_and_replaced(tmp_path: Path, mon
             pool.load_audio(path, RATE)
         monkeypatch.undo()
         assert len(pool.load_audio(path, RATE)) == RATE
-
-
-def slow_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets each read of a decoder take a minute."""
-    (folder / "sitecustomize.py").write_text(
-        "import sys\n"
-        "if 'voxline.audio.decode_pool' in sys.orig_argv:\n"
-        "    import soundfile, time\n"
-        "    soundfile.SoundFile.read = lambda *_, **__: time.sleep(60)\n"
-    )
-    monkeypatch.syspath_prepend(str(folder))
 
 
 def test_processor_time_is_limited_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +182,7 @@ def test_an_idle_worker_that_was_killed_loses_no_recording(tmp_path: Path) -> No
         pool.load_audio(path, RATE)
         (worker,) = set(children()) - before
         os.kill(worker, signal.SIGKILL)
-        wait_until(lambda: not is_running(worker), "its end")
+        wait_until(lambda: pool._idle[0].has_ended, "its end")
         assert len(pool.load_audio(path, RATE)) == RATE
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from voxline.audio.segments import Segment
-
 START_SECONDS = 60.0
 """In which a worker must have started, on a busy machine."""
 
@@ -103,24 +101,26 @@ class DecodePool:
             idle, self._idle = self._idle, []
         for decoder in idle:
             decoder.kill()
+        for decoder in idle:
+            decoder.end_unless_idle()
 
-    def load_audio(self, path: Path | str, sample_rate: int) -> "npt.NDArray[np.float32]":
-        """Reads a recording as `voxline.audio.decoding.load_audio` does.
+    def load_audio(
+        self, path: Path | str, sample_rate: int, offset: float = 0.0, duration: float | None = None
+    ) -> "npt.NDArray[np.float32]":
+        """Reads a recording, or a segment of it, as `voxline.audio.decoding.load_audio` does.
 
         Raises:
           BadAudioError: it is damaged, no audio, or exceeds a limit.
           WorkError: no worker could start.
           WorkCancelledError: the work of this thread was cancelled; the decoder has been ended.
         """
-        from voxline.audio.segments import Segment
-
-        [(_, decoded)] = self.decode_segments(path, [Segment()], sample_rate)
+        [(_, decoded)] = self.decode_segments(path, [(offset, duration)], sample_rate)
         if isinstance(decoded, BadAudioError):
             raise decoded
         return decoded
 
     def decode_segments(
-        self, path: Path | str, segments: "Sequence[Segment]", sample_rate: int
+        self, path: Path | str, segments: Sequence[tuple[float, float | None]], sample_rate: int
     ) -> "Iterator[tuple[int, npt.NDArray[np.float32] | BadAudioError]]":
         """Reads segments of a recording as `voxline.audio.decoding.decode_segments` does, as float32 `[samples]`.
 
@@ -181,6 +181,7 @@ class DecodePool:
                 if not decoder.has_ended:
                     return decoder
                 decoder.kill()
+                decoder.end_unless_idle()
         return _Decoder()
 
     def _return(self, decoder: "_Decoder") -> None:
@@ -192,6 +193,7 @@ class DecodePool:
                 self._idle.append(decoder)
                 return
         decoder.kill()
+        decoder.end_unless_idle()
 
 
 class _Decoder:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from voxline.audio.decode_pool import DecodePool
+
     Waveform = npt.NDArray[np.float32]
     Audio = Path | str | npt.NDArray[Any]
 
@@ -20,20 +22,31 @@ MAX_AMPLITUDE = 1.5
 """A float sample above this was not scaled to [-1, 1]. Resampling overshoots full scale by far less."""
 
 
-def read_waveform(file: Path, sample_rate: int, offset: float = 0.0, duration: float | None = None) -> "Waveform":
+def read_waveform(
+    file: Path,
+    sample_rate: int,
+    offset: float = 0.0,
+    duration: float | None = None,
+    decoders: "DecodePool | None" = None,
+) -> "Waveform":
     """Reads a recording, or a part of it, as a model takes it: float32 [samples], mono, in [-1, 1].
 
     Args:
       sample_rate: wanted, in Hz; the recording is resampled to it.
       offset, duration: seconds.
+      decoders: that decode it in a process of their own, with their limits, for a file from strangers; None: this
+        process does, with a limit on samples alone.
 
     Raises:
-      WorkError: the file is absent, damaged, or not audio.
+      WorkError: the file is absent, damaged, not audio, or exceeds a limit.
     """
-    from voxline.audio.decoding import load_audio
     from voxline.rejects import BadAudioError
 
     try:
+        if decoders:
+            return decoders.load_audio(file, sample_rate, offset, duration)
+        from voxline.audio.decoding import load_audio  # not at the top: libsndfile is loaded with it
+
         return load_audio(file, sample_rate, offset, duration)
     except BadAudioError as bad:
         raise WorkError(f"{file}: cannot be transcribed: {bad.detail} ({bad.reason})") from None
