@@ -65,6 +65,7 @@ def volumes(kubernetes: Kubernetes) -> Path:
         place = folder / name.removeprefix("voxline-")
         place.mkdir(parents=True, exist_ok=True)
         place.chmod(0o777)
+        claim["spec"]["storageClassName"] = ""  # a cluster's default class would make another volume for the claim
         objects.append(_volume(name, place, claim))
     kubernetes.apply(objects)
     return folder
