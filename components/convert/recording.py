@@ -117,6 +117,8 @@ def _measure_existing(job: ConversionJob) -> Converted | RejectedRecording | Non
         samples, _ = read_wav(job.wav)
     except BadAudioError:
         return None
+    if job.measured and json.loads(job.measured).get("pcm_hash") != _md5(samples):
+        return None  # it has changed since: decoded again
     if job.measured:
         return Converted(len(samples), json.loads(job.measured) | _measure_prosody(samples, job), decoded=False)
     measured = measure_level(samples, job.sample_rate, job.silence_db)

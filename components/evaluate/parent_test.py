@@ -13,6 +13,7 @@ from typing import Any
 from voxline.components.evaluate.champion import ModelVersion, version_of
 from voxline.components.evaluate.family import EvaluateFamily, EvaluationJob
 from voxline.data.manifest import Utterance, fingerprint_utterances
+from voxline.data.recordings import PCM_HASH, logged_hashes
 from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
 from voxline.inference.saved_model import read_model_json
@@ -22,6 +23,7 @@ from voxline.progress import print_status
 from voxline.registry.parents import Ancestor, ancestors_of
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, Recording, read_training_data
+from voxline.store.bucket_cache import local_path
 from voxline.store.layout import WAVS
 from voxline.store.objects import open_store
 
@@ -110,8 +112,9 @@ def find_parent_test(
     except WorkError:  # a version that a person copied into the registry
         listed = list(rows)
     now = {utterance.id: utterance for utterance in today}
+    hashes = logged_hashes(local_path(store) / WAVS, {row.audio_hash for row in rows.values()})
     found = [
-        now[one] if one in now and _same(now[one], rows.get(one)) else _stored_utterance(store, rows.get(one))
+        now[one] if one in now and _same(now[one], rows.get(one)) else _stored_utterance(store, rows.get(one), hashes)
         for one in listed
     ]
     there = [utterance for utterance in found if utterance is not None]
@@ -142,8 +145,12 @@ def _find_version(parent: Ancestor, registry: Path | str) -> ModelVersion | None
     return found if found.digest == parent.digest else None
 
 
-def _stored_utterance(store: Path | str, row: DatasetRow | None) -> Utterance | None:
-    """The utterance of a row, if its recording is in the store."""
+def _stored_utterance(store: Path | str, row: DatasetRow | None, hashes: dict[str, str]) -> Utterance | None:
+    """The utterance of a row, if its recording is in the store.
+
+    Args:
+      hashes: of the samples of WAVs, by name.
+    """
     if row is None:
         return None
     place, wav = open_store(store), f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"
@@ -158,6 +165,7 @@ def _stored_utterance(store: Path | str, row: DatasetRow | None) -> Utterance | 
         row.split,
         row.audio_hash,
         row.offset,
+        measured={PCM_HASH: hashes[row.audio_hash]} if row.audio_hash in hashes else {},
         extra=row.extra,
     )
 

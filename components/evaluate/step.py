@@ -23,6 +23,7 @@ from voxline.components.evaluate.family import (
 from voxline.components.evaluate.parent_test import ParentTest, find_parent_test
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
+from voxline.data.recordings import refuse_changed_audio
 from voxline.errors import WorkError
 from voxline.inference.saved_model import (
     TRAINING_FOLDERS,
@@ -95,7 +96,9 @@ def run(
     }
     with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as output:
         if not output.reused:
-            localize_audio([*utterances, *(parent_test.utterances if parent_test else [])])
+            recordings = [*utterances, *(parent_test.utterances if parent_test else [])]
+            localize_audio(recordings)
+            refuse_changed_audio(recordings, "evaluate")
             slices = [{name: slicing(one)[1] for name, slicing in slicings.items()} for one in utterances]
             job = EvaluationJob(folder, output.folder, utterances, slices, champion, auxiliary, settings)
             measured = _measure(family, job, anchor, inputs)

@@ -24,6 +24,7 @@ from voxline.components.extract.manifest_scan import clip_of_line
 from voxline.components.extract.plan import ATTEMPTS_FOLDER, ShardTask
 from voxline.components.extract.settings import ExtractSettings
 from voxline.data.manifest import localize_audio, read_manifest
+from voxline.data.recordings import remove_changed_audio, report_changed
 from voxline.data.shard_writer import ShardWriter
 from voxline.data.shards import SHARD_FILE, ShardInfo, shards_folder, upload_shard
 from voxline.progress import Progress
@@ -88,6 +89,7 @@ def write_shard(
     shard = ShardWriter(unfinished, settings.features.bins)
     utterances = read_manifest(*fetch_files([str(task.manifest)]))
     localize_audio(utterances)
+    report_changed("extract", remove_changed_audio(utterances))
     attempts, alone = unfinished / ATTEMPTS_FOLDER, settings.runner == IN_PROCESS
     suspects = crashed_clips(attempts) if alone else suspect_clips(attempts, task.shard)
     with note_clips(attempts, task.shard) as note:

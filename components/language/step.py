@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.components.language.settings import LanguageSettings
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
+from voxline.data.recordings import refuse_changed_audio
 from voxline.inference.saved_model import (
     CURVES_FILE,
     TRAINING_FOLDERS,
@@ -193,6 +194,7 @@ def _tune(
     betas = settings.betas if settings.beta is None else [settings.beta]
     print_status(f"language: tuning on {len(dev):,} utterances of dev, {len(alphas) * len(betas)} pairs of weights")
     localize_audio(dev)
+    refuse_changed_audio(dev, "language")
     recognizer = Recognizer(folder)
     waveforms = [
         read_waveform(Path(one.audio_filepath), recognizer.sample_rate, one.offset, one.duration) for one in dev

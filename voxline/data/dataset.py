@@ -123,15 +123,23 @@ class Dataset:
         """The store that holds the shards: a folder or a bucket URI."""
         return uri_of(self.files()[0].parents[3])
 
-    def recordings(self, audio_hashes: Iterable[str]) -> list[Path]:
+    def recordings(self, audio_hashes: Iterable[str], reader: str = "") -> list[Path]:
         """The WAVs of rows, in the store of the shards; downloaded if that is in a bucket. One may be absent.
 
         Args:
           audio_hashes: `DatasetRow.audio_hash` of each row.
+          reader: the step that trains on them. They are compared with what convert wrote then.
+
+        Raises:
+          WorkError: some have changed since convert wrote them.
         """
-        wavs = self.files()[0].parents[3] / WAVS
-        files = [wavs / audio_hash[:2] / f"{audio_hash}.wav" for audio_hash in audio_hashes]
+        wavs, names = self.files()[0].parents[3] / WAVS, list(audio_hashes)
+        files = [wavs / name[:2] / f"{name}.wav" for name in names]
         ensure_local(files)
+        if reader:
+            from voxline.data.recordings import refuse_changed_wavs
+
+            refuse_changed_wavs(wavs, names, self.features.sample_rate, reader)
         return files
 
     def write(self, folder: Path) -> None:

@@ -116,7 +116,7 @@ def _audible(mels: npt.NDArray[np.float32], converter: VoiceConverter) -> Wavefo
 
 
 def _recordings(dataset: Dataset, rows: Sequence[DatasetRow], sample_rate: int) -> list[Waveform]:
-    files = dataset.recordings(row.audio_hash for row in rows)
+    files = dataset.recordings((row.audio_hash for row in rows), "train")
     return [read_waveform(file, sample_rate, row.offset, row.duration) for file, row in zip(files, rows, strict=True)]
 
 

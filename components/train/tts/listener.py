@@ -157,7 +157,7 @@ def fit_listener(listener: Listener, dataset: Dataset, batches: PairBatches, mea
     examples = [batches.example(row) for row in chosen]
     wanted = {one.id for one in examples}
     rows = {row.id: row for row in dataset.rows() if row.id in wanted}
-    files = dict(zip(rows, dataset.recordings(row.audio_hash for row in rows.values()), strict=True))
+    files = dict(zip(rows, dataset.recordings((row.audio_hash for row in rows.values()), "train"), strict=True))
 
     def pairs() -> Iterator[tuple[Array, Array]]:
         for one in examples:

@@ -128,7 +128,7 @@ class SegmentBatches(MelSegmentBatches):
         super().__init__(dataset, split, segment_frames, **options)
         rows = {row.id: row for row in dataset.rows() if row.split == split}
         self._sources = [rows[record.id] for record in self._records]
-        self._recordings = dataset.recordings(row.audio_hash for row in self._sources)
+        self._recordings = dataset.recordings((row.audio_hash for row in self._sources), "train")
         absent = [row.id for row, file in zip(self._sources, self._recordings, strict=True) if not file.is_file()]
         if absent:
             raise WorkError(

@@ -1,0 +1,148 @@
+"""The WAVs of a store, compared with what convert wrote before their samples are used.
+
+convert measures the MD5 of a recording's samples (`pcm_hash`) when it writes the WAV. The converted manifest has it in
+`measured`, and so have the logs of the pool, `<store>/wavs/log/`. The header follows from the number of samples and
+their rate, so with it every byte of a WAV is compared. One that has changed is removed, so that the next run of convert
+makes it again, as it does one that is gone.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from voxline.audio.wav import HEADER_BYTES, wav_header
+from voxline.data.json_codec import iter_lines, parse_json
+from voxline.data.manifest import Utterance
+from voxline.errors import WorkError
+from voxline.progress import print_status
+from voxline.store.bucket_cache import is_cached, uri_of
+from voxline.store.objects import open_store
+
+PCM_HASH = "pcm_hash"
+MAX_NAMED = 3
+"""Changed WAVs that a message names."""
+
+
+class WrittenWav(NamedTuple):
+    """A WAV, and what convert wrote into it.
+
+    Attributes:
+      pcm_hash: the MD5 of its samples, in hexadecimal.
+      sample_rate: Hz.
+    """
+
+    path: Path
+    pcm_hash: str
+    sample_rate: int
+
+
+def remove_changed_audio(utterances: Iterable[Utterance]) -> list[Path]:
+    """Removes the WAVs of converted utterances that are not what convert wrote, and names them.
+
+    A recording that convert did not write, or that is gone, is left to the code that reads it.
+    """
+    return _remove_changed(_written_by_convert(utterances))
+
+
+def refuse_changed_audio(utterances: Iterable[Utterance], step: str) -> None:
+    """As `remove_changed_audio`, where nothing can be left out.
+
+    Raises:
+      WorkError: some had changed.
+    """
+    if changed := remove_changed_audio(utterances):
+        raise _changed_error(step, changed)
+
+
+def refuse_changed_wavs(wavs: Path, names: Collection[str], sample_rate: int, step: str) -> None:
+    """The same for WAVs by their names.
+
+    Args:
+      wavs: the pool, `<store>/wavs`.
+      names: `DatasetRow.audio_hash`.
+      sample_rate: Hz.
+
+    Raises:
+      WorkError: some had changed.
+    """
+    hashes = logged_hashes(wavs, names)
+    files = (WrittenWav(wavs / name[:2] / f"{name}.wav", hashes[name], sample_rate) for name in sorted(hashes))
+    if changed := _remove_changed(files):
+        raise _changed_error(step, changed)
+
+
+def logged_hashes(wavs: Path, names: Collection[str]) -> dict[str, str]:
+    """The MD5 of the samples of WAVs, from the logs of their pool; without those that no log has."""
+    if is_cached(wavs):
+        pool = open_store(uri_of(wavs))
+        pool.pull(pool.list("log/"))
+    wanted, hashes = set(names), {}
+    for log in sorted((wavs / "log").glob("*.jsonl")):
+        for _, line in iter_lines(log):
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # a line that a kill cut short
+                values = parse_json(line)
+                if values["wav"] in wanted:
+                    hashes[values["wav"]] = str(values["measured"][PCM_HASH])
+    return hashes
+
+
+def is_as_written(wav: WrittenWav) -> bool:
+    """Whether every byte of a WAV is what convert wrote.
+
+    Raises:
+      FileNotFoundError: it is gone.
+    """
+    content = wav.path.read_bytes()
+    samples = (len(content) - HEADER_BYTES) // 2
+    if samples < 0 or content[:HEADER_BYTES] != wav_header(samples, wav.sample_rate):
+        return False
+    return hashlib.md5(memoryview(content)[HEADER_BYTES:], usedforsecurity=False).hexdigest() == wav.pcm_hash
+
+
+def _written_by_convert(utterances: Iterable[Utterance]) -> Iterator[WrittenWav]:
+    """The WAVs of a pool among the recordings, each once; it names them by what they were made of."""
+    seen = set()
+    for one in utterances:
+        path = Path(one.audio_filepath)
+        if one.offset or PCM_HASH not in one.measured or path.name != f"{one.audio_hash}.wav" or path in seen:
+            continue
+        seen.add(path)
+        with contextlib.suppress(FileNotFoundError):
+            samples = (path.stat().st_size - HEADER_BYTES) // 2
+            yield WrittenWav(path, one.measured[PCM_HASH], round(samples / one.duration))
+
+
+def _remove_changed(wavs: Iterable[WrittenWav]) -> list[Path]:
+    changed = []
+    for wav in wavs:
+        with contextlib.suppress(FileNotFoundError):
+            if not is_as_written(wav):
+                changed.append(wav.path)
+                _remove(wav.path)
+    return changed
+
+
+def _remove(path: Path) -> None:
+    """Removes a WAV, from a bucket too: a copy in the cache has been compared with it, so that has the same fault."""
+    if is_cached(path):
+        with contextlib.suppress(WorkError):
+            open_store(uri_of(path.parent)).delete(path.name)
+    path.unlink(missing_ok=True)
+
+
+def describe_changed(changed: list[Path]) -> str:
+    """Names the first changed WAVs, and says how many there are."""
+    names = ", ".join(map(str, changed[:MAX_NAMED]))
+    return f"{len(changed):,} WAVs had changed since convert wrote them ({names}), and were removed"
+
+
+def _changed_error(step: str, changed: list[Path]) -> WorkError:
+    return WorkError(f"{step}: {describe_changed(changed)}; run the same command again, which converts them again")
+
+
+def report_changed(step: str, changed: list[Path]) -> None:
+    """Prints which WAVs a step leaves out."""
+    if changed:
+        print_status(f"{step}: {describe_changed(changed)}; they are left out now, and converted again by the next run")
