@@ -19,6 +19,7 @@ from kfp import dsl
 
 from voxline.garbage import collect_rarely
 from voxline.notify.settings import NOTIFY_ENV
+from voxline.progress import neutralize_output
 from voxline.settings import Settings, exposed_keys
 
 _STEPS: dict[str, tuple[Callable[..., str | None], type[Settings], str]] = {}
@@ -87,9 +88,12 @@ def execute(target: str, arguments: dict[str, Any]) -> str | None:
     Returns:
       The output parameter of a step that has one.
     """
+    from voxline.store.files import use_private_umask
     from voxline.store.permanent_failures import fail_fast, restart_transient
 
     collect_rarely()
+    neutralize_output()
+    use_private_umask()
     importlib.import_module(target.partition(":")[0])
     step, settings, section = _STEPS[target]
     named = {key.parameter: arguments.pop(key.parameter) for key in exposed_keys(settings)}

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from voxline.progress import PROGRESS_PREFIX, STATUS_PREFIX
+from voxline.progress import PROGRESS_PREFIX, STATUS_PREFIX, erase_line, neutralize
 
 HEARTBEAT_SECONDS = 10.0
 """Silence after which a passing line is printed where it cannot be overwritten: a file, a CI log."""
@@ -80,13 +80,14 @@ class Console:
 
     def _clear(self) -> None:
         if self._passing:
-            self._print("\r\x1b[K", end="")
+            with contextlib.suppress(BrokenPipeError):
+                erase_line(self._out)
             self._passing = False
 
     def _print(self, text: str, end: str = "\n") -> None:
         """Prints; the work continues where nobody reads any more (`voxline run ... | head`)."""
         try:
-            print(text, end=end, file=self._out, flush=True)
+            print(neutralize(text), end=end, file=self._out, flush=True)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
 

@@ -37,7 +37,8 @@ from voxline.pipelines.cli.text import text_commands
 from voxline.pipelines.cli.transcripts import transcript_commands
 from voxline.pipelines.cli.voices import voice_commands
 from voxline.pipelines.graph import check_pipeline
-from voxline.store.files import USER_FIXABLE_ERRNOS
+from voxline.progress import neutralize_output
+from voxline.store.files import USER_FIXABLE_ERRNOS, use_private_umask
 
 if TYPE_CHECKING:
     from voxline.pipelines.config.run_config import RunConfig
@@ -66,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     if arguments is None:
         collect_rarely()
+        neutralize_output()
+        use_private_umask()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]

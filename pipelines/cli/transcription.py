@@ -18,6 +18,7 @@ import typer
 
 from voxline.audio.decode_pool import DecodeLimits, DecodePool
 from voxline.errors import SettingsError, WorkError
+from voxline.progress import erase_line
 from voxline.rejects import MAX_SECONDS
 
 if TYPE_CHECKING:
@@ -116,13 +117,14 @@ def transcribe_stream(
         for segment in partial.segments:
             _print_segment(segment, as_json=as_json, clear=shows)
         if shows:
-            typer.echo(f"\r\033[K{partial.text[-100:]}", nl=False, err=True)
+            erase_line(sys.stderr)
+            typer.echo(partial.text[-100:], nl=False, err=True)
     _print_segment(stream.finish(), as_json=as_json, clear=shows)
 
 
 def _print_segment(segment: "Transcript", *, as_json: bool, clear: bool) -> None:
     if clear:
-        typer.echo("\r\033[K", nl=False, err=True)
+        erase_line(sys.stderr)
     if as_json:
         values = dataclasses.asdict(segment)
         del values["alternatives"]

@@ -21,13 +21,14 @@ from typing import Any
 
 from voxline.garbage import collect_rarely
 from voxline.pipelines.kfp_graph import pipeline_arguments
-from voxline.store.files import read_json
+from voxline.store.files import read_json, use_private_umask
 
 
 def main(request_file: str) -> None:
     """Runs the pipeline of a request: {"config": {...}, "pipeline_root": "...", "until": "STEP or empty"}."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     collect_rarely()
+    use_private_umask()
     request = read_json(Path(request_file))
     root = Path(request["pipeline_root"])
     _install_python3_shim(root)

@@ -40,7 +40,7 @@ from voxline.pipelines.local.run_record import CONFIG_FILE, RunRecord, StepRecor
 from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
 from voxline.pipelines.local.tracking import log_to_mlflow
-from voxline.progress import print_status
+from voxline.progress import neutralize, print_status
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
 from voxline.store.file_locks import try_lock
 from voxline.store.files import write_json, write_text
@@ -211,7 +211,7 @@ def _run_graph(
         _graph_process(config, run_dir, record.until or "", force) as process,
     ):
         for line in _lines(process):
-            log.write(remove_colors(line))
+            log.write(neutralize(remove_colors(line)))
             log.flush()
             text = strip_colors(line)
             if started := _STARTED.search(text):

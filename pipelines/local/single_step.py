@@ -9,7 +9,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.config.pipeline_configs import RefreshConfig
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import graph_of
-from voxline.store.files import read_json, write_json
+from voxline.store.files import read_json, users_umask, write_json
 from voxline.store.step_cache import StepOutput
 
 LAST_OUTPUTS = "last_outputs.json"
@@ -23,7 +23,8 @@ def make_run_dir(run_dir: Path) -> Path:
     """
     run_dir = run_dir.absolute()
     try:
-        run_dir.mkdir(parents=True, exist_ok=True)
+        with users_umask():  # a registry in it may be for others
+            run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(
             f"--run-dir {run_dir}: cannot be made ({error.strerror}); give a folder that you can write to"

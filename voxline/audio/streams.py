@@ -33,6 +33,7 @@ from voxline.audio.containers import (
     is_raw_name,
 )
 from voxline.audio.ffmpeg import FfmpegDecoder
+from voxline.progress import neutralize
 from voxline.rejects import BadAudioError, Reason
 
 BLOCK_SAMPLES = 1 << 19
@@ -380,4 +381,4 @@ class _LibmpgSilencer:
         remarks = [line.strip() for line in lines if self._REMARK.match(line)]
         self.notes = "; ".join(filter(None, [self.notes, *remarks]))[: self._MOST]
         if others := [line for line in lines if not self._REMARK.match(line)]:
-            os.write(2, ("\n".join(others) + "\n").encode())
+            os.write(2, neutralize("\n".join(others) + "\n").encode())

@@ -17,11 +17,14 @@ from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_a
 from apache_beam.runners.worker import sdk_worker_main
 from google.protobuf import json_format, text_format
 
+from voxline.store.files import use_private_umask
+
 PATIENCE_SECONDS = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Works until the runner closes the connection."""
+    use_private_umask()
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)

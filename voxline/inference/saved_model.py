@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from voxline.errors import WorkError
+from voxline.progress import neutralize
 from voxline.store.files import is_unfinished, read_json
 from voxline.store.hashing import hash_file, hash_value
 
@@ -312,7 +313,7 @@ def silence_stderr() -> Iterator[None]:
             yield
         except BaseException:
             captured.seek(0)
-            os.write(stderr, captured.read())
+            os.write(stderr, neutralize(captured.read().decode(errors="replace")).encode())
             raise
         finally:
             os.dup2(stderr, 2)

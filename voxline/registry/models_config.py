@@ -19,6 +19,7 @@ from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, JournalError
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
+from voxline.store.files import users_umask
 from voxline.store.objects import open_store
 from voxline.store.uris import absolute_uri
 
@@ -96,7 +97,7 @@ def write_models_config(root: Path | str) -> None:
     A file that a person wrote stays.
     """
     store = open_store(root)
-    with store.lock(_LOCK, "waiting for another process that writes models.config"):
+    with users_umask(), store.lock(_LOCK, "waiting for another process that writes models.config"):
         text = models_config(root).encode()
         try:
             present = store.read(MODELS_CONFIG)

@@ -43,7 +43,7 @@ from voxline.registry.journal import (
 )
 from voxline.registry.signing import SIGNATURE, check_digest, check_signature, digest_or_empty, sign_version
 from voxline.registry.training_data import TRAINED_ON
-from voxline.store.files import write_json
+from voxline.store.files import users_umask, write_json
 from voxline.store.objects import open_store
 
 VERSION_FILE = "version.json"
@@ -234,8 +234,11 @@ class Registry:
         with self._exclusive():
             yield self._journal
 
-    def _exclusive(self) -> contextlib.AbstractContextManager[None]:
-        return self._store.lock(_LOCK, f"waiting for another process that is changing {self.model} in the registry")
+    @contextlib.contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        waiting = f"waiting for another process that is changing {self.model} in the registry"
+        with users_umask(), self._store.lock(_LOCK, waiting):
+            yield
 
     @contextlib.contextmanager
     def publishing(

@@ -35,6 +35,34 @@ USER_FIXABLE_ERRNOS = (
 """A full disk, missing permissions, a file where a folder should be."""
 
 
+UMASK_ENV = "VOXLINE_USERS_UMASK"
+"""The umask of the user's shell, in octal, for the processes that a process with a private one starts."""
+
+
+def use_private_umask() -> None:
+    """Lets this process and those that it starts write files that other users cannot read.
+
+    The group keeps its rights: pods of different users share a volume by its group (fsGroup).
+    """
+    umask = os.umask(0o077)
+    os.umask(umask | 0o007)
+    os.environ.setdefault(UMASK_ENV, f"{umask:o}")
+
+
+@contextlib.contextmanager
+def users_umask() -> Iterator[None]:
+    """Writes with the umask of the user's shell again: a server under another user reads a registry."""
+    if UMASK_ENV not in os.environ:  # it was never changed
+        yield
+        return
+    umask = int(os.environ[UMASK_ENV], 8)
+    os.umask(umask)
+    try:
+        yield
+    finally:
+        os.umask(umask | 0o007)
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path, mode: str = "wb", *, durable: bool = True) -> Iterator[IO[Any]]:
     """Opens a file for writing that takes its name only when the block ends without an error.

@@ -19,7 +19,8 @@ from voxline.components.train.distributed.jobs import FAILURE_PREFIX, PORT, REPL
 from voxline.components.train.families import FAMILIES
 from voxline.components.train.step import run
 from voxline.errors import SettingsError, TransientError, VoxlineError
-from voxline.progress import print_status
+from voxline.progress import neutralize_output, print_status
+from voxline.store.files import use_private_umask
 
 LOST_PEER_ERRORS = ("UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError")
 """What TensorFlow raises in a worker whose peers are gone; the cause is in a peer, or in the network."""
@@ -107,4 +108,6 @@ def _lost_peers(error: Exception) -> bool:
 
 
 if __name__ == "__main__":
+    neutralize_output()
+    use_private_umask()
     sys.exit(main())
