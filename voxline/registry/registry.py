@@ -217,7 +217,7 @@ class Registry:
           JournalError: the journal is damaged or lost.
         """
         try:
-            with self._exclusive():
+            with users_umask(), self._exclusive():
                 self.journal()  # a damaged one is not written again
                 self._recover(self._journal.fence())  # nobody else can decide anything from here on
                 self._journal.append(self._missing(self._journal.read()))
@@ -231,14 +231,11 @@ class Registry:
     @contextlib.contextmanager
     def rebuilding(self) -> Iterator[Journal]:
         """Locks the model, and gives its damaged journal. Other processes change nothing meanwhile."""
-        with self._exclusive():
+        with users_umask(), self._exclusive():
             yield self._journal
 
-    @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        waiting = f"waiting for another process that is changing {self.model} in the registry"
-        with users_umask(), self._store.lock(_LOCK, waiting):
-            yield
+    def _exclusive(self) -> contextlib.AbstractContextManager[None]:
+        return self._store.lock(_LOCK, f"waiting for another process that is changing {self.model} in the registry")
 
     @contextlib.contextmanager
     def publishing(
