@@ -10,7 +10,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.cli import datasets
 from voxline.pipelines.cli.alignment import align
 from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
-from voxline.pipelines.cli.serve import serve, show_canary
+from voxline.pipelines.cli.serve import serve, show_canary, verify_models
 
 RegistryDir = Annotated[
     str, typer.Option("--registry", metavar="LOCATION", help="Folder or URI of the registry, with <model>/<version>/.")
@@ -29,6 +29,7 @@ def add_model_commands(app: typer.Typer) -> None:
     models.command("show")(show_model)
     models.command("promote")(promote_model)
     models.command("rollback")(roll_back_model)
+    models.command("verify")(verify_models)
     models.command("recover")(recover_model)
     models.command("export")(export_model)
     models.command("import")(import_checkpoint)

@@ -1,11 +1,12 @@
 """The command that serves models, and the one that shows how a candidate does beside production."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from voxline.errors import WorkError
-from voxline.pipelines.cli.options import AsJson
+from voxline.pipelines.cli.options import AsJson, machine_path
 
 
 def serve(
@@ -103,6 +104,57 @@ def serve(
         registry, model or [], host, port, follow, limits, captures, tried, verify_minutes, access, allow_anonymous,
         health_port,
     )  # fmt: skip
+
+
+def verify_models(
+    registry: Annotated[str, typer.Option(metavar="LOCATION", help="Folder or bucket URI of the registry.")],
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            parser=machine_path, metavar="FOLDER", help="Copy what is in service here, for TensorFlow Serving."
+        ),
+    ] = None,
+    follow: Annotated[
+        float, typer.Option(min=0, help="With --to: seconds between two looks at the registry; 0: one look.")
+    ] = 0.0,
+) -> None:
+    """Verify the models of a registry.
+
+    The digest of each version, its signature if a public key is configured, and the ops of its graph. With --to, the
+    versions in service are copied to a folder, verified there, and named in its models.config: TensorFlow Serving
+    checks nothing itself. It is no other command's folder.
+
+    \b
+    Examples:
+      voxline models verify --registry runs/demo/registry
+      voxline models verify --registry /mnt/registry --to /models --follow 30
+    """
+    import os
+
+    from voxline.registry.models import model_names
+    from voxline.registry.registry import Registry
+    from voxline.registry.verified_copy import VerifiedCopy, verify_version
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if to is not None:
+        copy = VerifiedCopy(registry, to)
+        if follow:
+            copy.follow(follow)
+        if not copy.update():
+            raise WorkError(f"{registry}: no version can be served")
+        return
+    damaged = 0
+    for model in model_names(registry):
+        versions = Registry(registry, model)
+        for version in versions.versions():
+            try:
+                verify_version(versions, version)
+                typer.echo(f"{model}/{version}  verified")
+            except WorkError as error:
+                damaged += 1
+                typer.echo(f"{model}/{version}  {error}")
+    if damaged:
+        raise WorkError(f"{registry}: {damaged} version{'s' * (damaged != 1)} cannot be served")
 
 
 def show_canary(

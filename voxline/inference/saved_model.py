@@ -211,6 +211,16 @@ def load_saved_model(
     return model, {name: signatures[name] for name in specs}
 
 
+def check_graph(folder: Path) -> None:
+    """Looks at the ops of a SavedModel without loading it.
+
+    Raises:
+      WorkError: the graph reads files, calls Python or reaches out.
+    """
+    import_tensorflow()
+    _refuse_unsafe_ops(folder)
+
+
 def _refuse_unsafe_ops(folder: Path) -> None:
     """Refuses a graph that could do more than compute: a SavedModel is a program, which loading it may already run."""
     from tensorflow.python.saved_model.loader_impl import parse_saved_model  # the parser of the loader itself

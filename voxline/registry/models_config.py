@@ -13,6 +13,7 @@ Text of tensorflow.serving.ModelServerConfig.
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from voxline.progress import print_status
@@ -61,8 +62,7 @@ def models_config(root: Path | str, served_at: str = "") -> str:
     Raises:
       WorkError: there is no registry.
     """
-    base = (served_at or absolute_uri(root)).rstrip("/")
-    entries = []
+    versions: dict[str, int | None] = {}
     for model in model_names(root):
         registry = Registry(root, model)
         try:
@@ -71,9 +71,21 @@ def models_config(root: Path | str, served_at: str = "") -> str:
             print_status(f"{MODELS_CONFIG}: {model} stays as it is there: {error}")
             served = served_versions(root)
             production, candidate = served.get(model), served.get(f"{model}@{CANDIDATE}")
-        for alias, version in (("", production), (f"@{CANDIDATE}", candidate)):
-            if version is not None:
-                entries.append(model_config_entry(f"{model}{alias}", f"{base}/{model}", version))
+        versions |= {model: production, f"{model}@{CANDIDATE}": candidate}
+    named = {name: version for name, version in versions.items() if version is not None}
+    return config_of_versions(named, (served_at or absolute_uri(root)).rstrip("/"))
+
+
+def config_of_versions(versions: Mapping[str, int], folder: str) -> str:
+    """The text of `models.config`.
+
+    Args:
+      versions: by model and `<model>@candidate`.
+      folder: with `<model>/<version>/`, as the server sees it.
+    """
+    entries = (
+        model_config_entry(name, f"{folder}/{name.partition('@')[0]}", version) for name, version in versions.items()
+    )
     return f"{_HEAD}model_config_list {{\n{''.join(entries)}}}\n"
 
 
