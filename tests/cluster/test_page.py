@@ -104,7 +104,9 @@ def test_what_the_pages_submit_fits_what_they_apply(overlay: str, manifests: str
 
 def requested(deployment: Object, resource: str) -> float:
     """What all replicas of a Deployment reserve."""
-    containers = deployment["spec"]["template"]["spec"]["containers"]
+    spec = deployment["spec"]["template"]["spec"]
+    sidecars = [one for one in spec.get("initContainers", []) if one.get("restartPolicy") == "Always"]
+    containers = [*sidecars, *spec["containers"]]
     amount = sum(parse_quantity(str(one["resources"]["requests"][resource])) for one in containers)
     return float(amount * deployment["spec"].get("replicas", 1))
 

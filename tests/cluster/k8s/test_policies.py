@@ -14,8 +14,10 @@ CLUSTER_SCOPED = {
     "PersistentVolume",
     "StorageClass",
 }
-ALLOWED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected"}
-"""Those of the standard `restricted`; secrets are referred to by nobody here, so they are left out."""
+ALLOWED_VOLUMES = {
+    "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret",
+}  # fmt: skip
+"""Those of the standard `restricted`."""
 NODE_OWN = ("hostNetwork", "hostPID", "hostIPC", "hostPort", "hostPath", "hostUsers")
 LOOKS_SECRET = re.compile(r"(?i)(password|passwd|secret[_-]?key|api[_-]?key|access[_-]?key|private[_-]?key|token)$")
 
@@ -175,18 +177,47 @@ def test_mounted_claims_and_config_maps_exist(objects: list[Object]) -> None:
                 assert ("PersistentVolumeClaim", claim) in there, f"{name}: {claim}"
             if "configMap" in volume:
                 assert ("ConfigMap", volume["configMap"]["name"]) in there, f"{name}: {volume}"
-        mounted = {one["name"] for container in template["spec"]["containers"] for one in container["volumeMounts"]}
+        spec = template["spec"]
+        every = [*spec.get("initContainers", []), *spec["containers"]]
+        mounted = {mount["name"] for container in every for mount in container["volumeMounts"]}
         assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}, name
 
 
-def test_only_serving_has_a_disruption_budget(objects: list[Object]) -> None:
-    budgets = [one for one in objects if one["kind"] == "PodDisruptionBudget"]
+def test_what_callers_depend_on_has_a_disruption_budget(objects: list[Object]) -> None:
+    """One for each server of several replicas. Nothing else has one: a budget of one would block every drain."""
+    budgets = {one["metadata"]["name"]: one["spec"] for one in objects if one["kind"] == "PodDisruptionBudget"}
     replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in objects if one["kind"] == "Deployment"}
-    if "serving" not in replicas:  # KServe keeps its own replicas
-        return
-    assert {one["metadata"]["name"] for one in budgets} == ({"serving"} if replicas["serving"] > 1 else set())
-    for one in budgets:
-        assert one["spec"]["minAvailable"] < replicas["serving"], "else no node could ever be drained"
+    assert budgets.keys() == {name for name, count in replicas.items() if count > 1}
+    for name, budget in budgets.items():
+        assert budget["minAvailable"] < replicas[name], "else no node could ever be drained"
+
+
+def test_the_registry_is_mounted_read_only(objects: list[Object]) -> None:
+    for name, container, spec in containers(objects):
+        claims = {
+            volume["name"]: volume["persistentVolumeClaim"]
+            for volume in spec.get("volumes", [])
+            if "persistentVolumeClaim" in volume
+        }
+        for mount in container.get("volumeMounts", []):
+            claim = claims.get(mount["name"], {})
+            if claim.get("claimName") == "voxline-registry":
+                assert claim["readOnly"], f"{name}: servers read the registry, and push alone writes it"
+                assert mount["readOnly"], name
+
+
+def test_tensorflow_serving_sees_verified_copies_alone(objects: list[Object]) -> None:
+    for name, container, spec in containers(objects):
+        if container["name"] != "serving" or "initContainers" not in spec:  # KServe's storage is its own
+            continue
+        mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+        assert "registry" not in mounts, f"{name}: it checks nothing that it loads"
+        assert mounts["models"]["readOnly"], name
+        (verify,) = spec["initContainers"]
+        written = {mount["name"] for mount in verify["volumeMounts"] if not mount.get("readOnly")}
+        assert "models" in written, f"{name}: else nothing fills it"
+        (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "models")
+        assert "emptyDir" in volume, f"{name}: a volume of the pod alone"
 
 
 def test_both_kinds_of_job_share_one_worker_template(objects: list[Object]) -> None:
