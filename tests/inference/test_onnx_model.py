@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.causal_model import babble, export_causal_model
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
+from voxline.cancellation import Cancellation, WorkCancelledError
 from voxline.errors import WorkError
-from voxline.inference.onnx_model import load_session
+from voxline.inference.onnx_model import load_session, run_session
 from voxline.inference.recognizer import Recognizer
 from voxline.pipelines.cli.main import main
 
@@ -127,3 +129,36 @@ def test_a_graph_with_ops_of_a_library_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(WorkError, match=r"model.onnx: the op Read is of the domain 'evil', and was not loaded"):
         load_session(tmp_path / "model.onnx", 1)
+
+
+def test_a_graph_that_runs_ends_when_its_work_is_cancelled(tmp_path: Path) -> None:
+    """A loop that would take hours."""
+    values = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["goes_on"]), helper.make_node("Neg", ["value"], ["next_value"])],
+        "body",
+        [
+            values("turn", TensorProto.INT64, []),
+            values("go", TensorProto.BOOL, []),
+            values("value", TensorProto.FLOAT, [1]),
+        ],
+        [values("goes_on", TensorProto.BOOL, []), values("next_value", TensorProto.FLOAT, [1])],
+    )
+    turns = numpy_helper.from_array(np.int64(1 << 60), "turns")
+    go = numpy_helper.from_array(np.bool_(True), "first_go")
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["turns", "first_go", "x"], ["y"], body=body)],
+        "endless",
+        [values("x", TensorProto.FLOAT, [1])],
+        [values("y", TensorProto.FLOAT, [1])],
+        [turns, go],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(tmp_path / "model.onnx"))
+    session = load_session(tmp_path / "model.onnx", 1)
+    cancellation = Cancellation()
+    threading.Timer(0.3, cancellation.cancel).start()
+    with pytest.raises(WorkCancelledError), cancellation.active():
+        run_session(session, ["y"], {"x": np.ones(1, np.float32)})
+    with pytest.raises(WorkCancelledError), cancellation.active():
+        raise AssertionError("what follows does not begin")

@@ -155,7 +155,8 @@ def test_a_request_that_takes_too_long_is_ended_and_says_when_to_try_again(
     wait_until(lambda: pending(served) == 0, "the end of the work")
     assert decoder not in children()
     monkeypatch.undo()
-    assert served.send(wav()).status_code == 200
+    # A second is little on a busy machine, and a decoder may wait that was started with the slow ones.
+    wait_until(lambda: served.send(wav()).status_code == 200, "an answer")
 
 
 def pending(served: Served) -> int:
