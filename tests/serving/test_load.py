@@ -93,6 +93,6 @@ def test_steady_bursting_slow_large_and_aborting_clients_get_what_is_theirs_whil
     assert {status for status, _ in answers} <= {200, 429}
     assert answers[200, "2"] > 0
     assert set(refused) <= {413, 429}
-    wait_until(lambda: served.server._uploading == 0, "the end of all uploads")
+    wait_until(lambda: len(served.server.uploads) == 0, "the end of all uploads")
     assert answer() == (200, "2")
     served.stop()

@@ -28,9 +28,10 @@ from voxline.serving.access import Access
 from voxline.serving.app import RecognizerServer
 from voxline.serving.canary import Canary
 from voxline.serving.capture import Capture
+from voxline.serving.connections import HttpConnection
 from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
-from voxline.serving.server import HttpConnection, uvicorn_options
+from voxline.serving.server import uvicorn_options
 
 
 @pytest.fixture(scope="module")

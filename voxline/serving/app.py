@@ -6,15 +6,17 @@
   GET /          a page with a microphone, and a text box for voices
   GET /healthz   what serves; GET /metrics for Prometheus
 
-Every limit answers at once: a body that is too large or a recording that is too long with 413, a server that is busy
-with 429, a client that sends too slowly with 408. Errors have OpenAI's form. Each answer says which version heard it
-(`x-voxline-version`, `x-voxline-digest`). A share of what callers agreed to give may be kept: `capture` says how.
+Every limit has its answer: a body that is too large or a recording that is too long gets 413, a request to a busy
+server 429 before its body is read, a client that sends too slowly 408, a recording without room on the disk 507. Errors
+have OpenAI's form. Each answer says which version heard it (`x-voxline-version`, `x-voxline-digest`). A share of what
+callers agreed to give may be kept: `capture` says how.
 
 Routes: https://platform.openai.com/docs/api-reference/audio/createTranscription
 """
 
 import asyncio
 import contextlib
+import errno
 import functools
 import tempfile
 import threading
@@ -62,13 +64,12 @@ from voxline.serving.realtime import RealtimeRoute
 from voxline.serving.refusals import RefusedError, answer_known, answer_unexpected, error_response
 from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
 from voxline.serving.subtitles import srt, verbose, vtt
+from voxline.serving.uploads import BUSY, Uploads
 
 if TYPE_CHECKING:
     from voxline.inference.waveforms import Waveform
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
-FORM_FIELDS, FORM_OVERHEAD = 32, 65_536
-"""Most fields of a form, and bytes of each; also of a request beside its recording."""
 Result = TypeVar("Result")
 Engine = TypeVar("Engine", Recognizer, Synthesizer)
 PAGE_POLICY = (
@@ -103,7 +104,8 @@ class RecognizerServer:
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="transcribe")
         decode_limits = DecodeLimits(self.limits.max_seconds, self.limits.decode_seconds)
         self._decoders = DecodePool(decode_limits, self.limits.concurrency * (2 if canaries else 1))
-        self._uploading = self._pending = 0
+        self._pending = 0
+        self.uploads = Uploads(self.limits, lambda: self._pending)
         self.realtime = RealtimeRoute(self._find_recognizer, self.limits, capture, self._canaries)
         self.metrics = ServerMetrics(models, capture, canaries, lambda: self.realtime.streams)
         self.access = access or Access()
@@ -157,9 +159,20 @@ class RecognizerServer:
                 response = await answer_known(request, error)
             except ClientDisconnect:
                 response = Response(status_code=499)  # nobody reads it; nginx's number, for the counter
+            except asyncio.CancelledError:  # the server ends, and waits no longer
+                response = error_response(HTTPStatus.SERVICE_UNAVAILABLE, "the server ends; try again")
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    self.metrics.answers.labels("500").inc()
+                    raise
+                print_status(f"serve: {tempfile.gettempdir()}: {error.strerror}")
+                message = "the server's disk has no room for this recording"
+                response = error_response(HTTPStatus.INSUFFICIENT_STORAGE, message)
             except Exception:
                 self.metrics.answers.labels("500").inc()
                 raise  # to answer_unexpected; uvicorn writes the traceback
+            if "expect" in request.headers and response.status_code >= HTTPStatus.BAD_REQUEST:
+                response.headers["connection"] = "close"  # the client may send its body, or not
             self.metrics.answers.labels(str(response.status_code)).inc()
             seconds = time.perf_counter() - start
             self.metrics.seconds.observe(seconds)
@@ -172,31 +185,25 @@ class RecognizerServer:
         return answer
 
     async def _transcribe(self, request: Request) -> Response:
-        if self._uploading >= self.limits.uploads:
-            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many requests at a time; try again in a second")
-        self._uploading += 1
-        try:
-            async with contextlib.AsyncExitStack() as stack:
-                form = await self._read_form(request, stack)
-                model = self._find(str(form.get("model") or ""))
-                shape = str(form.get("response_format") or "json")
-                if shape not in FORMATS:
-                    raise RefusedError(
-                        HTTPStatus.BAD_REQUEST, f"{shape!r}: {', '.join(FORMATS)} is accepted", "response_format"
-                    )
-                if str(form.get("stream") or "false").lower() == "true":
-                    raise RefusedError(HTTPStatus.BAD_REQUEST, "a transcript comes whole; leave stream out", "stream")
-                recording = form.get("file")
-                if not isinstance(recording, UploadFile):
-                    raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
-                _served(model, Recognizer)  # refuses a voice
-                hear = functools.partial(self._hear, recording, threading.Lock())
-                said = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
-                (transcript, waveform, rate), served, arm = await self._answer(
-                    request, model, joined(said), hear, _measure_transcript
+        async with self.uploads.admitted() as upload, contextlib.AsyncExitStack() as stack:
+            form = await self.uploads.read_form(request, upload, stack)
+            model = self._find(str(form.get("model") or ""))
+            shape = str(form.get("response_format") or "json")
+            if shape not in FORMATS:
+                raise RefusedError(
+                    HTTPStatus.BAD_REQUEST, f"{shape!r}: {', '.join(FORMATS)} is accepted", "response_format"
                 )
-        finally:
-            self._uploading -= 1
+            if str(form.get("stream") or "false").lower() == "true":
+                raise RefusedError(HTTPStatus.BAD_REQUEST, "a transcript comes whole; leave stream out", "stream")
+            recording = form.get("file")
+            if not isinstance(recording, UploadFile):
+                raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
+            _served(model, Recognizer)  # refuses a voice
+            hear = functools.partial(self._hear, recording, threading.Lock())
+            said = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
+            (transcript, waveform, rate), served, arm = await self._answer(
+                request, model, joined(said), hear, _measure_transcript
+            )
         self.metrics.audio.inc(transcript.seconds)
         response = _signed(_format(transcript, shape), served, arm)
         if self._capture:
@@ -209,24 +216,14 @@ class RecognizerServer:
         return response
 
     async def _speak(self, request: Request) -> Response:
-        body = b""
-        try:
-            async with asyncio.timeout(self.limits.upload_seconds):
-                async for part in request.stream():
-                    body += part
-                    if len(body) > FORM_OVERHEAD:
-                        message = f"a request of at most {FORM_OVERHEAD:,} bytes is accepted"
-                        raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
-        except TimeoutError:
-            message = f"the request took longer than {self.limits.upload_seconds:g} s to arrive"
-            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, message) from None
-        wanted = SpeechRequest.read(body)
-        model = self._find(wanted.model)
-        _served(model, Synthesizer)  # refuses a recognizer
-        session = joined(request.headers.getlist(SESSION_HEADER))
-        (recording, seconds), served, arm = await self._answer(
-            request, model, session, lambda voice: synthesize_speech(voice, wanted), lambda result: (result[1], None)
-        )
+        async with self.uploads.admitted() as upload:
+            wanted = SpeechRequest.read(await self.uploads.read_body(request, upload))
+            model = self._find(wanted.model)
+            _served(model, Synthesizer)  # refuses a recognizer
+            session = joined(request.headers.getlist(SESSION_HEADER))
+            say = functools.partial(synthesize_speech, request=wanted)
+            answer = await self._answer(request, model, session, say, lambda result: (result[1], None))
+            (recording, seconds), served, arm = answer
         self.metrics.spoken.inc(seconds)
         response = Response(recording, media_type=MEDIA_TYPES[wanted.shape])
         response.headers["x-voxline-sample-rate"] = str(served.engine.sample_rate)
@@ -272,42 +269,11 @@ class RecognizerServer:
         model = self._find(name)
         return (model, *_served(model, Recognizer))
 
-    async def _read_form(self, request: Request, stack: contextlib.AsyncExitStack) -> Any:
-        """The form, read within the limits of size and time; its files are closed with the stack."""
-        most = self.limits.max_bytes + FORM_OVERHEAD
-        too_large = RefusedError(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a recording of at most {self.limits.max_bytes:,} bytes is accepted"
-        )
-        announced = request.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced) > most:
-            raise too_large
-        received = 0
-
-        async def receive() -> Any:
-            nonlocal received
-            message = await request.receive()
-            received += len(message.get("body", b""))
-            if received > most:
-                raise too_large
-            return message
-
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "multipart/form-data":
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "a form (multipart/form-data) is accepted")
-        try:
-            async with asyncio.timeout(self.limits.upload_seconds):
-                limited = Request(request.scope, receive)
-                form = limited.form(max_files=1, max_fields=FORM_FIELDS, max_part_size=FORM_OVERHEAD)
-                return await stack.enter_async_context(form)
-        except TimeoutError:
-            raise RefusedError(
-                HTTPStatus.REQUEST_TIMEOUT, f"the request took longer than {self.limits.upload_seconds:g} s to arrive"
-            ) from None
-
     async def _run(self, work: Callable[[], Result]) -> Result:
         """Runs work on the pool, if it need not wait behind too much other work."""
-        if self._pending >= self.limits.concurrency + self.limits.queue:
-            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "the server is busy; try again in a second")
+        # Requests were let in before; there are more only where their clients have gone.
+        if self._pending >= max(self.limits.uploads, self.limits.concurrency + self.limits.queue):
+            raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, BUSY)
         self._pending += 1
         loop = asyncio.get_running_loop()
         submitted = self._pool.submit(work)
@@ -323,6 +289,7 @@ class RecognizerServer:
     def _one_less(self, loop: asyncio.AbstractEventLoop, _: object) -> None:
         def subtract() -> None:
             self._pending -= 1
+            self.uploads.let_in()
 
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nothing counts any more
             loop.call_soon_threadsafe(subtract)

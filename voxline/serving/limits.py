@@ -12,6 +12,9 @@ class ServingLimits:
       queue: further ones that wait; more are refused with 429.
       uploads: requests that send or wait at a time; more are refused with 429.
       upload_seconds: in which a client must have sent its request.
+      bytes_per_second: that a client must send on average, after 5 seconds.
+      wait_seconds: that a request waits for a place, its body unread, before it is refused with 429.
+      spool_bytes: of all requests that send or wait, in memory and on disk; further bytes are refused with 503.
       max_bytes: of a recording, as it is sent.
       max_seconds: of a recording.
       streams: sessions on a WebSocket at a time; more are refused with 429.
@@ -27,6 +30,9 @@ class ServingLimits:
     queue: int = 16
     uploads: int = 64
     upload_seconds: float = 60.0
+    bytes_per_second: int = 1000
+    wait_seconds: float = 1.0
+    spool_bytes: int = 16 * 25 * 2**20
     max_bytes: int = 25 * 2**20
     max_seconds: float = 600.0
     streams: int = 32

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 NORMAL, POLICY, TOO_BIG, UNEXPECTED = 1000, 1008, 1009, 1011
 """Of RFC 6455, section 7.4.1."""
-MESSAGE_BYTES = 2**20
-"""Largest message; the WebSocket library refuses a larger one with 1009."""
 KEPT_SECONDS = 60.0
 """Longest segment that is captured: each session that may be captured holds so much audio, and a message."""
 

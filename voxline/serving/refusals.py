@@ -50,7 +50,9 @@ def error_response(status: HTTPStatus, message: str, param: str | None = None) -
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     code = "rate_limit_exceeded" if status == HTTPStatus.TOO_MANY_REQUESTS else None
     body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-    headers = {"retry-after": str(RETRY_SECONDS[status])} if status in RETRY_SECONDS else {}
-    if status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS):
+    headers = {}
+    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
+        headers["retry-after"] = "1"
+    if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.SERVICE_UNAVAILABLE):
         headers["connection"] = "close"  # what the client still sends is not read
     return JSONResponse(body, status_code=int(status), headers=headers)

@@ -1,6 +1,5 @@
 """Starts the server: loads the models, follows the registry, and listens until a signal."""
 
-import asyncio
 import os
 import sys
 import threading
@@ -10,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from voxline.errors import SettingsError, WorkError
 from voxline.feedback.canary_state import CanarySettings
@@ -25,69 +22,13 @@ from voxline.serving.access import Access, AccessSettings, check_bound
 from voxline.serving.app import RecognizerServer
 from voxline.serving.canary import Canary
 from voxline.serving.capture import Capture, CaptureSettings
+from voxline.serving.connections import WEBSOCKETS, HttpConnection
 from voxline.serving.followed_model import FollowedModel
 from voxline.serving.health import HealthServer
 from voxline.serving.limits import ServingLimits
-from voxline.serving.realtime import MESSAGE_BYTES
 
-HEAD_SECONDS = 15.0
-"""In which a connection must have sent the head of its next request."""
 _THREAD_SECONDS = 1.0
 """In which the threads of the server must have ended after its last request."""
-
-
-class HttpConnection(H11Protocol):
-    """Closes a connection that sends no whole head of a request in time.
-
-    uvicorn itself would wait for ever, and answers 503 to all while too many connections are open.
-    """
-
-    head_seconds = HEAD_SECONDS
-    _head_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_head(self.cycle)
-
-    def on_response_complete(self) -> None:
-        answered = self.cycle
-        super().on_response_complete()  # may begin with the next request
-        self._expect_head(answered)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._head_timer:
-            self._head_timer.cancel()
-        super().connection_lost(exc)
-
-    def handle_websocket_upgrade(self, event: Any) -> None:
-        if self._head_timer:
-            self._head_timer.cancel()  # the session has limits of its own
-        super().handle_websocket_upgrade(event)
-
-    def _expect_head(self, last: object) -> None:
-        if self._head_timer:
-            self._head_timer.cancel()
-        self._head_timer = self.loop.call_later(self.head_seconds, self._close_if_last, last)
-
-    def _close_if_last(self, last: object) -> None:
-        if self.cycle is last:
-            self.transport.close()
-
-
-class SessionConnection(WebSocketsSansIOProtocol):
-    """Logs no error for a session that was refused: for uvicorn one lacks an answer until its connection is closed,
-    which is after the application has returned.
-    """
-
-    async def send(self, message: Any) -> None:
-        await super().send(message)
-        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-            self.handshake_complete = True
-
-
-WEBSOCKETS: dict[str, Any] = {"ws": SessionConnection, "ws_max_size": MESSAGE_BYTES, "ws_ping_interval": None}
-"""uvicorn's options. It reads nothing while a message is computed, pongs neither, and would close a session whose
-message takes longer than its pings may. `idle_seconds` of the limits ends those whose client has gone."""
 
 
 def uvicorn_options(limits: ServingLimits) -> dict[str, Any]:

@@ -1,0 +1,237 @@
+"""Lets requests in before their bodies are read, and reads the bodies within limits of size, time and disk.
+
+A request gets a place before the first byte of its body is read; without one it waits for a moment, unread, and is then
+refused with 429. So overload costs the server a head, not a recording, and never more memory.
+
+A client that sends slowly does not keep its place: after `_FRESH_SECONDS` it only counts among the `uploads` requests
+that may send at a time. It must send `bytes_per_second` on average; while others wait for room, the slowest one below
+`_SLOW_BYTES_PER_SECOND` gives up its own.
+"""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from starlette.datastructures import FormData
+from starlette.requests import Request
+
+from voxline.serving.limits import ServingLimits
+from voxline.serving.refusals import RefusedError
+
+FORM_FIELDS, FORM_OVERHEAD = 32, 65_536
+"""Most fields of a form, and bytes of each; also of a request beside its recording."""
+_FRESH_SECONDS = 0.25
+_SLOW_SECONDS = 1.0
+_SLOW_BYTES_PER_SECOND = 16_000
+"""Below any audio that is sent while it is spoken: 128 kbit/s."""
+_GRACE_SECONDS = 5.0
+_IN_MEMORY_BYTES = 2**20
+"""Of a recording; a larger one is written to a file (Starlette's `MultiPartParser.spool_max_size`)."""
+BUSY = "the server is busy; try again in a second"
+
+
+@dataclass(eq=False)
+class Upload:
+    """A request that was let in.
+
+    Attributes:
+      begin: time of the loop when it was let in.
+      received: bytes of its body so far.
+      counted: whether it has one of the places; not while it sends slowly.
+      deadline: in which the rest of its body must come; None once it is whole.
+    """
+
+    begin: float
+    received: int = 0
+    counted: bool = True
+    whole: bool = False
+    deadline: asyncio.Timeout | None = None
+
+    def rate(self, time: float) -> float:
+        """Bytes a second."""
+        return self.received / max(time - self.begin, 1e-3)
+
+
+class Uploads:
+    """The requests that send a recording or a text, wait for their answer, or wait to be let in.
+
+    Args:
+      pending: recordings that are computed or wait, also those whose clients have gone.
+    """
+
+    def __init__(self, limits: ServingLimits, pending: Callable[[], int]) -> None:
+        self._limits, self._pending = limits, pending
+        self._places = limits.concurrency + limits.queue
+        self._requests: set[Upload] = set()
+        self._waiting: deque[asyncio.Future[Upload]] = deque()
+        self._spooled = 0
+
+    def __len__(self) -> int:
+        """Requests that were let in and have no answer yet."""
+        return len(self._requests)
+
+    @contextlib.asynccontextmanager
+    async def admitted(self) -> AsyncIterator[Upload]:
+        """A request's place, until its answer.
+
+        Raises:
+          RefusedError: 429, there was none within `wait_seconds`.
+        """
+        upload = await self._admit()
+        try:
+            yield upload
+        finally:
+            self._requests.discard(upload)
+            self._spooled -= upload.received
+            self.let_in()
+
+    def let_in(self) -> None:
+        """Gives the places that are free to those that have waited longest."""
+        while self._waiting and self._has_room():
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(self._enter())
+
+    async def read_form(self, request: Request, upload: Upload, stack: contextlib.AsyncExitStack) -> FormData:
+        """A form with one file, which is closed with the stack.
+
+        Raises:
+          RefusedError: it is something else, too large, or too slow; or there is no room on the disk.
+        """
+        most = self._limits.max_bytes + FORM_OVERHEAD
+        message = f"a recording of at most {self._limits.max_bytes:,} bytes is accepted"
+        announced = request.headers.get("content-length", "")
+        size = int(announced[:20]) if announced.isdecimal() else 0
+        if size > most:
+            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "multipart/form-data":
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "a form (multipart/form-data) is accepted")
+        _check_disk(size)
+        limited = Request(request.scope, self._bounded(request, upload, most, message))
+        async with self._in_time(upload):
+            form = limited.form(max_files=1, max_fields=FORM_FIELDS, max_part_size=FORM_OVERHEAD)
+            return await stack.enter_async_context(form)
+
+    async def read_body(self, request: Request, upload: Upload) -> bytes:
+        """A body of at most `FORM_OVERHEAD` bytes.
+
+        Raises:
+          RefusedError: it is too large or too slow.
+        """
+        message = f"a request of at most {FORM_OVERHEAD:,} bytes is accepted"
+        limited = Request(request.scope, self._bounded(request, upload, FORM_OVERHEAD, message))
+        async with self._in_time(upload):
+            return await limited.body()
+
+    @contextlib.asynccontextmanager
+    async def _in_time(self, upload: Upload) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        timers = [loop.call_later(seconds, self._look_at, upload) for seconds in (_FRESH_SECONDS, _SLOW_SECONDS)]
+        try:
+            async with asyncio.timeout_at(self._due(upload)) as upload.deadline:
+                yield
+        except TimeoutError:
+            limits, seconds = self._limits, loop.time() - upload.begin
+            message = (
+                f"the request came too slowly: {upload.received:,} bytes in {seconds:.0f} s; at least "
+                f"{limits.bytes_per_second:,} a second, and all within {limits.upload_seconds:g} s, are accepted"
+            )
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, message) from None
+        finally:
+            upload.whole, upload.deadline, upload.counted = True, None, True
+            for timer in timers:
+                timer.cancel()
+
+    def _bounded(self, request: Request, upload: Upload, most: int, message: str) -> Callable[[], Any]:
+        async def receive() -> Any:
+            part = await request.receive()
+            size = len(part.get("body", b""))
+            upload.received += size
+            self._spooled += size
+            if upload.received > most:
+                raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+            if self._spooled > self._limits.spool_bytes:
+                message_full = "the recordings of other requests fill the room for uploads; try again in a second"
+                raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message_full)
+            if upload.deadline and not upload.deadline.expired():
+                upload.deadline.reschedule(self._due(upload))
+            return part
+
+        return receive
+
+    def _due(self, upload: Upload) -> float:
+        slowest = _GRACE_SECONDS + upload.received / self._limits.bytes_per_second
+        return upload.begin + min(self._limits.upload_seconds, slowest)
+
+    async def _admit(self) -> Upload:
+        if not self._waiting and self._has_room():
+            return self._enter()
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Upload] = loop.create_future()
+        self._waiting.append(waiting)
+
+        def refuse() -> None:
+            if not waiting.done():
+                waiting.set_exception(RefusedError(HTTPStatus.TOO_MANY_REQUESTS, BUSY))
+
+        timer = loop.call_later(self._limits.wait_seconds, refuse)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and not waiting.exception():
+                self._requests.discard(waiting.result())
+            raise
+        finally:
+            timer.cancel()
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(waiting)
+
+    def _enter(self) -> Upload:
+        upload = Upload(asyncio.get_running_loop().time())
+        self._requests.add(upload)
+        return upload
+
+    def _has_room(self) -> bool:
+        counted = sum(upload.counted for upload in self._requests)
+        if max(counted, self._pending()) >= self._places:
+            return False
+        if len(self._requests) < self._limits.uploads:
+            return True
+        self._end_slowest()
+        return False  # the slowest one leaves in a moment
+
+    def _end_slowest(self) -> None:
+        time = asyncio.get_running_loop().time()
+        slow = [
+            upload
+            for upload in self._requests
+            if upload.deadline
+            and not upload.deadline.expired()
+            and time - upload.begin > _SLOW_SECONDS
+            and upload.rate(time) < _SLOW_BYTES_PER_SECOND
+        ]
+        if slow:
+            deadline = min(slow, key=lambda upload: upload.rate(time)).deadline
+            assert deadline  # noqa: S101 -- as above
+            deadline.reschedule(time)
+
+    def _look_at(self, upload: Upload) -> None:
+        if not upload.whole:
+            upload.counted = False
+        self.let_in()
+
+
+def _check_disk(size: int) -> None:
+    """Refuses a recording for which the temporary folder has no room: for the upload, and a copy for the decoder."""
+    if size <= _IN_MEMORY_BYTES:
+        return
+    folder = tempfile.gettempdir()
+    if shutil.disk_usage(folder).free < 2 * size:
+        raise RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, "the server's disk has no room for this recording")
