@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from tests.command import voxline
 from tests.pipelines.conftest import House, check_step_keys
+from tests.store.test_step_cache import flip
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.data.manifest import read_manifest
 from voxline.inference.saved_model import model_digest, read_model_json
@@ -393,4 +394,24 @@ def test_a_push_that_fails_after_the_publication_is_told_as_the_journal_has_it(
     status, seen = house.run(*settings)
     run = read_json(folder / "run.json")
     assert (status, run["status"], run["pushed"], run["model"]) == (0, "succeeded", False, str(version))
+    assert seen[-1] == "Not pushed: already in service as version 1"
+
+
+def test_flipped_bits_in_a_store_are_named_and_healed_by_the_next_run(runs: dict[str, Any]) -> None:
+    """One in a transcript, and one in an error rate."""
+    house: House = runs["house"]
+    pushed = runs["pushed"]["record"]
+    folders = {step["name"]: Path(step["folder"]) for step in pushed["steps"]}
+    manifest, metrics = folders["convert"] / "manifest.jsonl", folders["evaluate"] / "metrics.json"
+    before = [file.read_bytes() for file in (manifest, metrics)]
+    flip(manifest, before[0].index(b'"text":"') + len(b'"text":"'))
+    flip(metrics, before[1].index(b'"value": ', before[1].index(b'"wer"')) + len(b'"value": '))
+    status, seen = house.run("--set", "push.smoke_test=false", "--set", "push.limits.wer=10")
+    assert status == 0, seen
+    told = "\n".join(seen)
+    for step, file in (("convert", manifest), ("evaluate", metrics)):
+        name = file.relative_to(folders[step]).as_posix()
+        assert f"{step}: making it again: {folders[step]}: {name} (its hash is " in told
+    assert manifest.read_bytes() == before[0]
+    assert record(house)["metrics"]["wer"] == pushed["metrics"]["wer"]
     assert seen[-1] == "Not pushed: already in service as version 1"
