@@ -19,7 +19,7 @@ from typing import IO, Self, cast
 from voxline.errors import WorkError
 from voxline.progress import Progress, print_status
 from voxline.settings import Settings
-from voxline.store.files import write_text
+from voxline.store.files import remove_unfinished, write_text
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.step_cache import cached_step
 
@@ -231,5 +231,6 @@ def _content_hash(archive: Path, store: Path) -> str:
     state = [os.path.realpath(archive), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
     cached = Path(store) / "unpacked" / "hashes" / hash_value(state)
     if not cached.is_file():
+        remove_unfinished(cached.parent)
         write_text(cached, hash_file(archive))
     return cached.read_text(encoding="utf-8")

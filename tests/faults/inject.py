@@ -8,6 +8,7 @@ the step with other input after that; and, on a copy of what the fault left, the
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import shutil
@@ -21,42 +22,56 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.failing import BROKEN, FULL, GROWING, HALF, KILLED, WORKER, FailingDisk, nobody_pulls_the_plug
-from tests.faults.steps import BEAM, STEPS, end_state, fresh, leftovers, make_corpus
+from tests.faults.steps import BEAM, EVERY_STEP, Step, fresh, leftovers
 from voxline.audio import worker_process
 from voxline.components.convert import process_pool
 
 REFUSED = 3
+ANY_DISK = (KILLED, HALF, FULL, BROKEN)
 KINDS = {
-    "convert": (KILLED, HALF, FULL, BROKEN, WORKER),
-    "extract": (KILLED, HALF, FULL, BROKEN),
+    "ingest": ANY_DISK,
+    "convert": (*ANY_DISK, WORKER),
+    "validate": ANY_DISK,
+    "extract": ANY_DISK,
     "beam": (KILLED, HALF),
-    "publish": (KILLED, HALF, FULL, BROKEN),
+    "train": ANY_DISK,
+    "language": ANY_DISK,
+    "evaluate": ANY_DISK,
+    "push": ANY_DISK,
+    "publish": ANY_DISK,
 }
 """Of faults, by the step that they befall: only convert has workers; Beam writes as extract does without it."""
+EVERY = "VOXLINE_TEST_EVERY_CHANGE"
+"""If set, a fault hits every change: `make test-faults`. Else it hits a few of each kind: first, last and between."""
+
+
+def find_step(name: str) -> Step:
+    if name in ("train", "language", "evaluate", "push"):
+        from tests.faults.model_steps import MODEL_STEPS  # it imports TensorFlow and ONNX Runtime
+
+        return MODEL_STEPS[name]
+    return {**EVERY_STEP, "beam": BEAM}[name]
 
 
 def main(name: str, root: Path) -> dict[str, list[dict[str, Any]]]:
-    step, corpus, prepared = {**STEPS, "beam": BEAM}[name], root / "corpus", root / "prepared"
+    step, corpus, prepared, report = find_step(name), root / "corpus", root / "prepared", root / "report"
     nobody_pulls_the_plug()
+    if name == "convert":
+        worker_process.subprocess.Popen = Forked  # type: ignore[misc]
+        process_pool.JOBS_AHEAD = 1  # else worker and parent write at once, and the n-th change differs
+    prepared.mkdir(parents=True)
+    states, content = _answer(step, report, lambda: _undisturbed(step, corpus, prepared, root))
     gc.freeze()  # or the first collection of each fork would copy all memory that holds an object
-    worker_process.subprocess.Popen = Forked  # type: ignore[misc]
-    process_pool.JOBS_AHEAD = 1  # else worker and parent write at once, and the n-th change is now this one, now that
-    make_corpus(corpus)
-    prepared.mkdir()
-    step.prepare(corpus, prepared)
-    undisturbed, straight = fresh(prepared, root / "undisturbed"), fresh(prepared, root / "straight")
-    states = _both(step, corpus, undisturbed)
-    content = step.content(step.second(corpus, straight).folder)
     fresh(prepared, root / "traced")
     disk = FailingDisk([root / "traced"], trace=root / "trace")
     assert _in_fork(lambda: _disturbed(step.first, corpus, root / "traced", disk)) == 0
     changes = (root / "trace").read_text().splitlines()
 
     def tried(how: str, number: int) -> dict[str, Any]:
-        trial, report = fresh(prepared, root / f"{how}-{number}"), root / "report"
+        trial = fresh(prepared, root / f"{how}-{number}")
         disk = FailingDisk([trial], how, number)
         status = _in_fork(lambda: _disturbed(step.first, corpus, trial, disk))
-        other = fresh(trial, root / "other") if how == KILLED else root / "none"
+        other = fresh(trial, root / "other") if how == KILLED and step.second else root / "none"
         again = _in_fork(lambda: _judged(step, corpus, trial, other, states, content, report))
         found = report.read_text() if report.is_file() else f"ended with status {again}"
         report.unlink(missing_ok=True)
@@ -64,10 +79,56 @@ def main(name: str, root: Path) -> dict[str, list[dict[str, Any]]]:
             shutil.rmtree(folder, ignore_errors=True)
         return {"at": number, "change": changes[number - 1], "status": status, "found": found}
 
-    return {
-        how: [tried(how, number) for number, change in enumerate(changes, start=1) if _worth_it(change, how)]
-        for how in KINDS[name]
-    }
+    return {how: [tried(how, number) for number in _chosen(changes, how, step.sample)] for how in KINDS[name]}
+
+
+def _undisturbed(step: Step, corpus: Path, prepared: Path, root: Path) -> list[Any]:
+    """The states after each run without a fault; the content of the second where the first was never done."""
+    step.corpus(corpus)
+    step.prepare(corpus, prepared)
+    states = _states(step, corpus, fresh(prepared, root / "undisturbed"))
+    if step.second is None:
+        return [states, None]
+    straight = fresh(prepared, root / "straight")
+    return [states, _plain(step.content(step.second(corpus, straight).folder))]
+
+
+def _answer(step: Step, report: Path, work: Callable[[], Any]) -> Any:
+    """What the work returns; done in a fork if the step needs one, after which what it imported is imported here."""
+    if not step.forks:
+        return work()
+
+    def write() -> int:
+        report.write_text(json.dumps([work(), list(sys.modules)]))
+        return 0
+
+    assert _in_fork(write) == 0
+    answer, modules = json.loads(report.read_text())
+    report.unlink()
+    for module in modules:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    return answer
+
+
+def _plain(value: Any) -> Any:
+    """As JSON returns it: without tuples."""
+    return json.loads(json.dumps(value))
+
+
+def _chosen(changes: list[str], how: str, sample: int) -> list[int]:
+    """The numbers of the changes that are worth a fault; a sample of each kind of change, unless all are asked for."""
+    worth = [number for number, change in enumerate(changes, start=1) if _worth_it(change, how)]
+    if os.environ.get(EVERY):
+        return worth
+    kinds: dict[str, list[int]] = {}
+    for number in worth:
+        kinds.setdefault(changes[number - 1], []).append(number)
+    sampled = set()
+    for numbers in kinds.values():
+        places = min(sample, len(numbers))
+        sampled |= {numbers[place * (len(numbers) - 1) // max(places - 1, 1)] for place in range(places)}
+    return sorted(sampled)
 
 
 def _worth_it(change: str, how: str) -> bool:
@@ -83,11 +144,11 @@ def _worth_it(change: str, how: str) -> bool:
     }[how]
 
 
-def _both(step: Any, corpus: Path, folder: Path) -> list[dict[str, str]]:
+def _states(step: Step, corpus: Path, folder: Path) -> list[Any]:
     states = []
-    for run in (step.first, step.second):
+    for run in step.runs:
         run(corpus, folder)
-        states.append(end_state(folder))
+        states.append(_plain(step.state(folder)))
     return states
 
 
@@ -101,25 +162,28 @@ def _disturbed(run: Callable[[Path, Path], object], corpus: Path, folder: Path, 
     return 0
 
 
-def _judged(
-    step: Any, corpus: Path, trial: Path, other: Path, states: list[dict[str, str]], content: Any, report: Path
-) -> int:
+def _judged(step: Step, corpus: Path, trial: Path, other: Path, states: list[Any], content: Any, report: Path) -> int:
     faults = []
     _age(trial)
     try:
-        for number, (found, expected) in enumerate(zip(_both(step, corpus, trial), states, strict=True), start=1):
+        for number, (found, expected) in enumerate(zip(_states(step, corpus, trial), states, strict=True), start=1):
             if found != expected:
-                differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
-                faults.append(f"after run {number}: {sorted(differing)}")
+                faults.append(f"after run {number}: {_difference(found, expected)}")
         step.tidy(trial)
         if lying := leftovers(trial):
             faults.append(f"left over: {lying}")
-        if other.is_dir() and step.content(step.second(corpus, other).folder) != content:
+        if step.second and other.is_dir() and _plain(step.content(step.second(corpus, other).folder)) != content:
             faults.append("other content where other input follows upon the fault")
     except Exception:
         faults.append(traceback.format_exc())
     report.write_text("\n".join(faults))
     return 0
+
+
+def _difference(found: Any, expected: Any) -> Any:
+    if isinstance(found, dict) and isinstance(expected, dict):
+        return sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+    return f"{found} in place of {expected}"
 
 
 def _age(folder: Path) -> None:
@@ -135,9 +199,12 @@ def _in_fork(work: Callable[[], int]) -> int:
     if (process := os.fork()) == 0:
         os.setpgid(0, 0)
         status = 1
-        with contextlib.suppress(BaseException):
+        try:
             status = work()
-        os._exit(status)
+        except BaseException:
+            traceback.print_exc(file=sys.stderr)
+        finally:
+            os._exit(status)
     with contextlib.suppress(OSError):
         os.setpgid(process, process)
     return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])

@@ -1,8 +1,9 @@
-"""Small inputs for convert, extract and publish, and what counts of their outputs."""
+"""Small inputs for the steps without a model, and what counts of their outputs; `model_steps` has the others."""
 
 import dataclasses
 import json
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,13 @@ from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run as extract
+from voxline.components.ingest.settings import CorporaSettings
+from voxline.components.ingest.step import run as ingest
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.shard_gc import GarbageCollected, collect_garbage
 from voxline.components.publish.step import run as publish
+from voxline.components.validate.settings import ValidateSettings
+from voxline.components.validate.step import run as validate
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, iter_manifest, write_manifest
 from voxline.data.tfrecord import read_record_at
@@ -27,6 +32,7 @@ CONVERT = ConvertSettings(max_reject_share=0.9, workers=1)
 EXTRACT = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "shard_megabytes": 0.0016})
 ON_BEAM = EXTRACT.model_copy(update={"beam_from_megabytes": 0.0})
 PUBLISH = PublishSettings(compact_below=0.9)
+VALIDATE = ValidateSettings.of({"tfdv": "off", "empty_splits": {"required": ["train"]}})
 TELLS_HOW_IT_WENT = ("seconds", "finished", "at", "decoded", "extracted")
 """Keys of what is written that differ where the work was done in two goes."""
 
@@ -40,13 +46,27 @@ class Step:
       first: the work that is disturbed, and `second` the same with other input.
       content: all that somebody reads of what it made, wherever it happens to lie.
       tidy: what clears away what nobody needs, besides the step itself.
+      corpus: writes the corpus.
+      state: all in the folder that must be the same after a fault as without one.
+      forks: TensorFlow or ONNX Runtime does the work, in forks alone: neither survives the fork of a process that used
+        it.
+      sample: how many changes of each kind get a fault where not all do: few where a trial takes long.
     """
 
     prepare: Callable[[Path, Path], object]
     first: Callable[[Path, Path], StepOutput]
-    second: Callable[[Path, Path], StepOutput]
+    second: Callable[[Path, Path], StepOutput] | None
     content: Callable[[Path], Any]
     tidy: Callable[[Path], object] = lambda folder: None
+    corpus: Callable[[Path], object] = lambda corpus: make_corpus(corpus)
+    state: Callable[[Path], Any] = lambda folder: end_state(folder)
+    forks: bool = False
+    sample: int = 4
+
+    @property
+    def runs(self) -> list[Callable[[Path, Path], StepOutput]]:
+        """The work, and that with other input if there is such."""
+        return [self.first, self.second] if self.second else [self.first]
 
 
 def make_corpus(corpus: Path) -> None:
@@ -91,6 +111,51 @@ def _prepare_publish(corpus: Path, folder: Path) -> None:
         _extracted(which)(corpus, folder)
 
 
+def make_packed_corpora(corpus: Path) -> None:
+    """Two corpora as their publishers have them: one in an archive, one in a folder with a missing recording."""
+    make_corpus(corpus)
+    for name, which in (("packed", "first"), ("open", "few")):
+        lines = [{"id": "missing", "audio_filepath": "missing.wav", "text": "one"}]
+        (corpus / name).mkdir()
+        for utterance in iter_manifest(corpus / which):
+            source = Path(utterance.audio_filepath)
+            shutil.copyfile(source, corpus / name / source.name)
+            lines.append({"id": utterance.id, "audio_filepath": source.name, "text": utterance.text})
+        (corpus / name / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with tarfile.open(corpus / "packed.tar", "w") as archive:
+        archive.add(corpus / "packed", "packed")
+
+
+def _ingested(*names: str) -> Callable[[Path, Path], StepOutput]:
+    def run(corpus: Path, folder: Path) -> StepOutput:
+        corpora = {Path(name).stem: {"uri": str(corpus / name), "format": "manifest"} for name in names}
+        values = {"max_reject_share": 0.9, "split": {"by": "utterance"}, "corpora": corpora}
+        return ingest(folder / "store", CorporaSettings.of(values, "corpus"))
+
+    return run
+
+
+def _validated(which: str) -> Callable[[Path, Path], StepOutput]:
+    return lambda corpus, folder: validate(corpus / which, folder / "store", VALIDATE)
+
+
+def _of_ingested(folder: Path) -> Any:
+    store = folder.parents[1]
+    read = [(u.id, u.text, u.split, u.duration, hash_file(Path(u.audio_filepath))) for u in iter_manifest(folder)]
+    return [read, (folder / "rejects.jsonl").read_text().replace(str(store), "store")]
+
+
+def _ingest_state(folder: Path) -> Any:
+    """Without what depends on the place of the store, where an archive's recordings are."""
+    outputs = [_of_ingested(file.parent) for file in folder.glob("store/ingest/*/done.json")]
+    places = dict.fromkeys((place for place in end_state(folder) if "store/probes/" not in place), "")
+    return {**places, "outputs": sorted(outputs, key=str)}
+
+
+def _of_validation(folder: Path) -> Any:
+    return json.loads((folder / "validation.json").read_text())
+
+
 def _of_manifest(folder: Path) -> Any:
     read = [(u.identity(), hash_file(Path(u.audio_filepath))) for u in iter_manifest(folder)]
     return [read, (folder / "rejects.jsonl").read_text()]
@@ -119,6 +184,20 @@ STEPS = {
     "publish": Step(_prepare_publish, _published("few"), _published("other"), _of_dataset, _collected),
 }
 
+EVERY_STEP = {
+    **STEPS,
+    "ingest": Step(
+        lambda corpus, folder: None,
+        _ingested("packed.tar", "open"),
+        _ingested("open"),
+        _of_ingested,
+        corpus=make_packed_corpora,
+        state=_ingest_state,
+    ),
+    "validate": Step(lambda corpus, folder: None, _validated("all"), _validated("other"), _of_validation),
+}
+"""The steps without a model. Of `STEPS`, all kinds of fault are tested."""
+
 BEAM = Step(lambda corpus, folder: None, _extracted("few", ON_BEAM), _extracted("other"), _of_dataset)
 """extract on Beam in one process, disturbed and repeated there; the other input follows without Beam, in less time."""
 
@@ -142,7 +221,7 @@ def end_state(folder: Path) -> dict[str, str]:
 def leftovers(folder: Path) -> list[str]:
     """Unfinished files and folders, which nobody reads."""
     hidden = [file.relative_to(folder).as_posix() for file in folder.rglob(".*")]
-    return [place for place in hidden if not place.endswith(("/.lock", "/.working.lock", "/.alone.lock"))]
+    return [place for place in hidden if not place.endswith(".lock")]
 
 
 def _without_the_way(values: Any) -> Any:

@@ -147,7 +147,7 @@ def remove_unfinished(folder: Path, pattern: str = ".*.part", *, older_than: flo
       older_than: seconds; 0 only where no other process can be writing. A file from the future (a clock was set
         back) is left.
     """
-    for path in folder.glob(pattern):
+    for path in list(folder.glob(pattern)):  # a folder that goes meanwhile would end the search
         with contextlib.suppress(FileNotFoundError):  # its process has just finished it
             if older_than and _newest_change(path) >= time.time() - older_than:
                 continue

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from voxline.errors import PreconditionError, WorkError
 from voxline.store.file_locks import wait_for_lock
-from voxline.store.files import atomic_write, fsync_path
+from voxline.store.files import atomic_write, fsync_path, remove_unfinished
 from voxline.store.objects import ObjectStore
 from voxline.store.storage import ABSENT, ObjectInfo, Storage
 from voxline.store.uris import invalid_name_reason, safe_join
@@ -143,6 +143,7 @@ class LocalStore(ObjectStore):
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / name, "ab") as lock:
             wait_for_lock(lock, waiting)
+            remove_unfinished(self.folder)
             yield
 
     @contextlib.contextmanager

@@ -248,7 +248,7 @@ def cached_step(
                 remote.start(exclusive)
                 work.folder = remote.folder
             else:
-                remove_unfinished(work.folder, older_than=0)  # nobody else can be writing: it is claimed
+                remove_unfinished(work.folder, "**/.*.part", older_than=0)  # nobody else can be writing: it is claimed
             try:
                 yield work
             except WorkError as error:

@@ -1,0 +1,234 @@
+"""Small inputs for the steps with a model: train, language, evaluate and push.
+
+train's model is a vector that takes a second to train and export, with all files that a recognizer has. The others get
+a recognizer of tones. TensorFlow is imported here and used in forks alone.
+"""
+
+import datetime
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from tests.faults.steps import Step, end_state
+from tests.tone_asr_model import export_asr_model, write_corpus
+from tests.train.tones import make_utterances, write_dataset
+from tests.train.toy_family import ToyTask, ToyTrainSettings
+from voxline.components.evaluate.settings import AsrEvaluateSettings
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.language.settings import LanguageSettings
+from voxline.components.language.step import run as language
+from voxline.components.publish.store_contents import StoreUsers
+from voxline.components.publish.store_gc import collect_store
+from voxline.components.push.settings import AsrPushSettings
+from voxline.components.push.step import run as push
+from voxline.components.train.checkpoints import Arrays
+from voxline.components.train.export import VARIABLES, model_metadata, write_exported
+from voxline.components.train.families import FAMILIES, Family
+from voxline.components.train.step import run as train
+from voxline.components.train.weight_names import weight_names
+from voxline.data.manifest import read_manifest, write_manifest
+from voxline.registry.registry import Registry
+from voxline.store.files import DONE
+from voxline.store.finished import read_done
+from voxline.store.hashing import hash_bytes, hash_file
+from voxline.store.step_cache import StepOutput
+
+SENTENCES = {
+    "train": [("ada", "one six"), ("ada", "six one"), ("ada", "two one six")],
+    "dev": [("bob", "six two one")],
+    "test": [("cy", "two two one six"), ("cy", "six one six"), ("dan", "one two")],
+}
+EVALUATE = AsrEvaluateSettings(bootstrap_samples=100, worst_utterances=1, aligned_utterances=0)
+LANGUAGE = LanguageSettings(kind="ngram", order=2, alphas=[0.5, 2.0], betas=[0.0, 1.0], width=8)
+PUSH = AsrPushSettings.of({"smoke_test": False, "limits": {"wer": 1.0}, "max_regression": {"wer": 1.0}})
+"""Without the fresh process of the smoke test, which writes nothing."""
+WORSE, BETTER = {"six": "seven", "two": "one"}, {"six": "seven"}
+TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.5, "warm_up_steps": 5, "strategy": "one"}
+
+
+class GraphTrainSettings(ToyTrainSettings):
+    """How a toy model with an ONNX graph is trained."""
+
+    family: ClassVar[str] = "toy with a graph"
+
+
+class GraphTask(ToyTask):
+    """A toy whose export has the file of an ONNX graph too."""
+
+    def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        graph = tf.Module()
+        graph.mean = tf.Variable(weights["model/0"])
+        graph.predict = tf.function(lambda: {"mean": graph.mean + 0.0}, input_signature=())
+        metadata = model_metadata("mean", self.settings, self.dataset, training, weight_names(self.module.model))
+        files = {"model.onnx": bytes(100_000)}
+        write_exported(folder, graph, {"predict": graph.predict}, metadata, files)
+
+
+FAMILIES[GraphTrainSettings.family] = Family(GraphTrainSettings, f"{__name__}:GraphTask")
+
+
+def _make_tones(corpus: Path) -> None:
+    write_dataset(corpus / "dataset", make_utterances(8, 4))
+
+
+def _train(corpus: Path, folder: Path) -> StepOutput:
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    return train(corpus / "dataset", folder / "store", GraphTrainSettings.of(TRAIN))
+
+
+def _of_training(folder: Path) -> Any:
+    """What later steps read; a graph, its fingerprint and the logs hold times and random numbers."""
+    done, model = read_done(folder), folder / "model"
+    reader = tf.train.load_checkpoint(str(model / VARIABLES))
+    names = sorted(name for name in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in name)
+    metadata = json.loads((model / "model.json").read_text())
+    return {
+        "done": {name: done[name] for name in ("key", "counts", "metrics", "outputs")},
+        "weights": [(name, hash_bytes(reader.get_tensor(name).tobytes())) for name in names],
+        "loads": sorted(tf.saved_model.load(str(model)).signatures),
+        "model.json": {name: value for name, value in metadata.items() if name != "provenance"},
+        "files": {name: hash_file(folder / name) for name in ("model/model.onnx", "curves.json", "logs/curves.json")},
+        "checkpoints": sorted(path.name for name in ("best", "checkpoints") for path in (folder / name).iterdir()),
+        "all": sorted(file.name for file in folder.rglob("*") if not file.name.startswith(("events.", "."))),
+    }
+
+
+def _training_state(folder: Path) -> Any:
+    return [_of_training(done.parent) for done in sorted(folder.glob("store/train/*/done.json"))]
+
+
+def _make_words(corpus: Path) -> None:
+    parts = [write_corpus(corpus / split, sentences, split) for split, sentences in SENTENCES.items()]
+    write_manifest(corpus / "manifest.jsonl", [utterance for part in parts for utterance in read_manifest(part)])
+    for name, substitutions in (("worse", WORSE), ("better", BETTER), ("perfect", {})):
+        export_asr_model(corpus / name / "model", substitutions)
+
+
+def _with_language_model(corpus: Path, folder: Path) -> StepOutput:
+    return language(corpus / "better" / "model", corpus, folder / "store", LANGUAGE)
+
+
+def _evaluated(model: str) -> Callable[[Path, Path], StepOutput]:
+    def run(corpus: Path, folder: Path) -> StepOutput:
+        return evaluate(corpus / model / "model", corpus, folder / "registry", folder / "store", EVALUATE)
+
+    return run
+
+
+def _pushed(model: str) -> Callable[[Path, Path], StepOutput]:
+    def run(corpus: Path, folder: Path) -> StepOutput:
+        evaluation = folder / "evaluations" / model
+        return push(corpus / model / "model", evaluation, folder / "registry", folder / "store", PUSH)
+
+    return run
+
+
+def _prepare_push(corpus: Path, folder: Path) -> None:
+    """A model in service, and evaluations of the next two."""
+    for model in ("worse", "better", "perfect"):
+        (folder / "evaluations").mkdir(exist_ok=True)
+        _evaluated(model)(corpus, folder).folder.rename(folder / "evaluations" / model)
+    _pushed("worse")(corpus, folder)
+
+
+def _of_evaluation(folder: Path) -> Any:
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["metrics"].pop("rtf")  # real-time factor
+    done = read_done(folder)
+    return [metrics, hash_file(folder / "utterances.jsonl"), done["key"], done["counts"], done["outputs"]]
+
+
+def _evaluation_state(folder: Path) -> Any:
+    done = sorted(folder.glob("store/evaluate/*/done.json"))
+    files = [sorted(path.name for path in file.parent.iterdir() if not path.name.startswith(".")) for file in done]
+    return [files, [_of_evaluation(file.parent) for file in done]]
+
+
+def _collect_unfinished(folder: Path) -> None:
+    """Removes what a killed push wrote of its verdict; the next run finds the model in service, which is another."""
+    for output in folder.glob("store/push/*/"):
+        if not (output / DONE).exists():
+            for file in (output, *output.iterdir()):
+                os.utime(file, (time.time() - 2 * 86_400,) * 2)
+    users = StoreUsers(registries=(str(folder / "registry"),))
+    collect_store(folder / "store", users, older_than=datetime.timedelta(days=1), dry_run=False)
+
+
+def _of_push(folder: Path) -> str:
+    """The digest of the model that went into service; a run before may have been killed after it published it."""
+    verdict = json.loads((folder / "verdict.json").read_text())
+    assert verdict["pushed"] or verdict["reasons"] == [f"already in service as version {verdict['version']}"], verdict
+    return str(verdict["digest"])
+
+
+def _registry_state(folder: Path) -> Any:
+    models = Registry(folder / "registry", "asr")
+    events = [(event.version, event.action, event.digest, event.replaces) for event in models.journal()]
+    versions = {
+        version: [models.is_intact(version), _registered_files(models.path(version))] for version in models.versions()
+    }
+    hidden = sorted(path.name for path in models.folder.iterdir() if path.name.startswith("."))
+    config = re.findall("name: .*|versions: .*", (folder / "registry" / "models.config").read_text())
+    done = sorted(folder.glob("store/push/*/done.json"))
+    return {
+        "production": models.in_service(),
+        "events": events,
+        "versions": versions,
+        "hidden": hidden,
+        "config": config,
+        "verdicts": sorted({_of_push(file.parent) for file in done}),
+    }
+
+
+def _registered_files(folder: Path) -> list[str]:
+    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*"))
+
+
+MODEL_STEPS = {
+    "train": Step(
+        lambda corpus, folder: None,
+        _train,
+        None,
+        _of_training,
+        corpus=_make_tones,
+        state=_training_state,
+        forks=True,
+        sample=2,
+    ),
+    "language": Step(
+        lambda corpus, folder: None,
+        _with_language_model,
+        None,
+        end_state,
+        corpus=_make_words,
+        forks=True,
+        sample=2,
+    ),
+    "evaluate": Step(
+        lambda corpus, folder: None,
+        _evaluated("better"),
+        None,
+        _of_evaluation,
+        corpus=_make_words,
+        state=_evaluation_state,
+        forks=True,
+        sample=2,
+    ),
+    "push": Step(
+        _prepare_push,
+        _pushed("better"),
+        _pushed("perfect"),
+        _of_push,
+        _collect_unfinished,
+        corpus=_make_words,
+        state=_registry_state,
+        forks=True,
+        sample=4,
+    ),
+}
