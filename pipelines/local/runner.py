@@ -36,7 +36,14 @@ from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import steps_until
 from voxline.pipelines.local.failure import Failure, parse_failure
 from voxline.pipelines.local.plan import NEVER_REUSED
-from voxline.pipelines.local.run_record import CONFIG_FILE, RunRecord, StepRecord, read_previous_run, read_task_output
+from voxline.pipelines.local.run_record import (
+    CONFIG_FILE,
+    RUN_FILE,
+    RunRecord,
+    StepRecord,
+    read_previous_run,
+    read_task_output,
+)
 from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
 from voxline.pipelines.local.tracking import log_to_mlflow
@@ -103,12 +110,22 @@ def run_pipeline(
             try:
                 finalize(record, _history_of(config))
             finally:
-                record.write()
+                write_last_record(record)
                 with contextlib.suppress(OSError):  # the terminal may be gone
                     console.close()
                 _announce(record, config)
     log_to_mlflow(record)
     return record, failure
+
+
+def write_last_record(record: RunRecord) -> None:
+    """Writes the record of a run that ended. If there is no room for it, what callers get now is printed."""
+    try:
+        record.write()
+    except OSError as error:
+        if record.published:
+            print_status(f"{record.run_dir / RUN_FILE} cannot be written ({error.strerror}), but {record.reason}")
+        raise
 
 
 def _announce(record: RunRecord, config: RunConfig) -> None:

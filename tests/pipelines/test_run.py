@@ -18,12 +18,15 @@ from tests.store.test_step_cache import flip
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.data.manifest import read_manifest
 from voxline.inference.saved_model import model_digest, read_model_json
-from voxline.notify.event import MetricValue, RunEvent, RunIdentity, StepRecord
+from voxline.notify.event import MetricValue, PublishedModel, RunEvent, RunIdentity, StepRecord
 from voxline.notify.history import read_runs, record_run
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.graph import GRAPHS
 from voxline.pipelines.kfp_graph import pipeline_arguments
+from voxline.pipelines.local.run_record import RunRecord
+from voxline.pipelines.local.runner import write_last_record
+from voxline.registry.journal import RegistryEvent
 from voxline.store.files import read_json
 
 
@@ -348,6 +351,19 @@ def test_an_interrupted_run_leaves_a_record_and_no_process(house: House, number:
 def test_two_runs_in_one_folder_are_refused(runs: dict[str, Any]) -> None:
     assert runs["beside"]["status"] == 1
     assert "another run is using this folder" in runs["beside"]["seen"][-1]
+
+
+def test_a_run_without_room_for_its_record_prints_which_version_is_in_service(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The disk of the run's folder may be the one that filled up."""
+    run = RunRecord("asr", "tiny", tmp_path / "run.json", {"corpus": {"uri": "c"}, "store": "s", "registry": "r"})
+    (tmp_path / "run.json").touch()  # a file where the folder should be, as root writes to any other place
+    run.published = PublishedModel(RegistryEvent(3, "push", "2026-01-01T00:00:00Z", "d"), "registry/asr/3")
+    run.reason = run.published.explain("No space left on device")
+    with pytest.raises(OSError, match=r"run\.json"):
+        write_last_record(run)
+    assert "but version 3 is in service, though push did not end: No space left on device" in capsys.readouterr().out
 
 
 END_OF_PUSH = """
