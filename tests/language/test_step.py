@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.store.test_step_cache import flip
 from tests.tone_asr_model import MakeAsrModel, render_words, write_corpus
 from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.settings import AsrEvaluateSettings
@@ -71,6 +72,23 @@ def test_the_model_gets_a_language_model_that_is_tuned_on_dev(
     assert model_digest(made.path("model")) != model_digest(make_asr_model(WRONG))
     again = language(make_asr_model(WRONG), corpus, store, SETTINGS)
     assert (again.reused, again.key) == (True, made.key)
+
+
+def test_changed_ngrams_are_named_and_made_again(
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the store, and in the model that ships: the beam search would use them in silence."""
+    model, settings = make_asr_model(WRONG), SETTINGS.model_copy(update={"alpha": 1.0, "beta": 0.5})
+    made = language(model, corpus, tmp_path, settings)
+    digest = model_digest(made.path("model"))
+    ngrams, shipped = next(tmp_path.glob("ngrams/*/ngrams.npz")), next(made.folder.glob("model/language_model/*.npz"))
+    for file in (ngrams, shipped):
+        flip(file, file.stat().st_size // 2)
+    again = language(model, corpus, tmp_path, settings)
+    told = capsys.readouterr().out
+    assert f"ngrams: making it again: {ngrams.parent}: ngrams.npz (its hash is " in told
+    assert f"language: making it again: {made.folder}: model/language_model/{shipped.name} (its hash is " in told
+    assert (again.reused, model_digest(again.path("model"))) == (False, digest)
 
 
 def test_another_model_or_weight_needs_no_new_ngrams(

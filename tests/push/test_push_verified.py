@@ -152,3 +152,23 @@ def test_a_disk_that_fills_after_the_publication_does_not_hide_it(
     assert [event.version for event in Registry(registry, "asr").journal()] == [1]
     again = push(model, evaluation, registry, store, settings)
     assert json.loads(again.path("verdict").read_text())["reasons"] == [f"already {where} as version 1"]
+
+
+def test_figures_of_the_version_in_service_that_changed_are_not_compared_with(
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It went into service after this model was evaluated, so push would take its figures from the registry."""
+    store, registry = tmp_path / "store", tmp_path / "registry"
+    better, served = make_asr_model(), make_asr_model(BAD)
+    evaluation = evaluated(better, corpus, tmp_path)
+    assert push(served, evaluated(served, corpus, tmp_path), registry, store, LAX).counts["pushed"]
+    table = registry / "asr" / "1" / "evaluation" / UTTERANCES_FILE
+    before = table.read_bytes()
+    lines = [json.loads(line) for line in before.splitlines()]
+    lines[3]["metrics"]["wer"][0] += 1
+    table.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    refused = push(better, evaluation, registry, store, LAX)
+    assert "went into service since the evaluation" in json.loads(refused.path("verdict").read_text())["heading"]
+    assert "push: the evaluation of version 1 is not used: " in capsys.readouterr().out
+    table.write_bytes(before)
+    assert push(better, evaluation, registry, store, LAX).counts["pushed"]
