@@ -53,12 +53,12 @@ def greedy_m4a(path: Path, packets: int) -> Path:
 
 
 def slow_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets each read of a decoder take a minute."""
+    """Lets each read of a decoder take hours."""
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "if 'voxline.audio.decode_pool' in sys.orig_argv:\n"
         "    import soundfile, time\n"
-        "    soundfile.SoundFile.read = lambda *_, **__: time.sleep(60)\n"
+        "    soundfile.SoundFile.read = lambda *_, **__: time.sleep(10_000)\n"
     )
     monkeypatch.syspath_prepend(str(folder))
 

@@ -144,7 +144,7 @@ def test_a_request_that_takes_too_long_is_ended_and_says_when_to_try_again(
     serve: Callable[[ServingLimits], Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow_reads(tmp_path, monkeypatch)
-    served = serve(ServingLimits(concurrency=1, request_seconds=1.0))
+    served = serve(ServingLimits(concurrency=1, decode_seconds=PATIENCE_SECONDS, request_seconds=1.0))
     (decoder,) = children()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         answers = [*pool.map(served.send, [wav()] * 2)]  # the second one waits behind the first, and ends there
@@ -163,6 +163,22 @@ def pending(served: Served) -> int:
     return int(httpx.get(f"{served.url}/healthz").json()["pending"])
 
 
+def test_a_request_in_the_queue_leaves_it_at_its_deadline(
+    serve: Callable[[ServingLimits], Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind one whose network cannot be ended."""
+    served, free = serve(ServingLimits(concurrency=1, request_seconds=1.0)), threading.Event()
+    (model,) = served.models
+    assert model.current
+    monkeypatch.setattr(model.current.engine, "recognize_waveforms", lambda _: free.wait(PATIENCE_SECONDS))
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        answers = [*pool.map(served.send, [wav()] * 3)]
+    assert [answer.status_code for answer in answers] == [503] * 3
+    wait_until(lambda: pending(served) == 1, "the two that waited")
+    free.set()
+    wait_until(lambda: pending(served) == 0, "the end of the first one")
+
+
 def test_the_work_of_a_client_that_leaves_is_ended(
     serve: Callable[[ServingLimits], Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,12 +194,10 @@ def test_the_work_of_a_client_that_leaves_is_ended(
     for client in clients:
         client.sendall(f"POST /v1/audio/transcriptions HTTP/1.1\r\n{head}\r\n".encode() + body)
     wait_until(lambda: pending(served) == 2, "both requests")
-    time.sleep(0.5)  # the first one is being decoded, for a minute
+    time.sleep(0.5)  # the first one is being decoded, for hours
     for client in clients:
         client.close()
-    start = time.monotonic()
     wait_until(lambda: pending(served) == 0, "the end of the work")
-    assert time.monotonic() - start < 50
     assert decoder not in children()
     monkeypatch.undo()
     assert served.send(wav()).status_code == 200

@@ -97,7 +97,8 @@ class Canary:
 
     def _start_threads(self) -> None:
         few, room = self._limits.concurrency, self._limits.concurrency + self._limits.queue
-        self._upload_threads = CandidateThreads("canary", few, room, self._limits.canary_seconds)
+        seconds = min(self._limits.canary_seconds, self._limits.request_seconds / 2)  # then production has its turn
+        self._upload_threads = CandidateThreads("canary", few, room, seconds)
         self.stream_threads = CandidateThreads(
             "canary stream", few, self._limits.streams, self._limits.canary_stream_seconds
         )
