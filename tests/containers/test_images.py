@@ -74,6 +74,7 @@ def test_no_trace_of_the_package_index_is_left(which: str, ran: Ran, inspected: 
             "PYTHONUNBUFFERED",
             "PYTHONDONTWRITEBYTECODE",
             "PYTHONSAFEPATH",
+            "ORT_DISABLE_TELEMETRY",
             "LD_LIBRARY_PATH",  # of the GPU driver that a node mounts
         ),
     } | {name for name in names if name in ("GPG_KEY", "PYTHON_VERSION", "PYTHON_SHA256")}  # the official image's
