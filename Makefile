@@ -132,6 +132,9 @@ bench-vocoders: $(READY) ## Measure the networks of vocoders, and judge that of 
 bench-voices: $(READY) ## Measure the networks of voices: weights, and mel frames a second on one core (1 minute)
 	@$(PY) -m benchmarks voices
 
+bench-serving-load: $(READY) ## Measure serving under load and hostile clients: goodput, the health port's delay, memory (5 minutes)
+	@$(PY) -W ignore -m benchmarks serving_load
+
 bench-serving: $(READY) ## Measure what serving costs: ONNX next to the SavedModel and sherpa-onnx, streams a core, a start (2 minutes)
 	@$(PY) -W ignore -m benchmarks serving
 	@if [ -e $(PROGRAMS_READY) ]; then $(PY) -W ignore -m benchmarks sherpa; \

@@ -102,14 +102,19 @@ def _write_about(folder: Path) -> None:
     (folder / "model.json").write_text(json.dumps(about))
 
 
-def _stream(folder: Path) -> tuple[str, Row]:
-    """Streams one after the other, in packets of 20 ms, as a server hears them."""
+def export_forward(folder: Path) -> None:
+    """Writes a model that streams, of the demo's size, with random weights."""
     model, mean, deviation = _network(FORWARD)
     folder.mkdir()
     (folder / "model.onnx").write_bytes(export_onnx(model, FEATURES, mean, deviation))
     (folder / "stream.onnx").write_bytes(export_stream(model, FEATURES, mean, deviation))
     (folder / "saved_model.pb").write_bytes(b"")
     _write_about(folder)
+
+
+def _stream(folder: Path) -> tuple[str, Row]:
+    """Streams one after the other, in packets of 20 ms, as a server hears them."""
+    export_forward(folder)
     recognizer = Recognizer(folder, threads=1)
     finishing, steps, spent = [], [], 0.0
     for seed in range(UTTERANCES):

@@ -25,9 +25,9 @@ _LEAST_BYTES_PER_SECOND = 1000
 """That a client must read while something waits for it."""
 _DISCARDED_BYTES = 8 * 2**20
 """Of a body that is not wanted, which are read so that its client can read why."""
-_LINGER_SECONDS = 1.0
-"""In which a client may read why its connection ends; what it still sends is thrown away. Linux drops an answer that
-was not read where a socket is closed with input left."""
+_LINGER_SECONDS, _LINGER_BYTES = 1.0, 2**20
+"""In which a client may read why its connection ends; what it still sends, up to so much, is thrown away. Linux drops
+an answer that was not read where a socket is closed with input left."""
 _PARTS, _PART_BYTES = 1000, 64
 """So many parts of a body may be of any size; of more, the average must have so many bytes."""
 _FRAMES, _FRAMES_PER_SECOND, _FRAME_BYTES = 1000, 200, 64
@@ -89,7 +89,7 @@ class HttpConnection(H11Protocol):
 
     head_seconds = HEAD_SECONDS
     _head_timer: asyncio.TimerHandle | None = None
-    _discarded = 0
+    _discarded = _thrown_away = 0
     _ended = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -108,6 +108,9 @@ class HttpConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
+            self._thrown_away += len(data)
+            if self._thrown_away > _LINGER_BYTES:
+                self._close()
             return
         if self.cycle and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
             self._discarded += len(data)
@@ -196,7 +199,7 @@ class SessionConnection(WebSocketsSansIOProtocol):
     returned.
     """
 
-    _frames = _bytes = 0
+    _frames = _bytes = _thrown_away = 0
     _ended = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -209,6 +212,11 @@ class SessionConnection(WebSocketsSansIOProtocol):
         self._reader = _Reader(self.loop, self.transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._ended:
+            self._thrown_away += len(data)
+            if self._thrown_away > _LINGER_BYTES:
+                self._close()
+            return
         # In slices: the library parses all that it gets, and a frame may have two bytes.
         for at in range(0, len(data), _SLICE_BYTES):
             if self._ended or self.transport.is_closing():
