@@ -115,7 +115,7 @@ def test_the_filterbank_and_the_window_are_librosas(how: FeatureSettings) -> Non
 def test_log_mel_is_the_natural_logarithm_cut_at_the_floor(how: FeatureSettings) -> None:
     samples = speech_like(2 * how.sample_rate)
     expected = np.log(np.maximum(librosa_mels(samples, how), how.log_floor))
-    assert_close(compute_features(samples, how), expected, relative_to_peak=1e-3)
+    assert_close(compute_features(samples, how), expected, relative_to_peak=1e-5)
 
 
 def tensorflow_cepstra(samples: Array, how: FeatureSettings) -> Array:
@@ -144,7 +144,7 @@ def tensorflow_cepstra(samples: Array, how: FeatureSettings) -> Array:
 def test_cepstra_of_tensorflow_are_those_of_its_ops(how: FeatureSettings) -> None:
     samples = speech_like(2 * how.sample_rate + 77)
     ours = compute_features(samples, how)
-    assert_close(ours, tensorflow_cepstra(samples, how), relative_to_peak=1e-3)
+    assert_close(ours, tensorflow_cepstra(samples, how), relative_to_peak=1e-5)
 
 
 def test_of_real_speech_librosas_cepstra_are_others(real_data: Path) -> None:
@@ -156,7 +156,7 @@ def test_of_real_speech_librosas_cepstra_are_others(real_data: Path) -> None:
         assert rate == MOZILLA.sample_rate
         theirs.append(tensorflow_cepstra(samples, MOZILLA))
         others.append(compute_features(samples, by_librosa))
-        assert_close(compute_features(samples, MOZILLA), theirs[-1], relative_to_peak=1e-4)
+        assert_close(compute_features(samples, MOZILLA), theirs[-1], relative_to_peak=2e-5)
     assert len(theirs) == 10
     columns = zip(np.concatenate(theirs).T, np.concatenate(others).T, strict=True)
     correlations = [float(np.corrcoef(one, other)[0, 1]) for one, other in columns]
@@ -169,7 +169,7 @@ def test_linear_is_the_logarithm_of_power() -> None:
     samples = speech_like(20_000)
     ours = compute_features(samples, how)
     assert ours.shape == (how.count_frames(20_000), how.bins)
-    assert_close(ours, np.log(np.maximum(librosa_power(samples, how), how.log_floor)), relative_to_peak=1e-3)
+    assert_close(ours, np.log(np.maximum(librosa_power(samples, how), how.log_floor)), relative_to_peak=5e-5)
 
 
 def test_tacotrons_features_are_librosas_decibels_in_0_to_1() -> None:
@@ -183,8 +183,8 @@ def test_tacotrons_features_are_librosas_decibels_in_0_to_1() -> None:
     expected = [np.clip((part + 100) / 100, 0, 1).T for part in decibels]
     found = compute_features(samples, TACOTRON)
     assert found.shape == (TACOTRON.count_frames(len(samples)), 80 + 1_025)
-    assert_close(found[:, TACOTRON.mel_columns], expected[0], relative_to_peak=1e-3)
-    assert_close(found[:, TACOTRON.linear_columns], expected[1], relative_to_peak=1e-3)
+    assert_close(found[:, TACOTRON.mel_columns], expected[0], relative_to_peak=5e-5)
+    assert_close(found[:, TACOTRON.linear_columns], expected[1], relative_to_peak=2e-4)
     assert 0 == found.min() < 0.3 < found.max() <= 1
 
 
@@ -198,7 +198,7 @@ def test_tacotron_2s_log_mels_are_of_magnitude_cut_at_their_floor() -> None:
     samples = speech_like(3 * 22_050)
     magnitude = np.sqrt(librosa_power(samples, TACOTRON_2))
     expected = np.log(np.maximum(magnitude @ mel_filterbank(TACOTRON_2), 1e-5))
-    assert_close(compute_features(samples, TACOTRON_2), expected, relative_to_peak=1e-3)
+    assert_close(compute_features(samples, TACOTRON_2), expected, relative_to_peak=1e-5)
     assert TACOTRON_2.n_fft == 1_024
 
 
@@ -240,7 +240,7 @@ def test_mfcc_is_librosas_without_the_cut_under_the_peak() -> None:
     samples = speech_like(20_000)
     decibels = librosa.power_to_db(librosa_mels(samples, how).T, amin=how.log_floor, top_db=None)
     expected = librosa.feature.mfcc(S=decibels, n_mfcc=26).T
-    assert_close(compute_features(samples, how), expected, relative_to_peak=5e-3)  # decibels: 4.3 to the logarithm
+    assert_close(compute_features(samples, how), expected, relative_to_peak=1e-5)
     assert cepstral_basis(how).shape == (40, 26)
 
 

@@ -110,7 +110,7 @@ def test_the_linear_spectrum_is_undone_above_its_floor() -> None:
     for how in (TACOTRON, FeatureSettings(kind="linear")):
         found = linear_to_magnitude(compute_features(samples, how)[:, how.linear_columns], how)
         wanted = magnitude_spectrogram(preemphasize(samples, how).astype(np.float32), how)
-        assert_close(found, wanted, relative_to_peak=2e-4)
+        assert_close(found, wanted, relative_to_peak=1e-5)
 
 
 def test_de_emphasis_undoes_emphasis() -> None:

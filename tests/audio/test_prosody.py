@@ -113,7 +113,7 @@ def test_the_path_is_the_best_of_all_paths(hop_seconds: float, seed: int) -> Non
 def test_the_windows_autocorrelation_is_that_of_the_window() -> None:
     window = np.hanning(4_001)
     whole = np.correlate(window, window, "full")[4_000:]
-    assert_close(prosody._hann_autocorrelation(np.arange(4_001) / 4_000), whole / whole[0], relative_to_peak=1e-3)
+    assert_close(prosody._hann_autocorrelation(np.arange(4_001) / 4_000), whole / whole[0], relative_to_peak=1e-9)
 
 
 @pytest.mark.parametrize(("variant", "snr"), [("m3", None), ("f4", None), ("m3", 40)])

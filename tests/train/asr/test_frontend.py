@@ -41,7 +41,7 @@ def test_graph_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> N
     for row, length in enumerate(lengths):
         expected = spectra.compute_features(waveforms[row, :length], settings)
         assert frames[row] == len(expected)
-        assert_close(found[row, : frames[row]], expected, relative_to_peak=1e-3)
+        assert_close(found[row, : frames[row]], expected, relative_to_peak=1e-5)
 
 
 def test_graph_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
@@ -49,7 +49,7 @@ def test_graph_features_of_real_speech_equal_those_of_extract(real_data: Any) ->
     samples, rate = soundfile.read(file, dtype="float32")
     settings = FeatureSettings(sample_rate=rate)
     found, _ = frontend.graph_features(samples[None], np.array([len(samples)], np.int32), settings)
-    assert_close(found[0], spectra.compute_features(samples, settings), relative_to_peak=1e-3)
+    assert_close(found[0], spectra.compute_features(samples, settings), relative_to_peak=1e-5)
 
 
 def test_a_model_averages_its_probabilities_over_stretched_bins() -> None:
@@ -79,7 +79,7 @@ def test_a_model_averages_its_probabilities_over_stretched_bins() -> None:
             each.append(softmax(warped @ kernel.numpy(), axis=-1))
         count = int(found["frames"][row])
         assert count == len(features)
-        assert_close(softmax(found["logits"][row, :count], axis=-1), np.mean(each, 0), relative_to_peak=1e-3)
+        assert_close(softmax(found["logits"][row, :count], axis=-1), np.mean(each, 0), relative_to_peak=1e-5)
     with pytest.raises(SettingsError, match="frequency_warps: cepstral"):
         check_features(FeatureSettings(kind="mfcc"), AsrExportSettings(frequency_warps=factors))
     with pytest.raises(SettingsError, match="ONNX graphs have no frequency_warps"):

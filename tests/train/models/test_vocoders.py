@@ -213,7 +213,7 @@ def transform(samples: npt.NDArray[np.float32], size: int, hop: int, length: int
 def test_magnitudes_are_those_of_a_transform_window_by_window() -> None:
     for size, hop, length in RESOLUTIONS:
         ours = stft.magnitudes(TONE[None], size, hop, length)[0].numpy()
-        assert_close(ours, np.maximum(np.abs(transform(TONE, size, hop, length)), 1e-5), relative_to_peak=2e-4)
+        assert_close(ours, np.maximum(np.abs(transform(TONE, size, hop, length)), 1e-5), relative_to_peak=1e-5)
 
 
 def test_the_gradient_of_magnitudes_is_the_one_that_tensorflow_derives() -> None:
@@ -234,7 +234,7 @@ def test_the_gradient_of_magnitudes_is_the_one_that_tensorflow_derives() -> None
 
     theirs = gradient(derived)
     ours = gradient(lambda given: stft.magnitudes(given, size, hop, length))
-    assert_close(ours, theirs, relative_to_peak=1e-4)
+    assert_close(ours, theirs, relative_to_peak=1e-5)
 
 
 @pytest.mark.parametrize("kind", [{"spectrum": "magnitude"}, {"spectrum": "power"}, {"kind": "mel_and_linear"}])
@@ -278,7 +278,7 @@ def test_losses_in_the_graph_equal_the_metrics() -> None:
     assert float(log_distance[0]) * losses.DECIBELS == pytest.approx(wanted.log_stft, rel=1e-3)
     features = FeatureSettings(sample_rate=8_000, mels=20, spectrum="magnitude", log_floor=1e-5)
     ours = losses.log_mels(TONE[None], features)[0].numpy()
-    assert_close(ours, compute_features(TONE, features)[: len(ours)], relative_to_peak=1e-3)
+    assert_close(ours, compute_features(TONE, features)[: len(ours)], relative_to_peak=1e-5)
 
 
 def without_silence(recorded: np.ndarray, generated: np.ndarray, rate: int) -> float:

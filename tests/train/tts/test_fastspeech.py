@@ -138,7 +138,7 @@ def test_the_network_equals_numpy_with_the_same_weights(network: FastSpeech) -> 
     scores -= np.logaddexp.reduce(scores, axis=1, keepdims=True)
     read, gone = ((np.arange(size) + 0.5) / size for size in (count, frames))
     scores -= np.square(gone[:, None] - read) / (2 * network.settings.prior**2)
-    assert_close(made.log_alignment[0], scores, relative_to_peak=1e-3)
+    assert_close(made.log_alignment[0], scores, relative_to_peak=1e-5)
     paths = all_paths(scores)
     path = np.array(max(paths, key=paths.__getitem__))
     durations = np.bincount(path, minlength=count)
@@ -150,9 +150,9 @@ def test_the_network_equals_numpy_with_the_same_weights(network: FastSpeech) -> 
     encoded = embedded
     for block in network.encoder:
         encoded = convnext(encoded, block)
-    assert_close(made.log_durations[0], predictor(encoded, network.duration), relative_to_peak=1e-3)
-    assert_close(made.predicted_energy[0], predictor(encoded, network.energy), relative_to_peak=1e-3)
-    assert_close(made.predicted_pitch[0], predictor(encoded, network.pitch), relative_to_peak=1e-3)
+    assert_close(made.log_durations[0], predictor(encoded, network.duration), relative_to_peak=1e-5)
+    assert_close(made.predicted_energy[0], predictor(encoded, network.energy), relative_to_peak=1e-4)
+    assert_close(made.predicted_pitch[0], predictor(encoded, network.pitch), relative_to_peak=1e-4)
     x = (encoded + dense(energy[:, None], network.louder) + dense(pitch[:, None], network.higher))[path]
     whole, before = durations[path], np.arange(frames) - np.searchsorted(path, path)
     place = [(before + 0.5) / whole, np.log1p(before), np.log1p(whole - before - 1)]
@@ -160,7 +160,7 @@ def test_the_network_equals_numpy_with_the_same_weights(network: FastSpeech) -> 
     for block in network.decoder:
         x = convnext(x, block)
     wanted = dense(layer_norm(x, network.last_norm), network.spectrum)
-    assert_close(made.output.mels[0], wanted, relative_to_peak=1e-3)
+    assert_close(made.output.mels[0], wanted, relative_to_peak=1e-4)
 
 
 def test_durations_of_synthesis_are_the_exponents_of_what_is_predicted(network: FastSpeech) -> None:
@@ -198,14 +198,14 @@ def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(network: FastSpeech) 
     )
     np.testing.assert_array_equal(together.durations[1, :5], alone.durations[0])
     assert together.durations.numpy().sum(axis=1).tolist() == [31, 17]
-    assert_close(together.output.mels[1, :17], alone.output.mels[0], relative_to_peak=1e-4)
+    assert_close(together.output.mels[1, :17], alone.output.mels[0], relative_to_peak=1e-5)
     assert_close(together.log_durations[1, :5], alone.log_durations[0], relative_to_peak=1e-5)
-    assert_close(together.pitch[1, :5], alone.pitch[0], relative_to_peak=1e-4)
+    assert_close(together.pitch[1, :5], alone.pitch[0], relative_to_peak=1e-5)
     spoken, one = (network.synthesize(labels[rows, :n], counts[rows], max_steps=99) for rows, n in (
         (slice(2), 9), (slice(1, 2), 5)))  # fmt: skip
     length = int(one.frames[0])
     assert int(spoken.frames[1]) == length
-    assert_close(spoken.mels[1, :length], one.mels[0], relative_to_peak=1e-4)
+    assert_close(spoken.mels[1, :length], one.mels[0], relative_to_peak=1e-5)
 
 
 @pytest.mark.parametrize("voiced_frames", [[], [3], [0, 1, 2, 11, 12], list(range(13))])
@@ -315,8 +315,8 @@ def test_the_export_speaks_and_is_teacher_forced(
     ours = module.synthesize(dev, 1, int(voice.about["max_steps"]))
     mels = np.asarray(module.denormalize(ours)[0])
     for row, (result, alone) in enumerate(zip(voice.synthesize_symbols(dev.texts), voice.mels(dev.texts), strict=True)):
-        assert_close(result.mels, mels[row, : ours.frames[row]], relative_to_peak=1e-3)
-        assert_close(alone, result.mels, relative_to_peak=1e-4)
+        assert_close(result.mels, mels[row, : ours.frames[row]], relative_to_peak=1e-5)
+        assert_close(alone, result.mels, relative_to_peak=1e-5)
         assert len(result.waveform) == pitched.features.count_samples(len(result.mels))
         attention = compute_attention_metrics(result.alignment)
         assert (attention.skips, attention.repeats, attention.coverage) == (0, 0, 1.0)

@@ -215,7 +215,7 @@ def test_the_onnx_graph_of_a_voice_sharpens_as_the_network() -> None:
     graph = export_onnx_voice(voice, max_steps=40, reduction=1, noise=(7, 0), sharpener=sharpener)
     mels, frames, _, _ = onnxruntime.InferenceSession(graph).run(None, {"symbols": labels, "lengths": counts})
     for row, count in enumerate(frames):
-        assert_close(mels[row, :count], wanted[row, :count], relative_to_peak=1e-4)
+        assert_close(mels[row, :count], wanted[row, :count], relative_to_peak=1e-5)
         assert not mels[row, count:].any()
 
 
@@ -232,7 +232,7 @@ def test_what_follows_an_8_bit_decoder_sharpens_as_the_network(dataset: Dataset)
     smooth, _ = voice.refine(before, frames, False, None)
     wanted = voice.denormalize(sharpener(smooth, frames)).numpy()
     for row, count in enumerate(frames):
-        assert_close(made[row, :count], wanted[row, :count], relative_to_peak=1e-4)
+        assert_close(made[row, :count], wanted[row, :count], relative_to_peak=1e-5)
         assert np.abs(made[row, :count] - voice.denormalize(smooth).numpy()[row, :count]).max() > 0.1
 
 
