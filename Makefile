@@ -152,13 +152,13 @@ bench-refresh: $(READY) ## Measure a refresh against a full run, on 20,000 utter
 
 test-peers: $(READY) ## Let lhotse, datasets and webdataset read our exports, and read theirs; clients read what a run sends
 	@if $(MAKE) --no-print-directory $(PEERS_READY); then \
-	  $(HEAVY) $@ tests/publish/test_export.py tests/notify -k "lhotse or own_client"; \
+	  $(HEAVY) $@ tests/operations/test_export.py tests/notify -k "lhotse or own_client"; \
 	else $(NOTHING_RAN) $@ "the peers cannot be installed in $(PEERS) here"; fi
 
 test-programs: $(READY) ## Let sherpa-onnx, Label Studio and TensorFlow Serving's TensorFlow read what we export (2 GB, 10 minutes)
 	@if $(MAKE) --no-print-directory $(PROGRAMS_READY) $(SERVED_READY); then \
 	  $(HEAVY) $@ tests/inference/test_sherpa_onnx.py tests/feedback/test_label_studio.py \
-	    tests/train/asr/test_serving_release.py; \
+	    tests/families/asr/test_serving_release.py; \
 	else $(NOTHING_RAN) $@ "the programs cannot be installed in $(PROGRAMS) and $(SERVED) here"; fi
 
 # Their requirements exclude ours and each other's, so they have their own environments.
@@ -289,16 +289,16 @@ test-flink: $(READY) ## Run convert, validate and extract on a Flink cluster and
 	@VOXLINE_TEST_FLINK=1 VOXLINE_FLINK_UTTERANCES=$(or $(UTTERANCES),5000) $(HEAVY) $@ -x -s tests/flink
 
 test-xla: $(READY) ## Compile a whole training step of each network but FastSpeech with XLA, and compare it with the ordinary one (7 minutes)
-	@VOXLINE_TEST_XLA=1 $(HEAVY) $@ --durations 10 tests/train/test_xla.py
+	@VOXLINE_TEST_XLA=1 $(HEAVY) $@ --durations 10 tests/training/test_xla.py
 
-oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch makes of the vocoders' weights, for tests/train/models (then review the diff)
-	@VOXLINE_WRITE_ORACLES=1 $(PY) -m pytest -q tests/train/models/test_vocoders.py tests/train/models/test_waveglow.py -k pytorch
+oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch makes of the vocoders' weights, for tests/families/networks (then review the diff)
+	@VOXLINE_WRITE_ORACLES=1 $(PY) -m pytest -q tests/families/networks/test_vocoders.py tests/families/networks/test_waveglow.py -k pytorch
 
 test-faults: $(READY) ## Kill each step at every write, fill the disk there, and see that it resumes; make test has a sample (10 minutes)
-	@VOXLINE_TEST_EVERY_CHANGE=1 $(PY) -m pytest -q -n $(JOBS) --dist loadfile tests/faults
+	@VOXLINE_TEST_EVERY_CHANGE=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/faults
 
 mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)
-	@$(PY) -m tests.train.mutations
+	@$(PY) -m tests.training.mutations
 
 cluster-server: $(READY) ## Build Kubernetes' API server with Go (10 minutes) for test-cluster
 	@$(PY) -m tests.cluster.k8s.api_server

@@ -223,9 +223,9 @@ def reading() -> Row:
     """Reads epochs of a dataset after many refreshes and of the same dataset extracted at once, alternately."""
     from voxline.components.extract.settings import ExtractSettings
     from voxline.components.extract.step import run as extract
-    from voxline.components.train.batches import Batches
     from voxline.data.dataset import Dataset
     from voxline.data.manifest import Utterance, write_manifest
+    from voxline.training.batches import Batches
 
     how = ExtractSettings(shard_megabytes=8)
     random = np.random.default_rng(2)

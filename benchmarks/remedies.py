@@ -20,12 +20,12 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
 from voxline.components.demo_corpus.english import draw_digits
 from voxline.components.demo_corpus.espeak import EspeakVoice, speak
-from voxline.components.train.trainer import Trainer
-from voxline.components.train.tts.settings import TtsTrainSettings
-from voxline.components.train.tts.task import TtsTask
 from voxline.data.dataset import Dataset
 from voxline.data.testing import NewExample, write_dataset
+from voxline.families.tts.settings import TtsTrainSettings
+from voxline.families.tts.task import TtsTask
 from voxline.text.alphabet import Alphabet
+from voxline.training.trainer import Trainer
 
 VOICE = EspeakVoice("en-us", "m3", rate=160)
 FEATURES = FeatureSettings(window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, log_floor=1e-5, spectrum="magnitude")

@@ -44,7 +44,7 @@ from voxline.store.finished import read_done  # noqa: E402
 from voxline.store.hashing import hash_value  # noqa: E402
 
 if TYPE_CHECKING:
-    from voxline.components.train.task import ValidationResult
+    from voxline.training.task import ValidationResult
 
 DEMO = "configs/asr/demo.yaml"
 SPACE = """
@@ -199,7 +199,7 @@ class TrainedOnce:
 
     def __call__(self, trial: Trial, epochs: int) -> Training:
         """The training after so many epochs. Of its validations the best one counts, as in the step train."""
-        from voxline.components.train.task import best_results
+        from voxline.training.task import best_results
 
         done = self._validations(trial)
         if not done or done[-1].epoch < epochs:
@@ -217,19 +217,19 @@ class TrainedOnce:
         return self.folder / hash_value(trial.settings)[:16]
 
     def _validations(self, trial: Trial) -> "list[ValidationResult]":
-        from voxline.components.train.checkpoints import Checkpoints
-        from voxline.components.train.trainer import TrainState
+        from voxline.training.checkpoints import Checkpoints
+        from voxline.training.trainer import TrainState
 
         newest = Checkpoints(self._place(trial) / "checkpoints", 1).newest()
         return TrainState.of(newest[1]).validations if newest else []
 
     def _train(self, trial: Trial, epochs: int) -> None:
-        from voxline.components.train.families import FAMILIES
-        from voxline.components.train.trainer import Trainer
         from voxline.data.dataset import Dataset
+        from voxline.families.family import find_family
+        from voxline.training.trainer import Trainer
 
         if self._task is None:
-            self._task = FAMILIES["asr"].build_task(self._settings, Dataset.read(self._dataset))
+            self._task = find_family("asr").build_task(self._settings, Dataset.read(self._dataset))
             self._initial = self._task.module.state()
         values = {key.removeprefix("train."): value for key, value in trial.settings.items()}
         self._task.settings = self._settings.model_copy(update={**values, "epochs": epochs})

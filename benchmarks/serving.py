@@ -24,11 +24,11 @@ import tensorflow as tf
 
 from benchmarks.table import Row, print_table
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.train.asr.export import AsrGraph
-from voxline.components.train.asr.models import DeepSpeech2Settings
-from voxline.components.train.asr.onnx_export import export_onnx
-from voxline.components.train.asr.onnx_stream import export_stream
-from voxline.components.train.models.deepspeech2 import DeepSpeech2
+from voxline.families.asr.export import AsrGraph
+from voxline.families.asr.networks.deepspeech2 import DeepSpeech2
+from voxline.families.asr.networks.settings import DeepSpeech2Settings
+from voxline.families.asr.onnx import export_onnx
+from voxline.families.asr.onnx_stream import export_stream
 from voxline.inference.onnx_model import OnnxModel
 from voxline.inference.recognizer import Recognizer
 from voxline.text.alphabet import Alphabet

@@ -21,8 +21,8 @@ from benchmarks.serving import FEATURES, _network, _write_about
 from benchmarks.table import Row, print_table
 from tests.audio.hostile import children, encode, greedy_m4a, resident, wide_flac
 from tests.waiting import PATIENCE_SECONDS, wait_until
-from voxline.components.train.asr.models import DeepSpeech2Settings
-from voxline.components.train.asr.onnx_export import export_onnx
+from voxline.families.asr.networks.settings import DeepSpeech2Settings
+from voxline.families.asr.onnx import export_onnx
 from voxline.inference.saved_model import model_digest
 from voxline.registry.journal import PRODUCTION
 from voxline.registry.registry import Registry

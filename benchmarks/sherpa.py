@@ -78,8 +78,8 @@ def _recordings(manifest: str) -> list[np.ndarray]:
 
 def _random_model(folder: Path) -> Path:
     from benchmarks.serving import FEATURES, _network, _write_about
-    from voxline.components.train.asr.models import DeepSpeech2Settings
-    from voxline.components.train.asr.onnx_export import export_onnx
+    from voxline.families.asr.networks.settings import DeepSpeech2Settings
+    from voxline.families.asr.onnx import export_onnx
 
     folder.mkdir()
     (folder / "saved_model.pb").write_bytes(b"")

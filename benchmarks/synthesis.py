@@ -1,7 +1,7 @@
 """Tacotron 2 in full size next to the same in PyTorch eager: a teacher-forced training step, and decoding only.
 
 Decoding is measured twice: as a SavedModel whose loop XLA has compiled, in float32 as the peer's (compiling is not
-measured); and with a decoder of 8 bits, as `train.export.decoder: int8` exports it and `voxline synthesize` runs it.
+measured).
 
 PyTorch is in a separate environment (`make bench` sets it up), so the peer is a process that times itself; the two
 alternate, so that a busy machine slows both equally. One core, one thread.
@@ -26,13 +26,11 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.table import Row, print_table
-from voxline.components.train.models.tacotron2 import Tacotron2
-from voxline.components.train.optimizer import AdamW
-from voxline.components.train.tts import losses
-from voxline.components.train.tts.export import convert_decoder_step
-from voxline.components.train.tts.model_settings import Tacotron2Settings
-from voxline.components.train.tts.settings import TtsTrainSettings
-from voxline.inference.int8_decoder import DECODER_FILE, Int8Decoder
+from voxline.families.tts import losses
+from voxline.families.tts.networks.settings import Tacotron2Settings
+from voxline.families.tts.networks.tacotron2 import Tacotron2
+from voxline.families.tts.settings import TtsTrainSettings
+from voxline.training.optimizer import AdamW
 
 PEER = Path(__file__).parent / "peers" / "tacotron2_torch.py"
 PEER_PYTHON = Path(__file__).parent.parent / ".bench-venv" / "bin" / "python"
@@ -47,7 +45,7 @@ CARD = 405
 
 def rows() -> list[Row]:
     """One training step, and decoding of one text with one and two frames a step."""
-    return [_training(), *(row for reduction in (1, 2) for made in (_compiled, _int8) for row in made(reduction))]
+    return [_training(), *(row for reduction in (1, 2) for row in _compiled(reduction))]
 
 
 def build(reduction: int) -> Tacotron2:
@@ -106,54 +104,6 @@ class _Voice(tf.Module):  # type: ignore[misc]
     )
     def synthesize(self, labels: Any, counts: Any) -> Any:
         return {"mels": self._synthesize(labels, counts)}
-
-
-class _Around(tf.Module):  # type: ignore[misc]
-    """The parts of the model around an 8-bit decoder, as in a SavedModel."""
-
-    def __init__(self, model: Tacotron2) -> None:
-        super().__init__()
-        self.held = [variable.value for variable in model.weights]
-
-        def encode(labels: Any, counts: Any) -> Any:
-            memory = model.encode(labels, counts, False, None)
-            masks = tf.concat(model.decoder.prenet_masks(1, SPOKEN_STEPS, tf.constant((7, 0)), False), -1)[0]
-            return {"memory": memory, "keys": model.decoder.attention.keys(memory), "masks": masks}
-
-        def refine(before: Any, frames: Any) -> Any:
-            return {"mels": model.refine(before, frames, False, None)[0]}
-
-        self._encode, self._refine = encode, refine
-
-    @tf.function(  # type: ignore[untyped-decorator]
-        input_signature=(tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)), autograph=False
-    )
-    def encode(self, labels: Any, counts: Any) -> Any:
-        return self._encode(labels, counts)
-
-    @tf.function(  # type: ignore[untyped-decorator]
-        input_signature=(tf.TensorSpec([None, None, MELS], tf.float32), tf.TensorSpec([None], tf.int32)),
-        autograph=False,
-    )
-    def refine(self, before: Any, frames: Any) -> Any:
-        return self._refine(before, frames)
-
-
-def _int8(reduction: int) -> list[Row]:
-    model = build(reduction)
-    model.decoder.stop_bias.assign(model.decoder.stop_bias - 1e4)
-    with tempfile.TemporaryDirectory() as folder:
-        tf.saved_model.save(_Around(model), folder)
-        (Path(folder) / DECODER_FILE).write_bytes(convert_decoder_step(model, reduction))
-        around, decoder = tf.saved_model.load(folder), Int8Decoder(Path(folder))
-
-        def speak(labels: Any) -> Any:
-            counts = np.full(1, SPOKEN_TEXT, np.int32)
-            encoded = {name: value.numpy() for name, value in around.encode(labels, tf.constant(counts)).items()}
-            decoded = decoder.decode(encoded, counts, SPOKEN_STEPS)
-            return around.refine(tf.constant(decoded.before), tf.constant(decoded.frames))["mels"].numpy()
-
-        return _speaking(model, speak, reduction, "8-bit weights")
 
 
 def _compiled(reduction: int) -> list[Row]:

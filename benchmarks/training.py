@@ -22,13 +22,13 @@ import tensorflow as tf
 
 from benchmarks.table import Row, print_table
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.train.asr.settings import AsrTrainSettings, DeepSpeech2Settings
-from voxline.components.train.asr.task import AsrTrainModule
-from voxline.components.train.batches import Batch, Batches
 from voxline.data.dataset import Dataset
 from voxline.data.reader import Example
 from voxline.data.testing import NewExample, write_dataset
+from voxline.families.asr.settings import AsrTrainSettings, DeepSpeech2Settings
+from voxline.families.asr.task import AsrTrainModule
 from voxline.text.alphabet import Alphabet
+from voxline.training.batches import Batch, Batches
 
 PEER = Path(__file__).parent / "peers" / "deepspeech2_torch.py"
 PEER_PYTHON = Path(__file__).parent.parent / ".bench-venv" / "bin" / "python"

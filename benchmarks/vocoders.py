@@ -25,21 +25,21 @@ from threadpoolctl import threadpool_limits
 from benchmarks.griffin_lim import TACOTRON_2
 from benchmarks.voices import one_thread
 from voxline.audio.griffin_lim import features_to_waveform
-from voxline.components.evaluate.family import compare_with
-from voxline.components.evaluate.settings import VocoderEvaluateSettings
-from voxline.components.evaluate.tts.synthesize import evenly_spaced_ids, measure_dnsmos, read_utterance
-from voxline.components.evaluate.vocoder.family import measure_vocoder
-from voxline.components.train.models.hifigan import HifiganGenerator
-from voxline.components.train.models.vocos import Vocos, magnitude_prior
-from voxline.components.train.models.waveglow import WaveGlow
-from voxline.components.train.vocoder.onnx_vocoder import export_onnx_vocoder
-from voxline.components.train.vocoder.settings import (
+from voxline.components.evaluate.measurement import compare_with
+from voxline.components.evaluate.speech import evenly_spaced_ids, measure_dnsmos, read_utterance
+from voxline.data.manifest import Utterance
+from voxline.families.vocoder.evaluate import measure_vocoder
+from voxline.families.vocoder.networks.hifigan import HifiganGenerator
+from voxline.families.vocoder.networks.settings import (
     HifiganSettings,
     VocoderModelSettings,
     VocosSettings,
     WaveGlowSettings,
 )
-from voxline.data.manifest import Utterance
+from voxline.families.vocoder.networks.vocos import Vocos, magnitude_prior
+from voxline.families.vocoder.networks.waveglow import WaveGlow
+from voxline.families.vocoder.onnx import export_onnx_vocoder
+from voxline.families.vocoder.settings import VocoderEvaluateSettings
 from voxline.inference.vocoder import Vocoder
 from voxline.metrics.bootstrap import Bootstrap, aggregate
 from voxline.metrics.catalog import CATALOG

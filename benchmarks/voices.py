@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from voxline.components.train.models.fastspeech import FastSpeech
-from voxline.components.train.models.tacotron2 import Tacotron2
-from voxline.components.train.models.tts_network import TtsNetwork
-from voxline.components.train.tts.model_settings import FastSpeechSettings, Tacotron2Settings
-from voxline.components.train.tts.onnx_voice import export_onnx_voice
-from voxline.components.train.tts.train_module import INFERENCE_NOISE
+from voxline.families.tts.networks.fastspeech import FastSpeech
+from voxline.families.tts.networks.settings import FastSpeechSettings, Tacotron2Settings
+from voxline.families.tts.networks.tacotron2 import Tacotron2
+from voxline.families.tts.networks.tts_network import TtsNetwork
+from voxline.families.tts.onnx import export_onnx_voice
+from voxline.families.tts.train_module import INFERENCE_NOISE
 from voxline.inference.onnx_model import import_onnxruntime
 
 MELS, SYMBOLS = 80, 40
 TEXT, FRAMES = 60, 360
 """Symbols of the text, and frames of its speech: 4.2 seconds at a hop of 256 samples."""
 ROUNDS = 3
-PRECISIONS = {"fastspeech": ("float32",), "tacotron2": ("float32", "int8", "int4")}
+PRECISIONS = {"fastspeech": ("float32",), "tacotron2": ("float32", "int8")}
 BATCHES = (1, 4, 8, 16)
 """Texts at a time."""
 NETWORKS: dict[str, Tacotron2Settings | FastSpeechSettings] = {
@@ -43,8 +43,8 @@ NETWORKS: dict[str, Tacotron2Settings | FastSpeechSettings] = {
 
 def main() -> None:
     """Prints a row for each network, and one for each of a decoder's forms."""
-    print("| voice | weights | mel frames a second on one core, TensorFlow | ONNX Runtime | int8 | int4 |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| voice | weights | mel frames a second on one core, TensorFlow | ONNX Runtime | int8 |")
+    print("| --- | --- | --- | --- | --- |")
     batched = []
     labels = tf.constant(np.random.default_rng(0).integers(0, SYMBOLS, (1, TEXT)), tf.int32)
     for name, settings in NETWORKS.items():
@@ -58,7 +58,7 @@ def main() -> None:
         graph = tf.function(speak, input_signature=[tf.TensorSpec([1, None], tf.int32)], autograph=False)
         made = graph(labels).shape[1]
         speed = made / _cpu_seconds(lambda: graph(labels).numpy())  # noqa: B023
-        given, by_onnx = {"symbols": labels.numpy(), "lengths": np.array([TEXT], np.int32)}, ["-"] * 3
+        given, by_onnx = {"symbols": labels.numpy(), "lengths": np.array([TEXT], np.int32)}, ["-"] * 2
         for column, precision in enumerate(PRECISIONS[settings.kind]):
             how: dict[str, Any] = {"max_steps": steps, "reduction": settings.reduction, "precision": precision}
             session = one_thread(export_onnx_voice(model, **how))

@@ -37,7 +37,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
-from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run as extract
@@ -45,11 +44,10 @@ from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.ingest.step import run as ingest
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.language.step import run as add_language
-from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push.step import run as push
-from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.step import run as train
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
 from voxline.metrics.evaluation import Evaluation
 from voxline.metrics.wer import count_word_edits
@@ -243,7 +241,7 @@ def run_seed(nights: Nights, seed: int, earlier: Sequence[Seed], forgets: bool) 
 
 def main(corpus: str, seeds: int, folder: Path) -> None:
     with contextlib.redirect_stdout(sys.stderr):
-        importlib.import_module("voxline.components.train.trainer")  # TensorFlow: no part of what a training costs
+        importlib.import_module("voxline.training.trainer")  # TensorFlow: no part of what a training costs
         nights, done = Nights(corpus, folder), list[Seed]()
         columns = ("seed", "training", "CPU s", "steps", "WER", "greedy", "share of CPU s and steps")
         show(*columns, "against all from random weights", "verdict")

@@ -17,16 +17,17 @@ from typing import Any
 
 from kfp import dsl
 
+from voxline.families.family import find_family
 from voxline.garbage import collect_rarely
 from voxline.notify.settings import NOTIFY_ENV
 from voxline.progress import neutralize_output
 from voxline.settings import Settings, exposed_keys
 
 _STEPS: dict[str, tuple[Callable[..., str | None], type[Settings], str]] = {}
-"""`module:function` → the function, its settings, and the config's section that they come from."""
+"""`module:function` or `module:function:family` → the function, its settings, and the section that they come from."""
 
 
-def step_component(image: str, *, section: str) -> Callable[[Callable[..., str | None]], Any]:
+def step_component(image: str, *, section: str, family: str = "") -> Callable[[Callable[..., str | None]], Any]:
     """Decorates a step's function: its parameter `settings` is replaced by one for each exposed key, and the rest.
 
     The module must start with `from __future__ import annotations`: annotations are copied as they are written.
@@ -34,11 +35,12 @@ def step_component(image: str, *, section: str) -> Callable[[Callable[..., str |
     Args:
       image: the container image that the step runs in.
       section: the section of a config that holds the step's settings.
+      family: whose settings these are; empty: the step has the same ones for every family.
     """
 
     def decorate(step: Callable[..., str | None]) -> Any:
         settings = typing.get_type_hints(step)["settings"]
-        target = f"{step.__module__}:{step.__name__}"
+        target = ":".join(filter(None, (step.__module__, step.__name__, family)))
         _STEPS[target] = (step, settings, section)
         if not hasattr(dsl, "component"):  # in a pod kfp has no compiler, and `execute` looks the step up
             return step
@@ -47,26 +49,19 @@ def step_component(image: str, *, section: str) -> Callable[[Callable[..., str |
     return decorate
 
 
-def family_component(
-    step: Callable[..., str | None],
-    settings: type[Settings],
-    image: str,
-    *,
-    module: str,
-    first_line: str = "",
-    **descriptions: str,
-) -> Any:
+@functools.cache
+def family_component(step: Callable[..., str | None], family: str, image: str) -> Any:
     """The component of a step for one family: the step's function, with the family's settings and sentences.
 
     Args:
       step: the function that all families share, named as the config's section; its module starts with
-        `from __future__ import annotations`.
-      settings: of the family.
+        `from __future__ import annotations`, and has a function `<section>_component(family)` that calls this one.
+      family: the family's name.
       image: the container image that the step runs in.
-      module: whose import defines the component.
-      first_line: takes the place of the docstring's first line.
-      descriptions: parameter → the sentence that takes the place of its own.
     """
+    section = step.__name__
+    about = find_family(family)
+    texts = about.step_texts.get(section, {})
 
     @functools.wraps(step)
     def family_step(*arguments: Any, **named: Any) -> str | None:
@@ -75,11 +70,11 @@ def family_component(
     first, *lines = (inspect.getdoc(step) or "").splitlines()
     for index, line in enumerate(lines):
         name = line.strip().partition(":")[0]
-        if name in descriptions:
-            lines[index] = f"  {name}: {descriptions[name]}"
-    family_step.__doc__, family_step.__module__ = "\n".join([first_line or first, *lines]), module
-    family_step.__annotations__ = {**step.__annotations__, "settings": settings}
-    return step_component(image, section=step.__name__)(family_step)
+        if name in texts:
+            lines[index] = f"  {name}: {texts[name]}"
+    family_step.__doc__ = "\n".join([texts.get("", first), *lines])
+    family_step.__annotations__ = {**step.__annotations__, "settings": getattr(about, f"{section}_settings")}
+    return step_component(image, section=section, family=family)(family_step)
 
 
 def execute(target: str, arguments: dict[str, Any]) -> str | None:
@@ -94,7 +89,10 @@ def execute(target: str, arguments: dict[str, Any]) -> str | None:
     collect_rarely()
     neutralize_output()
     use_private_umask()
-    importlib.import_module(target.partition(":")[0])
+    module, name, *family = target.split(":")
+    imported = importlib.import_module(module)
+    if family:
+        getattr(imported, f"{name}_component")(*family)
     step, settings, section = _STEPS[target]
     named = {key.parameter: arguments.pop(key.parameter) for key in exposed_keys(settings)}
     chosen = settings.of(arguments.pop("settings"), section, **named)
@@ -106,7 +104,7 @@ def _notified(step: str, arguments: dict[str, Any]) -> AbstractContextManager[No
     """Lets the last step of a run on a cluster send its outcome, if the config names a receiver."""
     if not os.environ.get(NOTIFY_ENV):
         return nullcontext()
-    from voxline.notify.on_cluster import notified_step
+    from voxline.components.on_cluster import notified_step
 
     return notified_step(step, arguments["store"], arguments)
 

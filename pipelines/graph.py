@@ -1,8 +1,6 @@
 """The steps of every pipeline by name: their order, and whose output each one takes."""
 
-import importlib
 from collections.abc import Collection
-from typing import Any
 
 from voxline.errors import SettingsError
 
@@ -96,14 +94,3 @@ def steps_until(pipeline: str, last: str = "", optional: Collection[str] = ()) -
     if last and last not in steps:
         raise SettingsError(f"--until {last!r}: accepted: {', '.join(steps)}")
     return steps[: steps.index(last) + 1] if last else steps
-
-
-def load_pipeline(name: str, until: str = "", optional: Collection[str] = ()) -> Any:
-    """The KFP pipeline: the variable `name` of the module `voxline.pipelines.<name>`.
-
-    Args:
-      until: its last step; empty: the whole graph.
-      optional: steps of `OPTIONAL_STEPS` that it has.
-    """
-    whole = getattr(importlib.import_module(f"voxline.pipelines.{name}"), name)
-    return whole.until(steps_until(name, until, optional))

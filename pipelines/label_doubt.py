@@ -20,9 +20,9 @@ from voxline.data.manifest import MANIFEST_FILE, Utterance, iter_manifest, write
 from voxline.errors import SettingsError, TransientError, VoxlineError, WorkError
 from voxline.metrics.evaluation import Evaluation
 from voxline.notify.settings import NotifySettings
-from voxline.pipelines.cli.console import Console
 from voxline.pipelines.config.load import Source, load_config
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.console import Console
 from voxline.pipelines.local.runner import run_pipeline
 from voxline.store.files import write_json, write_text
 from voxline.store.hashing import hash_value

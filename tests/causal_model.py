@@ -11,9 +11,9 @@ import onnxruntime
 
 from tests.tone_asr_model import RATE, _about
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.train.asr.models import DeepSpeechSettings
-from voxline.components.train.asr.onnx_export import export_onnx
-from voxline.components.train.asr.onnx_stream import export_stream
+from voxline.families.asr.networks.settings import DeepSpeechSettings
+from voxline.families.asr.onnx import export_onnx
+from voxline.families.asr.onnx_stream import export_stream
 
 SYMBOLS = "abcdefgh "
 

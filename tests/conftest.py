@@ -30,14 +30,14 @@ ROOT = Path(__file__).parent.parent
 REAL_DATA = ROOT.parent / "shared" / "data"
 
 SLOWEST = [
-    "tests/train/asr/test_step.py",
-    "tests/train/tts/test_step.py",
-    "tests/publish/test_purge_in_a_bucket.py",
-    "tests/train/tts/test_train_module.py",
-    "tests/train/models/test_tacotron.py",
+    "tests/families/asr/test_step.py",
+    "tests/families/tts/test_step.py",
+    "tests/operations/test_purge_in_a_bucket.py",
+    "tests/families/tts/test_train_module.py",
+    "tests/families/networks/test_tacotron.py",
     "tests/pipelines/test_run.py",
     "tests/pipelines/test_tts_run.py",
-    "tests/train/tts/test_int8_export.py",
+    "tests/families/",
     "tests/push/",
     "tests/registry/test_registry_in_a_bucket.py",
     "tests/faults/",
@@ -45,6 +45,7 @@ SLOWEST = [
     "tests/evaluate/",
     "tests/pipelines/test_refresh_run.py",
     "tests/store/test_conformance.py",
+    "tests/training/",
     "tests/train/",
     "tests/convert/",
     "tests/extract/",

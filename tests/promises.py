@@ -26,6 +26,7 @@ PROMISES: dict[str, dict[str, str]] = {
         "Kubeflow Trainer's controllers": r"test_success_is_read_as_success",
     },
     "test-containers": {"the images": r"containers/test_images", "the graph in them": r"containers/test_graph"},
+    "test-faults": {"every step": r"tests/faults/"},
     "test-flink": {"a Flink cluster": r"tests/flink/"},
     "test-kubeflow": {"a Kubeflow that is given": r"tests/kubeflow/"},
     "test-kubeflow-images": {"the images in pods": r"kubeflow/test_steps"},
@@ -38,7 +39,7 @@ PROMISES: dict[str, dict[str, str]] = {
     },
     "test-signing": {"OpenSSF's library": r"test_a_signed_version"},
     "test-storages": {"S3": r"s3"},
-    "test-xla": {"XLA": r"train/test_xla"},
+    "test-xla": {"XLA": r"training/test_xla"},
 }
 """By target: what its name promises, and a pattern of the ids of the tests that hold it."""
 

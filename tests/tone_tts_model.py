@@ -46,7 +46,7 @@ def add_onnx_graph(folder: Path, smear: float = 0.0) -> Path:
     """Puts an ONNX graph beside the SavedModel of `export_tts_model`, which makes the same mels."""
     from onnx import TensorProto
 
-    from voxline.components.train.onnx_graph import Graph
+    from voxline.training.onnx_graph import Graph
 
     blocks = [render_words([WORDS[int(s)]]) if s.isdigit() else np.zeros(BLOCK, np.float32) for s in ALPHABET]
     mels = np.stack([compute_features(block, FEATURES)[:FRAMES] for block in blocks]) + np.float32(smear)

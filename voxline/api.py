@@ -203,8 +203,8 @@ def run(
       record = voxline.run("asr", "configs/asr/demo.yaml", overrides={"train.epochs": 5})
       record.metrics["wer"], record.pushed, record.model
     """
-    from voxline.pipelines.cli.console import Console
     from voxline.pipelines.config.load import load_config
+    from voxline.pipelines.console import Console
     from voxline.pipelines.graph import check_pipeline
     from voxline.pipelines.local.runner import run_pipeline
 

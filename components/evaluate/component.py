@@ -1,10 +1,14 @@
-"""evaluate as a KFP component: what its families share."""
+"""evaluate as a KFP component, of each family."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from kfp import dsl
 
 from voxline.components.evaluate.settings import EvaluateSettings
+from voxline.components.images import MODEL_IMAGE
+from voxline.components.step_component import family_component
 
 
 def evaluate(
@@ -33,3 +37,8 @@ def evaluate(
 
     output = run(artifact_uri(model), artifact_uri(wavs), registry, store, settings)
     publish_artifact(output, evaluation, html=report, metrics=metrics)
+
+
+def evaluate_component(family: str) -> Any:
+    """The component for a family."""
+    return family_component(evaluate, family, MODEL_IMAGE)

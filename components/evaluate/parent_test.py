@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from voxline.components.evaluate.champion import ModelVersion, version_of
-from voxline.components.evaluate.family import EvaluateFamily, EvaluationJob
+from voxline.components.evaluate.measurement import EvaluationJob
 from voxline.data.manifest import Utterance, fingerprint_utterances
 from voxline.data.recordings import PCM_HASH, logged_hashes
 from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
+from voxline.families.family import EvaluateFamily
 from voxline.inference.saved_model import read_model_json
 from voxline.metrics.bootstrap import Bootstrap
 from voxline.metrics.evaluation import Evaluation, UtteranceResult, compute_metrics

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from voxline.components.evaluate.family import SLICES
+from voxline.components.evaluate.measurement import SLICES
 from voxline.metrics.bootstrap import MIN_UNITS
 from voxline.metrics.catalog import CATALOG, Metric, headline_metrics
 from voxline.metrics.evaluation import HISTORY_SLOT, RUN_DETAILS_SLOT, RUN_SLOT, VERDICT_SLOT

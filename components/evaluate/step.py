@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.components.evaluate.champion import ModelVersion, find_anchor, find_champion, stored_results
-from voxline.components.evaluate.families import FAMILIES
-from voxline.components.evaluate.family import (
-    EvaluateFamily,
+from voxline.components.evaluate.measurement import (
     EvaluationJob,
     Measurements,
     TestSplit,
@@ -25,6 +23,7 @@ from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
 from voxline.data.recordings import refuse_changed_audio
 from voxline.errors import WorkError
+from voxline.families.family import EvaluateFamily, find_family
 from voxline.inference.saved_model import (
     TRAINING_FOLDERS,
     exported_folder,
@@ -73,13 +72,13 @@ def run(
       WorkError: the split is empty, a recording or a model cannot be read, or the model is of another family.
       SettingsError: no utterance has a field to slice by, or the registry lacks a model that the settings name.
     """
-    family = FAMILIES[settings.family]
+    family = find_family(settings.family).evaluation()
     folder = exported_folder(Path(model))
     about = read_model_json(folder)
     require_family(about, settings.family, folder)
     split = _read_split(Path(manifest), settings)
     utterances = split.utterances
-    slicings = all_slicings(family, split, settings)
+    slicings = all_slicings(family.slicings(settings), split, settings)
     digest = model_digest(folder)
     models = Registry(registry, settings.model_name)
     champion, anchor = find_champion(models, digest), find_anchor(models, digest, settings.anchor)

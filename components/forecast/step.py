@@ -27,7 +27,7 @@ from voxline.store.objects import open_store
 from voxline.store.step_cache import FORCE_ENV, StepOutput, cached_step
 
 if TYPE_CHECKING:
-    from voxline.metrics.promotion import PromotionForecast
+    from voxline.forecast.promotion import PromotionForecast
     from voxline.notify.history import Run
     from voxline.report import Page
 
@@ -56,7 +56,7 @@ def run(
     Returns:
       Outputs: `forecast` and `report`. The count `skipped` is 1 if nothing is to be trained.
     """
-    from voxline.notify.run_forecast import describe_prediction, predict_promotion_of_run, skipped_in_a_row
+    from voxline.forecast.run_forecast import describe_prediction, predict_promotion_of_run, skipped_in_a_row
 
     content = Dataset.read(dataset, shards=False)
     check_input(content.folder)
@@ -101,7 +101,7 @@ def run(
 
 def _reason_to_train(found: "PromotionForecast | None", skipped: int, settings: ForecastSettings) -> str:
     """Why the run trains, in words; empty if it does not."""
-    from voxline.metrics.promotion import MINIMUM
+    from voxline.forecast.promotion import MINIMUM
     from voxline.report.page import plural
 
     if found is None:

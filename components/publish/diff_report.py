@@ -12,8 +12,8 @@ from voxline.components.publish.diff import (
     diff_paths,
     feature_drift,
 )
-from voxline.components.publish.versions import DatasetVersions
 from voxline.data.dataset import Dataset
+from voxline.data.versions import DatasetVersions
 from voxline.report import (
     Block,
     Page,

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from voxline.components.publish.settings import PublishSettings
-from voxline.components.publish.versions import PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.rows import ROWS_FILE
 from voxline.data.shards import lock_shards
+from voxline.data.versions import PURGED_FILE, VERSION_FILE, DatasetVersions, VersionInfo
 from voxline.errors import WorkError
 from voxline.progress import print_status
 from voxline.registry.journal import format_utc

@@ -1,10 +1,14 @@
-"""push as a KFP component: what its families share."""
+"""push as a KFP component, of each family."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from kfp import dsl
 
+from voxline.components.images import MODEL_IMAGE
 from voxline.components.push.settings import PushSettings
+from voxline.components.step_component import family_component
 
 
 def push(
@@ -33,3 +37,8 @@ def push(
 
     output = run(artifact_uri(model), artifact_uri(evaluation), registry, store, settings)
     publish_artifact(output, verdict, html=report, summary=summary)
+
+
+def push_component(family: str) -> Any:
+    """The component for a family."""
+    return family_component(push, family, MODEL_IMAGE)

@@ -144,7 +144,7 @@ def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck
 
     Recognizers write the same texts. The mels of a voice and the waveforms of a vocoder differ by roundings only.
 
-    One of 8-bit or 4-bit weights may write something else: it is held to the limit, and compared with the SavedModel
+    One of 8-bit weights may write something else: it is held to the limit, and compared with the SavedModel
     as a model is with the one in service.
     """
     details = evaluation.metrics["details"]
@@ -153,7 +153,7 @@ def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck
         about, utterances = details.get(key), len(evaluation.results)
         if about is None:
             continue
-        bits = {"int8": 8, "int4": 4}.get(about.get("precision", ""))
+        bits = {"int8": 8}.get(about.get("precision", ""))
         if bits and all(ONNX_WER in result.details for result in evaluation.results):
             checks += _check_integers(evaluation, settings, bits)
         elif "largest" in about:

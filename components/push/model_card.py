@@ -12,7 +12,7 @@ from voxline.metrics.evaluation import Evaluation
 from voxline.registry.parents import ancestors_of
 
 if TYPE_CHECKING:
-    from voxline.components.push.family import PushFamily
+    from voxline.families.family import PushFamily
 
 MAX_SLICES = 15
 """Slices of one slicing on the card; the report has them all."""

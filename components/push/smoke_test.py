@@ -1,6 +1,6 @@
 """The smoke test: does the model load in a process that has nothing but its files, and repeat an output?
 
-That process runs `python -m voxline.components.push.families FAMILY ARGUMENTS…`, and prints one line of JSON: what
+That process runs `python -m voxline.components.push.smoke_test FAMILY ARGUMENTS…`, and prints one line of JSON: what
 the family's `repeat` returns, or {"error": …}.
 """
 
@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import voxline
+from voxline.errors import VoxlineError
+from voxline.families.family import find_family
+from voxline.garbage import collect_rarely
 
 NAME = "smoke test"
 
@@ -25,7 +28,7 @@ def repeat_in_fresh_process(family: str, arguments: list[str], seconds: float) -
     Returns:
       Its answer; {"error": why} if it gave none.
     """
-    command = [sys.executable, "-P", "-m", "voxline.components.push.families", family, *arguments]
+    command = [sys.executable, "-P", "-m", "voxline.components.push.smoke_test", family, *arguments]
     root = str(Path(voxline.__path__[0]).parent)
     paths = [root, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -53,3 +56,16 @@ def _find_answer(output: str) -> dict[str, Any]:
 
 def _last_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[-1][:300]
+
+
+def main(family: str, *arguments: str) -> None:
+    """Prints one line of JSON: what the family's `repeat` returns, or {"error": …}."""
+    try:
+        print(json.dumps(find_family(family).promotion().repeat(*arguments)))
+    except (VoxlineError, OSError, ValueError) as error:
+        print(json.dumps({"error": str(error)}))
+
+
+if __name__ == "__main__":
+    collect_rarely()
+    main(*sys.argv[1:])

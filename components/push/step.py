@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from voxline.components.push import gate
-from voxline.components.push.families import FAMILIES
 from voxline.components.push.gate import GateCheck, Opponent, OtherMetrics, Verdict
 from voxline.components.push.model_card import model_card, verdict_summary
 from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError, WorkError
+from voxline.families.family import find_family
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, read_model_json
 from voxline.metrics.evaluation import (
     CLIP_FILE,
@@ -110,7 +110,8 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
     checks += gate.check_onnx(measured, settings)
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
-        checks.append(FAMILIES[settings.family].smoke_test(source, measured, settings.smoke_test_seconds))
+        family = find_family(settings.family).promotion()
+        checks.append(family.smoke_test(source, measured, settings.smoke_test_seconds))
     with models.locked():
         if verdict := _already_there(models, measured.digest, settings):
             return publication.record(verdict)
@@ -255,7 +256,7 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Regi
         if name not in (CLIP_FILE, CLIP_MELS_FILE) or (measured.folder / name).is_file():
             shutil.copyfile(measured.folder / name, evaluation / name)
     write_text(evaluation / REPORT_FILE, _report(verdict, measured, models, settings))
-    write_text(folder / MODEL_CARD, model_card(FAMILIES[settings.family], measured, version, pushed_at))
+    write_text(folder / MODEL_CARD, model_card(find_family(settings.family).promotion(), measured, version, pushed_at))
     provenance = {
         "model": settings.model_name,
         "version": version,

@@ -1,10 +1,14 @@
-"""train as a KFP component: what its families share."""
+"""train as a KFP component, of each family."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from kfp import dsl
 
-from voxline.components.train.settings import TrainSettings
+from voxline.components.images import MODEL_IMAGE
+from voxline.components.step_component import family_component
+from voxline.training.settings import TrainSettings
 
 
 def train(
@@ -28,3 +32,8 @@ def train(
 
     output = run(artifact_uri(dataset), store, settings, registry)
     publish_artifact(output, model, content="model", about={"digest": model_digest(output.path("model"))})
+
+
+def train_component(family: str) -> Any:
+    """The component for a family."""
+    return family_component(train, family, MODEL_IMAGE)

@@ -5,17 +5,13 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from voxline.components.train.families import FAMILIES
-from voxline.components.train.published_weights import find_published, is_published
-from voxline.components.train.replay import Replay, plan_replay
-from voxline.components.train.settings import TrainSettings
-from voxline.components.train.sharpened_voice import find_listening_recognizer, sharpen_voice
-from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
+from voxline.families.family import find_family
 from voxline.inference.saved_model import CURVES_FILE, exported_folder
 from voxline.progress import print_status
 from voxline.registry.parents import Parent, find_other_model, find_parent
@@ -24,18 +20,20 @@ from voxline.store.files import atomic_folder
 from voxline.store.finished import check_input, is_finished, step_key
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
 from voxline.store.uris import is_remote
+from voxline.training.published_weights import find_published, is_published
+from voxline.training.replay import Replay, plan_replay
+from voxline.training.settings import TrainSettings
 
 if TYPE_CHECKING:
-    from voxline.components.train.task import TrainingTask
-    from voxline.components.train.tts.settings import TtsTrainSettings
+    from voxline.training.task import TrainingTask
 
 REVISION = 1
 REPLAY = "replay"
 """Folder of a dataset with replayed rows, while a training runs."""
 CHECKPOINTS, BEST, LOGS = "checkpoints", "best", "logs"
 """Folders that the trainer writes: all that a training has come to."""
-VOICE_MELS = "voice_mels"
-"""Folder of a voice's mels, while a vocoder is fine-tuned on them."""
+AUXILIARY = "auxiliary"
+"""Folder of what an auxiliary model computes for a training, while it runs."""
 
 
 def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registry: Path | str = "") -> StepOutput:
@@ -55,12 +53,13 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     """
     read = Dataset.read(dataset)
     check_input(read.folder)
-    vocoder = find_shipped_vocoder(settings, registry, read)
-    listening = find_listening_recognizer(settings, registry)
-    trained = _run(str(dataset), read, store, settings.of_voice_alone(), registry)
-    if settings.sharpens and _is_chief():
-        trained = sharpen_voice(trained, read, cast("TtsTrainSettings", settings), store, listening)
-    return ship_with_vocoder(trained, vocoder, store) if vocoder and _is_chief() else trained
+    family = find_family(settings.family)
+    stages = family.post_training(settings, registry, read)
+    output = _run(str(dataset), read, store, family.training_settings(settings), registry)
+    if _is_chief():
+        for stage in stages:
+            output = stage(output, store)
+    return output
 
 
 def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings, registry: Path | str) -> StepOutput:
@@ -81,10 +80,10 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
         settings = settings.started_from(parent.pinned if parent else "")
     origin = Origin(parent, plan_replay(read, parent, settings.start.replay, store)) if parent else None
     inputs |= origin.inputs() if origin else {}
-    voice = _find_voice(settings, registry)
-    inputs |= {"voice": voice.ancestor.digest} if voice else {}
+    auxiliary = _find_auxiliary_models(settings, registry)
+    inputs |= {name: model.ancestor.digest for name, model in auxiliary.items()}
     if not _is_chief():
-        return _join(read, store, settings, inputs, origin, voice)
+        return _join(read, store, settings, inputs, origin, auxiliary)
     if _wants_workers(settings):
         return _launch(dataset, store, settings, inputs, str(registry))
     alone = not os.environ.get("TF_CONFIG")
@@ -93,7 +92,7 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
             return work
         if alone and not is_remote(store):
             _continue_shorter(store, settings, inputs, work)
-        _train(read, settings, work, origin, voice)
+        _train(read, settings, work, origin, auxiliary)
     return work
 
 
@@ -139,27 +138,24 @@ class Origin:
         return {"start": self.parent.ancestor.digest, **({"replay": self.replay.inputs()} if self.replay else {})}
 
 
-def _find_voice(settings: TrainSettings, registry: Path | str) -> Parent | None:
-    """The voice whose mels a vocoder is to learn from, or the converter of voices that a recognizer hears; None if the
-    settings name none.
-    """
-    if converter := settings.voice_converter:
-        return find_other_model(converter, registry, family="conversion", setting="train.augment.voices.model")
-    if not settings.mel_voice:
-        return None
-    return find_other_model(settings.mel_voice, registry, family="tts", setting="train.voice")
+def _find_auxiliary_models(settings: TrainSettings, registry: Path | str) -> dict[str, Parent]:
+    """The models of other families that the training learns from, by name."""
+    return {
+        auxiliary.name: find_other_model(auxiliary.model, registry, family=auxiliary.family, setting=auxiliary.setting)
+        for auxiliary in find_family(settings.family).auxiliary_models(settings)
+    }
 
 
 def _train(
-    dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: Origin | None, voice: Parent | None
+    dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: Origin | None, auxiliary: Mapping[str, Parent]
 ) -> None:
-    task = _build_task(dataset, settings, origin, voice, work.folder)
+    task = _build_task(dataset, settings, origin, auxiliary, work.folder)
     task.check_length()
-    from voxline.components.train.averaging import TRAINED
-    from voxline.components.train.pruner import PairedPruner
-    from voxline.components.train.trainer import Trainer
+    from voxline.training.averaging import TRAINED
+    from voxline.training.pruner import PairedPruner
+    from voxline.training.trainer import Trainer
 
-    work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY, VOICE_MELS)
+    work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY, AUXILIARY)
     work.unverified = (LOGS,)
     pruner = PairedPruner.from_environment(settings.epochs, settings.evaluate_epochs)
     result = Trainer(task, work.folder, work.save, pruner).fit()
@@ -173,15 +169,17 @@ def _train(
         "stopped_early": result.stopped_early,
         "skipped_steps": len(state.skipped),
         **({"start": origin.parent.describe()} if origin else {}),
-        **({"voice": dataclasses.asdict(voice.ancestor)} if voice else {}),
+        **{name: dataclasses.asdict(model.ancestor) for name, model in auxiliary.items()},
     }
     if best.weights != TRAINED:
         training["weights"] = best.weights
     task.export(work.folder / "model", result.weights, training)
     heard = origin.parent.training_data if origin else None
-    listed = training_data_of(dataset).with_ancestors(heard).with_ancestors(voice.training_data if voice else None)
-    listed.write(work.folder / "model" / TRAINED_ON)
-    shutil.rmtree(work.folder / VOICE_MELS, ignore_errors=True)
+    trained_on = training_data_of(dataset).with_ancestors(heard)
+    for model in auxiliary.values():
+        trained_on = trained_on.with_ancestors(model.training_data)
+    trained_on.write(work.folder / "model" / TRAINED_ON)
+    shutil.rmtree(work.folder / AUXILIARY, ignore_errors=True)
     # Beside the model too: evaluate shows the curves, and does not download the logs from a bucket.
     shutil.copyfile(work.folder / LOGS / CURVES_FILE, work.folder / CURVES_FILE)
     work.outputs.update(model="model", logs=LOGS, curves=CURVES_FILE)
@@ -193,18 +191,22 @@ def _train(
 
 
 def _build_task(
-    dataset: Dataset, settings: TrainSettings, origin: Origin | None, voice: Parent | None, folder: Path
+    dataset: Dataset,
+    settings: TrainSettings,
+    origin: Origin | None,
+    auxiliary: Mapping[str, Parent],
+    folder: Path,
 ) -> "TrainingTask":
     """The task; its weights are random, or those of the parent.
 
     Args:
-      folder: for the rows of a dataset with replayed ones, and for a voice's mels.
+      folder: for the rows of a dataset with replayed ones, and for what auxiliary models compute.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    family = FAMILIES[settings.family]
+    family = find_family(settings.family)
     weights = None
     if origin is not None:
-        from voxline.components.train.warm_start import read_parent, start_from, with_normalization_of
+        from voxline.training.warm_start import read_parent, start_from, with_normalization_of
 
         weights = read_parent(origin.parent)
         dataset = with_normalization_of(dataset, weights)
@@ -212,19 +214,18 @@ def _build_task(
             replay = dataclasses.replace(origin.replay, dataset=dataset)
             dataset, corpora = replay.write(folder / REPLAY, settings.corpus_weights)
             settings = settings.model_copy(update={"corpus_weights": corpora})
-    task: Any = family.build_task(settings, dataset, weights.about if weights else None)
-    if voice is not None:
-        task.learn_from_voice(exported_folder(voice.load_folder()), folder / VOICE_MELS)
+    task = family.build_task(settings, dataset, weights.about if weights else None)
+    for name, model in auxiliary.items():
+        task.use_auxiliary_model(name, exported_folder(model.load_folder()), folder / AUXILIARY)
     if weights is not None:
         start_from(task, weights)
-    built: TrainingTask = task
-    return built
+    return task
 
 
 def _is_chief() -> bool:
     if not os.environ.get("TF_CONFIG"):
         return True
-    from voxline.components.train.devices import is_chief
+    from voxline.training.devices import is_chief
 
     return is_chief()
 
@@ -235,15 +236,15 @@ def _join(
     settings: TrainSettings,
     inputs: dict[str, str],
     origin: Origin | None,
-    voice: Parent | None,
+    auxiliary: Mapping[str, Parent],
 ) -> StepOutput:
     """Trains as a worker other than the chief, in the folder that the chief has locked."""
     with joined_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
         if not work.reused:
-            from voxline.components.train.trainer import Trainer
+            from voxline.training.trainer import Trainer
 
             with tempfile.TemporaryDirectory() as scratch:  # the chief has a folder of its own
-                task = _build_task(dataset, settings, origin, voice, Path(scratch))
+                task = _build_task(dataset, settings, origin, auxiliary, Path(scratch))
                 Trainer(task, work.folder).fit()
             print_status("train: this worker is done; the chief exports the model")
     return work

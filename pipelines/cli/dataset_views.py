@@ -15,15 +15,15 @@ from voxline.components.publish.diff import (
     feature_drift,
     format_word_diff,
 )
-from voxline.components.publish.export import PURGE_LIST, export_dataset, find_exports
-from voxline.components.publish.purge.locations import PurgeScope
-from voxline.components.publish.purge.purge import PurgeFindings, find_speaker, past_purges, purge_speaker
-from voxline.components.publish.purge.retention import Retention
-from voxline.components.publish.shard_gc import collect_garbage
 from voxline.components.publish.step import lock_dataset, low_live_shards, publish_version
-from voxline.components.publish.versions import DatasetVersions, VersionInfo, list_datasets
 from voxline.data.dataset import Dataset
+from voxline.data.versions import DatasetVersions, VersionInfo, list_datasets
 from voxline.errors import SettingsError, WorkError
+from voxline.operations.export import PURGE_LIST, export_dataset, find_exports
+from voxline.operations.purge.locations import PurgeScope
+from voxline.operations.purge.purge import PurgeFindings, find_speaker, past_purges, purge_speaker
+from voxline.operations.purge.retention import Retention
+from voxline.operations.shard_gc import collect_garbage
 from voxline.registry.journal import PRODUCTION
 
 

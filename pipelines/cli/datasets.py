@@ -44,7 +44,7 @@ def run_purge_command(
 
     Example: voxline datasets purge --speaker 1023 --store runs/demo/store --datasets runs/demo-refresh/datasets
     """
-    from voxline.components.publish.purge.locations import PurgeScope
+    from voxline.operations.purge.locations import PurgeScope
     from voxline.pipelines.cli.dataset_views import format_purge_lines
 
     scope = PurgeScope(store, tuple(roots or ()), registry, tuple(runs or ()), tuple(captures or ()))

@@ -117,7 +117,8 @@ def forecast_figures(
 
     Example: voxline runs forecast gs://speech/registry --name nightly --check
     """
-    from voxline.notify import history, run_forecast
+    from voxline.forecast import run_forecast
+    from voxline.notify import history
     from voxline.notify.history import figure_of
 
     recorded = _read(location, name, model)
@@ -167,9 +168,9 @@ def _read(location: str, name: str, model: str) -> "list[Run]":
 
 def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: float) -> dict[str, Any]:
     """The forecast of one figure, as JSON values."""
-    from voxline.metrics.forecast import observations_needed
+    from voxline.forecast.forecast import observations_needed
+    from voxline.forecast.run_forecast import forecast_figure, title_of
     from voxline.notify.history import figure_of
-    from voxline.notify.run_forecast import forecast_figure, title_of
 
     values = [figure_of(run, name) for run in runs]
     measured = sum(value is not None for value in values)
@@ -202,8 +203,8 @@ def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: flo
 
 def _describe(document: dict[str, Any]) -> str:
     """A forecast in lines."""
+    from voxline.forecast.run_forecast import describe_anomaly, format_figure, title_of
     from voxline.notify.event import FigureAnomaly
-    from voxline.notify.run_forecast import describe_anomaly, format_figure, title_of
 
     name, following = document["figure"], document["next"]
     band = f"{format_figure(name, following['value'])} ± {format_figure(name, following['deviation'])}"
@@ -225,7 +226,7 @@ def _forecast_together(runs: "list[Run]", names: list[str]) -> "dict[str, dict[s
     usual = np.isfinite(table).mean(axis=0) >= USUAL
     chosen = [name for name, most in zip(names, usual, strict=True) if most]
     try:
-        from voxline.components.train.lstm_forecaster import forecast_together
+        from voxline.forecast.lstm_forecaster import forecast_together
 
         found = forecast_together(table[:, usual])
     except SettingsError:
@@ -260,7 +261,7 @@ def _choose(
       structural: the forecast of the model that is fitted to all runs.
       tested: what the one that is not expected of each run; empty: there were too few to fit it to.
     """
-    from voxline.notify.run_forecast import format_figure
+    from voxline.forecast.run_forecast import format_figure
 
     held_out = [at for at in range(lstm["start"], len(values)) if values[at] is not None]
     errors = {}
@@ -302,7 +303,7 @@ def _choose(
 
 def _predict_promotion(runs: "list[Run]", hours: float) -> dict[str, Any]:
     """Whether the next run promotes its model, as JSON values."""
-    from voxline.notify.run_forecast import describe_prediction, expected_hours, predict_promotion_of_run
+    from voxline.forecast.run_forecast import describe_prediction, expected_hours, predict_promotion_of_run
 
     known = hours or expected_hours(runs)
     found = predict_promotion_of_run(runs, known)
@@ -321,7 +322,7 @@ def _predict_promotion(runs: "list[Run]", hours: float) -> dict[str, Any]:
 
 def _freshness(runs: "list[Run]", location: str) -> dict[str, Any]:
     """Whether the model is current, as JSON values."""
-    from voxline.notify.freshness import freshness
+    from voxline.forecast.freshness import freshness
     from voxline.pipelines.cli.history_page import open_model
 
     registry = open_model(location, runs[-1]["run"]["model"])

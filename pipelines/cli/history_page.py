@@ -6,11 +6,8 @@ from datetime import UTC, datetime
 
 from voxline.components.push.report import MeasuredVersion, measured_version
 from voxline.errors import VoxlineError
-from voxline.metrics.catalog import CATALOG, Metric
-from voxline.notify.event import FigureAnomaly
-from voxline.notify.freshness import Freshness, freshness
-from voxline.notify.history import Run, figure_names, figure_of
-from voxline.notify.run_forecast import (
+from voxline.forecast.freshness import Freshness, freshness
+from voxline.forecast.run_forecast import (
     complete_runs,
     describe_anomaly,
     forecast_figure,
@@ -18,6 +15,9 @@ from voxline.notify.run_forecast import (
     is_headline,
     title_of,
 )
+from voxline.metrics.catalog import CATALOG, Metric
+from voxline.notify.event import FigureAnomaly
+from voxline.notify.history import Run, figure_names, figure_of
 from voxline.registry.anchor import current_anchor
 from voxline.registry.journal import CANDIDATE, PROMOTE, WITHDRAW, RegistryEvent
 from voxline.registry.models import model_names

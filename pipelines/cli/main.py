@@ -124,8 +124,8 @@ def run(
       voxline run asr -c demo.yaml --set train.epochs=3 --dry-run
       voxline run asr -c demo.yaml --until validate
     """
-    from voxline.pipelines.cli.console import Console
     from voxline.pipelines.config.load import load_config
+    from voxline.pipelines.console import Console
     from voxline.pipelines.local.runner import run_pipeline
     from voxline.pipelines.local.summary import summary_lines
 
@@ -200,8 +200,8 @@ def step(
       voxline step validate -c configs/asr/demo.yaml --run-dir runs/demo
       voxline step train -c configs/asr/demo.yaml --dataset runs/demo-refresh/datasets/demo/1
     """
-    from voxline.pipelines.cli.console import Console, redirect_stdout_to
     from voxline.pipelines.config.load import load_config
+    from voxline.pipelines.console import Console, redirect_stdout_to
     from voxline.pipelines.local.single_step import run_step
 
     _quiet_tensorflow()
@@ -286,8 +286,8 @@ def demo_corpus(
     """
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.demo_corpus.step import run as generate
-    from voxline.pipelines.cli.console import Console, redirect_stdout_to
     from voxline.pipelines.config.load import apply_assignments
+    from voxline.pipelines.console import Console, redirect_stdout_to
 
     with _exit_on_signal(), redirect_stdout_to(Console(sys.stdout)):
         generate(folder, DemoCorpusSettings.of(apply_assignments({}, set_ or [])[0], "--set"))

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from voxline.components.publish.purge.purge import past_purges
-from voxline.components.publish.versions import DatasetVersions, list_datasets
 from voxline.data.dataset import Dataset
+from voxline.data.versions import DatasetVersions, list_datasets
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import MODEL_JSON
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
+from voxline.operations.purge.purge import past_purges
 from voxline.registry.anchor import current_anchor, name_anchor, named_anchor
 from voxline.registry.journal import PRODUCTION, WITHDRAW, JournalError, RegistryEvent
 from voxline.registry.models import model_names

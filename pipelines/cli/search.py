@@ -81,25 +81,23 @@ def _add_search(pipeline: str, what: str) -> None:
         ] = "",
         compile_: Annotated[
             str,
-            typer.Option("--compile", metavar="katib|kfp", help="Write a Katib Experiment or a KFP graph."),
+            typer.Option("--compile", metavar="kfp", help="Write the search as a KFP graph of trials."),
         ] = "",
         output: Annotated[
             Path | None,
             typer.Option("--output", "-o", parser=machine_path, help="Of --compile.  [default: <name>-search.yaml]"),
         ] = None,
-        dataset: Annotated[str, typer.Option(help="For Katib: extract's output, as the pods see it.")] = "",
         goal: Goal | None = None,
     ) -> None:
         from voxline.pipelines.config.keys import get_key
         from voxline.pipelines.config.load import read_layers, resolve_layers
         from voxline.pipelines.search import search as searches
         from voxline.pipelines.search.space import Space
-        from voxline.pipelines.search.study import DEFAULT_TRIALS
 
         _refuse_unused(
-            "--compile", bool(compile_), {"--dataset": dataset, "--output": output},
+            "--compile", bool(compile_), {"--output": output},
             {
-                **({"--dataset": dataset, "--goal": goal is not None} if compile_ == "kfp" else {}),
+                "--goal": goal is not None,
                 "--budget": budget, "--name": name, "--run-dir": run_dir, "--prune": prune,
                 "--seeds": seeds is not None, "--gate": gate, "--no-gate": gate is False,
             },
@@ -107,29 +105,26 @@ def _add_search(pipeline: str, what: str) -> None:
         layers = read_layers(config, set_ or [])
         chosen = resolve_layers(layers, pipeline)
         if compile_:
-            if compile_ not in ("katib", "kfp"):
-                raise SettingsError(f"--compile {compile_!r}: accepted: katib, kfp")
+            if compile_ != "kfp":
+                raise SettingsError(f"--compile {compile_!r}: accepted: kfp")
+            from voxline.pipelines.search.kfp_trials import compile_trials
             from voxline.pipelines.search.trials import DEFAULT_METRICS
 
             ranges = Space.read(space)
             ranges.check(chosen)
             target = output or Path(f"{chosen.name}-search.yaml")
-            of_trials: dict[str, Any] = {"metric": metric or DEFAULT_METRICS[pipeline], "jobs": jobs, "seed": seed}
-            if compile_ == "kfp":
-                from voxline.pipelines.search.kfp_trials import compile_trials
-
-                compile_trials(chosen, ranges, target, method=method or "random", trials=trials, **of_trials)
-            else:
-                from voxline.pipelines.search.katib import compile_experiment
-
-                count = trials or DEFAULT_TRIALS
-                compile_experiment(
-                    chosen, ranges, target,
-                    dataset=dataset, method=method or "tpe", trials=count, goal=goal or 0.0, **of_trials,
-                )  # fmt: skip
+            compile_trials(
+                chosen,
+                ranges,
+                target,
+                method=method or "random",
+                trials=trials,
+                metric=metric or DEFAULT_METRICS[pipeline],
+                jobs=jobs,
+                seed=seed,
+            )  # fmt: skip
             for key, path in chosen.unmounted_paths().items():
-                if compile_ == "kfp" or not key.startswith("corpus."):  # Katib's trial reads the dataset alone
-                    typer.echo(f"voxline: {key} is {path!r}, which is on no volume of the cluster", err=True)
+                typer.echo(f"voxline: {key} is {path!r}, which is on no volume of the cluster", err=True)
             typer.echo(str(target))
             return
         run_folder = (run_dir or Path("runs") / chosen.name).absolute()
@@ -250,7 +245,7 @@ def show_search(folder: Folder, as_json: AsJson = False) -> None:
 
 
 def _run(search: "Search", limits: "Limits") -> None:
-    from voxline.pipelines.cli.console import Console
+    from voxline.pipelines.console import Console
     from voxline.pipelines.search.page import write_page
 
     typer.echo(f"voxline search {search.config.pipeline}: {search.config.name}, in {search.folder}")

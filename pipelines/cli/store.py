@@ -12,7 +12,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
 if TYPE_CHECKING:
-    from voxline.components.publish.store_contents import StoredItem, StoreUsers
+    from voxline.operations.store_contents import StoredItem, StoreUsers
 
 store_commands = CommandGroup(help="Show and free the space of a store.", no_args_is_help=True)
 
@@ -58,7 +58,7 @@ def show_usage(
 
     Example: voxline store du --store runs/demo/store --registry runs/demo/registry --runs runs
     """
-    from voxline.components.publish.store_contents import survey_store, totals
+    from voxline.operations.store_contents import survey_store, totals
     from voxline.store.store_locks import sole_access
 
     recent, users = _parse_time(older_than), _users(roots, registries, runs)
@@ -94,7 +94,7 @@ def collect_garbage_of_store(
 
     Example: voxline store gc --store runs/demo/store --registry runs/demo/registry --runs runs --yes
     """
-    from voxline.components.publish.store_gc import collect_store
+    from voxline.operations.store_gc import collect_store
 
     time, users = _parse_time(older_than), _users(roots, registries, runs)
     found = collect_store(store, users, older_than=time, dry_run=not yes)
@@ -123,7 +123,7 @@ def _format_items(items: list["StoredItem"]) -> list[str]:
 
 
 def _users(roots: list[str] | None, registries: list[str] | None, runs: list[Path] | None) -> "StoreUsers":
-    from voxline.components.publish.store_contents import StoreUsers
+    from voxline.operations.store_contents import StoreUsers
 
     return StoreUsers(tuple(roots or ()), tuple(registries or ()), tuple(runs or ()))
 

@@ -32,7 +32,7 @@ def rank(
     Example:
       voxline transcripts rank -c configs/asr/demo.yaml -o runs/doubt
     """
-    from voxline.pipelines.cli.console import Console
+    from voxline.pipelines.console import Console
     from voxline.pipelines.label_doubt import rank_transcripts
 
     ranking = rank_transcripts(config, set_ or [], output, Console(sys.stdout), folds=folds, most=most)

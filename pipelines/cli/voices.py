@@ -34,8 +34,8 @@ def train(
       voxline run asr -c digits.yaml --until extract
       voxline voices train runs/store/extract/0f3c --store runs/store --set 'attributes=[{field: sex}]'
     """
-    from voxline.components.train.conversion.settings import ConversionTrainSettings
     from voxline.components.train.step import run
+    from voxline.families.conversion.settings import ConversionTrainSettings
     from voxline.pipelines.config.load import apply_assignments
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -123,7 +123,7 @@ def evaluate(
     Example:
       voxline voices evaluate runs/digits/model runs/store/extract/0f3c --recognizer runs/demo/registry/asr
     """
-    from voxline.components.train.conversion.evaluation import evaluate_conversion
+    from voxline.families.conversion.evaluate import evaluate_conversion
     from voxline.inference.recognizer import Recognizer
     from voxline.inference.voice_converter import VoiceConverter
     from voxline.registry.models import find_model

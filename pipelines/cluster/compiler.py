@@ -15,9 +15,8 @@ from typing import Any, Literal
 from kfp import compiler, dsl, kubernetes
 from kfp.dsl.pipeline_context import Pipeline
 
-from voxline.components.train.settings import ACCELERATOR_ENV, TrainSettings
+from voxline.components.on_cluster import RUN_ID_ENV, NotifiedRun
 from voxline.errors import SettingsError
-from voxline.notify.on_cluster import RUN_ID_ENV, NotifiedRun
 from voxline.notify.settings import NOTIFY_ENV
 from voxline.pipelines.cluster import vertex
 from voxline.pipelines.cluster.run_logs import RUN_LABEL
@@ -31,11 +30,13 @@ from voxline.pipelines.config.cluster import (
 )
 from voxline.pipelines.config.locations import corpus_locations
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import RUNS_AFTER, graph_of, load_pipeline, steps_until
+from voxline.pipelines.graph import RUNS_AFTER, graph_of, steps_until
+from voxline.pipelines.graphs import load_pipeline
 from voxline.pipelines.images import ROOT, content_tag
 from voxline.pipelines.kfp_graph import ParallelTrials, pipeline_arguments
 from voxline.store.artifacts import ARTIFACT_URIS_ENV, REFUSE_LATER_ENV
 from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
+from voxline.training.settings import ACCELERATOR_ENV, TrainSettings
 
 RUN_LIMITS_SINCE = (2, 17)
 """The first KFP server that accepts a deadline of the run and times to keep it; earlier ones refuse such a file."""

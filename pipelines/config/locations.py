@@ -9,7 +9,6 @@ MODEL_KEYS = (
     START_KEY,
     "train.export.vocoder",
     "train.voice",
-    "train.augment.voices.model",
     "train.sharpen.recognizer",
 )
 """Keys of models: a path, or a name in the registry."""

@@ -5,38 +5,26 @@ from typing import Any, ClassVar, Literal, Self
 
 import pydantic
 
-from voxline.components.evaluate.settings import (
-    AsrEvaluateSettings,
-    EvaluateSettings,
-    IntentsEvaluateSettings,
-    TtsEvaluateSettings,
-    VocoderEvaluateSettings,
-)
+from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.components.forecast.settings import ForecastSettings
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.publish.settings import PublishSettings
-from voxline.components.push.settings import (
-    AsrPushSettings,
-    IntentsPushSettings,
-    PushSettings,
-    TtsPushSettings,
-    VocoderPushSettings,
-)
-from voxline.components.train.asr.export_checks import check_export
-from voxline.components.train.asr.models import WHOLE_UTTERANCE
-from voxline.components.train.asr.settings import AsrTrainSettings
-from voxline.components.train.intents.settings import IntentsTrainSettings
-from voxline.components.train.settings import TrainSettings
-from voxline.components.train.tts.settings import TtsTrainSettings
-from voxline.components.train.vocoder.settings import VocoderTrainSettings
+from voxline.components.push.settings import PushSettings
 from voxline.data.language_text import check_text_exists
 from voxline.errors import SettingsError
+from voxline.families.asr.export_checks import check_export
+from voxline.families.asr.networks.settings import WHOLE_UTTERANCE
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
+from voxline.families.intents.settings import IntentsEvaluateSettings, IntentsPushSettings, IntentsTrainSettings
+from voxline.families.tts.settings import TtsEvaluateSettings, TtsPushSettings, TtsTrainSettings
+from voxline.families.vocoder.settings import VocoderEvaluateSettings, VocoderPushSettings, VocoderTrainSettings
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.run_config import NAME_PATTERN, Name, RunConfig
 from voxline.registry.registry import Registry
 from voxline.settings import merge
 from voxline.text.alphabet import Alphabet
 from voxline.text.subwords import check_size
+from voxline.training.settings import TrainSettings
 
 
 class TrainingRunConfig(RunConfig):

@@ -39,7 +39,7 @@ def main(request_file: str) -> None:
     with _no_cluster_client():
         from kfp import local
 
-    from voxline.pipelines.graph import load_pipeline
+    from voxline.pipelines.graphs import load_pipeline
 
     workspace = root / "workspace"
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), workspace_root=str(workspace))

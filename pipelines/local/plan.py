@@ -11,7 +11,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
-from voxline.components.train.settings import TrainSettings
 from voxline.errors import TransientError, VoxlineError, WorkError
 from voxline.pipelines.config.load import iter_values
 from voxline.pipelines.config.run_config import RunConfig
@@ -21,6 +20,7 @@ from voxline.settings import Settings
 from voxline.store.finished import read_done
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepWouldRunError, plan_steps
+from voxline.training.settings import TrainSettings
 
 NEVER_REUSED = {
     "forecast": "asks the history at that time whether a training is worth it",

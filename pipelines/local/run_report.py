@@ -13,8 +13,8 @@ from voxline.components.publish.diff import describe_comparability, diff_dataset
 from voxline.components.publish.diff_report import counts_table, utterance_lists
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
+from voxline.forecast.run_forecast import format_figure, title_of
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT, VERDICT_SLOT
-from voxline.notify.run_forecast import format_figure, title_of
 from voxline.pipelines.local.failure_page import failure_page, find_fresh, steps_table
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.provenance import git_revision

@@ -31,8 +31,8 @@ from voxline.components.ingest.open_corpus import check_corpus_location
 from voxline.errors import SettingsError, VoxlineError, WorkError
 from voxline.notify.event import RunEvent
 from voxline.notify.history import FOLDER, record_run
-from voxline.pipelines.cli.console import Console, remove_colors, strip_colors
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.console import Console, remove_colors, strip_colors
 from voxline.pipelines.graph import steps_until
 from voxline.pipelines.local.failure import Failure, parse_failure
 from voxline.pipelines.local.plan import NEVER_REUSED

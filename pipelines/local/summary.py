@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import WorkError
+from voxline.forecast.run_forecast import describe_anomaly, with_anomalies
 from voxline.metrics.catalog import headline_metrics
 from voxline.notify.event import PublishedModel, RunEvent
-from voxline.notify.run_forecast import describe_anomaly, with_anomalies
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import name_logs, write_run_report
 from voxline.store.files import read_json

@@ -37,7 +37,7 @@ from voxline.store.hashing import hash_value
 from voxline.store.uris import is_remote
 
 if TYPE_CHECKING:
-    from voxline.pipelines.cli.console import Console
+    from voxline.pipelines.console import Console
 
 STUDY, WINNER, BEST, PAGE = "study.json", "winner.json", "best.yaml", "search.html"
 FOLDER = "searches"

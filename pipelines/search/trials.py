@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from voxline.components.train.pruner import PRUNER_ENV, PrunedError
 from voxline.errors import PreconditionError, SettingsError, TransientError, VoxlineError, WorkError
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.load import load_config
@@ -31,6 +30,7 @@ from voxline.pipelines.local.single_step import call_step
 from voxline.pipelines.search.space import with_settings
 from voxline.pipelines.search.trial_files import Training, Trial, TrialFailedError
 from voxline.store.files import read_json, write_json
+from voxline.training.pruner import PRUNER_ENV, PrunedError
 
 DEFAULT_METRICS = {"asr": "dev_wer", "tts": "dev_score", "vocoder": "dev_log_stft"}
 """Pipeline → the metric of train that a search lowers."""

@@ -24,8 +24,8 @@ from voxline.audio.features import (
     mel_spectrogram,
     power_spectrogram,
 )
-from voxline.components.train.published_weights import FEATURES as MOZILLA
 from voxline.errors import SettingsError
+from voxline.training.published_weights import FEATURES as MOZILLA
 
 Array = npt.NDArray[np.float32]
 KINDS = ["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody"]

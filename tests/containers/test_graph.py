@@ -12,8 +12,8 @@ import pytest
 
 from tests.containers.conftest import ROOT, Image
 from tests.pipelines.conftest import House
-from voxline.pipelines.cli.console import strip_colors
 from voxline.pipelines.config.load import load_config
+from voxline.pipelines.console import strip_colors
 from voxline.store.files import read_json
 
 pytest.importorskip("docker.types", reason="the Docker SDK that kfp's runner needs is not installed; make setup")

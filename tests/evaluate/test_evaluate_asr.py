@@ -14,10 +14,10 @@ import pytest
 import soundfile
 
 from tests.tone_asr_model import WORDS, MakeAsrModel, write_corpus
-from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run
 from voxline.data.manifest import read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry

@@ -11,18 +11,17 @@ import pytest
 import voxline
 from tests.tone_asr_model import MakeAsrModel, export_onnx_tones, write_corpus
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.evaluate.settings import AsrEvaluateSettings, IntentsEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push.intents.family import IntentsPushFamily
-from voxline.components.push.settings import AsrPushSettings, IntentsPushSettings
 from voxline.components.push.step import run as push
-from voxline.components.train.intents.settings import IntentsTrainSettings
-from voxline.components.train.intents.texts import TextBatches, Vocabulary, drop_words
 from voxline.components.train.step import run as train
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_manifest, write_manifest
 from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
+from voxline.families.intents.push import IntentsPushFamily
+from voxline.families.intents.settings import IntentsEvaluateSettings, IntentsPushSettings, IntentsTrainSettings
+from voxline.families.intents.texts import TextBatches, Vocabulary, drop_words
 from voxline.inference.intent_classifier import Intent, IntentClassifier
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation

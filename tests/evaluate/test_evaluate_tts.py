@@ -11,10 +11,10 @@ import soxr
 
 from tests.tone_asr_model import RATE, MakeAsrModel, render_words
 from tests.tone_tts_model import MakeTtsModel, spell_digits, write_tts_corpus
-from voxline.components.evaluate.settings import TtsEvaluateSettings
+from voxline.components.evaluate.speech import RoundTripRecognizer, find_round_trip_recognizer
 from voxline.components.evaluate.step import run
-from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer, find_round_trip_recognizer
 from voxline.errors import SettingsError, WorkError
+from voxline.families.tts.settings import TtsEvaluateSettings
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry

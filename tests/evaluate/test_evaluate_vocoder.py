@@ -15,13 +15,12 @@ from tests.closeness import assert_close
 from tests.tone_tts_model import FEATURES, MakeTtsModel, write_tts_corpus
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import compute_features
-from voxline.components.evaluate.settings import VocoderEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push.settings import VocoderPushSettings
 from voxline.components.push.step import run as push
-from voxline.components.train.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
-from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import SettingsError, WorkError
+from voxline.families.tts.settings import TtsTrainSettings
+from voxline.families.tts.shipped_vocoder import find_shipped_vocoder, ship_with_vocoder
+from voxline.families.vocoder.settings import VocoderEvaluateSettings, VocoderPushSettings
 from voxline.inference.saved_model import model_digest
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
@@ -49,7 +48,7 @@ def make_vocoder(tmp_path_factory: pytest.TempPathFactory) -> MakeVocoder:
     """Builds an exported vocoder that is Griffin-Lim in a graph, of so many iterations: the fewer, the worse."""
     import tensorflow as tf
 
-    from voxline.components.train.tts.griffin_lim import reconstruct_waveforms
+    from voxline.families.tts.griffin_lim import reconstruct_waveforms
 
     def make(iterations: int, features: FeatureSettings = FEATURES) -> Path:
         folder = tmp_path_factory.mktemp("train") / "model"

@@ -11,12 +11,12 @@ from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
-from voxline.components.publish.versions import DatasetVersions
-from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
+from voxline.data.versions import DatasetVersions
 from voxline.errors import WorkError
 from voxline.store.step_cache import StepOutput
+from voxline.training.batches import Batches
 
 Corpus = Callable[..., list[Utterance]]
 HOW = ExtractSettings.of({"features": {"mels": 8}, "shard_megabytes": 0.01})

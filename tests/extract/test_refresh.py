@@ -20,11 +20,11 @@ from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
-from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
 from voxline.data.record_locations import RecordLocations
 from voxline.store.hashing import hash_file
+from voxline.training.batches import Batches
 
 HOW = ExtractSettings.of({"features": {"mels": 8, "hop_seconds": 0.02}, "speeds": [0.9, 1.0], "shard_megabytes": 0.002})
 """About four recordings a shard."""

@@ -17,27 +17,26 @@ import tensorflow as tf
 
 from tests.faults.steps import Step, end_state
 from tests.tone_asr_model import export_asr_model, write_corpus
-from tests.train.tones import make_utterances, write_dataset
-from tests.train.toy_family import ToyTask, ToyTrainSettings
-from voxline.components.evaluate.settings import AsrEvaluateSettings
+from tests.training.tones import make_utterances, write_dataset
+from tests.training.toy_family import ToyTask, ToyTrainSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.language.step import run as language
-from voxline.components.publish.store_contents import StoreUsers
-from voxline.components.publish.store_gc import collect_store
-from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push.step import run as push
-from voxline.components.train.checkpoints import Arrays
-from voxline.components.train.export import VARIABLES, model_metadata, write_exported
-from voxline.components.train.families import FAMILIES, Family
 from voxline.components.train.step import run as train
-from voxline.components.train.weight_names import weight_names
 from voxline.data.manifest import read_manifest, write_manifest
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
+from voxline.families.family import Family, register
+from voxline.operations.store_contents import StoreUsers
+from voxline.operations.store_gc import collect_store
 from voxline.registry.registry import Registry
 from voxline.store.files import DONE
 from voxline.store.finished import read_done
 from voxline.store.hashing import hash_bytes, hash_file
 from voxline.store.step_cache import StepOutput
+from voxline.training.checkpoints import Arrays
+from voxline.training.export import VARIABLES, model_metadata, write_exported
+from voxline.training.weight_names import weight_names
 
 SENTENCES = {
     "train": [("ada", "one six"), ("ada", "six one"), ("ada", "two one six")],
@@ -70,7 +69,15 @@ class GraphTask(ToyTask):
         write_exported(folder, graph, {"predict": graph.predict}, metadata, files)
 
 
-FAMILIES[GraphTrainSettings.family] = Family(GraphTrainSettings, f"{__name__}:GraphTask")
+class GraphFamily(Family):
+    name = GraphTrainSettings.family
+    train_settings = GraphTrainSettings
+
+    def task(self) -> type[GraphTask]:
+        return GraphTask
+
+
+register(GraphFamily())
 
 
 def _make_tones(corpus: Path) -> None:

@@ -18,13 +18,13 @@ from voxline.components.extract.step import run as extract
 from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.ingest.step import run as ingest
 from voxline.components.publish.settings import PublishSettings
-from voxline.components.publish.shard_gc import GarbageCollected, collect_garbage
 from voxline.components.publish.step import run as publish
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run as validate
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, iter_manifest, write_manifest
 from voxline.data.tfrecord import read_record_at
+from voxline.operations.shard_gc import GarbageCollected, collect_garbage
 from voxline.store.hashing import hash_bytes, hash_file
 from voxline.store.step_cache import StepOutput
 

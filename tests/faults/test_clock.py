@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.steps import STEPS, end_state, fresh, make_corpus
-from voxline.components.publish.shard_gc import collect_garbage
+from voxline.operations.shard_gc import collect_garbage
 from voxline.store.files import remove_unfinished
 
 YEARS = 10 * 365 * 86_400

@@ -11,20 +11,19 @@ import soundfile
 from typer.testing import CliRunner
 
 from tests.serving.test_server import Served
-from tests.train.tones import FEATURES, LETTERS, tiny_asr_settings
+from tests.training.tones import FEATURES, LETTERS, tiny_asr_settings
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
-from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.extract.step import run as extract
 from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.ingest.step import run as ingest
-from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push.step import run as push
 from voxline.components.train.step import run as train
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
 from voxline.pipelines.cli.main import app
 from voxline.registry.registry import Registry
 from voxline.serving.capture import Capture, CaptureSettings

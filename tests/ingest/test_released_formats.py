@@ -18,9 +18,9 @@ from tests.ingest.listed import write, write_lines
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run as convert
 from voxline.components.ingest.settings import CorpusSettings
-from voxline.components.publish.purge.locations import PurgeScope
-from voxline.components.publish.purge.purge import purge_speaker
 from voxline.errors import WorkError
+from voxline.operations.purge.locations import PurgeScope
+from voxline.operations.purge.purge import purge_speaker
 
 Ingest = Callable[..., Any]
 Record = Callable[..., Path]

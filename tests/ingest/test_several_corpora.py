@@ -21,22 +21,22 @@ from voxline.components.convert.step import run as convert
 from voxline.components.extract.step import run as extract
 from voxline.components.ingest.settings import CorporaSettings, CorpusSettings
 from voxline.components.ingest.step import run as ingest
-from voxline.components.publish.purge.locations import PurgeScope
-from voxline.components.publish.purge.purge import purge_speaker
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
-from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, read_manifest, read_rejects
 from voxline.errors import SettingsError, WorkError
+from voxline.operations.purge.locations import PurgeScope
+from voxline.operations.purge.purge import purge_speaker
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import load_pipeline
+from voxline.pipelines.graphs import load_pipeline
 from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.pipelines.local.plan import plan_run
 from voxline.settings import Settings
 from voxline.store.files import write_json
 from voxline.store.step_cache import StepOutput
+from voxline.training.batches import Batches
 
 SPEAKERS = ("ann", "bo", "cy", "dee")
 WriteCorpus = Callable[..., Path]

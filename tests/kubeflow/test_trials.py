@@ -1,17 +1,14 @@
-"""`voxline search --compile`: a graph of trials on Kubeflow Pipelines, and an Experiment on Katib, whose pods train."""
+"""`voxline search --compile kfp`: a graph of trials on Kubeflow Pipelines, whose pods train."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
 import yaml
 
-from tests.kubeflow.cluster import ACCOUNT, ONE_NODE, WAIT_SECONDS, Cluster
-from tests.kubeflow.operators import Operators
-from tests.kubeflow.pipelines_server import HOST, NAMESPACE
+from tests.kubeflow.cluster import ACCOUNT, ONE_NODE, Cluster
+from tests.kubeflow.pipelines_server import HOST
 from voxline.store.files import read_json
 
 SPACE = {"train.learning_rate": {"log": [0.001, 0.01]}}
@@ -61,37 +58,3 @@ def test_the_graph_of_trials_ends_with_the_better_model_pushed(cluster: Cluster)
     assert logs["trial-0"] != logs["trial-1"]
     assert f"of 2 is the best: {METRIC}" in logs["choose"]
     assert len(cluster.versions()) == len(before) + 1
-
-
-def test_an_experiment_of_katib_trains_and_finds_the_better_trial(cluster: Cluster, operators: Operators) -> None:
-    operators.require("experiments.kubeflow.org", "trials.kubeflow.org")
-    (dataset, *_) = sorted(cluster.volumes.glob("store/extract/*/done.json"))
-    file = compile_search(cluster, "katib", "--dataset", f"/mnt/store/extract/{dataset.parent.name}")
-    kubernetes = cluster.kubernetes
-    done = kubernetes.kubectl("create", "-n", NAMESPACE, "-f", str(file))
-    assert done.returncode == 0, done.stderr
-    (name,) = (one["metadata"]["name"] for one in yaml.safe_load_all(file.read_text()) if one["kind"] == "Experiment")
-
-    def experiment() -> Any:
-        return kubernetes.read("experiments.kubeflow.org", name, "-n", NAMESPACE)
-
-    def conditions() -> dict[str, str]:
-        found = (experiment().get("status") or {}).get("conditions") or []
-        return {one["type"]: one["message"] for one in found if one["status"] == "True"}
-
-    kubernetes.servers.wait(lambda: {"Succeeded", "Failed"} & conditions().keys(), "its end", WAIT_SECONDS)
-    assert "Succeeded" in conditions(), conditions()
-    trials = kubernetes.read("trials.kubeflow.org", "-n", NAMESPACE)["items"]
-    values = {}
-    for trial in trials:
-        (metric,) = trial["status"]["observation"]["metrics"]
-        assert metric["name"] == METRIC
-        (given,) = trial["spec"]["parameterAssignments"]
-        assert given["name"] == "train.learning_rate"
-        values[float(given["value"])] = float(metric["latest"])
-    print(json.dumps({"conditions": conditions(), "trials": values}, indent=1))
-    assert len(values) == 2
-    for value in values.values():
-        assert [one for one in trained(cluster) if one == pytest.approx(value, rel=1e-4)], "as the store has it"
-    best = experiment()["status"]["currentOptimalTrial"]
-    assert values[float(best["parameterAssignments"][0]["value"])] == min(values.values())

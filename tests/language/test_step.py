@@ -10,22 +10,21 @@ import pytest
 from tests.store.test_step_cache import flip
 from tests.tone_asr_model import MakeAsrModel, render_words, write_corpus
 from voxline.components.evaluate.champion import ModelVersion
-from voxline.components.evaluate.settings import AsrEvaluateSettings
+from voxline.components.evaluate.speech import RoundTripRecognizer
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.evaluate.tts.round_trip import RoundTripRecognizer
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.language.step import _make_ngrams
 from voxline.components.language.step import run as language
-from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push.step import run as push
-from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
 from voxline.inference.ngram import NgramModel
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import graph_of, load_pipeline
+from voxline.pipelines.graph import graph_of
+from voxline.pipelines.graphs import load_pipeline
 from voxline.pipelines.local.plan import _changed_settings
 from voxline.store.step_cache import StepOutput
 
@@ -193,7 +192,7 @@ def test_text_that_cannot_be_read_is_named(
 
 def test_text_is_checked_before_a_model_is_trained_for_it(corpus: Path, tmp_path: Path) -> None:
     """A run refuses a file that is absent; train refuses what the step language would, and has the same key."""
-    from voxline.components.train.asr.task import AsrTask
+    from voxline.families.asr.task import AsrTask
 
     text = tmp_path / "more é.txt"
     given = ["language.kind=ngram", f"language.text={json.dumps([str(text)])}", "convert.frontend.kind=as_is"]

@@ -8,8 +8,7 @@ from voxline.audio.features import compute_features
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.audio.prosody import find_f0
 from voxline.components.demo_corpus.espeak import EspeakVoice, speak
-from voxline.components.evaluate.tts.family import describe_difference
-from voxline.components.evaluate.tts.synthesize import evenly_spaced_ids
+from voxline.components.evaluate.speech import describe_difference, evenly_spaced_ids
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.metrics import f0

@@ -3,7 +3,7 @@
 import io
 import os
 
-from voxline.pipelines.cli.console import Console, redirect_stdout_to
+from voxline.pipelines.console import Console, redirect_stdout_to
 
 
 class Terminal(io.StringIO):

@@ -8,9 +8,9 @@ import pydantic
 import pytest
 
 from voxline.components.step_component import step_component
-from voxline.components.train.asr.settings import AsrTrainSettings
+from voxline.families.asr.settings import AsrTrainSettings
 from voxline.pipelines.config.pipeline_configs import AsrConfig
-from voxline.pipelines.graph import load_pipeline
+from voxline.pipelines.graphs import load_pipeline
 from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.settings import Settings, exposed_keys
 

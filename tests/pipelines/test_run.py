@@ -147,7 +147,7 @@ def test_the_artifact_of_train_is_the_model(
     import tensorflow as tf
     from kfp import dsl
 
-    from voxline.components.train.asr.component import train
+    from voxline.components.train.component import train_component
 
     house = runs["house"]
     (file,) = (house.folder / "kfp of pushed").glob("*/train/executor_output.json")
@@ -155,6 +155,7 @@ def test_the_artifact_of_train_is_the_model(
     (file,) = (house.folder / "kfp of pushed").glob("*/extract/executor_output.json")
     (extracted,) = read_json(file)["artifacts"]["dataset"]["artifacts"]
     config = load_config([house.run_dir / "config.yaml"]).plain()
+    train = train_component("asr")
     parameters = [
         f"train__{name}" for name in train.component_spec.inputs if name not in ("dataset", "store", "registry")
     ]

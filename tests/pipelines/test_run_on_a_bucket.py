@@ -11,7 +11,7 @@ from tests.buckets.emulator import Storage
 from tests.buckets.s3_server import S3Storage
 from tests.buckets.storages import EVERY_STORAGE
 from tests.pipelines.conftest import CONFIG
-from tests.train.processes import read_log, start_process
+from tests.training.processes import read_log, start_process
 from voxline.errors import WorkError
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig

@@ -197,7 +197,7 @@ def test_options_that_cannot_be_are_refused_before_any_work(house: FakeHouse) ->
     assert "--budget '30'" in house.run_asr("--budget", "30")[1]
     assert "accepted: tpe, random, halving" in house.run_asr("--method", "grid")[1]
     assert "--name 'a/b'" in house.run_asr("--name", "a/b")[1]
-    assert "--dataset: it has an effect only with --compile" in house.run_asr("--dataset", "x")[1]
+    assert "--output: it has an effect only with --compile" in house.run_asr("--output", "x.yaml")[1]
     assert "--prune 0.2: from 0.5 to below 1" in house.run_asr("--prune", "0.2")[1]
     write_yaml(house.folder / "lengths.yaml", {"train.epochs": {"integer": [2, 9]}})
     varied = house.run_asr("--prune", "0.95", "--space", str(house.folder / "lengths.yaml"))[1]
@@ -205,7 +205,7 @@ def test_options_that_cannot_be_are_refused_before_any_work(house: FakeHouse) ->
     assert "--prune 0.95: it compares words on dev" in house.run_asr("--prune", "0.95", "--metric", "dev_cer")[1]
     steps = ("--set", "train.evaluate_steps=5")
     assert "train.evaluate_steps is 5; it compares after" in house.run_asr("--prune", "0.95", *steps)[1]
-    assert "--budget: it has no effect with --compile" in house.run_asr("--compile", "katib", "--budget", "1h")[1]
+    assert "--budget: it has no effect with --compile" in house.run_asr("--compile", "kfp", "--budget", "1h")[1]
     assert house.objective.calls == 0
     status, printed = house.run_asr(
         "--method", "halving", "--set", "train.schedule=inverse_square_root", "--trials", "9"

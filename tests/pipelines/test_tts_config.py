@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from voxline.components.train.tts.model_settings import Tacotron2Settings, TacotronSettings
 from voxline.errors import SettingsError
+from voxline.families.tts.networks.settings import Tacotron2Settings, TacotronSettings
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.pipeline_configs import TtsConfig
 

@@ -17,9 +17,9 @@ from voxline.components.publish.diff import DatasetDiff, count_changes, diff_dat
 from voxline.components.publish.diff_report import utterance_lists
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
-from voxline.components.publish.versions import DatasetVersions
 from voxline.data.dataset import Dataset
 from voxline.data.rows import ROWS_FILE, encode_row
+from voxline.data.versions import DatasetVersions
 from voxline.pipelines.cli.dataset_views import format_diff
 from voxline.pipelines.cli.main import app
 from voxline.store.hashing import hash_file

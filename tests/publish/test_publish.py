@@ -16,13 +16,13 @@ from tests.audit import noticed
 from tests.publish.conftest import Extract
 from tests.waiting import PATIENCE_SECONDS
 from voxline.components.publish.settings import PublishSettings
-from voxline.components.publish.shard_gc import collect_garbage
 from voxline.components.publish.step import run
-from voxline.components.publish.versions import VERSION_FILE, DatasetVersions, list_datasets
-from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
+from voxline.data.versions import VERSION_FILE, DatasetVersions, list_datasets
 from voxline.errors import WorkError
+from voxline.operations.shard_gc import collect_garbage
 from voxline.store import files
+from voxline.training.batches import Batches
 
 KEEP = PublishSettings(compact_below=0)
 COMPACT = PublishSettings(compact_below=0.9)

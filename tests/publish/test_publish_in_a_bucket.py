@@ -14,15 +14,15 @@ from tests.publish.test_publish import content
 from voxline.components.extract.step import run as extract
 from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run
-from voxline.components.publish.versions import DatasetVersions, list_datasets
-from voxline.components.train.batches import Batches
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import Utterance, write_manifest
+from voxline.data.versions import DatasetVersions, list_datasets
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import CACHE_ENV
 from voxline.store.hashing import hash_file
 from voxline.store.localize import localize
 from voxline.store.step_cache import StepOutput
+from voxline.training.batches import Batches
 
 Pod = Callable[[], Path]
 COMPACT = PublishSettings(compact_below=0.9)

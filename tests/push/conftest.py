@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.tone_asr_model import WORDS, write_corpus
-from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push.settings import AsrPushSettings as PushSettings
 from voxline.components.push.step import run as push
+from voxline.families.asr.settings import AsrEvaluateSettings
+from voxline.families.asr.settings import AsrPushSettings as PushSettings
 
 Judge = Callable[..., dict[str, Any]]
 QUICK = PushSettings(smoke_test=False, min_slice_utterances=5)

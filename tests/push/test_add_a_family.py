@@ -1,6 +1,7 @@
 """A model family added to evaluate and push, as docs/extend/family.md describes; it needs no TensorFlow."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -8,16 +9,15 @@ import pydantic
 import pytest
 
 from tests.tone_asr_model import write_corpus
-from voxline.components.evaluate import families as evaluate_families
 from voxline.components.evaluate.champion import ModelVersion
-from voxline.components.evaluate.family import EvaluationJob, Measurements, Slicing, slice_by_field
+from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing, slice_by_field
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push import families as push_families
 from voxline.components.push.gate import GateCheck
 from voxline.components.push.settings import PushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import WorkError
+from voxline.families.family import Family, register, unregister
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.metrics.evaluation import CLIP_FILE, Evaluation
@@ -102,13 +102,29 @@ def write_model(folder: Path, offset: float, family: str = "word_count") -> Path
     return folder
 
 
+class WordCountFamily(Family):
+    name = "word_count"
+    evaluate_settings = WordCountEvaluateSettings
+    push_settings = WordCountPushSettings
+
+    def task(self) -> Any:
+        raise NotImplementedError
+
+    def evaluation(self) -> WordCountEvaluateFamily:
+        return WordCountEvaluateFamily()
+
+    def promotion(self) -> WordCountPushFamily:
+        return WordCountPushFamily()
+
+
 @pytest.fixture
-def word_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The family in the tables of evaluate and push."""
-    monkeypatch.setitem(evaluate_families.FAMILIES, "word_count", WordCountEvaluateFamily())
-    monkeypatch.setitem(push_families.FAMILIES, "word_count", WordCountPushFamily())
+def word_count(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The family and its metric."""
+    register(WordCountFamily())
     metric = Metric("count_error", "words miscounted", ("word_count",), headline=True, label="miscounted")
     monkeypatch.setitem(CATALOG, metric.name, metric)
+    yield
+    unregister("word_count")
 
 
 @pytest.mark.usefixtures("word_count")

@@ -10,12 +10,11 @@ import pytest
 
 from tests.tone_asr_model import ALPHABET, WORDS, MakeAsrModel, write_corpus
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push.step import run as push
 from voxline.data import testing as by_hand
 from voxline.data.manifest import read_manifest, write_manifest
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
 from voxline.registry.parents import find_parent
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData

@@ -12,10 +12,10 @@ from markdown_it import MarkdownIt
 from tests.causal_model import export_causal_model
 from tests.push.conftest import QUICK, Judge, evaluated, state
 from tests.tone_asr_model import ALPHABET, WORDS, MakeAsrModel, export_onnx_tones, write_corpus
-from voxline.components.push.asr.component import push as push_component
-from voxline.components.push.settings import AsrPushSettings as PushSettings
+from voxline.components.push.component import push_component
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.settings import AsrPushSettings as PushSettings
 from voxline.inference.saved_model import model_digest
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData
@@ -72,7 +72,7 @@ def test_the_component_publishes_a_summary_in_markdown(
     evaluation = evaluated(model, corpus, tmp_path)
     summary = dsl.Markdown(name="summary", uri=str(tmp_path / "summary"))
     verdict = dsl.Artifact(name="verdict", uri=str(tmp_path / "verdict"))
-    push_component.python_func(
+    push_component("asr").python_func(
         model=dsl.Model(uri=str(model)),
         evaluation=dsl.Dataset(uri=str(evaluation)),
         verdict=verdict,

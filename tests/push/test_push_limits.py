@@ -7,11 +7,12 @@ import pytest
 
 from tests.push.conftest import Judge
 from tests.tone_asr_model import MakeAsrModel
-from voxline.components.evaluate.asr.family import AsrResult
 from voxline.components.push.gate import check_limits
-from voxline.components.push.settings import AsrPushSettings as PushSettings
-from voxline.components.push.settings import TtsPushSettings, VocoderPushSettings
 from voxline.errors import SettingsError
+from voxline.families.asr.evaluate import AsrResult
+from voxline.families.asr.settings import AsrPushSettings as PushSettings
+from voxline.families.tts.settings import TtsPushSettings
+from voxline.families.vocoder.settings import VocoderPushSettings
 from voxline.metrics.bootstrap import SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.metrics.evaluation import Evaluation

@@ -12,9 +12,9 @@ import pytest
 from tests.push.conftest import QUICK, evaluated
 from tests.tone_asr_model import MakeAsrModel
 from tests.waiting import PATIENCE_SECONDS, wait_until
-from voxline.components.push.asr.family import AsrPushFamily
 from voxline.components.push.gate import GateCheck
 from voxline.components.push.step import run as push
+from voxline.families.asr.push import AsrPushFamily
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry

@@ -10,9 +10,9 @@ import pytest
 
 from tests.push.conftest import evaluated
 from tests.tone_asr_model import MakeAsrModel
-from voxline.components.push.settings import AsrPushSettings as PushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import WorkError
+from voxline.families.asr.settings import AsrPushSettings as PushSettings
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import METRICS_FILE
 from voxline.registry.registry import Registry

@@ -11,13 +11,13 @@ import pytest
 
 from tests.tone_asr_model import MakeAsrModel
 from tests.tone_tts_model import MakeTtsModel, add_onnx_graph, write_tts_corpus
-from voxline.components.evaluate.settings import TtsEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.model_card import model_card
-from voxline.components.push.settings import AsrPushSettings, TtsPushSettings
 from voxline.components.push.step import run as push
-from voxline.components.push.tts.family import TtsPushFamily
 from voxline.errors import SettingsError
+from voxline.families.asr.settings import AsrPushSettings
+from voxline.families.tts.push import TtsPushFamily
+from voxline.families.tts.settings import TtsEvaluateSettings, TtsPushSettings
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
@@ -100,18 +100,9 @@ def test_the_card_says_which_programs_can_run_the_model(
     work = evaluate(make_tts_model(), corpus, tmp_path / "registry", tmp_path / "store", MEASURED_ALONE)
     evaluation = Evaluation.read(work.folder)
     whole = model_card(TtsPushFamily(), evaluation, 3, "2026-01-02T03:04:05Z")
-    evaluation.metrics["model"]["about"]["decoder"] = "int8"
-    parted = model_card(TtsPushFamily(), evaluation, 3, "2026-01-02T03:04:05Z")
-    for card in (whole, parted):
-        assert "voxline synthesize TEXT --model <registry>/tts/3 --output out.wav" in card
+    assert "voxline synthesize TEXT --model <registry>/tts/3 --output out.wav" in whole
     assert "tensorflow_model_server --model_config_file=" in whole
     assert "Signature `synthesize`" in whole
-    assert "TensorFlow Lite" not in whole
-    # Its SavedModel has no signature that speaks, so nobody may be sent to a server with it.
-    assert "tensorflow_model_server" not in parted
-    assert "Signature `synthesize`" not in parted
-    assert "Its decoder (int8) is a TensorFlow Lite file next to the SavedModel" in parted
-    assert "`train.export.decoder: float32`" in parted
 
 
 @pytest.mark.parametrize(
@@ -152,27 +143,27 @@ def test_an_onnx_graph_that_says_something_else_is_refused(
     assert any(check["name"] == "ONNX" and check["passed"] for check in accepted["checks"])
 
 
-def test_a_4_bit_graph_is_judged_by_its_own_round_trip(
+def test_an_8_bit_graph_is_judged_by_its_own_round_trip(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
     shutil.copytree(make_tts_model(), tmp_path / "model")
     add_onnx_graph(tmp_path / "model", smear=-9.0)  # hardly a sound
     about = json.loads((tmp_path / "model" / "model.json").read_text())
-    about["settings"]["export"] = {"onnx": "int4"}
+    about["settings"]["export"] = {"onnx": "int8"}
     (tmp_path / "model" / "model.json").write_text(json.dumps(about))
     reasons = judge(tmp_path / "model")["reasons"]
     assert any("against the SavedModel (0.00%)" in reason for reason in reasons), reasons
     assert not any("the ONNX graph differs" in reason for reason in reasons)
     unheard = QUICK.model_copy(update={"max_regression": {}})
     (reason,) = judge(tmp_path / "model", unheard, MEASURED_ALONE)["reasons"]
-    assert "set evaluate.round_trip_recognizer, which judges int4 by its words" in reason
+    assert "set evaluate.round_trip_recognizer, which judges int8 by its words" in reason
     accepted = judge(
         tmp_path / "model", QUICK.model_copy(update={"max_regression": ANY, "limits": {"round_trip_wer": 1.0}})
     )
     assert accepted["pushed"], accepted["reasons"]
     names = [check["name"] for check in accepted["checks"]]
     assert any(name.endswith("against the SavedModel") for name in names)
-    assert any(name.endswith(", 4-bit ONNX") for name in names)
+    assert any(name.endswith(", 8-bit ONNX") for name in names)
 
 
 def test_a_worse_tts_model_is_refused_and_a_better_one_replaces(

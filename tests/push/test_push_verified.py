@@ -12,9 +12,9 @@ from tests.faults.failing import FULL, GROWING, READ_ONLY, FailingDisk
 from tests.push.conftest import QUICK, evaluated
 from tests.store.test_step_cache import flip
 from tests.tone_asr_model import WORDS, MakeAsrModel
-from voxline.components.push.settings import AsrPushSettings as PushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import WorkError
+from voxline.families.asr.settings import AsrPushSettings as PushSettings
 from voxline.metrics.evaluation import METRICS_FILE, UTTERANCES_FILE, Evaluation
 from voxline.registry.registry import Registry
 

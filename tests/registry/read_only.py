@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.serving.test_server import push
-from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run
 from voxline.components.forecast.step import _reason_of_registry
 from voxline.components.validate.tfdv.baseline import Baseline
 from voxline.errors import WorkError
+from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.registry.anchor import current_anchor
 from voxline.registry.models import find_model, model_names
 from voxline.registry.models_config import models_config

@@ -9,14 +9,13 @@ import pytest
 from tests.report.conftest import Browser
 from tests.report.test_page import HOSTILE, full_page, tone
 from tests.tone_asr_model import MakeAsrModel, write_corpus
-from voxline.components.evaluate.settings import AsrEvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push.step import run as push
 from voxline.components.validate.settings import ValidateSettings
 from voxline.components.validate.step import run as validate
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import WorkError
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
 from voxline.report import data_table, word_diff
 
 AUDIT = """(async () => {

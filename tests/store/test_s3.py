@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl
 import pytest
 
 from tests.buckets.s3_server import S3Storage
-from voxline.components.publish.purge.retention import delete_old_versions
 from voxline.errors import WorkError
+from voxline.operations.purge.retention import delete_old_versions
 from voxline.store.objects import ObjectStore
 
 OTHER = b"x" * (5 << 20)

@@ -1,32 +1,43 @@
-"""A family is a folder and one line in `FAMILIES`: docs/extend/family.md, executed."""
+"""A family is a folder and an entry point: docs/extend/family.md, executed."""
 
 import errno
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 from tests.conftest import ROOT
-from tests.train.toy_family import ToyTrainSettings
+from tests.training.toy_family import ToyTask, ToyTrainSettings
 from voxline.components.train.distributed import worker
 from voxline.components.train.distributed.jobs import worker_arguments
-from voxline.components.train.families import FAMILIES, Family
-from voxline.components.train.settings import TrainSettings
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
+from voxline.families.family import Family, find_family, register, unregister
 from voxline.store.step_cache import StepOutput
+from voxline.training.settings import TrainSettings
 
 TRAINING = {"epochs": 4, "learning_rate": 0.5, "warm_up_steps": 5, "strategy": "one"}
 
 
+class ToyFamily(Family):
+    name = "toy"
+    train_settings = ToyTrainSettings
+
+    def task(self) -> type[ToyTask]:
+        return ToyTask
+
+
 @pytest.fixture(autouse=True)
-def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FAMILIES, "toy", Family(ToyTrainSettings, "tests.train.toy_family:ToyTask"))
+def toy() -> Iterator[None]:
+    register(ToyFamily())
+    yield
+    unregister("toy")
 
 
 def test_a_new_family_is_trained_exported_and_reused(
@@ -54,7 +65,7 @@ def test_an_interrupted_export_resumes(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("voxline.components.train.export.write_json", fill)
+        patch.setattr("voxline.training.export.write_json", fill)
         with pytest.raises(WorkError, match="make room"):
             run(tones.folder, tmp_path, settings)
     (folder,) = (path for path in (tmp_path / "train").iterdir() if path.is_dir())
@@ -70,12 +81,12 @@ TRAIN_ONCE = """
 import sys
 from pathlib import Path
 
-from tests.train.toy_family import ToyTrainSettings
+from tests.training.toy_family import ToyTrainSettings
 from voxline.components.train.families import FAMILIES, Family
 from voxline.components.train.step import run
 from voxline.inference.saved_model import model_digest
 
-FAMILIES["toy"] = Family(ToyTrainSettings, "tests.train.toy_family:ToyTask")
+FAMILIES["toy"] = Family(ToyTrainSettings, "tests.training.toy_family:ToyTask")
 output = run(Path(sys.argv[1]), Path(sys.argv[2]), ToyTrainSettings(epochs=1, strategy="one"))
 print(model_digest(output.path("model")))
 """
@@ -108,7 +119,7 @@ def test_a_worker_trains_a_new_family(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["asr", "tts", "vocoder", "intents", "conversion"])
 def test_settings_name_their_family(name: str) -> None:
-    assert FAMILIES[name].settings.family == name
+    assert find_family(name).train_settings.family == name
 
 
 def _files(folder: Path) -> dict[str, bytes]:

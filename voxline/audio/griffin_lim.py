@@ -5,7 +5,7 @@
 The iteration of Griffin and Lim (1984) in its fast variant with momentum (Perraudin, Balazs and Søndergaard 2013, "A
 fast Griffin-Lim algorithm"). Windows, frames and padding are those of `voxline.audio.features`, whose mel filterbank is
 inverted to a non-negative spectrum. An exported TTS model does the same in its graph:
-`components/train/tts/griffin_lim.py`.
+`voxline/families/tts/griffin_lim.py`.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Reads the utterances of a dataset: one by one, as padded arrays, or as `tf.data`.
 
-Training reads batches with `voxline.components.train.batches`, which can resume in the middle of an epoch.
+Training reads batches with `voxline.training.batches`, which can resume in the middle of an epoch.
 """
 
 import dataclasses

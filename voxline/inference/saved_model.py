@@ -30,7 +30,6 @@ MODEL_PARTS = (
     "variables",
     "assets",
     "assets.extra",
-    "decoder.tflite",
     "model.onnx",
     "stream.onnx",
     LANGUAGE_MODEL,

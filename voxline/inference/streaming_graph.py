@@ -1,6 +1,6 @@
 """The streaming ONNX graph of a causal recognizer: which samples each of its calls needs, and its state between calls.
 
-`components/train/asr/onnx_stream.py` writes it. The network is a chain of stages that see a window of their input:
+`voxline/families/asr/onnx_stream.py` writes it. The network is a chain of stages that see a window of their input:
 frames of samples, stacked features, convolutions, the row convolution. Each keeps the end of its input as a tensor
 until the next call; recurrent layers keep their state. Calls begin at fixed samples, however the audio arrives, so
 that equal audio gives equal numbers.

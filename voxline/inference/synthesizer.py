@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import WorkError
-from voxline.inference.int8_decoder import Int8Decoder, load_decoder
 from voxline.inference.onnx_model import Engine, OnnxGraph, choose_engine
 from voxline.inference.saved_model import (
     VOCODER,
@@ -45,17 +44,9 @@ FULL_SIGNATURES = {
         ("symbols", "lengths"), ("mels", "frames", "alignments", "waveforms", "samples", "hit_limit")
     ),
 }
-SPLIT_SIGNATURES = {
-    "encode": SignatureSpec(("symbols", "lengths"), ("memory", "keys")),
-    "refine": SignatureSpec(("before", "frames"), ("mels", "frames", "waveforms", "samples")),
-}
-"""Around an 8-bit decoder, which is a file of its own."""
-SPEAK, REFINE_MELS = "speak", "refine_mels"
-MEL_SIGNATURES = {
-    SPEAK: SignatureSpec(("symbols", "lengths"), ("mels", "frames", "alignments", "hit_limit")),
-    REFINE_MELS: SignatureSpec(("before", "frames"), ("mels", "frames")),
-}
-"""Without Griffin-Lim, for a voice with a vocoder. Models of earlier versions have neither."""
+SPEAK = "speak"
+MEL_SIGNATURES = {SPEAK: SignatureSpec(("symbols", "lengths"), ("mels", "frames", "alignments", "hit_limit"))}
+"""Without Griffin-Lim, for a voice with a vocoder."""
 ONNX_BATCH_SYMBOLS = 500
 """The largest batch of a FastSpeech in ONNX: each op writes its whole output, and a larger one leaves the cache."""
 TEACHER_FORCED_SIGNATURES = {
@@ -175,14 +166,12 @@ class Synthesizer:
         )
         if self.vocoder is not None:
             self.vocoder.check_features(self.features, str(self.folder))
-        self._decoder: Int8Decoder | None = None
         self._graph: OnnxGraph | None = None
         self._signatures: dict[str, Any] = {}
         if self.engine == "onnx":
             self._graph = OnnxGraph(self.folder, MEL_SIGNATURES[SPEAK], "a voice", threads)
         else:
-            self._decoder = load_decoder(self.about, self.folder)
-            specs = (FULL_SIGNATURES if self._decoder is None else SPLIT_SIGNATURES) | TEACHER_FORCED_SIGNATURES
+            specs = FULL_SIGNATURES | TEACHER_FORCED_SIGNATURES
             self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
         self.seconds = self.audio_seconds = 0.0
         self._synthesize([self.text.alphabet.characters[-1:]])  # the first call builds the graph
@@ -281,7 +270,7 @@ class Synthesizer:
     @property
     def has_mels_alone(self) -> bool:
         """Whether mels are made without a waveform; models of earlier versions compute their Griffin-Lim too."""
-        return self._graph is not None or SPEAK in self._signatures or REFINE_MELS in self._signatures
+        return self._graph is not None or SPEAK in self._signatures
 
     def mels(self, symbols: Sequence[str]) -> list["Array"]:
         """The mels of encoded texts alone, float32 [frames, mels] each, in order.
@@ -378,21 +367,16 @@ class Synthesizer:
     def _decode(
         self, labels: "npt.NDArray[np.int32]", lengths: "npt.NDArray[np.int32]", *, with_audio: bool
     ) -> dict[str, Any]:
-        """The outputs of the signature `synthesize`, or the same from the parts around an 8-bit decoder.
+        """The outputs of the signature `synthesize`.
 
         Args:
-          with_audio: whether Griffin-Lim is wanted too; an earlier version's model computes it in any case.
+          with_audio: whether Griffin-Lim is wanted too.
         """
         text = {"symbols": labels, "lengths": lengths}
         if self._graph is not None:
             made = self._graph(**text)
             return {**made, **self._griffin_lim(made)} if with_audio else made
-        if self._decoder is None:
-            return self._call("synthesize" if with_audio or SPEAK not in self._signatures else SPEAK, **text)
-        decoded = self._decoder.decode(self._call("encode", **text), lengths, int(self.about["max_steps"]))
-        refine = "refine" if with_audio or REFINE_MELS not in self._signatures else REFINE_MELS
-        refined = self._call(refine, before=decoded.before, frames=decoded.frames)
-        return {**refined, "alignments": decoded.alignments, "hit_limit": decoded.hit_limit}
+        return self._call("synthesize" if with_audio or SPEAK not in self._signatures else SPEAK, **text)
 
     def _griffin_lim(self, made: dict[str, Any]) -> dict[str, Any]:
         """waveforms and samples of a batch's mels, as the exported Griffin-Lim makes them."""

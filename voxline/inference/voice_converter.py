@@ -135,7 +135,3 @@ class VoiceConverter:
         for (name, value), probability in zip(names, found.tolist(), strict=True):
             read[name][value] = probability
         return read
-
-    def draw(self, random: "np.random.Generator") -> dict[str, str]:
-        """A random value for each attribute."""
-        return {name: values[int(random.integers(len(values)))] for name, values in self.attributes.items()}

@@ -1,15 +1,12 @@
-"""The two kinds of training job of Kubeflow: the objects to create, and their outcome.
+"""The training job of Kubeflow Trainer v2: the object to create, and its outcome.
 
-TrainJob (Trainer v2): a TrainingRuntime of the namespace defines the pods; the job adds image, command and count.
-TFJob (the older training operator): the job holds the whole pod, built here from a PodTemplate of the namespace.
+A TrainingRuntime of the namespace defines the pods; the TrainJob adds image, command and count.
 """
 
-import copy
 import dataclasses
 from typing import Any
 
-from voxline.components.train.settings import TrainSettings
-from voxline.errors import SettingsError
+from voxline.training.settings import TrainSettings
 
 Object = dict[str, Any]
 REPLICATED_JOB = "node"
@@ -60,7 +57,7 @@ class JobOutcome:
 
 
 class TrainJob:
-    """Kubeflow Trainer v2."""
+    """The object of Kubeflow Trainer v2."""
 
     api, plural, container = "trainer.kubeflow.org/v1alpha1", "trainjobs", REPLICATED_JOB
     templates_api, templates = "trainer.kubeflow.org/v1alpha1", "trainingruntimes"
@@ -93,54 +90,7 @@ class TrainJob:
         return f"jobset.sigs.k8s.io/jobset-name={job}"
 
 
-class TFJob:
-    """The older training operator."""
-
-    api, plural, container = "kubeflow.org/v1", "tfjobs", "tensorflow"
-    templates_api, templates = "v1", "podtemplates"
-    index_label = "training.kubeflow.org/replica-index"
-    installed_by = "the Kubeflow training operator"
-    retry_status = 138
-    """With restartPolicy ExitCode, statuses 1 to 127 end the job; of those above, 138 is free for the program."""
-    restarts = 10
-
-    def body(self, spec: JobSpec, metadata: Object, template: Object) -> Object:
-        pod = copy.deepcopy(template["template"])
-        first = pod["spec"]["containers"][0]
-        if first["name"] != REPLICATED_JOB:
-            raise SettingsError(
-                f"PodTemplate {template['metadata']['name']}: its first container is called {first['name']!r}; "
-                f"{REPLICATED_JOB!r} is accepted"
-            )
-        first.update(
-            name=self.container,
-            image=spec.image,
-            command=["python", "-m", WORKER_MODULE],
-            args=_arguments(spec, self.retry_status),
-            ports=[{"name": "tfjob-port", "containerPort": PORT}],
-        )
-        pod["spec"].pop("restartPolicy", None)  # replaced by the operator's own, below
-        return {
-            "apiVersion": self.api,
-            "kind": "TFJob",
-            "metadata": metadata,
-            "spec": {
-                "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": self.restarts},
-                "tfReplicaSpecs": {
-                    "Worker": {
-                        "replicas": spec.count,
-                        "restartPolicy": "ExitCode",
-                        "template": {"metadata": pod.get("metadata", {}), "spec": pod["spec"]},
-                    }
-                },
-            },
-        }
-
-    def selector(self, job: str) -> str:
-        return f"training.kubeflow.org/job-name={job}"
-
-
-JOB_KINDS: dict[str, TrainJob | TFJob] = {"train_job": TrainJob(), "tf_job": TFJob()}
+TRAIN_JOB = TrainJob()
 _SUCCEEDED = ("Complete", "Succeeded")
 
 

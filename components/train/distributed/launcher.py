@@ -15,8 +15,8 @@ from types import FrameType
 from typing import Any
 
 from voxline.components.train.distributed.jobs import (
-    JOB_KINDS,
     LABELS,
+    TRAIN_JOB,
     JobOutcome,
     JobSpec,
     job_outcome,
@@ -24,9 +24,9 @@ from voxline.components.train.distributed.jobs import (
 )
 from voxline.components.train.distributed.kubernetes import JobExists, KubernetesClient, Object, own_pod_name
 from voxline.components.train.distributed.pods import PodWatcher
-from voxline.components.train.settings import TrainSettings
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.progress import print_status
+from voxline.training.settings import TrainSettings
 
 POLL_SECONDS = 2.0
 DELETE_TIMEOUT_SECONDS = 600.0
@@ -80,7 +80,7 @@ class JobLauncher:
         delete_seconds: float = DELETE_TIMEOUT_SECONDS,
     ) -> None:
         self.cluster, self.finished, self.poll, self.delete_seconds = cluster, finished, poll, delete_seconds
-        self.kind = JOB_KINDS[spec.settings.workers.kind]
+        self.kind = TRAIN_JOB
         self.pod = cluster.pod(own_pod_name())
         self.spec = dataclasses.replace(spec, image=_image(self.pod))
         self.uid = ""
@@ -158,7 +158,7 @@ class JobLauncher:
             raise SettingsError(
                 f"train.workers.template is {workers.template!r}, but namespace {self.cluster.namespace} has no such "
                 f"{self.kind.templates}; apply one of k8s/ (docs/cluster/multi-worker.md), and check that "
-                f"{self.kind.installed_by} is installed (train.workers.kind is {workers.kind!r})"
+                f"{self.kind.installed_by} is installed"
             )
         return self.kind.body(self.spec, metadata, template)
 

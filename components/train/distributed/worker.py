@@ -1,7 +1,7 @@
 """One worker of a training job: `python -m voxline.components.train.distributed.worker`.
 
-A TFJob sets TF_CONFIG, by which workers find each other; a TrainJob does not. It becomes a JobSet, the JobSet an
-indexed Job, and the pods of that Job have known host names:
+A TrainJob does not set TF_CONFIG, by which workers find each other. It becomes a JobSet, the JobSet an indexed Job, and
+the pods of that Job have known host names:
 
     <job>-node-0-<index>.<job>        <job> names the JobSet and its headless service, `node` its only replicated job
 
@@ -16,9 +16,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from voxline.components.train.distributed.jobs import FAILURE_PREFIX, PORT, REPLICATED_JOB
-from voxline.components.train.families import FAMILIES
 from voxline.components.train.step import run
 from voxline.errors import SettingsError, TransientError, VoxlineError
+from voxline.families.family import family_names, find_family
 from voxline.progress import neutralize_output, print_status
 from voxline.store.files import use_private_umask
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None, train: Callable[..., object] = 
     """
     parser = argparse.ArgumentParser(prog="python -m voxline.components.train.distributed.worker", description=__doc__)
     parser.add_argument("--job", required=True, help="name of the training job")
-    parser.add_argument("--family", required=True, choices=sorted(FAMILIES), help="model family")
+    parser.add_argument("--family", required=True, choices=family_names(), help="model family")
     parser.add_argument("--dataset", required=True, help="folder written by extract")
     parser.add_argument("--store", required=True, help="store of all step outputs, the same for all workers")
     parser.add_argument("--registry", default="", help="registry that has the model to start from")
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None, train: Callable[..., object] = 
     )
     given = parser.parse_args(arguments)
     try:
-        settings = FAMILIES[given.family].settings.of(given.settings, "train")
+        settings = find_family(given.family).train_settings.of(given.settings, "train")
         if not os.environ.get("TF_CONFIG"):
             os.environ["TF_CONFIG"] = make_tf_config(given.job, settings.workers.count, os.environ, given.port)
         train(given.dataset, given.store, settings, given.registry)

@@ -59,14 +59,14 @@ def trial(
     import traceback
     from pathlib import Path
 
-    from voxline.components.train.families import FAMILIES
     from voxline.components.train.step import run
+    from voxline.families.family import find_family
     from voxline.inference.saved_model import model_digest
     from voxline.progress import print_status
     from voxline.store.artifacts import artifact_uri, publish_artifact
 
     about = json.loads(given)
-    chosen = FAMILIES[settings.family].settings.of(with_changes(json.loads(base), about["train"]), "train")
+    chosen = find_family(settings.family).train_settings.of(with_changes(json.loads(base), about["train"]), "train")
     trial = json.dumps({"number": about["trial"], "settings": about["settings"]}, ensure_ascii=False)
     try:
         output = run(artifact_uri(dataset), store, chosen, registry)

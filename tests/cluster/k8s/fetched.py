@@ -17,7 +17,6 @@ KUBERNETES = "k8s.io/kubernetes@v1.32.4"
 SUMS = {
     KUBERNETES: "h1:fRZeSjwVE+dMMSS7Qi6LxOOKpVL+1CPAT/b1Cuo4kns=",
     "github.com/kubeflow/trainer/v2@v2.1.0": "h1:jRABD9ZYToamNH2atHze3L/VC/v6KCAqUEqsOQOjVTg=",
-    "github.com/kubeflow/training-operator@v1.9.3": "h1:aaSHqskOtCY8Dn8sVd+l9p5XAczW6O0nYMPjVLAw/lc=",
     "github.com/kserve/kserve@v0.15.2": "h1:uph7Umk331fvBMrHHpTJNDt6+lf3IAuyiskaQw8wIAk=",
     "github.com/prometheus-operator/prometheus-operator@v0.85.0": "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
     "sigs.k8s.io/jobset@v0.10.1": "h1:u8QKifNsrWVrlRFe6w2ofYTqFT9ma2DRHxfeB2m9xyU=",
@@ -28,7 +27,6 @@ DEFINITIONS = {
         "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml",
         "manifests/base/crds/trainer.kubeflow.org_trainingruntimes.yaml",
     ],
-    "github.com/kubeflow/training-operator@v1.9.3": ["manifests/base/crds/kubeflow.org_tfjobs.yaml"],
     "github.com/kserve/kserve@v0.15.2": [
         "config/crd/full/serving.kserve.io_inferenceservices.yaml",
         "config/crd/full/serving.kserve.io_servingruntimes.yaml",

@@ -12,8 +12,8 @@ import yaml
 from tests.cluster.k8s.api_server import kubectl, missing, serving
 from tests.cluster.k8s.built import BUILDABLE, K8S, Object, built, pods
 from tests.cluster.k8s.fetched import definition_files
-from tests.train.tones import tiny_asr_settings
-from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
+from tests.training.tones import tiny_asr_settings
+from voxline.components.train.distributed.jobs import TRAIN_JOB, JobSpec
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +112,13 @@ def test_an_account_may_do_what_its_role_is_for(server: Path, account: str, verb
     assert done.stdout == str(may).lower(), done.stderr
 
 
-@pytest.mark.parametrize("kind", sorted(JOB_KINDS))
-def test_the_server_accepts_the_jobs_of_the_train_step(server: Path, kind: str) -> None:
-    settings = tiny_asr_settings(strategy="auto", workers={"count": 256, "kind": kind})
+def test_the_server_accepts_the_job_of_the_train_step(server: Path) -> None:
+    settings = tiny_asr_settings(strategy="auto", workers={"count": 256})
     task = JobSpec("0f" * 16, "/mnt/store/extract/ab", "/mnt/store", settings, "registry.example/model:1")
     template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train-1", "uid": "1"}
     metadata = {"name": task.name, "namespace": "voxline", "ownerReferences": [owner]}
-    body = yaml.safe_dump(JOB_KINDS[kind].body(task, metadata, template))
+    body = yaml.safe_dump(TRAIN_JOB.body(task, metadata, template))
     done = kubectl(server, "create", "--validate=strict", "--dry-run=server", "-f", "-", given=body)
     assert done.returncode == 0, done.stderr
 

@@ -9,8 +9,8 @@ import yaml
 
 from tests.cluster.k8s import fetched, schemas
 from tests.cluster.k8s.built import K8S, Object
-from tests.train.tones import tiny_asr_settings
-from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
+from tests.training.tones import tiny_asr_settings
+from voxline.components.train.distributed.jobs import TRAIN_JOB, JobSpec
 from voxline.notify.kserve import serving_objects
 from voxline.notify.settings import KserveSettings
 
@@ -57,16 +57,15 @@ def test_an_unknown_field_is_reported(schema_folder: Path) -> None:
     assert "automountToken" in fault
 
 
-@pytest.mark.parametrize("kind", sorted(JOB_KINDS))
-def test_the_jobs_of_the_train_step_match_their_schemas(kind: str, schema_folder: Path) -> None:
+def test_the_job_of_the_train_step_matches_its_schema(schema_folder: Path) -> None:
     task = JobSpec(
         "0f" * 16,
         "/mnt/store/extract/ab",
         "/mnt/store",
-        tiny_asr_settings(strategy="auto", workers={"count": 4, "kind": kind}),
+        tiny_asr_settings(strategy="auto", workers={"count": 4}),
         "model:1",
     )
     template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "train-1", "uid": "1"}
     metadata = {"name": task.name, "namespace": "voxline", "ownerReferences": [owner]}
-    assert faults([JOB_KINDS[kind].body(task, metadata, template)], schema_folder) == []
+    assert faults([TRAIN_JOB.body(task, metadata, template)], schema_folder) == []

@@ -11,11 +11,11 @@ import pytest
 from tests.cluster.k8s.built import BUILDABLE, Object, builder, built
 from tests.cluster.operators import sources
 from tests.cluster.workers.operator_stand_in import ANSWERS
-from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec, job_outcome
+from voxline.components.train.distributed.jobs import TRAIN_JOB, JobSpec, job_outcome
 from voxline.components.train.distributed.launcher import QUEUE_LABEL, JobLauncher
 from voxline.components.train.distributed.worker import make_tf_config
-from voxline.components.train.families import FAMILIES
-from voxline.components.train.settings import TrainSettings
+from voxline.families.family import family_names, find_family
+from voxline.training.settings import TrainSettings
 
 IMAGE = "registry.example/model:1"
 COUNT = 4
@@ -51,7 +51,7 @@ def train_job(settings: TrainSettings) -> Object:
 
 
 def settings_of(family: str = "asr", **workers: Any) -> TrainSettings:
-    return FAMILIES[family].settings.of({"workers": {"count": COUNT, **workers}}, "train")
+    return find_family(family).train_settings.of({"workers": {"count": COUNT, **workers}}, "train")
 
 
 def runtime_of(path: str) -> Object | None:
@@ -79,7 +79,7 @@ def scenarios() -> list[Object]:
             {"name": f"{path} {family}", "runtime": runtime_of(path), "trainJob": train_job(settings_of(family))}
             for path in BUILDABLE
             if runtime_of(path)
-            for family in sorted(FAMILIES)
+            for family in family_names()
         ),
         {"name": "largest", "runtime": runtime, "trainJob": train_job(settings_of(count=256))},
         {"name": "trained", "runtime": runtime, "trainJob": job, "events": [ends("trained")]},
@@ -141,7 +141,7 @@ def outcomes(one: Any) -> list[Any]:
     return [job_outcome(state["trainJob"]) for state in one["states"]]
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", family_names())
 @pytest.mark.parametrize("path", BUILDABLE)
 def test_workers_are_what_the_template_and_the_step_say(played: dict[str, Any], path: str, family: str) -> None:
     if runtime_of(path) is None:
@@ -188,7 +188,7 @@ def comparable(value: Any) -> Any:
 
 def test_the_pods_and_all_above_them_have_the_labels_that_the_page_names(played: dict[str, Any]) -> None:
     (state,) = played["overlays/gpu-pool asr"]["states"]
-    selector = JOB_KINDS["train_job"].selector(state["trainJob"]["metadata"]["name"]).partition("=")
+    selector = TRAIN_JOB.selector(state["trainJob"]["metadata"]["name"]).partition("=")
     for one in (state["trainJob"], *state["jobSets"]):
         assert one["metadata"]["labels"]["app.kubernetes.io/part-of"] == "voxline", one["kind"]
     labels = state["jobs"][0]["spec"]["template"]["metadata"]["labels"]

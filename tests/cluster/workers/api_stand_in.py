@@ -27,10 +27,8 @@ PATH = re.compile(
 )
 KNOWN = {
     ("v1", "pods"): "Pod",
-    ("v1", "podtemplates"): "PodTemplate",
     ("trainer.kubeflow.org/v1alpha1", "trainjobs"): "TrainJob",
     ("trainer.kubeflow.org/v1alpha1", "trainingruntimes"): "TrainingRuntime",
-    ("kubeflow.org/v1", "tfjobs"): "TFJob",
 }
 VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
 TRAIN_JOB_FIELDS = {"runtimeRef", "initializer", "trainer", "labels", "annotations", "podTemplateOverrides", "suspend"}
@@ -254,10 +252,6 @@ def check(api: str, plural: str, body: Object) -> None:
         unknown = (body["spec"].keys() - TRAIN_JOB_FIELDS) | (body["spec"]["trainer"].keys() - TRAINER_FIELDS)
         if unknown or not body["spec"].get("runtimeRef", {}).get("name"):
             raise Refusal(422, "Invalid", f'TrainJob "{name}" is invalid: spec: {sorted(unknown) or "runtimeRef"}')
-    if body["kind"] == "TFJob":
-        containers = body["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-        if "tensorflow" not in [one["name"] for one in containers]:
-            raise Refusal(422, "Invalid", f'TFJob "{name}" is invalid: there must be a container named tensorflow')
 
 
 def now() -> str:

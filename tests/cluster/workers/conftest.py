@@ -12,9 +12,9 @@ import yaml
 
 from tests.cluster.workers.api_stand_in import ApiServer
 from tests.cluster.workers.operator_stand_in import PODS, Operator
-from tests.train.tones import make_utterances, tiny_asr_settings, write_dataset
-from voxline.components.train.asr.settings import AsrTrainSettings
+from tests.training.tones import make_utterances, tiny_asr_settings, write_dataset
 from voxline.data.dataset import Dataset
+from voxline.families.asr.settings import AsrTrainSettings
 
 collect_ignore_glob = [] if os.environ.get("VOXLINE_TEST_CLUSTER") else ["test_*.py"]
 K8S = Path(__file__).resolve().parents[3] / "k8s"
@@ -27,14 +27,12 @@ class Namespace:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        roles = [K8S / "base" / "roles.yaml", K8S / "components" / "tf-job" / "role.yaml"]
-        self.server = ApiServer(roles, "voxline-train", "voxline-train-tf-job")
+        self.server = ApiServer([K8S / "base" / "roles.yaml"], "voxline-train")
         self.state = self.server.state
         template = yaml.safe_load((K8S / "base" / "worker-template.yaml").read_text())
         runtime = yaml.safe_load((K8S / "components" / "train-job" / "runtime.yaml").read_text())
         node = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]
         node["template"]["spec"]["template"] = template["template"]  # as kustomize puts it there
-        self.state.put("v1", "podtemplates", template)
         self.state.put("trainer.kubeflow.org/v1alpha1", "trainingruntimes", runtime)
         self.add_pod(POD)
         self.operator: Operator | None = None
@@ -78,7 +76,7 @@ class Namespace:
         return process
 
     def jobs(self, plural: str = "trainjobs") -> list[dict[str, Any]]:
-        api = {"trainjobs": "trainer.kubeflow.org/v1alpha1", "tfjobs": "kubeflow.org/v1"}[plural]
+        api = {"trainjobs": "trainer.kubeflow.org/v1alpha1"}[plural]
         return self.state.all(api, plural)
 
     def close(self) -> None:

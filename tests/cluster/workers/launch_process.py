@@ -2,9 +2,9 @@
 
 import sys
 
-from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.step import run
 from voxline.errors import VoxlineError
+from voxline.families.asr.settings import AsrTrainSettings
 
 
 def main() -> int:

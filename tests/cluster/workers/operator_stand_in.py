@@ -2,7 +2,7 @@
 
 What Trainer and JobSet say of a TrainJob and put on its pods is recorded (tests/cluster/operators). Kubernetes' part is
 imitated: JOB_COMPLETION_INDEX and HOSTNAME, the end of a job by an exit status, the last lines of a log as termination
-message; and the restart of one worker of a TFJob. Pods have no network of their own: the names by which workers find
+message. Pods have no network of their own: the names by which workers find
 each other become ports of this machine.
 """
 
@@ -21,7 +21,6 @@ from tests.cluster.workers.api_stand_in import Object, State, now
 from voxline.components.train.distributed.worker import make_tf_config
 
 TRAIN_JOBS = ("trainer.kubeflow.org/v1alpha1", "trainjobs")
-TF_JOBS = ("kubeflow.org/v1", "tfjobs")
 PODS = ("v1", "pods")
 UNSCHEDULABLE = {
     "type": "PodScheduled",
@@ -74,9 +73,8 @@ class Operator:
     def _run(self) -> None:
         while not self._stop.wait(0.05):
             try:
-                for kind in (TRAIN_JOBS, TF_JOBS):
-                    for job in self.state.all(*kind):
-                        self._reconcile(kind, job)
+                for job in self.state.all(*TRAIN_JOBS):
+                    self._reconcile(TRAIN_JOBS, job)
                 self._collect_garbage()
             except Exception as fault:
                 self.fault = fault
@@ -134,20 +132,16 @@ class Operator:
 
     def _start(self, kind: tuple[str, str], job: Object, pod: Object, index: int, count: int) -> None:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-        if index == 0 or kind == TF_JOBS:
+        if index == 0:
             self.generations[uid] = self.generations.get(uid, 0) + 1
         environment = {**os.environ, "HOSTNAME": pod["metadata"]["annotations"]["host"]}
         for inherited in ("TF_CONFIG", "KUBECONFIG", "KFP_POD_NAME"):
             environment.pop(inherited, None)
         environment["PYTHONPATH"] = str(Path.cwd())
         environment["VOXLINE_BUCKET_CACHE"] = str(self.folder / "disks" / pod["metadata"]["uid"])  # its own, and empty
-        if kind == TRAIN_JOBS:
-            environment["JOB_COMPLETION_INDEX"] = str(index)
-            config = json.loads(make_tf_config(name, count, environment))
-        else:
-            workers = [f"{name}-worker-{one}.voxline.svc:2222" for one in range(count)]
-            config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-        ports = self._ports(f"{uid}-{self.generations[uid] if kind == TRAIN_JOBS else 0}", count)
+        environment["JOB_COMPLETION_INDEX"] = str(index)
+        config = json.loads(make_tf_config(name, count, environment))
+        ports = self._ports(f"{uid}-{self.generations[uid]}", count)
         config["cluster"]["worker"] = [f"127.0.0.1:{port}" for port in ports]
         environment["TF_CONFIG"] = json.dumps(config)
         container = pod["spec"]["containers"][0]
@@ -183,26 +177,16 @@ class Operator:
         phases = [pod["status"]["phase"] for pod in pods]
         failed = [pod for pod in pods if pod["status"]["phase"] == "Failed"]
         statuses = [pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] for pod in failed]
-        if kind == TRAIN_JOBS:
-            if all(phase == "Succeeded" for phase in phases):
-                self._say(job, answered("trained", name))
-            elif any(status in (1, 2) for status in statuses):
-                self._stop_pods(pods)
-                self._say(job, answered("bad data", name))
-            elif failed and self.generations[uid] > self.max_restarts:
-                self._say(job, answered("lost worker", name))
-            elif failed:
-                time.sleep(0.5)  # the step that follows may read the ends
-                self._remove_pods(name)
-            return
-        chief = next(pod for pod in pods if self._index(pod) == 0)
-        if chief["status"]["phase"] == "Succeeded":
-            self._say(job, [{"type": "Succeeded", "status": "True", "reason": "TFJobSucceeded"}])
-        elif any(status < 128 for status in statuses):
-            self._say(job, [{"type": "Failed", "status": "True", "reason": "TFJobFailed"}])
-        for pod in failed:
-            if pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] >= 128:
-                self.state.remove(*PODS, pod["metadata"]["name"])
+        if all(phase == "Succeeded" for phase in phases):
+            self._say(job, answered("trained", name))
+        elif any(status in (1, 2) for status in statuses):
+            self._stop_pods(pods)
+            self._say(job, answered("bad data", name))
+        elif failed and self.generations[uid] > self.max_restarts:
+            self._say(job, answered("lost worker", name))
+        elif failed:
+            time.sleep(0.5)  # the step that follows may read the ends
+            self._remove_pods(name)
 
     def _note_end(self, pod: Object) -> None:
         process = self.processes.get(pod["metadata"]["uid"])
@@ -229,7 +213,7 @@ class Operator:
 
     def _collect_garbage(self) -> None:
         """As Kubernetes does with the pods of a job that is gone."""
-        jobs = {job["metadata"]["name"] for kind in (TRAIN_JOBS, TF_JOBS) for job in self.state.all(*kind)}
+        jobs = {job["metadata"]["name"] for job in self.state.all(*TRAIN_JOBS)}
         owners = {pod["metadata"].get("annotations", {}).get("job") for pod in self.state.all(*PODS)}
         for job in owners - jobs - {None}:
             self._remove_pods(job)

@@ -7,15 +7,15 @@ import pytest
 from tests.cluster.workers.api_stand_in import now
 from tests.cluster.workers.conftest import POD, Namespace
 from tests.cluster.workers.operator_stand_in import answered
-from voxline.components.train.asr.settings import AsrTrainSettings
-from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec
+from voxline.components.train.distributed.jobs import TRAIN_JOB, JobSpec
 from voxline.components.train.distributed.kubernetes import ApiError, JobExists, KubernetesClient
 from voxline.components.train.distributed.launcher import JobLauncher
 from voxline.components.train.distributed.pods import PodWatcher
-from voxline.components.train.settings import WorkersSettings
 from voxline.errors import SettingsError, TransientError, WorkError
+from voxline.families.asr.settings import AsrTrainSettings
+from voxline.training.settings import WorkersSettings
 
-JOBS = (JOB_KINDS["train_job"].api, JOB_KINDS["train_job"].plural)
+JOBS = (TRAIN_JOB.api, TRAIN_JOB.plural)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def _task(**workers: str) -> JobSpec:
 
 
 def _job(cluster: KubernetesClient) -> dict[str, object]:
-    return JOB_KINDS["train_job"].body(_task(), {"name": "a-job", "namespace": cluster.namespace, "labels": {}}, {})
+    return TRAIN_JOB.body(_task(), {"name": "a-job", "namespace": cluster.namespace, "labels": {}}, {})
 
 
 def test_a_failing_api_server_is_retried(
@@ -150,7 +150,7 @@ def test_each_line_of_the_chief_is_printed_once(
         },
     )
     lines = namespace.state.logs.setdefault(pod["metadata"]["uid"], [])
-    pods = PodWatcher(cluster, JOB_KINDS["train_job"], "a-job")
+    pods = PodWatcher(cluster, TRAIN_JOB, "a-job")
     for line in ("▸ one", "▸ two", "▸ three"):
         lines.append((now(), line))
         pods.poll(1)
@@ -172,7 +172,7 @@ def test_the_failure_of_a_worker_comes_before_lost_peers(cluster: KubernetesClie
                 "status": {"phase": "Failed", "containerStatuses": [{"name": "node", "state": state}]},
             },
         )
-    pods = PodWatcher(cluster, JOB_KINDS["train_job"], "a-job")
+    pods = PodWatcher(cluster, TRAIN_JOB, "a-job")
     pods.poll(3)
     fault = pods.failure()
     assert fault is not None

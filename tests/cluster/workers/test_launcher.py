@@ -42,20 +42,6 @@ def test_a_train_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_
     assert "workers" not in read_done(done.parent)["settings"]
 
 
-def test_a_tf_job_trains_the_model(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
-    operator = namespace.operate()
-    settings = worker_settings(workers={"kind": "tf_job"})
-    launcher = namespace.launch(str(tones.folder), settings, tmp_path / "launcher.log")
-    _wait(lambda: bool(namespace.jobs("tfjobs")))
-    job = json.loads(json.dumps(namespace.jobs("tfjobs")[0]))
-    assert launcher.wait(900) == 0, _text(tmp_path / "launcher.log")
-    assert "on 2 devices" in _text(tmp_path / "launcher.log")
-    assert len(operator.processes) == 2
-    pod = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
-    assert pod["securityContext"]["runAsNonRoot"]
-    assert pod["containers"][0]["image"] == IMAGE
-
-
 def test_a_killed_worker_does_not_change_the_result(namespace: Namespace, tones: Dataset, tmp_path: Path) -> None:
     settings = worker_settings(epochs=30, evaluate_epochs=5, checkpoint_steps=10, model={"dropout": 0.1})
     operator = namespace.operate()

@@ -13,6 +13,8 @@ from google.protobuf import json_format
 from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec
 from typer.testing import CliRunner
 
+from tests.pipelines.conftest import compile_to_yaml
+from tests.pipelines.test_compiled import layers
 from voxline.errors import SettingsError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.cluster.vertex import check_config
@@ -21,7 +23,6 @@ from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import GRAPHS
 
 ROOT = Path(__file__).resolve().parents[3]
-GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = [ROOT / "configs/asr/librispeech.yaml", ROOT / "configs/cluster/vertex.yaml"]
 
 
@@ -30,11 +31,16 @@ def config(*settings: str) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def specs() -> dict[str, dict[str, Any]]:
-    """The golden files, which test_compiled.py holds to the compiler, by their graph."""
-    files = {graph: GOLDEN / f"{graph}-vertex.yaml" for graph in GRAPHS}
+def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The compiled graphs by name."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return {graph: yaml.load(file.read_text(encoding="utf-8"), loader) for graph, file in files.items()}  # noqa: S506
+    compiled = {}
+    for graph in GRAPHS:
+        folder = tmp_path_factory.mktemp(graph)
+        config = load_config(layers(graph, folder, "vertex"))
+        text = compile_to_yaml(config, folder / "ir.yaml", platform="vertex")
+        compiled[graph] = yaml.load(text, loader)  # noqa: S506
+    return compiled
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -103,7 +109,10 @@ def test_submit_says_what_vertex_lacks(arguments: list[str], fault: str, monkeyp
 
 @pytest.mark.skipif(not os.environ.get("VOXLINE_TEST_CLUSTER"), reason="loading it takes a while: make test-cluster")
 def test_googles_client_takes_the_run_and_the_schedule(specs: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    files = [str(GOLDEN / "asr-vertex.yaml"), str(GOLDEN / "asr.yaml"), str(tmp_path / "calls.json")]
+    vertex = tmp_path / "asr-vertex.yaml"
+    vertex.write_text(yaml.safe_dump(specs["asr"], sort_keys=False), encoding="utf-8")
+    kubernetes = Path(__file__).parents[1] / "golden" / "asr.yaml"
+    files = [str(vertex), str(kubernetes), str(tmp_path / "calls.json")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     script = str(Path(__file__).with_name("vertex_client.py"))
     done = subprocess.run(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from voxline.components.train.asr.settings import AsrTrainSettings
-from voxline.components.train.settings import WorkersSettings
 from voxline.components.train.step import _wants_workers
+from voxline.families.asr.settings import AsrTrainSettings
+from voxline.training.settings import WorkersSettings
 
 FOUR = AsrTrainSettings(workers=WorkersSettings(count=4))
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from voxline.components.train.asr.settings import AsrTrainSettings
 from voxline.components.train.distributed import worker
-from voxline.components.train.distributed.jobs import JOB_KINDS, JobSpec, job_outcome, worker_arguments
+from voxline.components.train.distributed.jobs import JobSpec, job_outcome, worker_arguments
 from voxline.components.train.distributed.worker import make_tf_config
-from voxline.components.train.settings import WorkersSettings
-from voxline.components.train.tts.settings import TtsTrainSettings
 from voxline.errors import SettingsError, TransientError
+from voxline.families.asr.settings import AsrTrainSettings
+from voxline.families.tts.settings import TtsTrainSettings
+from voxline.training.settings import WorkersSettings
 
 JOB = "voxline-train-0f0f"
 
@@ -125,7 +125,7 @@ def test_workers_start_from_the_version_that_the_launcher_resolved(monkeypatch: 
 
 def test_workers_are_not_part_of_the_key() -> None:
     alone = AsrTrainSettings()
-    four = AsrTrainSettings(workers=WorkersSettings(count=4, kind="tf_job", template="mine"))
+    four = AsrTrainSettings(workers=WorkersSettings(count=4, template="mine"))
     assert alone.key_settings().plain() == four.key_settings().plain()
     assert set(alone.plain()) - set(alone.key_settings().plain()) == {
         "workers",
@@ -148,13 +148,6 @@ def test_workers_are_not_part_of_the_key() -> None:
 def test_a_strategy_that_ignores_workers_is_refused(strategy: str) -> None:
     with pytest.raises(SettingsError, match=r"workers.count is 2: each worker would train its own model"):
         AsrTrainSettings.of({"strategy": strategy, "workers": {"count": 2}}, "train")
-
-
-def test_a_template_with_another_container_name_is_refused() -> None:
-    template = {"metadata": {"name": "t"}, "template": {"spec": {"containers": [{"name": "main"}]}}}
-    task = JobSpec("0f" * 16, "", "", AsrTrainSettings())
-    with pytest.raises(SettingsError, match="first container is called 'main'; 'node' is accepted"):
-        JOB_KINDS["tf_job"].body(task, {}, template)
 
 
 @pytest.mark.parametrize(("kind", "succeeded"), [("Complete", True), ("Succeeded", True), ("Failed", False)])

@@ -1,1 +1,0 @@
-"""Evaluate for ASR models."""

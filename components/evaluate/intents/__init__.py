@@ -1,1 +1,0 @@
-"""Evaluation of classifiers of texts by their intent."""

@@ -1,0 +1,129 @@
+"""Measures of generated speech that voices and vocoders share: the round trip through a recognizer, and DNSMOS."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxline.components.evaluate.champion import ModelVersion, find_auxiliary
+from voxline.data.manifest import Utterance
+from voxline.errors import WorkError
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.waveforms import read_waveform
+from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.dnsmos import dnsmos, mean_dnsmos
+
+if TYPE_CHECKING:
+    from voxline.inference.waveforms import Waveform
+
+
+def find_round_trip_recognizer(registry: Path | str, name: str) -> ModelVersion | None:
+    """The ASR model in service under a name; None if the name is empty.
+
+    Raises:
+      SettingsError: none is in service under it, or a model of another family.
+    """
+    return find_auxiliary(registry, name, family="asr", setting="round_trip_recognizer")
+
+
+class RoundTripRecognizer:
+    """A loaded ASR model for speech of any sample rate.
+
+    It decodes greedily: a language model would guess words that the voice says badly, and refuse those that it lacks.
+
+    Raises:
+      WorkError: the version is damaged.
+    """
+
+    def __init__(self, version: ModelVersion) -> None:
+        try:
+            self._recognizer = Recognizer(version.folder, language_model=False)
+        except WorkError as error:
+            raise version.unusable(error) from None
+
+    def transcribe(self, waveforms: Sequence["Waveform"], sample_rate: int) -> list[str]:
+        """Transcribes waveforms, float32 [samples]; samples beyond full scale are clipped."""
+        import numpy as np
+
+        from voxline.audio.decoding import resample
+
+        rate = self._recognizer.sample_rate
+        return self._recognizer.transcribe_waveforms(
+            [np.clip(resample(waveform, sample_rate, rate), -1, 1) for waveform in waveforms]
+        )
+
+
+def reference_text(utterance: Utterance) -> str:
+    """The words that the round trip should return: numbers spelled out, without punctuation."""
+    return str(utterance.extra.get("normalized_text") or utterance.text)
+
+
+NOT_MEASURED = SumAndWeight(0.0, 0.0)
+
+
+def read_utterance(utterance: Utterance, sample_rate: int) -> "Waveform":
+    """The recording of an utterance, float32 [samples].
+
+    Raises:
+      WorkError: naming the utterance.
+    """
+    try:
+        return read_waveform(Path(utterance.audio_filepath), sample_rate, utterance.offset, utterance.duration)
+    except WorkError as error:
+        raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None
+
+
+def evenly_spaced_ids(utterances: Sequence[Utterance], count: int) -> set[str]:
+    """Ids of that many utterances, evenly spaced by the length of their text."""
+    order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
+    count = min(count, len(order))
+    return {order[index * len(order) // count].id for index in range(count)}
+
+
+def measure_dnsmos(waveform: "Waveform", sample_rate: int) -> SumAndWeight:
+    """A waveform's part of the metric `dnsmos`."""
+    score = dnsmos(waveform, sample_rate)
+    return NOT_MEASURED if score is None else SumAndWeight(score)
+
+
+def recorded_dnsmos(utterances: Sequence[Utterance], count: int, sample_rate: int) -> float | None:
+    """The mean of the recordings of as many utterances as are measured, which is what synthesis can come to."""
+    ids = evenly_spaced_ids(utterances, count)
+    return mean_dnsmos((read_utterance(one, sample_rate) for one in utterances if one.id in ids), sample_rate)
+
+
+def describe_dnsmos(metrics: dict[str, Any]) -> str:
+    """How opinions were predicted, for the report.
+
+    >>> describe_dnsmos({"settings": {"mos_utterances": 20}, "details": {"recorded_dnsmos": 3.21}})
+    'DNSMOS predicts what listeners would say, from 1 to 5, of 20 utterances; of their recordings it is 3.21.'
+    """
+    count, recorded = metrics["settings"]["mos_utterances"], metrics["details"]["recorded_dnsmos"]
+    if recorded is None:
+        return "What listeners would say was not predicted (evaluate.mos_utterances)."
+    return (
+        f"DNSMOS predicts what listeners would say, from 1 to 5, of {count:,} utterances; of their recordings it is "
+        f"{recorded:.2f}."
+    )
+
+
+ROUND_TRIP_RECOGNIZER = "round_trip_recognizer"
+
+
+def describe_difference(
+    utterances: Sequence[Utterance], apart: Sequence[float], unit: str, limit: float, rtf: float
+) -> dict[str, Any]:
+    """For metrics.json: the largest difference of a model's two forms, and the utterance that has it.
+
+    Raises:
+      WorkError: a difference is no number, since one of the forms made NaN or infinity.
+    """
+    for utterance, difference in zip(utterances, apart, strict=True):
+        if not math.isfinite(difference):
+            raise WorkError(
+                f"evaluate: utterance {utterance.id}: the ONNX graph differs from the SavedModel by {difference} "
+                f"{unit}; one of them makes NaN or infinity; set train.export.onnx to none, and report it"
+            )
+    worst = max(range(len(apart)), key=apart.__getitem__)
+    found = {"largest": apart[worst], "id": utterances[worst].id, "unit": unit, "limit": limit}
+    return {"rtf": rtf, "precision": "float32", **found}

@@ -1,1 +1,0 @@
-"""Evaluate for TTS models."""

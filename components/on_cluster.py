@@ -1,0 +1,143 @@
+"""On a cluster each step of a run is a pod, and no process sees the whole run: the last step sends the outcome.
+
+Every step leaves a record in the store, under the id of its run; the last one, or the one that fails, reads them all
+and sends the event. A pod that is killed (memory, eviction, deadline) sends nothing; the alert on the last success
+remains. Why not KFP's exit handler: docs/decisions/0051-the-last-step-announces-the-run.md.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from voxline.errors import VoxlineError
+from voxline.forecast.run_forecast import with_anomalies
+from voxline.notify.deliver import announce_end, announce_start
+from voxline.notify.event import PublishedModel, RunEvent, RunIdentity, StepRecord
+from voxline.notify.settings import NOTIFY_ENV, NotifySettings
+from voxline.progress import print_status
+from voxline.store.layout import RUN_STEPS
+from voxline.store.objects import ObjectStore, open_store
+
+RUN_ID_ENV = "VOXLINE_RUN_ID"
+"""The cluster sets it to the run's id, from the pod's label."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NotifiedRun:
+    """What each step needs to know of its run; as JSON in `NOTIFY_ENV`.
+
+    Attributes:
+      steps: of the graph, in order; the last one sends the outcome.
+      settings: the section `notify` as JSON values.
+    """
+
+    pipeline: str
+    name: str
+    model: str
+    corpora: list[str]
+    steps: list[str]
+    settings: dict[str, Any]
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, ensure_ascii=False)
+
+
+@contextlib.contextmanager
+def notified_step(step: str, store: str, arguments: dict[str, Any]) -> Iterator[None]:
+    """Records a step of a run whose outcome is to be sent, and sends it at its end. Does nothing for other runs.
+
+    Args:
+      arguments: of the component; the metadata of its output artifacts is what the step says of its work.
+    """
+    given, run_id = os.environ.get(NOTIFY_ENV, ""), os.environ.get(RUN_ID_ENV, "")
+    if not given:
+        yield
+        return
+    about = NotifiedRun(**json.loads(given))
+    settings = NotifySettings.of(about.settings, "notify")
+    if not run_id:
+        print_status(f"notify: {RUN_ID_ENV} is not set, so nothing will be sent about this run")
+        yield
+        return
+    records = _Records(store, about, run_id)
+    if step == about.steps[0]:
+        announce_start(records.identity(time.time()), settings)
+    record, start = StepRecord(step), time.time()
+    try:
+        yield
+    except Exception as error:
+        record.status, record.seconds = "failed", time.time() - start
+        records.add(record, start)
+        registry = str(arguments.get("registry", "")) if step == "push" else ""
+        records.announce(settings, "failed", str(error) or type(error).__name__, record, start, registry)
+        raise
+    record.status, record.seconds = "succeeded", time.time() - start
+    for artifact in arguments.values():
+        metadata = getattr(artifact, "metadata", {})
+        if isinstance(metadata, dict) and metadata.get("step") == step and "outputs" in metadata:
+            record.take_metadata(metadata)
+    records.add(record, start)
+    if step == about.steps[-1] or record.counts.get("skipped"):
+        records.announce(settings, "succeeded", "", record, start)
+
+
+class _Records:
+    """The records of a run's steps, in the store: `run_steps/<run>.<step>.json`."""
+
+    def __init__(self, store: str, about: NotifiedRun, run_id: str) -> None:
+        self._about, self._run_id, self._store = about, run_id, store
+
+    def identity(self, started: float) -> RunIdentity:
+        about = self._about
+        return RunIdentity(about.pipeline, about.name, about.model, tuple(about.corpora), self._run_id, started)
+
+    def add(self, record: StepRecord, start: float) -> None:
+        """Writes a record. What goes wrong is printed, and is not the step's failure."""
+        try:
+            document = {"started": start, **dataclasses.asdict(record)}
+            self._folder().write(self._name(record.name), json.dumps(document, ensure_ascii=False).encode())
+        except (VoxlineError, OSError) as error:
+            print_status(f"notify: this step will be missing from what is sent about the run: {error}")
+
+    def announce(
+        self, settings: NotifySettings, status: str, reason: str, last: StepRecord, start: float, registry: str = ""
+    ) -> None:
+        """Sends the outcome of the run.
+
+        Args:
+          last: the step that ends the run, whose record may not have been written.
+          registry: in which a push that failed may have published the model.
+        """
+
+        def event() -> RunEvent:
+            found = {name: one for name in self._about.steps if (one := self._read(name))}
+            steps = {name: record for name, (_, record) in found.items()} | {last.name: last}
+            began = min([start, *(moment for moment, _ in found.values())])
+            ordered = [steps[name] for name in self._about.steps if name in steps]
+            links = {"page": settings.run_page.replace("{id}", self._run_id)}
+            for name, link in (("report", "forecast"), ("report", "push"), ("validation", "validate")):
+                if link in steps and "report" in steps[link].outputs:
+                    links[name] = steps[link].outputs["report"]
+            published = PublishedModel.find(registry, self._about.model, steps.get("evaluate"), began)
+            told = published.explain(reason) if published else reason
+            made = RunEvent.of(self.identity(began), ordered, status, told, links, published)
+            return with_anomalies(made, settings.history) if settings.history else made
+
+        announce_end(event, settings)
+
+    def _read(self, step: str) -> tuple[float, StepRecord] | None:
+        try:
+            document = json.loads(self._folder().read(self._name(step)))
+            return float(document.pop("started")), StepRecord(**document)
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+
+    def _folder(self) -> ObjectStore:
+        return open_store(self._store) / RUN_STEPS
+
+    def _name(self, step: str) -> str:
+        return f"{self._run_id}.{step}.json"

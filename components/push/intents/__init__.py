@@ -1,1 +1,0 @@
-"""Push for classifiers of texts by their intent."""

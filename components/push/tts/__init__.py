@@ -1,1 +1,0 @@
-"""Push for TTS models."""

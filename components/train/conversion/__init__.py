@@ -1,1 +1,0 @@
-"""Training of voice conversion: the same words by a voice with other attributes."""

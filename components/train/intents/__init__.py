@@ -1,1 +1,0 @@
-"""Training of classifiers of texts by their intent."""

@@ -1,1 +1,0 @@
-"""Training and export of TTS models."""

@@ -1,0 +1,139 @@
+"""Batches: each utterance once per epoch, in an order that seed and epoch determine."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.training.tones import LETTERS, make_utterances, write_dataset
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.training.batches import Batch, Batches, ReplicaShare
+
+
+def batches(dataset: Dataset, **changes: Any) -> Batches:
+    return Batches(
+        dataset, "train", **{"batch_size": 8, "time_stride": 2, "shuffled": True, "length_noise": 0.3, **changes}
+    )
+
+
+def ids(found: Any) -> list[list[str]]:
+    return [batch.ids for batch in found]
+
+
+def test_each_utterance_occurs_once_per_epoch_with_its_features_and_labels(tones: Dataset) -> None:
+    spoken = {each.id: each for each in make_utterances(160, 24)}
+    seen = []
+    for batch in batches(tones).epoch(3):
+        for row, name in enumerate(batch.ids):
+            labels = batch.labels[row, : batch.counts[row]]
+            assert "".join(LETTERS[label] for label in labels) == spoken[name].text == batch.texts[row]
+            assert batch.frames[row] == tones.features.count_frames(len(spoken[name].waveform))
+            assert not batch.features[row, batch.frames[row] :].any()
+            seen.append(name)
+    assert sorted(seen) == sorted(name for name, each in spoken.items() if each.split == "train")
+
+
+def test_the_last_batch_is_filled_with_other_utterances(tones: Dataset) -> None:
+    found = ids(batches(tones, batch_size=37).epoch(1))
+    assert [len(names) for names in found] == [37] * 5
+    assert len({name for names in found for name in names}) == 160
+    assert [len(names) for names in ids(batches(tones, batch_size=500).epoch(1))] == [160]
+    in_order = ids(batches(tones, batch_size=37, shuffled=False).epoch(1))
+    assert [len(names) for names in in_order] == [37, 37, 37, 37, 12]
+
+
+def test_seed_and_epoch_determine_the_order_from_any_step_on(tones: Dataset) -> None:
+    whole = ids(batches(tones, seed=1).epoch(2))
+    assert ids(batches(tones, seed=1).epoch(2, first=7)) == whole[7:]
+    assert ids(batches(tones, seed=1).epoch(3)) != whole
+    assert ids(batches(tones, seed=2).epoch(2)) != whole
+
+
+def test_seed_epoch_and_utterance_determine_the_augmentation(tones: Dataset) -> None:
+    def noisy(features: Any, fewest: int, random: np.random.Generator) -> Any:
+        return features + random.standard_normal(features.shape).astype(np.float32)
+
+    def last_batch(first: int, epoch: int = 1) -> Batch:
+        return list(batches(tones, augment=noisy).epoch(epoch, first))[-1]
+
+    np.testing.assert_array_equal(last_batch(0).features, last_batch(15).features)
+    assert not np.array_equal(last_batch(0).features[:, :5], last_batch(0, epoch=2).features[:, :5])
+
+
+@pytest.mark.parametrize(("size", "shuffled"), [(8, True), (7, True), (50, False)])
+def test_two_workers_read_half_each_and_together_the_whole_batch(tones: Dataset, size: int, shuffled: bool) -> None:
+    """One device each, then two and two; the same rows with the same augmentation as one process reads."""
+
+    def noisy(features: Any, fewest: int, random: np.random.Generator) -> Any:
+        return features + random.standard_normal(features.shape).astype(np.float32)
+
+    how: dict[str, Any] = {"batch_size": size, "shuffled": shuffled, "augment": noisy}
+    whole = list(batches(tones, **how).epoch(1))
+    for count in (1, 2):
+        shares = [ReplicaShare(worker * count, count, 2 * count) for worker in range(2)]
+        workers = [batches(tones, share=share, **how) for share in shares]
+        read: list[list[int]] = [[], []]
+        for seen, worker in zip(read, workers, strict=True):
+            example = worker._example
+            worker._example = lambda row, seen=seen, example=example: (seen.append(row), example(row))[1]  # type: ignore[method-assign]
+        for batch, *parts in zip(whole, *(worker.epoch(1) for worker in workers), strict=True):
+            found = {}
+            for part in parts:
+                assert part.ids == batch.ids
+                assert part.places is not None
+                for row, place in enumerate(part.places.tolist()):
+                    found[place] = part.features[row, : part.frames[row]], part.labels[row, : part.counts[row]]
+            assert sorted(found) == list(range(max(len(batch.ids), 2 * count)))
+            for place in range(len(batch.ids)):
+                features, labels = found[place]
+                np.testing.assert_array_equal(features, batch.features[place, : batch.frames[place]])
+                np.testing.assert_array_equal(labels, batch.labels[place, : batch.counts[place]])
+        rows = [row for order in batches(tones, **how).plan(1) for row in order.tolist()]
+        assert sorted(read[0] + read[1]) == sorted(rows)
+        assert abs(len(read[0]) - len(read[1])) <= count * len(whole)
+
+
+def test_batches_hold_similar_lengths(tones: Dataset) -> None:
+    def waste(noise: float) -> float:
+        found = list(batches(tones, length_noise=noise).epoch(0))
+        real, whole = sum(batch.frames.sum() for batch in found), sum(batch.features[..., 0].size for batch in found)
+        return float(1 - real / whole)
+
+    assert waste(0.0) < 0.1 < waste(5.0)
+
+
+def test_shortest_first_sorts_the_first_epoch(tones: Dataset) -> None:
+    found = batches(tones, shortest_first=True)
+    longest = [batch.frames.max() for batch in found.epoch(0)]
+    assert longest == sorted(longest)
+    assert [batch.frames.max() for batch in found.epoch(1)] != longest
+
+
+def test_utterances_with_too_few_frames_are_left_out_and_listed(tmp_path: Path) -> None:
+    spoken = make_utterances(12)
+    short = {spoken[2].id: 2, spoken[7].id: 1}
+
+    def cut(each: Any, features: Any) -> Any:
+        labels = len(each.text) + sum(left == right for left, right in zip(each.text, each.text[1:], strict=False))
+        # Output frame k is centered on frame 3k: 3 · (labels − 1) + 1 frames are enough, and one is cut.
+        return features[: 3 * (labels - 1)] if each.id in short and labels > 1 else features
+
+    dataset = write_dataset(tmp_path / "dataset", spoken, cut)
+    found = batches(dataset, time_stride=3)
+    expected = [name for name in short if next(e for e in spoken if e.id == name).text[1:]]
+    assert expected
+    assert sorted(found.infeasible) == expected
+    assert found.utterances == 12 - len(expected)
+    assert not set(expected) & {name for batch in ids(found.epoch(0)) for name in batch}
+
+
+def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "dataset", make_utterances(6))
+    (shard, *_) = dataset.files()
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(WorkError, match=rf"{shard.name}.*damaged"):
+        list(batches(dataset).epoch(0))

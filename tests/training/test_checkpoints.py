@@ -1,0 +1,85 @@
+"""Checkpoints are whole or absent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from voxline.training.checkpoints import ARRAYS_FILE, Checkpoints
+
+
+def arrays(step: int) -> dict[str, np.ndarray]:
+    return {"a": np.full((3, 2), step, np.float32), "count": np.array(step)}
+
+
+def test_reads_what_was_written_and_keeps_the_newest(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", kept=2)
+    assert checkpoints.newest() is None
+    for step in (5, 40, 100):
+        checkpoints.write(step, arrays(step), {"step": step, "looks": [1.5, None]})
+    assert checkpoints.steps() == [40, 100]
+    found, state = checkpoints.newest() or ({}, {})
+    assert state == {"step": 100, "looks": [1.5, None]}
+    np.testing.assert_array_equal(found["a"], arrays(100)["a"])
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
+def test_skips_a_damaged_checkpoint(tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoints = Checkpoints(tmp_path, kept=3)
+    for step in (1, 2):
+        checkpoints.write(step, arrays(step), {"step": step})
+    file = tmp_path / "step-00000002" / ARRAYS_FILE
+    data = bytearray(file.read_bytes())
+    if damage == "remove":
+        file.unlink()
+    else:
+        data[70] ^= 255
+        file.write_bytes(data[:60] if damage == "truncate" else data)
+    found = checkpoints.newest()
+    assert found is not None
+    assert found[1] == {"step": 1}
+    assert "step 2 is damaged" in capsys.readouterr().out
+
+
+def test_a_checkpoint_can_be_overwritten(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, kept=3)
+    for value in (1, 2):
+        checkpoints.write(7, arrays(value), {"value": value})
+    assert checkpoints.read(7)[1] == {"value": 2}
+
+
+WRITER = """
+import sys
+from pathlib import Path
+import numpy as np
+from voxline.training.checkpoints import Checkpoints
+checkpoints = Checkpoints(Path(sys.argv[1]), kept=2)
+for step in range(1, 10_000):
+    checkpoints.write(step, {"a": np.full(300_000, step, np.float32)}, {"step": step})
+    print(step, flush=True)
+"""
+
+
+def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    written = 0
+    for _ in range(6):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(random.uniform(0, 0.05))
+        os.kill(process.pid, signal.SIGKILL)
+        written += len(process.communicate()[0].split())
+        checkpoints = Checkpoints(tmp_path, kept=2)
+        for step in checkpoints.steps():
+            found, state = checkpoints.read(step)
+            assert state == {"step": step}
+            assert (found["a"] == step).all()
+    assert written
+    Checkpoints(tmp_path, kept=2).write(20_000, arrays(1), {})
+    assert not list(tmp_path.glob(".*"))

@@ -1,0 +1,291 @@
+"""Augmentation of training examples, on features: speed, pitch, room, codec, level, noise, SpecAugment, ….
+
+It is numpy on one example, drawn from the given generator: (seed, epoch, example) determine the result, whatever came
+before and however many devices there are.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import compute_features, mel_filterbank
+from voxline.errors import SettingsError
+from voxline.families.asr.settings import AugmentSettings
+
+Array = npt.NDArray[np.float32]
+LOG_POWER_PER_DECIBEL = np.log(10) / 10
+"""One decibel, as a difference of natural logarithms of power."""
+
+SPECTRAL = ("pitch", "volume", "tilt", "equalizer", "reverberation", "background", "band_limit", "codec")
+"""Settings that need features with a frequency axis."""
+
+RIPPLES = (1.0, 0.67, 0.42, 0.25)
+"""Relative deviations of the cosines over the bins, of 1, 2, 3 and 4 half waves, that a random response is made of."""
+
+DECAY_SECONDS, SPEECH_TO_NOISE = (0.01, 0.1), (5.0, 35.0)
+"""Ranges that are drawn from: the time constant of a room's energy, in seconds; and dB of mean power."""
+
+LOWEST_HZ, HIGHEST_HZ, DECIBELS_PER_OCTAVE = (50.0, 400.0), 3_000.0, (12.0, 48.0)
+"""Of band limits: range of the lower edge, the lowest of the upper one, and range of the slopes beyond both."""
+
+SPEECH_TO_CODING_NOISE, NOISE_SHAPING = (5.0, 35.0), (0.0, 0.8)
+"""Of codecs: ranges of each frame's power to that of its noise, in dB, and of the exponent by which the noise follows
+its spectrum. The noise of GSM 06.10 and of ADPCM is within both (a test measures it)."""
+
+
+class Augmentation:
+    """Changes examples at random.
+
+    Args:
+      mean, deviation: per bin, of the training split. Masks are filled with the mean; where it is None, with that of
+        the utterance, which is no louder than the utterance is.
+      views: of each example, side by side: they differ in noise and masks.
+
+    Attributes:
+      more_frames: that an example may get, besides what `speed` lengthens it by.
+
+    Raises:
+      SettingsError: a setting has no meaning for these features.
+    """
+
+    def __init__(
+        self,
+        settings: AugmentSettings,
+        features: FeatureSettings,
+        mean: Array | None,
+        deviation: Array,
+        views: int = 1,
+    ) -> None:
+        spectral = [key for key in SPECTRAL if getattr(settings, key)]
+        if features.kind == "mfcc" and spectral:
+            raise SettingsError(
+                f"train.augment.{spectral[0]}: cepstral coefficients have no frequency axis to change it on; "
+                "set it to 0, or extract.features.kind to log_mel"
+            )
+        self.settings, self.mean, self.deviation, self.views = settings, mean, deviation, views
+        self._hop_seconds = features.hop_seconds
+        self.more_frames = 2 * round(settings.silence / features.hop_seconds)
+        self._silence = digital_silence(features, self.more_frames // 2)
+        self._centers = bin_centers(features) if settings.band_limit else np.zeros(0)
+        self._nyquist, self._floor = features.sample_rate / 2, np.float32(np.log(features.log_floor))
+        self._changes = any(
+            getattr(settings, key) for key in ("speed", "silence", *SPECTRAL, "noise", "time_masks", "frequency_masks")
+        )
+
+    @property
+    def active(self) -> bool:
+        return self._changes
+
+    def __call__(self, features: Array, min_frames: int, random: np.random.Generator) -> Array:
+        """An augmented copy of one example, `[frames', views · bins]`.
+
+        Args:
+          features: [frames, bins].
+          min_frames: that its labels need; a change of speed leaves at least as many.
+        """
+        settings = self.settings
+        if not self.active:
+            return features if self.views == 1 else np.tile(features, self.views)
+        if settings.speed:
+            factor = _random_factor(settings.speed, random)
+            features = stretch_time(features, max(round(len(features) / factor), min(min_frames, len(features))))
+        if settings.pitch:
+            features = warp_frequency(features, _random_factor(settings.pitch, random))
+        if settings.silence:
+            frames = random.integers(0, len(self._silence) + 1, size=2)
+            features = np.concatenate([self._silence[: frames[0]], features, self._silence[: frames[1]]])
+        bins = features.shape[1]
+        if settings.reverberation and (
+            settings.reverberation_share == 1 or random.uniform() < settings.reverberation_share
+        ):
+            decay = np.exp(-self._hop_seconds / random.uniform(*DECAY_SECONDS))
+            features = smear_energy(features, random.uniform(0, settings.reverberation), decay)
+        if settings.background and random.uniform() < settings.background:
+            color = draw_response(bins, 5.0, random)
+            features = add_background(features, color, random.uniform(*SPEECH_TO_NOISE), random)
+        offset = np.zeros(bins)
+        if settings.equalizer:
+            offset += draw_response(bins, settings.equalizer, random) * LOG_POWER_PER_DECIBEL
+        if settings.volume:
+            offset += random.uniform(-settings.volume, settings.volume) * LOG_POWER_PER_DECIBEL
+        if settings.tilt:
+            offset += (
+                random.uniform(-settings.tilt, settings.tilt) * LOG_POWER_PER_DECIBEL * np.linspace(-0.5, 0.5, bins)
+            )
+        limited = bool(settings.band_limit) and random.uniform() < settings.band_limit
+        if limited:
+            offset += self._draw_band(random) * LOG_POWER_PER_DECIBEL
+        features = features + offset.astype(np.float32)
+        if limited:
+            features = np.maximum(features, self._floor)
+        if settings.codec and random.uniform() < settings.codec:
+            features = add_coding_noise(
+                features, random.uniform(*SPEECH_TO_CODING_NOISE), random.uniform(*NOISE_SHAPING), random
+            )
+        views = [self._view(features.copy(), random) for _ in range(self.views)]
+        return views[0] if self.views == 1 else np.concatenate(views, axis=1)
+
+    def _draw_band(self, random: np.random.Generator) -> npt.NDArray[np.float64]:
+        """The response of a random band limit, in dB [bins]."""
+        lowest = np.exp(random.uniform(*np.log(LOWEST_HZ)))
+        highest = np.exp(random.uniform(np.log(min(HIGHEST_HZ, self._nyquist)), np.log(self._nyquist)))
+        slopes = random.uniform(*DECIBELS_PER_OCTAVE, size=2)
+        return band_response(self._centers, (lowest, highest), slopes.tolist())
+
+    def _view(self, features: Array, random: np.random.Generator) -> Array:
+        """The features with noise and masks."""
+        settings, bins = self.settings, features.shape[1]
+        mean = features.mean(axis=0) if self.mean is None else self.mean
+        if settings.noise:
+            size = np.float32(random.uniform(0, settings.noise))
+            features += size * self.deviation * random.standard_normal(features.shape, np.float32)
+        for _ in range(settings.frequency_masks):
+            start, stop = _random_span(bins, settings.frequency_mask_share, random)
+            features[:, start:stop] = mean[start:stop]
+        for _ in range(settings.time_masks):
+            start, stop = _random_span(len(features), settings.time_mask_share, random)
+            features[start:stop] = mean
+        return features
+
+
+def stretch_time(features: Array, frames: int) -> Array:
+    """Interpolates linearly in time to this many frames.
+
+    >>> stretch_time(np.array([[0.0], [2.0]], np.float32), 3).tolist()
+    [[0.0], [1.0], [2.0]]
+    """
+    return _interpolate(features, np.linspace(0, len(features) - 1, frames))
+
+
+def warp_frequency(features: Array, factor: float) -> Array:
+    """Stretches the frequency axis: bin `b` moves to bin `b · factor`.
+
+    On a mel axis that resembles a vocal tract of another length (Jaitly and Hinton 2013).
+
+    >>> warp_frequency(np.array([[0.0, 1.0, 2.0, 3.0]], np.float32), 2.0).tolist()
+    [[0.0, 0.5, 1.0, 1.5]]
+    """
+    bins = features.shape[1]
+    return np.ascontiguousarray(_interpolate(features.T, np.clip(np.arange(bins) / factor, 0, bins - 1)).T)
+
+
+def smear_energy(features: Array, share: float, decay: float) -> Array:
+    """Adds to each frame a share of the energy of those before it, which decays from frame to frame.
+
+    Of log power `x`, with power P = exp(x): Q[t] = P[t] + share · E[t - 1], and
+    E[t] = decay · E[t - 1] + (1 - decay) · P[t].
+
+    >>> power = np.exp(smear_energy(np.log([[1.0], [1e-9], [1e-9]]).astype(np.float32), 0.5, 0.5))
+    >>> [round(float(value), 3) for value in power[:, 0]]
+    [1.0, 0.25, 0.125]
+    """
+    power = np.exp(features)
+    result, energy = power.copy(), np.zeros(features.shape[1], np.float32)
+    for now, heard in zip(result, power, strict=True):
+        now += np.float32(share) * energy
+        energy = np.float32(decay) * energy + np.float32(1 - decay) * heard
+    logarithm: Array = np.log(result)
+    return logarithm
+
+
+def add_background(features: Array, color: npt.NDArray[np.float64], ratio: float, random: np.random.Generator) -> Array:
+    """Adds the power of Gaussian noise to log power.
+
+    Args:
+      color: dB, of each bin.
+      ratio: mean power of speech to that of noise, in dB.
+    """
+    power = np.exp(features)
+    noise = 10 ** (color / 10) * random.standard_exponential(features.shape)
+    noise *= power.mean(dtype=np.float64) / noise.mean() * 10 ** (-ratio / 10)
+    logarithm: Array = np.log(power + noise.astype(np.float32))
+    return logarithm
+
+
+def draw_response(bins: int, deviation: float, random: np.random.Generator) -> npt.NDArray[np.float64]:
+    """A smooth random frequency response, in dB [bins], as of a microphone or a room.
+
+    Args:
+      deviation: dB, the standard deviation of the slowest ripple.
+    """
+    phases = np.pi * (np.arange(bins) + 0.5) / bins
+    ripples = np.cos(np.outer(np.arange(1, len(RIPPLES) + 1), phases))
+    response: npt.NDArray[np.float64] = deviation * (np.array(RIPPLES) * random.standard_normal(len(RIPPLES))) @ ripples
+    return response
+
+
+def add_coding_noise(features: Array, ratio: float, shaping: float, random: np.random.Generator) -> Array:
+    """Adds noise to log power that follows the speech in time, and in part in its spectrum, as a codec's does.
+
+    Args:
+      ratio: power of each frame to that of its noise, in dB.
+      shaping: exponent of the frame's power by bin to which the noise is proportional; 0: alike in all bins, 1: the
+        spectrum of the frame.
+    """
+    power = np.exp(features)
+    shape = power ** np.float32(shaping)
+    noise = shape * random.standard_exponential(features.shape, np.float32)
+    noise *= power.mean(axis=1, keepdims=True) / shape.mean(axis=1, keepdims=True) * np.float32(10 ** (-ratio / 10))
+    logarithm: Array = np.log(power + noise)
+    return logarithm
+
+
+def digital_silence(features: FeatureSettings, frames: int) -> Array:
+    """The features of samples that are zero, float32 [frames, bins].
+
+    >>> digital_silence(FeatureSettings(mels=8, log_floor=np.exp(-2)), 1).round(3).tolist()
+    [[-2.0, -2.0, -2.0, -2.0, -2.0, -2.0, -2.0, -2.0]]
+    """
+    around = features.context  # frames at the ends have no neighbors to be stacked with
+    computed = compute_features(np.zeros((frames + 2 * around) * features.hop_length), features)
+    return np.asarray(computed[around : around + frames], np.float32)
+
+
+def bin_centers(features: FeatureSettings) -> npt.NDArray[np.float64]:
+    """The frequency in Hz at which the weight of each bin is centered, [bins]."""
+    hertz = np.linspace(0, features.sample_rate / 2, features.fft_bins)
+    if features.kind == "linear":
+        return hertz
+    weights = mel_filterbank(features).astype(np.float64)
+    centers: npt.NDArray[np.float64] = hertz @ weights / np.maximum(weights.sum(axis=0), 1e-12)
+    return centers
+
+
+def band_response(
+    hertz: npt.NDArray[np.float64], edges: tuple[float, float], slopes: Sequence[float]
+) -> npt.NDArray[np.float64]:
+    """The response of a band limit, in dB: 0 between both edges, and falling by a slope beyond each.
+
+    Args:
+      edges: Hz.
+      slopes: dB per octave, below and above.
+
+    >>> band_response(np.array([100.0, 200.0, 1000.0, 8000.0]), (200.0, 4000.0), (12.0, 24.0)).tolist()
+    [-12.0, 0.0, 0.0, -24.0]
+    """
+    below = np.log2(np.maximum(edges[0] / np.maximum(hertz, 1.0), 1.0))
+    above = np.log2(np.maximum(hertz / edges[1], 1.0))
+    response: npt.NDArray[np.float64] = 0.0 - slopes[0] * below - slopes[1] * above
+    return response
+
+
+def _interpolate(rows: Array, positions: npt.NDArray[np.float64]) -> Array:
+    left = np.minimum(positions.astype(np.int64), len(rows) - 1)
+    right = np.minimum(left + 1, len(rows) - 1)
+    weight = (positions - left).astype(np.float32)[:, None]
+    interpolated: Array = rows[left] * (1 - weight) + rows[right] * weight
+    return interpolated
+
+
+def _random_factor(limit: float, random: np.random.Generator) -> float:
+    """A random factor between 1 / (1 + limit) and 1 + limit, as often above 1 as below."""
+    return float(np.exp(random.uniform(-1, 1) * np.log1p(limit)))
+
+
+def _random_span(size: int, share: float, random: np.random.Generator) -> tuple[int, int]:
+    """Start and end of a random span of up to `share` of `size`."""
+    length = int(random.integers(0, int(size * share) + 1))
+    start = int(random.integers(0, size - length + 1))
+    return start, start + length

@@ -1,0 +1,113 @@
+"""What a recognizer cannot be exported as, told from its settings alone: when a config is read, and before training.
+
+Apart from the graphs, since `onnx_export` and `onnx_stream` need numpy and onnx, and a config is read without either.
+"""
+
+from typing import TYPE_CHECKING
+
+from voxline.errors import SettingsError
+from voxline.families.asr.networks.settings import WHOLE_UTTERANCE, CtcModelSettings, DeepSpeech2Settings
+
+if TYPE_CHECKING:
+    from voxline.audio.feature_settings import FeatureSettings
+    from voxline.families.asr.settings import AsrExportSettings
+
+ONNX_KINDS = STREAMING_KINDS = ("deepspeech", "deepspeech2")
+"""`train.model.kind` of networks with an ONNX graph, and of those that can have a streaming one."""
+
+
+def check_export(model: CtcModelSettings, export: "AsrExportSettings", features: "FeatureSettings") -> None:
+    """Refuses what could not be exported, in each form that is wanted.
+
+    Raises:
+      SettingsError: naming the setting, and what is accepted.
+    """
+    check_features(features, export)
+    if export.onnx != "none":
+        check_onnx_export(model, export.onnx)
+    if export.streaming:
+        check_streaming(model, features)
+
+
+def check_features(features: "FeatureSettings", export: "AsrExportSettings") -> None:
+    """Refuses features that `frontend.graph_features` cannot compute, or that cannot be warped.
+
+    Raises:
+      SettingsError: a model trained on them could not be exported.
+    """
+    if features.kind in ("mel_and_linear", "mel_and_prosody"):
+        raise SettingsError(
+            f"an ASR model cannot be trained on features of kind {features.kind}; "
+            "set extract.features.kind to log_mel, mfcc or linear"
+        )
+    if features.uses_magnitude and features.kind != "mfcc":
+        raise SettingsError(
+            "an ASR model needs features of the power spectrum, and the dataset's are of the magnitude spectrum; "
+            "set extract.features.spectrum to power"
+        )
+    if export.frequency_warps and features.kind == "mfcc":
+        raise SettingsError(
+            "train.export.frequency_warps: cepstral coefficients have no frequency axis to stretch; set it to [], or "
+            "extract.features.kind to log_mel"
+        )
+
+
+def check_onnx_export(settings: CtcModelSettings, precision: str) -> None:
+    """Refuses a network that `onnx_export` cannot write.
+
+    Args:
+      precision: float32 or int8.
+
+    Raises:
+      SettingsError: naming the setting, and what is accepted.
+    """
+    if settings.kind not in ONNX_KINDS:
+        raise SettingsError(
+            f"train.export.onnx: no ONNX graph is known for train.model.kind {settings.kind!r}; accepted: "
+            f"{', '.join(ONNX_KINDS)}. Set train.export.onnx to none"
+        )
+    if settings.time_stride == WHOLE_UTTERANCE:
+        raise SettingsError(
+            "train.export.onnx: with train.model.pooling utterance, a network has no ONNX graph; set pooling to none, "
+            "or train.export.onnx to none"
+        )
+    if settings.top_db:
+        raise SettingsError(
+            f"train.export.onnx: with train.model.top_db {settings.top_db:g}, a network has no ONNX graph; set top_db "
+            "to 0, or train.export.onnx to none"
+        )
+    rnn = getattr(settings, "rnn", "lstm")
+    if precision == "int8" and rnn != "lstm":
+        raise SettingsError(
+            f"train.export.onnx: ONNX Runtime has no 8-bit kernel for train.model.rnn {rnn!r}; set rnn to lstm, or "
+            "onnx to float32"
+        )
+
+
+def check_streaming(settings: CtcModelSettings, features: "FeatureSettings") -> None:
+    """Refuses a network that needs the end of an utterance.
+
+    Raises:
+      SettingsError: naming the setting at fault.
+    """
+    if settings.kind not in STREAMING_KINDS:
+        raise SettingsError(
+            f"train.export.streaming: train.model.kind {settings.kind!r} sees the whole utterance before its first "
+            f"frame; accepted: {', '.join(STREAMING_KINDS)}"
+        )
+    if isinstance(settings, DeepSpeech2Settings):
+        if settings.directions != "forward":
+            raise SettingsError(
+                f"train.export.streaming: with train.model.directions {settings.directions!r}, layers read backward, "
+                "from the end of an utterance; set it to forward, with a lookahead"
+            )
+        for number, each in enumerate(settings.convolutions):
+            if each.stride[0] > each.kernel[0]:
+                raise SettingsError(
+                    f"train.export.streaming: train.model.convolutions.{number} skips frames: its stride over frames, "
+                    f"{each.stride[0]}, is above its kernel, {each.kernel[0]}; make the kernel as large"
+                )
+    if features.hop_length > features.win_length:
+        raise SettingsError(
+            "train.export.streaming: extract.features.hop_seconds is above window_seconds: samples are skipped"
+        )

@@ -1,0 +1,77 @@
+"""From waveforms to features in a TensorFlow graph, equal to `voxline.audio.features` within 1e-3.
+
+Window, filterbank and cosine basis are the arrays of that module, as constants in the graph.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from voxline.audio import features as audio_features
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.families.asr.augmentation import warp_frequency
+
+Tensor = Any
+
+
+def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings) -> tuple[Tensor, Tensor]:
+    """The features of a batch.
+
+    Args:
+      waveforms: float32 [batch, samples], in [-1, 1]; samples beyond a row's length are ignored.
+      lengths: int32 [batch], samples.
+
+    Returns:
+      features, float32 [batch, frames, bins], zero beyond a row's frames; and int32 [batch], frames.
+
+    >>> graph_features(tf.zeros([2, 800]), tf.constant([800, 320]), FeatureSettings(mels=40))[1].numpy().tolist()
+    [6, 3]
+    """
+    frames = 1 + lengths // settings.hop_length
+    real_samples = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32)
+    # Zero beyond the end, even if there is NaN.
+    waveforms = tf.where(real_samples > 0, waveforms, 0.0)
+    spectrum = _power(waveforms, settings)
+    real = tf.expand_dims(tf.sequence_mask(frames, tf.shape(spectrum)[1], tf.float32), -1)
+    if settings.uses_magnitude:
+        spectrum = tf.sqrt(spectrum)
+    if settings.kind != "linear":
+        spectrum = tf.matmul(spectrum, audio_features.mel_filterbank(settings))
+    values = tf.math.log(tf.maximum(spectrum, settings.log_floor))
+    if settings.kind == "mfcc":
+        values = _stack(tf.matmul(values, audio_features.cepstral_basis(settings)) * real, settings.context)
+    values = tf.ensure_shape(values * real, [None, None, settings.bins])
+    return values, frames
+
+
+def warp_matrices(factors: Sequence[float], bins: int) -> npt.NDArray[np.float32]:
+    """The matrices by which features [frames, bins] are stretched along their bins, [factors, bins, bins].
+
+    >>> np.float32([[0, 1, 2]]) @ warp_matrices([2.0], 3)[0]
+    array([[0. , 0.5, 1. ]], dtype=float32)
+    """
+    return np.stack([warp_frequency(np.eye(bins, dtype=np.float32), factor) for factor in factors])
+
+
+def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:
+    """Squared magnitudes, float32 [batch, frames, transform // 2 + 1]."""
+    count = 1 + tf.shape(waveforms)[1] // settings.hop_length
+    needed = (count - 1) * settings.hop_length + settings.win_length
+    # The last window may end before or after the last sample.
+    missing = tf.maximum(needed - settings.padding - tf.shape(waveforms)[1], 0)
+    padded = tf.pad(waveforms, [[0, 0], [settings.padding, missing]])[:, :needed]
+    windows = tf.signal.frame(padded, settings.win_length, settings.hop_length) * audio_features.hann_window(settings)
+    transform = tf.signal.rfft(windows, [settings.n_fft])
+    return tf.square(tf.math.real(transform)) + tf.square(tf.math.imag(transform))
+
+
+def _stack(frames: Tensor, context: int) -> Tensor:
+    """Each frame with its neighbors; zeros beyond the ends."""
+    if context == 0:
+        return frames
+    padded = tf.pad(frames, [[0, 0], [context, context], [0, 0]])
+    count = tf.shape(frames)[1]
+    return tf.concat([padded[:, shift : shift + count] for shift in range(2 * context + 1)], axis=-1)

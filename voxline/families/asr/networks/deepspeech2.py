@@ -1,0 +1,211 @@
+"""Deep Speech 2: convolutions over time and frequency, recurrent layers, CTC on top.
+
+After Amodei et al. 2015, "Deep Speech 2: End-to-End Speech Recognition in English and Mandarin". The deployed form of
+its section 3.7 has forward layers only, and a row convolution. Where this differs: docs/decisions/0056.
+
+Padding never changes a result: every convolution pads a fixed number of frames on the left (Keras's "same" depends on
+the batch's length), frames beyond an utterance's end are set to zero before they can reach real ones, and the backward
+layers start at the last real frame.
+"""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+from voxline.families.asr.networks.settings import ConvolutionSettings, DeepSpeech2Settings
+from voxline.training.layers import Composite, FeatureNormalizer, SequenceBatchNorm, dropout
+
+Tensor = Any
+RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
+
+
+class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
+    """From raw features to logits; a `CtcModel`.
+
+    Args:
+      settings: sizes.
+      mean, deviation: per bin, of the training split; the graph normalizes features by them.
+      classes: symbols of the alphabet and the blank.
+      seed: of the initial weights.
+      precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
+      portable: use no cuDNN kernels, so that an exported graph runs on any machine.
+
+    >>> settings = DeepSpeech2Settings(units=4, padding=0)
+    >>> model = DeepSpeech2(settings, mean=[0.0] * 40, deviation=[1.0] * 40, classes=29)
+    >>> logits, frames = model(np.zeros((2, 31, 40), "float32"), np.array([31, 7]))
+    >>> logits.shape, frames.numpy().tolist()
+    (TensorShape([2, 11, 29]), [11, 3])
+    """
+
+    def __init__(
+        self,
+        settings: DeepSpeech2Settings,
+        *,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+        classes: int,
+        seed: int = 1,
+        precision: str = "float32",
+        portable: bool = False,
+    ) -> None:
+        super().__init__(dtype=precision, autocast=False, name="deep_speech_2")
+        self.settings = settings
+        self.bins = len(mean)
+        self.normalize = FeatureNormalizer(mean, deviation, settings.top_db)
+        seeds = iter(np.random.SeedSequence(seed).generate_state(8 + 4 * settings.layers).tolist())
+        self.convolutions = [
+            ConvolutionBlock(each, settings.relu_clip, seed=next(seeds), dtype=precision)
+            for each in settings.convolutions
+        ]
+        self.norms = [
+            SequenceBatchNorm(dtype=precision) if settings.rnn_batch_norm and index else None
+            for index in range(settings.layers)
+        ]
+        self.recurrent = [_directions(settings, seeds, precision, portable) for _ in range(settings.layers)]
+        self.row_convolution = None
+        if settings.lookahead:
+            self.row_convolution = layers.DepthwiseConv1D(
+                settings.lookahead + 1,
+                use_bias=False,
+                depthwise_initializer=keras.initializers.GlorotUniform(next(seeds)),
+                dtype=precision,
+            )
+        self.output_norm = SequenceBatchNorm(dtype=precision) if settings.rnn_batch_norm else None
+        # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
+        self.classifier = layers.Dense(
+            classes, kernel_initializer=keras.initializers.GlorotUniform(next(seeds)), dtype="float32"
+        )
+        some = 2 * math.prod(each.stride[0] for each in settings.convolutions)
+        self(np.zeros((1, some, self.bins), "float32"), np.array([some]))
+
+    def call(
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
+    ) -> tuple[Tensor, Tensor]:
+        """Runs the network.
+
+        Args:
+          features: float32 [batch, frames, bins], as extract writes them.
+          frames: int [batch], real frames.
+          training: normalize by the statistics of the batch, and apply dropout.
+          noise: int [2], the seed of dropout: the same numbers drop the same activations.
+
+        Returns:
+          logits, float32 [batch, output frames, classes], the blank last; and int32 [batch], real output frames.
+          With pooling there is one.
+        """
+        frames = ops.cast(frames, "int32")
+        x = self.normalize(features, frames)
+        x = ops.cast(x * _mask(frames, x, 3), self.compute_dtype)
+        padding = self.settings.padding
+        x, frames = ops.pad(ops.expand_dims(x, -1), [(0, 0), (padding, padding), (0, 0), (0, 0)]), frames + 2 * padding
+        for convolution in self.convolutions:
+            x, frames = convolution(x, frames, training=training)
+        x = ops.reshape(x, (ops.shape(x)[0], -1, x.shape[2] * x.shape[3]))
+        for index, (norm, recurrent) in enumerate(zip(self.norms, self.recurrent, strict=True)):
+            if norm is not None:
+                x = norm(x, frames, training=training)
+            x = dropout(x, self.settings.dropout, training, noise, index)
+            x = recurrent(x, mask=ops.arange(ops.shape(x)[1]) < frames[:, None])
+            x = x * _mask(frames, x, 3)
+        if self.row_convolution is not None:
+            x = self.row_convolution(ops.pad(x, [(0, 0), (0, self.settings.lookahead), (0, 0)]))
+        if self.settings.pooling == "utterance":
+            x, frames = _pool(x, frames), ops.ones_like(frames)
+        if self.output_norm is not None:
+            x = self.output_norm(x, frames, training=training)
+        rate = self.settings.dropout if self.settings.output_dropout is None else self.settings.output_dropout
+        return self.classifier(dropout(x, rate, training, noise, len(self.recurrent))), frames
+
+    @property
+    def normalizations(self) -> list[SequenceBatchNorm]:
+        """The layers whose moving statistics the trainer updates after an accepted step."""
+        found = [block.norm for block in self.convolutions] + [*self.norms, self.output_norm]
+        return [norm for norm in found if norm is not None]
+
+
+class ConvolutionBlock(Composite, layers.Layer):  # type: ignore[misc]
+    """Convolution, batch normalization over real frames, clipped ReLU.
+
+    Takes and returns [batch, frames, bins, channels] with padded frames zero.
+    """
+
+    def __init__(self, settings: ConvolutionSettings, ceiling: float, *, seed: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.settings, self.ceiling = settings, ceiling
+        self.convolution = layers.Conv2D(
+            settings.channels,
+            settings.kernel,
+            strides=settings.stride,
+            use_bias=False,
+            kernel_initializer=keras.initializers.HeNormal(seed),
+            dtype=self.dtype_policy,
+        )
+        self.norm = SequenceBatchNorm(dtype=self.dtype_policy)
+
+    def call(self, x: Tensor, frames: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
+        x = self.convolution(ops.pad(x, [(0, 0), *(_same_padding(taps) for taps in self.settings.kernel), (0, 0)]))
+        frames = -(-frames // self.settings.stride[0])
+        x = ops.clip(self.norm(x, frames, training=training), 0.0, self.ceiling)
+        return x * _mask(frames, x, 4), frames
+
+
+def _same_padding(taps: int) -> tuple[int, int]:
+    """Padding that centers output `i` on input `i · stride`, whatever the batch's length."""
+    return (taps - 1) // 2, taps // 2
+
+
+def _mask(frames: Tensor, like: Tensor, rank: int) -> Tensor:
+    """1 in real frames and 0 beyond, in the dtype of `like`, broadcastable to [batch, frames, …]."""
+    real = ops.arange(ops.shape(like)[1]) < ops.expand_dims(frames, 1)
+    return ops.cast(ops.reshape(real, (*ops.shape(real), *([1] * (rank - 2)))), like.dtype)
+
+
+def _pool(x: Tensor, frames: Tensor) -> Tensor:
+    """Mean and maximum over real frames: [batch, frames, values] to [batch, 1, 2 · values]; padded frames are zero."""
+    count = ops.cast(ops.maximum(frames, 1), x.dtype)[:, None, None]
+    mean = ops.sum(x, axis=1, keepdims=True) / count
+    lowest = (_mask(frames, x, 3) - 1) * 1e4  # keeps padding from being the maximum, in half precision too
+    return ops.concatenate([mean, ops.max(x + lowest, axis=1, keepdims=True)], axis=-1)
+
+
+def _directions(settings: DeepSpeech2Settings, seeds: Iterator[int], precision: str, portable: bool) -> layers.Layer:
+    """One recurrent layer, in one direction or both."""
+    layer = _recurrent(settings, next(seeds), next(seeds), precision, portable)
+    ways = [layer]
+    if settings.directions != "forward":
+        layer = layers.Bidirectional(
+            layer,
+            backward_layer=_recurrent(settings, next(seeds), next(seeds), precision, portable, backward=True),
+            merge_mode="sum" if settings.directions == "summed" else "concat",
+            dtype=precision,
+        )
+        ways = [layer.forward_layer, layer.backward_layer]
+    if settings.rnn_activation == "clipped_relu":
+        for way in ways:  # set here, because Bidirectional copies its layers by the names of their activations
+            way.cell.activation = functools.partial(ops.clip, x_min=0.0, x_max=settings.relu_clip)
+    return layer
+
+
+def _recurrent(
+    settings: DeepSpeech2Settings,
+    kernel_seed: int,
+    state_seed: int,
+    precision: str,
+    portable: bool,
+    backward: bool = False,
+) -> layers.Layer:
+    cudnn = {} if settings.rnn == "simple" else {"use_cudnn": False if portable else "auto"}
+    return RECURRENT[settings.rnn](
+        settings.units,
+        return_sequences=True,
+        go_backwards=backward,
+        kernel_initializer=keras.initializers.GlorotUniform(kernel_seed),
+        recurrent_initializer=keras.initializers.Orthogonal(seed=state_seed),
+        dtype=precision,
+        **cudnn,
+    )

@@ -1,0 +1,360 @@
+"""The CTC models: what each must offer, the settings of each, and the table that names them.
+
+A new model is a network in components/train/models/, its settings class here, and one line in `MODELS`.
+See docs/extend/ctc-model.md.
+"""
+
+import dataclasses
+import functools
+import importlib
+import math
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
+
+import pydantic
+
+from voxline.errors import SettingsError
+from voxline.settings import Settings
+
+if TYPE_CHECKING:
+    from voxline.audio.feature_settings import FeatureSettings
+    from voxline.data.dataset import Dataset
+
+Tensor = Any
+Odd = Annotated[int, pydantic.Field(ge=1, le=101)]
+Positive = Annotated[int, pydantic.Field(ge=1)]
+Rate = Annotated[float, pydantic.Field(ge=0, lt=1)]
+
+
+WHOLE_UTTERANCE = 1_000_000_000
+"""The time stride of a network that has one output frame for an utterance of any length."""
+
+
+class CtcModel(Protocol):
+    """What a network offers, to be trained with CTC and exported. A `keras.Model` has most of it.
+
+    Its class takes the arguments of `__init__` below. Padding must not change a result: a row of a batch gives the same
+    logits as the same utterance alone. Its call may use `keras.ops` only, so that it works in a graph and in the
+    exported SavedModel.
+
+    Attributes:
+      trainable_variables, weights: Keras variables, in an order that depends on the settings alone: checkpoints name
+        weights by their index.
+      classifier: the output layer, a `keras.layers.Dense`; a warm start carries its weights symbol by symbol.
+      normalizations: the layers with moving statistics, such as `models.layers.SequenceBatchNorm`; [] if there are
+        none. A call with training=True must not change these statistics itself. It leaves those of the batch in
+        `batch_statistics`, and the trainer moves `moving_mean` and `moving_variance` towards them with `momentum`,
+        once it has accepted the step.
+    """
+
+    trainable_variables: list[Any]
+    weights: list[Any]
+
+    def __init__(
+        self,
+        settings: Any,
+        *,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+        classes: int,
+        seed: int,
+        precision: str,
+        portable: bool,
+    ) -> None:
+        """Builds all weights.
+
+        Args:
+          settings: the model's own class from `MODELS`.
+          mean, deviation: of the features per bin, over the training split; the network normalizes by them.
+          classes: symbols of the alphabet and the blank.
+          seed: of the initial weights: the same seed, the same weights.
+          precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
+          portable: True for the export: no cuDNN kernels, so that the graph runs on any machine.
+        """
+
+    @property
+    def normalizations(self) -> Sequence[Any]: ...
+
+    def count_params(self) -> int: ...
+
+    def __call__(
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
+    ) -> tuple[Tensor, Tensor]:
+        """Computes logits.
+
+        Args:
+          features: float32 [batch, frames, bins], as extract wrote them; anything beyond a row's frames.
+          frames: int32 [batch], real frames.
+          training: normalize by the statistics of the batch, and apply dropout.
+          noise: int32 [2], the seed of dropout: the same numbers drop the same activations, on any device and after
+            any resume (`models.layers.StepSeed`). None: no dropout.
+
+        Returns:
+          logits float32 [batch, output frames, classes], the last class being the blank, and int32 [batch], the real
+          output frames of each row: ceil((frames + 2 * padding) / time_stride) of the settings.
+        """
+
+
+class CtcModelSettings(Settings):
+    """What the settings of every CTC model have."""
+
+    kind: str
+    padding: int = pydantic.Field(
+        10,
+        ge=0,
+        le=200,
+        description="empty feature frames added before and after each utterance: without them, CTC lacks frames for "
+        "the first and last symbols of closely cut recordings",
+    )
+    top_db: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=120,
+        exclude_if=lambda decibels: not decibels,  # so that trainings of before are found
+        description="dB; the network takes log power relative to the loudest frames of each utterance, and what is "
+        "more than this below them as silence, such as 50: recordings of any gain, and rooms of any noise, then look "
+        "more alike; 0: levels as recorded, normalized by the training split",
+    )
+
+    infeasible_advice: ClassVar[str] = "Lower the model's time stride, or extract.features.hop_seconds"
+    """What to change if utterances have too few frames for their labels."""
+
+    @property
+    def time_stride(self) -> int:
+        """Feature frames per output frame; CTC needs an output frame for each label."""
+        raise NotImplementedError
+
+    def check_features(self, features: "FeatureSettings") -> None:
+        """Refuses features that the network has no use for.
+
+        Raises:
+          SettingsError: names both settings.
+        """
+        if self.top_db and features.kind == "mfcc":
+            raise SettingsError(
+                f"train.model.top_db is {self.top_db:g}, and extract.features.kind is mfcc: cepstral coefficients are "
+                "no powers; set top_db to 0, or extract.features.kind to log_mel"
+            )
+
+
+class ConvolutionSettings(Settings):
+    """One convolution over time × frequency, followed by batch normalization and a clipped ReLU."""
+
+    channels: int = pydantic.Field(16, ge=1, le=1024, description="output channels")
+    kernel: tuple[Odd, Odd] = pydantic.Field((5, 5), description="kernel size over (frames, bins)")
+    stride: tuple[Positive, Positive] = pydantic.Field((1, 2), description="stride over (frames, bins)")
+
+
+class DeepSpeech2Settings(CtcModelSettings):
+    """Deep Speech 2 (Amodei et al. 2015). The defaults suit an hour of speech on a laptop.
+
+    The paper has convolutions of 32 channels, kernels (11, 41), (11, 21), (11, 21) and strides (2, 2), (1, 2), (1, 2)
+    over (frames, bins), and 7 layers of 1760 vanilla recurrent units with batch normalization; its two directions are
+    summed, and its units are clipped ReLU. Its deployed form reads forward only, with a row convolution on top.
+    """
+
+    infeasible_advice: ClassVar[str] = (
+        "Lower the strides over frames in train.model.convolutions, or extract.features.hop_seconds"
+    )
+
+    kind: Literal["deepspeech2"] = pydantic.Field("deepspeech2", description="the network")
+    convolutions: tuple[ConvolutionSettings, ...] = pydantic.Field(
+        (ConvolutionSettings(stride=(3, 2)), ConvolutionSettings()),
+        min_length=1,
+        max_length=6,
+        description="convolutions, first to last; the product of their strides over frames is the time stride",
+    )
+    rnn: Literal["gru", "lstm", "simple"] = pydantic.Field("gru", description="kind of recurrent unit")
+    layers: int = pydantic.Field(2, ge=1, le=16, description="bidirectional recurrent layers")
+    units: int = pydantic.Field(96, ge=1, le=8192, description="units in each direction of a recurrent layer")
+    directions: Literal["concatenated", "summed", "forward"] = pydantic.Field(
+        "concatenated",
+        description="both directions of a recurrent layer, side by side or added (paper), or the forward one alone, "
+        "which sees no more of the future than `lookahead`",
+    )
+    lookahead: int = pydantic.Field(
+        0,
+        ge=0,
+        le=200,
+        description="output frames of future that a row convolution above the forward layers sees (paper: 19)",
+    )
+    rnn_activation: Literal["tanh", "clipped_relu"] = pydantic.Field(
+        "tanh", description="of the units of rnn simple; clipped_relu (paper) is bounded by relu_clip"
+    )
+    pooling: Literal["none", "utterance"] = pydantic.Field(
+        "none",
+        exclude_if=lambda pooling: pooling == "none",  # so that trainings of before are found
+        description="utterance: mean and maximum of the top recurrent layer over all frames make the one output frame, "
+        "for utterances of one symbol, such as the words of a small vocabulary: set `subwords` so high that each word "
+        "is one",
+    )
+    rnn_batch_norm: bool = pydantic.Field(
+        False, description="sequence-wise batch normalization before every recurrent layer but the first"
+    )
+    dropout: float = pydantic.Field(
+        0.0, ge=0, lt=1, description="dropout rate before each recurrent layer and the output"
+    )
+    output_dropout: Annotated[float, pydantic.Field(ge=0, lt=1)] | None = pydantic.Field(
+        None,
+        exclude_if=lambda rate: rate is None,  # so that trainings of before are found
+        description="dropout rate before the output; empty: as `dropout`",
+    )
+    relu_clip: float = pydantic.Field(20.0, gt=0, description="upper bound of the clipped ReLU")
+
+    @pydantic.model_validator(mode="after")
+    def _check_form(self) -> Self:
+        if self.lookahead and self.directions != "forward":
+            raise ValueError(
+                f"lookahead is {self.lookahead} and directions is {self.directions!r}: layers that read backward see "
+                "all of the future; set directions to 'forward', or lookahead to 0"
+            )
+        if self.rnn_activation != "tanh" and self.rnn != "simple":
+            raise ValueError(f"rnn_activation is for rnn 'simple', and rnn is {self.rnn!r}; set rnn_activation to tanh")
+        return self
+
+    @property
+    def time_stride(self) -> int:
+        if self.pooling == "utterance":
+            return WHOLE_UTTERANCE
+        return math.prod(convolution.stride[0] for convolution in self.convolutions)
+
+
+class DeepSpeechSettings(CtcModelSettings):
+    """Mozilla's DeepSpeech (after Hannun et al. 2014). The defaults suit an hour of speech on a laptop.
+
+    Mozilla's models have 2048 units: 47.2 million weights. They hear 26 cepstral coefficients of windows of 32 ms every
+    20 ms: `extract.features: {kind: mfcc, coefficients: 26, window_seconds: 0.032, hop_seconds: 0.02}`.
+    """
+
+    infeasible_advice: ClassVar[str] = "Lower extract.features.hop_seconds"
+
+    kind: Literal["deepspeech"] = pydantic.Field("deepspeech", description="the network")
+    context: int = pydantic.Field(
+        9, ge=0, le=30, description="frames that the first layer sees on each side of its own, in the network"
+    )
+    units: int = pydantic.Field(
+        256,
+        ge=1,
+        le=8192,
+        description="units of the three dense layers, of the forward LSTM and of the dense layer above",
+    )
+    dropout: tuple[Rate, Rate, Rate, Rate, Rate] = pydantic.Field(
+        (0.05, 0.05, 0.05, 0.0, 0.05),
+        description="dropout rates after the three dense layers, the LSTM and the dense layer above",
+    )
+    relu_clip: float = pydantic.Field(20.0, gt=0, description="upper bound of the clipped ReLU of the dense layers")
+
+    @property
+    def time_stride(self) -> int:
+        return 1
+
+    def check_features(self, features: "FeatureSettings") -> None:
+        super().check_features(features)
+        if features.context and self.context:
+            raise SettingsError(
+                f"extract.features.context is {features.context} and train.model.context is {self.context}: the frames "
+                "would be stacked twice; set extract.features.context to 0"
+            )
+
+
+class ConformerSettings(CtcModelSettings):
+    """Conformer (Gulati et al. 2020) with rotary positions. The defaults suit an hour of speech on a laptop.
+
+    The paper's small model has 144 units, 16 layers, 4 heads and a kernel of 32, the medium one 256 units.
+    """
+
+    infeasible_advice: ClassVar[str] = "Lower train.model.subsampling, or extract.features.hop_seconds"
+
+    kind: Literal["conformer"] = pydantic.Field("conformer", description="the network")
+    subsampling: Literal[2, 4, 8] = pydantic.Field(
+        4, description="feature frames per output frame; each halving is a convolution of 3 × 3 with stride 2"
+    )
+    layers: int = pydantic.Field(4, ge=1, le=64, description="Conformer blocks")
+    units: int = pydantic.Field(
+        64, ge=2, le=4096, description="values of a frame within the network; an even number for each head"
+    )
+    heads: int = pydantic.Field(4, ge=1, le=64, description="heads of the self-attention")
+    feed_forward: int = pydantic.Field(
+        4, ge=1, le=16, description="width of the feed-forward modules, as a multiple of units"
+    )
+    kernel: Odd = pydantic.Field(15, description="frames that the depthwise convolution of each block sees; odd")
+    dropout: float = pydantic.Field(0.1, ge=0, lt=1, description="dropout rate at the end of every module")
+
+    @pydantic.field_validator("kernel")
+    @classmethod
+    def _has_a_center(cls, taps: int) -> int:
+        if taps % 2 == 0:
+            raise ValueError(f"a kernel of {taps} has no center; odd numbers are accepted")
+        return taps
+
+    @pydantic.model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.units % (2 * self.heads):
+            raise ValueError(
+                f"units is {self.units} and heads is {self.heads}: each head takes an even number of units; set units "
+                f"to a multiple of {2 * self.heads}"
+            )
+        return self
+
+    @property
+    def time_stride(self) -> int:
+        return self.subsampling
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelEntry:
+    """One model.
+
+    Attributes:
+      settings: the class of the config's section `train.model`.
+      network: "module:class" of the `CtcModel`; imported when training starts, since it imports Keras.
+    """
+
+    settings: type[CtcModelSettings]
+    network: str
+
+
+DEFAULT_KIND = "deepspeech2"
+MODELS: dict[str, ModelEntry] = {
+    "deepspeech2": ModelEntry(DeepSpeech2Settings, "voxline.families.asr.networks.deepspeech2:DeepSpeech2"),
+    "deepspeech": ModelEntry(DeepSpeechSettings, "voxline.families.asr.networks.deepspeech:DeepSpeech"),
+    "conformer": ModelEntry(ConformerSettings, "voxline.families.asr.networks.conformer:Conformer"),
+}
+"""By `train.model.kind`."""
+
+
+def model_settings_type() -> Any:
+    """The type of the setting `train.model`: the classes in `MODELS`, distinguished by `kind`."""
+    classes = tuple(entry.settings for entry in MODELS.values())
+    if len(classes) == 1:
+        return classes[0]
+    union: Any = functools.reduce(operator.or_, classes)
+    union = Annotated[union, pydantic.Field(discriminator="kind")]
+    return Annotated[union, pydantic.BeforeValidator(_with_default_kind)]
+
+
+def _with_default_kind(values: Any) -> Any:
+    return {"kind": DEFAULT_KIND, **values} if isinstance(values, dict) else values
+
+
+def build_ctc_model(
+    settings: CtcModelSettings, dataset: "Dataset", *, seed: int, precision: str, portable: bool = False
+) -> CtcModel:
+    """The network for a dataset, with its initial weights.
+
+    Raises:
+      SettingsError: the network has no use for the dataset's features.
+    """
+    settings.check_features(dataset.features)
+    module, name = MODELS[settings.kind].network.split(":")
+    network: type[CtcModel] = getattr(importlib.import_module(module), name)
+    return network(
+        settings,
+        mean=dataset.mean,
+        deviation=dataset.deviation,
+        classes=len(dataset.alphabet.symbols) + 1,
+        seed=seed,
+        precision="float32" if portable else precision,
+        portable=portable,
+    )

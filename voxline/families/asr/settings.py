@@ -1,0 +1,303 @@
+"""Settings of ASR training: the network, and the augmentation of its examples."""
+
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+import pydantic
+
+from voxline.components.evaluate.settings import (
+    MODEL_NAME,
+    Bound,
+    EvaluateSettings,
+    WholeBound,
+    check_ascending,
+)
+from voxline.components.push.settings import (
+    LIMITS,
+    REGRESSION,
+    RELATIVE,
+    SLICE_REGRESSION,
+    SLICE_RELATIVE,
+    SLICES,
+    Margin,
+    PushSettings,
+)
+from voxline.families.asr.networks.settings import (
+    DEFAULT_KIND,
+    CtcModelSettings,
+    DeepSpeech2Settings,
+    model_settings_type,
+)
+from voxline.settings import Settings
+from voxline.text.settings import LanguageTextSettings
+from voxline.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    ModelSettings = CtcModelSettings
+else:
+    ModelSettings = model_settings_type()
+
+
+class AugmentSettings(Settings):
+    """Random changes of training examples, different in every epoch and determined by the seed."""
+
+    speed: float = pydantic.Field(
+        0.0, ge=0, le=0.5, description="time is stretched or compressed by up to this share (0: not at all)"
+    )
+    silence: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=2,
+        exclude_if=lambda seconds: not seconds,  # so that trainings of before are found
+        description="seconds; up to so much digital silence is put before each example, and as much after: recordings "
+        "that are cut closely, and others that are not; `reverberation` and `background` reach into it",
+    )
+    pitch: float = pydantic.Field(
+        0.0, ge=0, le=0.5, description="the mel axis is stretched by up to this share, as if by another vocal tract"
+    )
+    volume: float = pydantic.Field(
+        0.0, ge=0, le=30, description="dB; the level is raised or lowered by up to this (log features)"
+    )
+    tilt: float = pydantic.Field(
+        0.0, ge=0, le=30, description="dB; the spectrum is tilted by up to this from lowest to highest bin, either way"
+    )
+    equalizer: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=20,
+        description="dB; standard deviation of the slowest of four random ripples over the bins, as of another "
+        "microphone; faster ones are smaller",
+    )
+    reverberation: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="up to this share of the energy of the frames before is added to each frame, as by a room",
+    )
+    reverberation_share: float = pydantic.Field(
+        1.0,
+        ge=0,
+        le=1,
+        exclude_if=lambda share: share == 1,  # so that trainings of before are found
+        description="share of examples with `reverberation`; where it is 1, the network never sees the pauses and "
+        "valleys of speech recorded close to the microphone",
+    )
+    background: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of examples with stationary noise of a random color added, 5 to 35 dB below the speech",
+    )
+    band_limit: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=1,
+        exclude_if=lambda share: not share,  # so that trainings of before are found
+        description="share of examples whose band is narrowed, as by a telephone or a small loudspeaker: to a lower "
+        "edge of 50 to 400 Hz and an upper one of 3 kHz or more",
+    )
+    codec: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=1,
+        exclude_if=lambda share: not share,  # so that trainings of before are found
+        description="share of examples with noise that follows the speech, 5 to 35 dB below it in each frame, as a "
+        "codec of few bits adds",
+    )
+    noise: float = pydantic.Field(
+        0.0, ge=0, le=2, description="standard deviations; Gaussian noise of up to this size is added to the features"
+    )
+    time_masks: int = pydantic.Field(0, ge=0, le=20, description="SpecAugment: number of time masks")
+    time_mask_share: float = pydantic.Field(
+        0.1, gt=0, le=1, description="SpecAugment: longest time mask, as a share of the utterance's frames"
+    )
+    frequency_masks: int = pydantic.Field(0, ge=0, le=20, description="SpecAugment: number of frequency masks")
+    frequency_mask_share: float = pydantic.Field(
+        0.15, gt=0, le=1, description="SpecAugment: widest frequency mask, as a share of the bins"
+    )
+
+
+class CrCtcSettings(Settings):
+    """Consistency of two views of each utterance (CR-CTC; Yao et al. 2024, arXiv 2410.05101).
+
+    Noise (`augment.noise`), masks and dropout are drawn for each view; what else augments is the same in both.
+    """
+
+    weight: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=10,
+        description="weight of the divergence between both views' posteriors beside their mean CTC loss (paper: 0.2, "
+        "with 2.5 times as many and as long time masks); 0: one view. Doubles the cost of a step",
+    )
+
+
+class BlankPlateauSettings(Settings):
+    """A check before training: are enough steps planned? A CTC model first learns to output nothing but blanks."""
+
+    severity: Literal["error", "warning", "off"] = pydantic.Field(
+        "warning", description="what fewer steps lead to: error (training does not start), warning, or off"
+    )
+    steps: int = pydantic.Field(
+        200, ge=1, le=1_000_000, description="training steps (epochs times batches) that a model needs to learn words"
+    )
+
+
+class AsrExportSettings(Settings):
+    """The form of the exported model."""
+
+    onnx: Literal["none", "float32", "int8"] = pydantic.Field(
+        "none",
+        description="float32: an ONNX graph beside the SavedModel, which `voxline transcribe` and `voxline serve` run "
+        "without TensorFlow; evaluate compares the two over the test split. int8: its LSTM and dense layers have 8-bit "
+        "weights, and the gate judges it by its own error rate",
+    )
+    streaming: bool = pydantic.Field(
+        False,
+        description="a second ONNX graph that recognizes while audio arrives; needs onnx, and a network that reads "
+        "forward: deepspeech, or deepspeech2 with directions forward; evaluate compares it too",
+    )
+    frequency_warps: list[Annotated[float, pydantic.Field(ge=0.5, le=2)]] = pydantic.Field(
+        [],
+        max_length=16,
+        description="factors by which the bins are stretched, 1 for not at all, such as [0.9, 1, 1.1]; the model's "
+        "probabilities are their mean over all of them, each a pass of the network: better for speakers that train "
+        "lacks; empty: the features as they are",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _warps_are_not_onnx(self) -> Self:
+        if self.frequency_warps and self.onnx != "none":
+            raise ValueError("the ONNX graphs have no frequency_warps; set onnx to none, or frequency_warps to []")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _streaming_is_onnx(self) -> Self:
+        if self.streaming and self.onnx == "none":
+            raise ValueError(
+                "streaming is a form of the ONNX export; set onnx to float32 or int8, or streaming to false"
+            )
+        return self
+
+
+class AsrTrainSettings(TrainSettings):
+    """How an ASR model is trained."""
+
+    family: ClassVar[str] = "asr"
+    EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "precision", "seed")
+
+    name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
+    model: ModelSettings = pydantic.Field(DeepSpeech2Settings(), description="the network")
+    subwords: int = pydantic.Field(
+        0,
+        ge=0,
+        le=20_000,
+        description="symbols of the network's output, which are then subwords (BPE) learned from the transcripts of "
+        "train, the alphabet's characters included; 0: the characters alone",
+    )
+    export: AsrExportSettings = pydantic.Field(AsrExportSettings(), description="the form of the exported model")
+    augment: AugmentSettings = pydantic.Field(AugmentSettings(), description="augmentation of training examples")
+    cr_ctc: CrCtcSettings = pydantic.Field(CrCtcSettings(), description="consistency of two views of an utterance")
+    blank_plateau: BlankPlateauSettings = pydantic.Field(
+        BlankPlateauSettings(), description="check of the number of steps; not part of the step's key"
+    )
+    language_text: LanguageTextSettings = pydantic.Field(
+        default_factory=LanguageTextSettings,
+        description="text of the language model (follows from language); it is checked before training",
+    )
+
+    def key_values(self) -> dict[str, object]:
+        """As for every family, without later defaults of `model` and `augment`: keys from before them stay valid.
+
+        What is only checked before training is not part of the key either.
+        """
+        values = super().key_values()
+        del values["blank_plateau"], values["language_text"]
+        if not self.subwords:
+            del values["subwords"]
+        if not self.cr_ctc.weight:
+            del values["cr_ctc"]
+        if self.export == AsrExportSettings():
+            del values["export"]
+        else:  # those that came later only where they are set
+            later_still = {name: getattr(self.export, name) for name in ("streaming", "frequency_warps")}
+            values["export"] = {
+                "onnx": self.export.onnx,
+                **{name: value for name, value in later_still.items() if value},
+            }
+        augment = self.augment.plain()
+        later = ("equalizer", "reverberation", "background")
+        values["augment"] = {name: value for name, value in augment.items() if value or name not in later}
+        model = values["model"]
+        if isinstance(model, dict) and model["kind"] == DEFAULT_KIND:
+            defaults = {"directions": "concatenated", "lookahead": 0, "rnn_activation": "tanh", "kind": DEFAULT_KIND}
+            values["model"] = {name: value for name, value in model.items() if (name, value) not in defaults.items()}
+        return values
+
+
+class AsrEvaluateSettings(EvaluateSettings):
+    """How an ASR model is measured."""
+
+    EXPOSED = ("model_name",)
+    family: ClassVar[str] = "asr"
+
+    model_name: str = pydantic.Field("asr", pattern=MODEL_NAME, description="the model's name in the registry")
+    batch_seconds: float = pydantic.Field(
+        120.0, gt=0, le=36_000, description="seconds of audio in a batch, padding included"
+    )
+    duration_bands: list[Bound] = pydantic.Field(
+        [1.0, 2.0, 4.0, 8.0, 16.0], min_length=1, description="bounds between slices by duration, in seconds"
+    )
+    word_bands: list[WholeBound] = pydantic.Field(
+        [2, 4, 8, 16], min_length=1, description="bounds between slices by length of the reference, in words"
+    )
+    level_bands: list[float] = pydantic.Field(
+        [-40.0, -30.0, -20.0], min_length=1, description="bounds between slices by RMS level, in dB of full scale"
+    )
+    snr_bands: list[float] = pydantic.Field(
+        [10.0, 20.0, 30.0, 40.0],
+        min_length=1,
+        description="bounds between slices by the estimated signal-to-noise ratio, in dB",
+    )
+    rate_bands: list[Bound] = pydantic.Field(
+        [8.0, 12.0, 16.0, 20.0],
+        min_length=1,
+        description="bounds between slices by speaking rate, in characters of the reference per second",
+    )
+    intents: str = pydantic.Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
+        description="name of a classifier of intents in the same registry, by which the transcripts are judged too "
+        "(intent_error_rate); the manifest has its field; empty: none",
+    )
+    confusions: int = pydantic.Field(30, ge=0, le=1000, description="most confused words shown in the report")
+    aligned_utterances: int = pydantic.Field(
+        8, ge=0, le=200, description="worst utterances shown in the report with their spectrogram and aligned words"
+    )
+
+    @pydantic.model_serializer(mode="wrap")
+    def _without_intents(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keys of evaluations from before there were intents stay as they are."""
+        values: dict[str, Any] = handler(self)
+        if not values.get("intents"):
+            values.pop("intents", None)
+        return values
+
+    @pydantic.field_validator("duration_bands", "word_bands", "level_bands", "snr_bands", "rate_bands")
+    @classmethod
+    def _ascending(cls, bounds: list[Any]) -> list[Any]:
+        return check_ascending(bounds)
+
+
+class AsrPushSettings(PushSettings):
+    """How good an ASR model must be."""
+
+    EXPOSED = ("model_name", "limits.wer", "max_regression.wer", "max_relative_regression.wer", "confidence")
+    family: ClassVar[str] = "asr"
+
+    model_name: str = pydantic.Field("asr", pattern=MODEL_NAME, description="the model's name in the registry")
+    limits: dict[str, float] = pydantic.Field({"wer": 0.3}, description=LIMITS)
+    max_regression: dict[str, Margin] = pydantic.Field({"wer": 0.005}, description=REGRESSION)
+    max_relative_regression: dict[str, Margin] = pydantic.Field({"wer": 0.1}, description=RELATIVE)
+    max_slice_regression: dict[str, Margin] = pydantic.Field({"wer": 0.03}, description=SLICE_REGRESSION)
+    max_relative_slice_regression: dict[str, Margin] = pydantic.Field({"wer": 0.5}, description=SLICE_RELATIVE)
+    slices: list[str] = pydantic.Field(["speaker", "duration", "words"], description=SLICES)

@@ -1,0 +1,261 @@
+"""ASR training: augmented examples, the CTC loss, and the word error rate on dev."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from scipy.special import softmax
+
+from voxline.audio.griffin_lim import features_to_waveform
+from voxline.data.dataset import Dataset
+from voxline.data.language_text import check_language_text
+from voxline.errors import WorkError
+from voxline.families.asr.augmentation import Augmentation
+from voxline.families.asr.export import export_asr
+from voxline.families.asr.export_checks import check_export
+from voxline.families.asr.networks.settings import WHOLE_UTTERANCE, build_ctc_model
+from voxline.families.asr.settings import AsrTrainSettings
+from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
+from voxline.progress import print_status
+from voxline.report.page import plural
+from voxline.report.spectrogram import palette
+from voxline.text.alphabet import Alphabet
+from voxline.text.subwords import extend_subwords, learn_subwords
+from voxline.training import devices
+from voxline.training.batches import Batch, Batches
+from voxline.training.checkpoints import Arrays
+from voxline.training.ctc import best_path, consistency_loss, ctc_loss
+from voxline.training.settings import TrainSettings
+from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
+from voxline.training.train_module import BatchTensors, Tensor, TrainModule
+
+LOGGED_TRANSCRIPTS, LOGGED_SPECTROGRAMS = 5, 3
+"""Transcripts of dev that each validation logs, and utterances of which it logs an image."""
+
+MAX_NAME, MEL_PIXELS, SYMBOL_PIXELS = 60, 3, 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+    """The greedy transcript of one row of a batch, and its CTC loss in nats."""
+
+    row: int
+    text: str
+    loss: float
+
+
+class AsrTrainModule(TrainModule):
+    """A CTC model with its optimizer.
+
+    Raises:
+      SettingsError: the exported model could not compute the dataset's features, or the network has no ONNX graph
+        or no streaming one.
+    """
+
+    def __init__(self, settings: AsrTrainSettings, dataset: Dataset, strategy: Any) -> None:
+        self.alphabet, self.bins, self.consistency = dataset.alphabet, dataset.features.bins, settings.cr_ctc.weight
+        check_export(settings.model, settings.export, dataset.features)
+        super().__init__(
+            settings,
+            strategy,
+            lambda: [build_ctc_model(settings.model, dataset, seed=settings.seed, precision=settings.precision)],
+        )
+
+    def compute_losses(
+        self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
+    ) -> dict[str, Tensor]:
+        """The CTC loss, in nats; with two views its mean, and their consistency."""
+        if not self.consistency:
+            logits, frames = self.model(batch.features, batch.frames, training=True, noise=noise)
+            return {"ctc": ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)}
+        views = batch.features[..., : self.bins], batch.features[..., self.bins :]
+        frames, labels, counts = (tf.concat([each, each], 0) for each in batch[1:])
+        logits, frames = self.model(tf.concat(views, 0), frames, training=True, noise=noise)
+        first, second = tf.split(ctc_loss(logits, frames, labels, counts, compiled=self.compiled), 2)
+        (one, other), lengths = tf.split(logits, 2), tf.split(frames, 2)[0]
+        apart = consistency_loss(one, other, lengths)
+        return {"ctc": (first + second) / 2, "consistency": self.consistency * apart}
+
+    def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
+        """Greedy path int32 [rows, frames], loss float32 [rows], logits [rows, frames, symbols + 1], frames [rows]."""
+        logits, frames = self.model(batch.features, batch.frames)
+        loss = ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)
+        return {"path": best_path(logits, frames), "loss": loss, "logits": logits, "frames": frames}
+
+    def posteriors(self, batch: Batch) -> list[npt.NDArray[np.float32]]:
+        """The probabilities of each row, float32 [output frames, symbols + 1]; [] on several devices.
+
+        By the graph of validation: one of its own takes as long to build as this one.
+        """
+        if self.strategy.num_replicas_in_sync > 1 or devices.is_tpu(self.strategy):
+            return []
+        return [softmax(out["logits"][: out["frames"]], axis=-1) for _, out in self.run_eval(batch)]
+
+    def transcribe(self, batch: Batch) -> list[Hypothesis]:
+        """The rows of the batch that this worker's devices evaluated."""
+        return [
+            Hypothesis(row, self.alphabet.decode(out["path"][out["path"] >= 0].tolist()), float(out["loss"]))
+            for row, out in self.run_eval(batch)
+        ]
+
+
+def posterior_image(features: npt.NDArray[np.float32], posteriors: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """The features above what the model makes of them: uint8 [height, frames, 3].
+
+    Args:
+      features: [frames, bins]; the lowest bin is at the bottom.
+      posteriors: [output frames, symbols + 1]; the first symbol is on top, the blank at the bottom.
+    """
+    colors = palette()
+    low, high = np.quantile(features, [0.01, 0.99])
+    shades = np.clip((features.T[::-1] - low) / max(high - low, 1e-6), 0, 1)
+    columns = np.arange(len(features)) * len(posteriors) // len(features)
+    above = shades.repeat(MEL_PIXELS, axis=0)
+    below = np.clip(posteriors, 0, 1).T[:, columns].repeat(SYMBOL_PIXELS, axis=0)
+    parts = [colors[(part * (len(colors) - 1)).round().astype(int)] for part in (above, below)]
+    gap = np.full((4, len(features), 3), 255, np.uint8)
+    return np.concatenate([parts[0], gap, parts[1]])
+
+
+class AsrTask(TrainingTask):
+    """Scores a validation by the WER; the loss breaks ties."""
+
+    settings: AsrTrainSettings
+    module: AsrTrainModule
+    train: Batches
+    dev: Batches
+    decoder_parts = ("classifier",)
+    function_settings = ("top_db", "rnn_activation", "relu_clip", "heads", "convolutions.stride")
+    optimizes_graph = False
+    _heard = False
+    """Whether the audio of the samples is logged; it is the same at each validation."""
+
+    @classmethod
+    def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
+        """With subwords of the alphabet, learned from train; those of a parent with as many are kept."""
+        size = cast(AsrTrainSettings, settings).subwords
+        if not size:
+            return dataset
+        if parent.get("settings", {}).get("subwords") == size:
+            alphabet, how = extend_subwords(Alphabet(parent["alphabet"]), dataset.alphabet), "those of its parent"
+        else:
+            texts = (row.text for row in dataset.rows() if row.split == "train")
+            alphabet, how = learn_subwords(texts, dataset.alphabet, size), "learned from the transcripts of train"
+        several = len(alphabet.symbols) - len(alphabet.characters)
+        print_status(f"train: {len(alphabet.symbols):,} symbols, {several:,} of them subwords, {how}")
+        return dataclasses.replace(dataset, alphabet=alphabet)
+
+    def build_batches(self) -> tuple[Batches, Batches]:
+        settings, dataset = self.settings, self.dataset
+        mean, deviation = np.array(dataset.mean, np.float32), np.array(dataset.deviation, np.float32)
+        views = 2 if settings.cr_ctc.weight else 1
+        # Masks of the mean of train would be the loudest part of a quiet recording, and so set its level.
+        of_masks = None if settings.model.top_db else mean
+        augment = Augmentation(settings.augment, dataset.features, of_masks, deviation, views)
+        return self.batches_of_splits(
+            Batches,
+            {"augment": augment, "longer": settings.augment.speed, "more_frames": augment.more_frames},
+            time_stride=settings.model.time_stride,
+            padding=settings.model.padding,
+        )
+
+    def build_module(self) -> AsrTrainModule:
+        return AsrTrainModule(self.settings, self.dataset, self.strategy)
+
+    def symbol_axis(self, name: str) -> int | None:
+        return -1 if name.startswith("classifier/") else None
+
+    def check_length(self) -> None:
+        """See `TrainingTask`. A model that starts from another one spells from the first step.
+
+        26 recordings of two words, fsdd.yaml: at a rate of 0.004 the WER on dev is 100% after 48 steps and 0% after 72;
+        at 0.001, 100% after 96 and 0% after 200. The demo of 1,080 commands begins to spell after about 100.
+        """
+        check_language_text(self.settings.language_text, ((row.split, row.text) for row in self.dataset.rows()))
+        settings, needed = self.settings, self.settings.blank_plateau
+        planned = settings.epochs * self.train.steps
+        if needed.severity == "off" or planned >= needed.steps or settings.start.model:
+            return
+        epochs = math.ceil(needed.steps / max(self.train.steps, 1))
+        message = (
+            f"train: {plural(settings.epochs, 'epoch')} of {plural(self.train.steps, 'step')} are {planned:,} steps, "
+            f"and a CTC model needs about {needed.steps:,} to output more than blanks (train.blank_plateau.steps): "
+            f"raise train.epochs to {epochs:,}, or lower train.batch_size ({settings.batch_size})"
+        )
+        if needed.severity == "error":
+            raise WorkError(message)
+        print_status(message.replace("train:", "train: warning:", 1))
+
+    @property
+    def infeasible_reason(self) -> str:
+        if self.settings.model.time_stride == WHOLE_UTTERANCE:
+            return "are not one symbol each"
+        return super().infeasible_reason
+
+    @property
+    def infeasible_advice(self) -> str:
+        if self.settings.model.time_stride == WHOLE_UTTERANCE:
+            return "With train.model.pooling utterance they must be: raise train.subwords, or set pooling to none"
+        return self.settings.model.infeasible_advice
+
+    def validate(self, step: int) -> ValidationOutput:
+        """WER and mean loss over all of dev, and some transcripts."""
+        ids, references, hypotheses, losses = [], [], [], []
+        for batch in self.dev.epoch(0):
+            for hypothesis in self.module.transcribe(batch):
+                ids.append(batch.ids[hypothesis.row])
+                references.append(batch.texts[hypothesis.row])
+                hypotheses.append(" ".join(hypothesis.text.split()))
+                losses.append(hypothesis.loss)
+        edits = count_word_edits(references, hypotheses)
+        words = sum_edits(edits)
+        characters = sum_edits(count_character_edits(references, hypotheses))
+        kinds = [words.substitutions, words.deletions, words.insertions]
+        sums = [
+            words.errors,
+            words.length,
+            math.fsum(losses),
+            len(losses),
+            characters.errors,
+            characters.length,
+            *kinds,
+        ]
+        total = devices.sum_over_workers(self.strategy, sums).tolist()
+        errors, length, loss, count = total[:4]
+        wer, loss = errors / max(length, 1), loss / count
+        metrics = {"wer": wer, "loss": loss, "cer": total[4] / max(total[5], 1)}
+        rates = ("substitution_rate", "deletion_rate", "insertion_rate")
+        metrics |= {name: value / max(length, 1) for name, value in zip(rates, total[6:], strict=True)}
+        lines = ["| utterance | reference | hypothesis |", "| --- | --- | --- |"]
+        for index in evenly_spaced(len(ids), LOGGED_TRANSCRIPTS):
+            lines.append(f"| {ids[index]} | {references[index]} | {hypotheses[index]} |")
+        samples = self._samples({"transcripts": "\n".join(lines)})
+        by_utterance = {name: float(one.errors) for name, one in zip(ids, edits, strict=True)}
+        return ValidationOutput((wer, loss), metrics, samples, by_utterance if len(ids) == count else {})
+
+    def _samples(self, texts: dict[str, str]) -> Samples:
+        """The texts, and of some utterances the features with the CTC posteriors below; once, the features as audio."""
+        features = self.dataset.features
+        batch = self.dev.read(np.array(evenly_spaced(self.dev.utterances, LOGGED_SPECTROGRAMS)))
+        images, audio = {}, {}
+        for row, values in enumerate(self.module.posteriors(batch)):
+            shown = batch.features[row, : batch.frames[row]]
+            images[f"posteriors {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = posterior_image(shown, values)
+        if not self._heard and features.kind == "log_mel" and len(images):
+            for row in range(len(batch.ids)):
+                waveform = features_to_waveform(batch.features[row, : batch.frames[row]], features, iterations=30)
+                peak = float(np.abs(waveform).max())
+                audio[f"features {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = waveform / max(peak, 1e-6) * 0.7
+            self._heard = True
+        return Samples(texts, images, audio, features.sample_rate)
+
+    def describe(self, metrics: dict[str, float]) -> str:
+        return f"dev WER {metrics['wer']:.2%}, dev loss {metrics['loss']:.3f}"
+
+    def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        export_asr(folder, self.settings, self.dataset, weights, training, self.parent_model)

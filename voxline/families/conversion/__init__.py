@@ -1,0 +1,1 @@
+"""Voice conversion: the same words by a voice with other attributes."""

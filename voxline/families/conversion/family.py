@@ -1,0 +1,21 @@
+"""The family `conversion`, which a command trains and no pipeline."""
+
+from typing import TYPE_CHECKING
+
+from voxline.families.conversion.settings import ConversionTrainSettings
+from voxline.families.family import Family
+
+if TYPE_CHECKING:
+    from voxline.training.task import TrainingTask
+
+
+class ConversionFamily(Family):
+    """A converter of voices: see `Family`."""
+
+    name = "conversion"
+    train_settings = ConversionTrainSettings
+
+    def task(self) -> type["TrainingTask"]:
+        from voxline.families.conversion.task import ConversionTask
+
+        return ConversionTask

@@ -1,0 +1,222 @@
+"""What each family of models provides, and how the steps find it.
+
+A family is a folder beside this file: `settings` of its steps, `task` and `export` of its training, `evaluate`,
+`report`, `push`, and `networks/`. Its class is an entry point of the group `voxline.families`, so another package can
+add a family. docs/extend/family.md walks through one.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from voxline.errors import SettingsError
+
+if TYPE_CHECKING:
+    from voxline.components.evaluate.champion import ModelVersion
+    from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing
+    from voxline.components.evaluate.settings import EvaluateSettings
+    from voxline.components.push.gate import GateCheck
+    from voxline.components.push.settings import PushSettings
+    from voxline.data.dataset import Dataset
+    from voxline.metrics.evaluation import Evaluation
+    from voxline.report import Block
+    from voxline.store.step_cache import StepOutput
+    from voxline.training.settings import TrainSettings
+    from voxline.training.task import TrainingTask
+
+GROUP = "voxline.families"
+
+PostTrainingStage = Callable[["StepOutput", "Path | str"], "StepOutput"]
+"""Takes train's output and the store, and returns the output that later steps read."""
+
+StepTexts = Mapping[str, Mapping[str, str]]
+"""Step → the first line of its description in the pipeline UI under "", and sentences for its parameters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AuxiliaryModel:
+    """A model of another family that a training learns from.
+
+    Attributes:
+      name: its key in the step's inputs and in `model.json`.
+      setting: the setting that names it, for messages.
+      model: the value of that setting: `<registry>/<model>@<version>`, or a folder.
+      family: the family that it must belong to.
+    """
+
+    name: str
+    setting: str
+    model: str
+    family: str
+
+
+class Family(abc.ABC):
+    """One family of models: the settings of its steps, and the code that they call.
+
+    The methods import that code when they are called: a step that finds its work done needs none of it.
+
+    Attributes:
+      name: as in configs and `model.json`.
+      train_settings: the class of the config's section `train`.
+      evaluate_settings, push_settings: the same for `evaluate` and `push`; None: no pipeline trains this family.
+      step_texts: descriptions of its steps for the pipeline UI.
+    """
+
+    name: ClassVar[str]
+    train_settings: ClassVar[type[TrainSettings]]
+    evaluate_settings: ClassVar[type[EvaluateSettings] | None] = None
+    push_settings: ClassVar[type[PushSettings] | None] = None
+    step_texts: ClassVar[StepTexts] = {}
+
+    @abc.abstractmethod
+    def task(self) -> type[TrainingTask]:
+        """The class that prepares the data, builds the networks, validates and exports."""
+
+    def auxiliary_models(self, settings: Any) -> list[AuxiliaryModel]:
+        """Models of other families that the training learns from; the task gets each by `use_auxiliary_model`."""
+        return []
+
+    def training_settings(self, settings: Any) -> Any:
+        """The settings of the training alone, without those of the stages after it."""
+        return settings
+
+    def post_training(self, settings: Any, registry: Path | str, dataset: Dataset) -> list[PostTrainingStage]:
+        """The stages that follow the training, in order; each is a keyed work of its own.
+
+        Args:
+          settings: all of the config's section `train`.
+
+        Raises:
+          SettingsError: a model that a stage needs is missing or does not fit, found before the training starts.
+        """
+        return []
+
+    def evaluation(self) -> EvaluateFamily:
+        """Measures a model of the family."""
+        raise SettingsError(f"evaluate: the family {self.name!r} has no evaluation")
+
+    def promotion(self) -> PushFamily:
+        """Checks and describes a model of the family that is about to go into service."""
+        raise SettingsError(f"push: models of the family {self.name!r} cannot be pushed")
+
+    def build_task(
+        self, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any] | None = None
+    ) -> TrainingTask:
+        """The task, on the dataset as it prepares it.
+
+        Args:
+          parent: `model.json` of the model to start from.
+        """
+        from voxline.inference.saved_model import hidden_packages
+
+        # Keras looks for both, for wrappers and plots that training does not use: a fifth of the time to import it.
+        with hidden_packages("sklearn", "matplotlib"):
+            importlib.import_module("keras")
+        task = self.task()
+        return task(settings, task.prepare(settings, dataset, parent or {}))
+
+
+class EvaluateFamily(Protocol):
+    """A family of models, as evaluate sees it."""
+
+    def slicings(self, settings: Any) -> dict[str, Slicing]:
+        """The slicings that are always reported."""
+
+    def auxiliary_models(self, registry: Path | str, settings: Any) -> dict[str, ModelVersion | None]:
+        """Other models that the result depends on, by their key in metrics.json; they become part of the step's key.
+
+        Raises:
+          SettingsError: a model that the settings name is missing.
+        """
+
+    def measure(self, job: EvaluationJob) -> Measurements:
+        """Runs the model, the champion and the anchor on every utterance."""
+
+    def report_sections(
+        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+    ) -> list[tuple[str, list[Block]]]:
+        """The family's own sections of the report: headings and blocks."""
+
+    def describe_method(self, metrics: dict[str, Any]) -> str:
+        """How the metrics were measured, for the end of the report; an empty line separates paragraphs."""
+
+
+class PushFamily(Protocol):
+    """A family of models, as push sees it."""
+
+    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
+        """Loads the model in a fresh process, and repeats one output that evaluate recorded.
+
+        Args:
+          seconds: longest time for that process.
+        """
+
+    def repeat(self, *arguments: str) -> dict[str, Any]:
+        """Runs in that process: loads the model, and returns its output as JSON values."""
+
+    def describe(self, about: dict[str, Any]) -> str:
+        """One sentence for the model card.
+
+        Args:
+          about: the contents of `model.json`.
+        """
+
+    def errors(self, metrics: dict[str, Any]) -> str:
+        """Further results for the model card, below the table of metrics; may be empty."""
+
+    def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
+        """For the model card: what the model cannot do."""
+
+    def usage(self, about: dict[str, Any], name: str, version: int) -> str:
+        """For the model card: commands and signatures, in Markdown."""
+
+
+_registered: dict[str, Family] = {}
+"""Families by name, from the entry points; `register` adds to them."""
+
+
+@functools.cache
+def _load_entry_points() -> None:
+    from importlib.metadata import entry_points  # not at the top: slow to import
+
+    for point in entry_points(group=GROUP):
+        family: Family = point.load()()
+        _registered.setdefault(family.name, family)
+
+
+def register(family: Family) -> None:
+    """Adds a family to this process alone, as a notebook or a test does; a package uses an entry point."""
+    _registered[family.name] = family
+
+
+def unregister(name: str) -> None:
+    """Removes a family from this process."""
+    _registered.pop(name, None)
+
+
+def family_names() -> list[str]:
+    """The names of all families, sorted."""
+    _load_entry_points()
+    return sorted(_registered)
+
+
+def find_family(name: str) -> Family:
+    """The family of a name.
+
+    Raises:
+      SettingsError: no installed package registers it.
+    """
+    if name not in _registered:
+        _load_entry_points()
+    if name not in _registered:
+        raise SettingsError(
+            f"family {name!r}, which no installed package registers; accepted: {', '.join(family_names())}; "
+            "if it is one of ours, run `make setup` (or pip install) again: the installation is older than its source"
+        )
+    return _registered[name]

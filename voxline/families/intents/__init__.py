@@ -1,0 +1,1 @@
+"""Classifiers of texts by their intent."""

@@ -1,0 +1,46 @@
+"""The family `intents`."""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from voxline.families.family import EvaluateFamily, Family, PushFamily, StepTexts
+from voxline.families.intents.settings import IntentsEvaluateSettings, IntentsPushSettings, IntentsTrainSettings
+
+if TYPE_CHECKING:
+    from voxline.training.task import TrainingTask
+
+
+class IntentsFamily(Family):
+    """A classifier of the intents of texts: see `Family`."""
+
+    name = "intents"
+    train_settings = IntentsTrainSettings
+    evaluate_settings = IntentsEvaluateSettings
+    push_settings = IntentsPushSettings
+    step_texts: ClassVar[StepTexts] = {
+        "train": {
+            "": "Trains a classifier of the intents of texts and exports it.",
+            "dataset": "the output of extract; its texts are read, not its features.",
+            "registry": "folder or bucket URI of the model registry.",
+        },
+        "evaluate": {
+            "": "Classifies the texts of the test split, and what a recognizer hears, "
+            "and compares with the model in service.",
+            "metrics": "intent error rates, to compare runs.",
+            "report": "error rates by slice, confusions, the worst utterances.",
+        },
+    }
+
+    def task(self) -> type["TrainingTask"]:
+        from voxline.families.intents.task import IntentsTask
+
+        return IntentsTask
+
+    def evaluation(self) -> EvaluateFamily:
+        from voxline.families.intents.evaluate import IntentsEvaluateFamily
+
+        return IntentsEvaluateFamily()
+
+    def promotion(self) -> PushFamily:
+        from voxline.families.intents.push import IntentsPushFamily
+
+        return IntentsPushFamily()

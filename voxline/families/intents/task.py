@@ -1,0 +1,172 @@
+"""Training of intents: texts by their words, cross-entropy, the error rate on dev; the exported classifier.
+
+Signatures `classify` (and `serving_default`), and `baseline` of the classifier beside it: words int32 [batch, length],
+numbered as in model.json, counts int32 [batch] → probabilities float32 [batch, intents].
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from voxline.data.dataset import Dataset
+from voxline.families.intents.networks.capsules import TextClassifier
+from voxline.families.intents.settings import IntentsTrainSettings
+from voxline.families.intents.texts import TextBatches, Vocabulary, drop_words
+from voxline.inference.intent_classifier import BASELINE, CLASSIFY, FIRST_WORD
+from voxline.training import devices
+from voxline.training.checkpoints import Arrays
+from voxline.training.export import model_metadata, write_exported
+from voxline.training.task import Samples, TrainingTask, ValidationOutput
+from voxline.training.train_module import BatchTensors, Tensor, TrainModule
+from voxline.training.weight_names import weight_names
+
+LOGGED_ERRORS = 20
+"""Texts of dev with a wrong intent that each validation logs."""
+CAPSULES, MEAN = "capsules", "mean_pooling"
+
+
+class Classifiers(keras.Model):  # type: ignore[misc]
+    """The classifier, and if the settings want one the baseline: the same layers with a mean in the capsules' place.
+
+    Both begin with the same weights, as far as they have the same layers, and learn from the same batches.
+    """
+
+    def __init__(self, settings: IntentsTrainSettings, vocabulary: Vocabulary, precision: str) -> None:
+        super().__init__(dtype=precision, name="classifiers")
+        shared: dict[str, Any] = {
+            "words": FIRST_WORD + len(vocabulary.words),
+            "classes": len(vocabulary.intents),
+            "seed": settings.seed,
+            "precision": precision,
+        }
+        self.capsules = TextClassifier(settings.model, "capsules", **shared)
+        if settings.baseline:
+            self.mean_pooling = TextClassifier(settings.model, "mean", **shared)
+        self.normalizations: list[Any] = []
+        self.built = True
+
+    @property
+    def by_name(self) -> dict[str, TextClassifier]:
+        return {CAPSULES: self.capsules, **({MEAN: self.mean_pooling} if hasattr(self, MEAN) else {})}
+
+
+class IntentsTrainModule(TrainModule):
+    """Both classifiers with an optimizer; the loss of each is the cross-entropy of the intent, in nats."""
+
+    def __init__(self, settings: IntentsTrainSettings, vocabulary: Vocabulary, strategy: Any) -> None:
+        super().__init__(settings, strategy, lambda: [Classifiers(settings, vocabulary, settings.precision)])
+
+    def compute_losses(
+        self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
+    ) -> dict[str, Tensor]:
+        return {name: _cross_entropy(batch, logits) for name, logits in self._logits(batch, True, noise).items()}
+
+    def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
+        """The intent that each found, int [rows], by its name; and the loss float32 [rows] of the capsules."""
+        logits = self._logits(batch, False, None)
+        found = {name: tf.argmax(values, axis=-1) for name, values in logits.items()}
+        return {**found, "loss": _cross_entropy(batch, logits[CAPSULES])}
+
+    def _logits(self, batch: BatchTensors, training: bool, noise: Tensor) -> dict[str, Tensor]:
+        words = tf.cast(batch.features[..., 0], tf.int32)
+        return {
+            name: classifier(words, batch.frames, training=training, noise=noise)
+            for name, classifier in self.model.by_name.items()
+        }
+
+
+def _cross_entropy(batch: BatchTensors, logits: Tensor) -> Tensor:
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(batch.labels[:, 0], logits)
+
+
+class IntentsTask(TrainingTask):
+    """Scores a validation by the error rate; the loss breaks ties."""
+
+    settings: IntentsTrainSettings
+    module: IntentsTrainModule
+    dev: TextBatches
+
+    def __init__(self, settings: IntentsTrainSettings, dataset: Dataset) -> None:
+        self.vocabulary = Vocabulary.of(dataset, settings)
+        super().__init__(settings, dataset)
+
+    def build_batches(self) -> tuple[TextBatches, TextBatches]:
+        return self.batches_of_splits(
+            TextBatches,
+            {"augment": drop_words(self.settings.word_dropout)},
+            vocabulary=self.vocabulary,
+            field=self.settings.field,
+        )
+
+    def build_module(self) -> IntentsTrainModule:
+        return IntentsTrainModule(self.settings, self.vocabulary, self.strategy)
+
+    @property
+    def infeasible_advice(self) -> str:
+        return ""  # every text with a word has enough of them
+
+    def validate(self, step: int) -> ValidationOutput:
+        names = tuple(self.module.model.by_name)
+        errors, loss, count, wrong = np.zeros(len(names)), 0.0, 0, []
+        for batch in self.dev.epoch(0):
+            for row, out in self.module.run_eval(batch, step):
+                wanted, found = int(batch.labels[row, 0]), [int(out[name]) for name in names]
+                errors += [one != wanted for one in found]
+                loss, count = loss + float(out["loss"]), count + 1
+                if found[0] != wanted:
+                    wrong.append((batch.texts[row], self.vocabulary.intents[wanted], self.vocabulary.intents[found[0]]))
+        *totals, total_loss, number = devices.sum_over_workers(self.strategy, [*errors, loss, count]).tolist()
+        rates = [total / number for total in totals]
+        metrics = {"text_intent_error_rate": rates[0], "loss": total_loss / number}
+        metrics |= {f"{name}_error_rate": rate for name, rate in zip(names[1:], rates[1:], strict=True)}
+        lines = ["| text | intent | found |", "| --- | --- | --- |"]
+        lines += [f"| {' | '.join(one)} |" for one in wrong[:LOGGED_ERRORS]]
+        return ValidationOutput((rates[0], metrics["loss"]), metrics, Samples({"errors": "\n".join(lines)}))
+
+    def describe(self, metrics: dict[str, float]) -> str:
+        baseline = f"{MEAN}_error_rate"
+        beside = f", by mean pooling {metrics[baseline]:.2%}" if baseline in metrics else ""
+        return f"dev intents wrong {metrics['text_intent_error_rate']:.2%}{beside}, dev loss {metrics['loss']:.3f}"
+
+    def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        model = Classifiers(self.settings, self.vocabulary, "float32")
+        for index, variable in enumerate(model.weights):
+            variable.assign(weights[f"model/{index}"])
+        graph = IntentsGraph(model)
+        signatures = {CLASSIFY: graph.classify, "serving_default": graph.classify}
+        if self.settings.baseline:
+            signatures[BASELINE] = graph.baseline
+        metadata = {
+            **model_metadata("capsules", self.settings, self.dataset, training, weight_names(model)),
+            "frontend": self.dataset.frontend,
+            "vocabulary": self.vocabulary.words,
+            "intents": self.vocabulary.intents,
+        }
+        write_exported(folder, graph, signatures, metadata)
+
+
+class IntentsGraph(tf.Module):  # type: ignore[misc]
+    """The exported form of the classifiers."""
+
+    def __init__(self, model: Classifiers) -> None:
+        super().__init__()
+        self.weights = [variable.value for variable in model.weights]
+        signature = (
+            tf.TensorSpec([None, None], tf.int32, name="words"),
+            tf.TensorSpec([None], tf.int32, name="counts"),
+        )
+        graphs = {
+            name: tf.function(_classify(classifier), input_signature=signature, autograph=False)
+            for name, classifier in model.by_name.items()
+        }
+        self.classify = graphs[CAPSULES]
+        self.baseline = graphs.get(MEAN)
+
+
+def _classify(classifier: TextClassifier) -> Callable[[Tensor, Tensor], dict[str, Tensor]]:
+    # A function, so that the SavedModel holds weights and signatures but no Keras objects.
+    return lambda words, counts: {"probabilities": tf.nn.softmax(classifier(words, counts))}

@@ -1,0 +1,1 @@
+"""The networks of this family, in pure Keras, and their sizes."""

@@ -1,0 +1,92 @@
+"""The sections of an evaluation's report that only TTS models have."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from voxline.audio.griffin_lim import features_to_waveform
+from voxline.components.evaluate.measurement import EvaluationJob, Measurements
+from voxline.components.evaluate.speech import reference_text
+from voxline.families.tts.synthesize import Sample
+from voxline.inference.synthesizer import Synthesizer
+from voxline.metrics.catalog import CATALOG
+from voxline.metrics.evaluation import UtteranceResult
+from voxline.report import (
+    Block,
+    Panel,
+    PlayerBudget,
+    figure,
+    image_panels,
+    item_list,
+    paragraphs,
+    side_by_side,
+    small_print,
+    word_diff,
+    word_diff_legend,
+)
+
+MAX_TEXT = 600
+"""Characters of a text that are shown."""
+
+
+def tts_sections(job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]) -> list[tuple[str, list[Block]]]:
+    """The round trip, and samples to listen to."""
+    gallery, synthesizer = measured.samples
+    budget = PlayerBudget(round(job.settings.audio_megabytes * 1e6))
+    results = {result.id: result for result in measured.results}
+
+    def show(samples: Sequence[Sample], setting: str) -> list[Block]:
+        if not samples:
+            return [small_print(f"None is shown ({setting}).")]
+        heard = any("hypothesis" in results[sample.utterance.id].details for sample in samples)
+        legend = [word_diff_legend("the round-trip recognizer")] if heard else []
+        shown = (_show(sample, results[sample.utterance.id], synthesizer, budget) for sample in samples)
+        return [*legend, item_list(*shown)]
+
+    return [
+        ("Round trip", [_round_trip(metrics)]),
+        ("Samples", show(gallery.samples, "evaluate.sample_utterances")),
+        ("Worst utterances", show(gallery.worst, "evaluate.worst_utterances")),
+    ]
+
+
+def _round_trip(metrics: dict[str, Any]) -> Block:
+    recognizer = metrics["auxiliary_models"]["round_trip_recognizer"]
+    if recognizer is None:
+        return small_print("No round-trip recognizer was set, so nothing here says whether the speech is intelligible.")
+    return small_print(
+        f"Version {recognizer['version']} of {recognizer['name']} transcribed the synthesized speech. On the "
+        f"recordings themselves its word error rate is {metrics['details']['recorded_wer']:.2%}."
+    )
+
+
+def _show(sample: Sample, result: UtteranceResult, synthesizer: Synthesizer, budget: PlayerBudget) -> Block:
+    utterance, rate = sample.utterance, synthesizer.sample_rate
+    forced = features_to_waveform(sample.teacher_forced.mels, synthesizer.features)
+    ended = "cut off at the step limit" if sample.synthesized.hit_limit else "complete"
+    values = {name: CATALOG[name].format(result.metrics[name].sum) for name in ("mel_l1", "mel_dtw", "mcd")}
+    caption = (
+        f"{utterance.id}, {ended}; mel distance {values['mel_l1']} teacher-forced, {values['mel_dtw']} autoregressive, "
+        f"distortion {values['mcd']}"
+    )
+    players = side_by_side(
+        budget.player(sample.recorded, "recorded", sample_rate=rate),
+        budget.player(forced, "teacher-forced", sample_rate=rate),
+        budget.player(sample.synthesized.waveform, "autoregressive", sample_rate=rate),
+    )
+    blocks = [paragraphs(utterance.text[:MAX_TEXT]), players, figure(_image(sample, synthesizer), caption)]
+    if "hypothesis" in result.details:
+        blocks.append(word_diff(reference_text(utterance)[:MAX_TEXT], result.details["hypothesis"][:MAX_TEXT]))
+    return Block("").join(blocks)
+
+
+def _image(sample: Sample, synthesizer: Synthesizer) -> Block:
+    mels = sample.features[:, synthesizer.features.mel_columns]
+    low, high = float(mels.min()), float(mels.max())
+    shown = {
+        "recorded": mels,
+        "teacher-forced": sample.teacher_forced.mels,
+        "autoregressive": sample.synthesized.mels,
+    }
+    panels = [Panel(title, values, lowest=low, highest=high) for title, values in shown.items()]
+    alignment = Panel("attention, autoregressive", sample.synthesized.alignment, "decoder step", "symbol", 0.0, 1.0)
+    return image_panels([*panels, alignment], f"Mel spectrograms and attention of {sample.utterance.id}")

@@ -1,0 +1,120 @@
+"""Trains a sharpener for a trained voice, and writes the voice again with the sharpener in its graphs.
+
+The voice is trained first, under a key without `train.sharpen`: another sharpener costs no training of the voice. It is
+a step output of its own, named by the digest of the voice, the dataset and the sharpener's settings.
+"""
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from voxline.data.dataset import Dataset
+from voxline.families.tts.settings import SharpenTrainSettings, TtsTrainSettings
+from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_json
+from voxline.progress import print_status
+from voxline.registry.parents import Parent, find_other_model
+from voxline.registry.training_data import TRAINED_ON, read_training_data
+from voxline.store.files import write_json
+from voxline.store.step_cache import StepOutput, cached_step
+from voxline.text.alphabet import Alphabet
+
+REVISION = 1
+WORK = "sharpening"
+"""Folder of the training, and of its logs beside the voice's."""
+VOICE_MELS = "mels"
+
+
+def find_listening_recognizer(settings: TtsTrainSettings, registry: Path | str) -> Parent | None:
+    """The recognizer whose convolutions a sharpener learns from; None if the settings name none.
+
+    Raises:
+      SettingsError: it does not exist, or is of another family.
+    """
+    if not settings.sharpens or not settings.sharpen.recognizer:
+        return None
+    return find_other_model(settings.sharpen.recognizer, registry, family="asr", setting="train.sharpen.recognizer")
+
+
+def sharpen_voice(
+    trained: StepOutput,
+    dataset: Dataset,
+    settings: TtsTrainSettings,
+    store: Path | str,
+    recognizer: Parent | None = None,
+) -> StepOutput:
+    """Train's output with a sharpener in its model; resumes if a killed run left a checkpoint.
+
+    Args:
+      trained: of the voice alone.
+      dataset: that it was trained on.
+      settings: the voice's, with `sharpen`.
+      recognizer: that listens (`find_listening_recognizer`). It is in the key by its digest.
+    """
+    chosen = SharpenTrainSettings.of_voice(settings)
+    if os.environ.get("TF_CONFIG"):  # a chief trains it alone, when the other workers have left
+        chosen = chosen.model_copy(update={"strategy": "one"})
+    inputs = {"model": model_digest(trained.path("model")), "dataset": dataset.key}
+    inputs |= {"recognizer": recognizer.ancestor.digest} if recognizer else {}
+    with cached_step(store, "train", chosen.key_settings(), inputs, revision=REVISION) as work:
+        if not work.reused:
+            _sharpen(trained, dataset, chosen, work, recognizer)
+    return work
+
+
+def _sharpen(
+    trained: StepOutput, dataset: Dataset, chosen: SharpenTrainSettings, work: StepOutput, recognizer: Parent | None
+) -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from voxline.families.tts.sharpening import SharpenTask, export_sharpened
+    from voxline.training.trainer import Trainer
+    from voxline.training.warm_start import read_exported_weights
+
+    voice, model, folder = trained.path("model"), work.folder / "model", work.folder / WORK
+    about = read_model_json(voice)
+    # What the voice's weights expect: a warm start keeps the statistics of its parent.
+    normalization = about["normalization"]
+    dataset = dataclasses.replace(
+        dataset,
+        alphabet=Alphabet(about["alphabet"]),
+        mean=normalization["mean"],
+        deviation=normalization["deviation"],
+    )
+    work.scratch_dirs = (WORK,)
+    work.unverified = ("logs",)
+    print_status("train: a sharpener for the voice")
+    heard = recognizer.load_folder() if recognizer else None
+    task = SharpenTask(chosen, dataset, voice, folder / VOICE_MELS, heard)
+    result = Trainer(task, folder, work.save).fit()
+    best = result.best
+    training: dict[str, Any] = {
+        **about["provenance"]["trained"],
+        **({"start": about["start"]} if "start" in about else {}),
+        "sharpener": {
+            "steps": result.state.step,
+            "best_step": best.step,
+            **best.metrics,
+            **({"recognizer": dataclasses.asdict(recognizer.ancestor)} if recognizer else {}),
+        },
+    }
+    pinned = chosen.sharpen.model_copy(update={"recognizer": recognizer.pinned} if recognizer else {})
+    settings = TtsTrainSettings.of(about["settings"]).model_copy(update={"sharpen": pinned})
+    export_sharpened(model, settings, dataset, read_exported_weights(voice), result.weights, training)
+    write_json(model / MODEL_JSON, {**read_model_json(model), "dataset": about["dataset"]})
+    listed = read_training_data((voice / TRAINED_ON).read_bytes(), str(voice / TRAINED_ON))
+    listed.with_ancestors(recognizer.training_data if recognizer else None).write(model / TRAINED_ON)
+    for name in set(trained.outputs) - {"model"}:
+        source, to = trained.path(name), work.folder / trained.outputs[name]
+        if source.is_dir():
+            shutil.copytree(source, to, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, to)
+    shutil.copytree(folder / "logs", work.folder / trained.outputs["logs"] / WORK, dirs_exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    work.outputs.update(trained.outputs)
+    work.counts.update(trained.counts)
+    work.metrics.update(trained.metrics)
+    work.metrics.update({f"sharpener_{name}": value for name, value in best.metrics.items()})
+    summary = f", {task.describe(best.metrics)}" if best.score is not None else ""
+    print_status(f"train: the voice is sharpened with the weights of step {best.step}{summary}")

@@ -1,0 +1,273 @@
+"""Training of a sharpener: pairs of a voice's mels and the recording's, a critic, and validation by what is gained.
+
+The voice's mels are teacher-forced, so that they have the recording's frames. The critic learns by the Wasserstein
+distance with a gradient penalty (Gulrajani et al. 2017, arXiv 1704.00028, algorithm 1), one step for each of the
+sharpener's at a rate of its own (Heusel et al. 2017), in the one training loop.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from voxline.data.dataset import Dataset
+from voxline.families.tts.export import export_tts
+from voxline.families.tts.listener import Listener, fit_listener
+from voxline.families.tts.networks.sharpener import MelCritic, Sharpener
+from voxline.families.tts.settings import SharpenSettings, SharpenTrainSettings, TtsTrainSettings
+from voxline.families.tts.task import render_comparison
+from voxline.families.tts.voice_mels import use_mels_of_voice
+from voxline.progress import print_status
+from voxline.training import devices
+from voxline.training.checkpoints import Arrays
+from voxline.training.optimizer import AdamW, TwoOptimizers
+from voxline.training.segments import PairBatches, split_pairs
+from voxline.training.task import Samples, TrainingTask, ValidationOutput
+from voxline.training.train_module import BatchTensors, TrainModule
+
+Tensor = Any
+CRITIC = "critic"
+"""The term that the critic minimizes; all others are the sharpener's."""
+SUMS = ("distance", "distance_before", "sharpness", "sharpness_before", "sharpness_recorded", "change", "change_before",
+        "change_recorded")  # fmt: skip
+"""What validation sums over rows."""
+
+
+def build_sharpener(settings: SharpenSettings, seed: int) -> Sharpener:
+    return Sharpener(channels=settings.channels, blocks=settings.blocks, seed=seed)
+
+
+class SharpenTrainModule(TrainModule):
+    """A sharpener and its critic, each with an optimizer.
+
+    Both gradients are of the weights before the step, so that a step is accepted as a whole or not at all.
+
+    Args:
+      recognizer: the exported folder of the one that listens; None: nobody does.
+
+    Attributes:
+      listener: its convolutions, to be fitted before the first step.
+      mean, deviation: that mels are normalized by, float32 [mels].
+    """
+
+    def __init__(
+        self, settings: SharpenTrainSettings, dataset: Dataset, strategy: Any, recognizer: Path | None = None
+    ) -> None:
+        self.settings, columns = settings.sharpen, dataset.features.mel_columns
+        self.mean = np.asarray(dataset.mean, np.float32)[columns]
+        self.deviation = np.maximum(np.asarray(dataset.deviation, np.float32)[columns], np.float32(1e-5))
+        super().__init__(settings, strategy, lambda: [build_sharpener(self.settings, settings.seed)])
+        with strategy.scope():
+            self.critic = MelCritic(
+                frames=self.settings.segment_frames,
+                bins=len(self.mean),
+                channels=self.settings.critic_channels,
+                units=self.settings.critic_units,
+                seed=settings.seed,
+            )
+            sharpener, critic = (
+                AdamW(variables, settings) for variables in (self._trainable, self.critic.trainable_variables)
+            )
+            self.listener = None if recognizer is None else Listener(recognizer, dataset.features)
+            self.optimizer = TwoOptimizers(sharpener, critic, len(self._trainable), self.settings.critic_rate)
+
+    def compute_losses(
+        self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
+    ) -> dict[str, Tensor]:
+        smoothed, recorded = self._split(batch)
+        made = self.model(smoothed, self._frames(smoothed), training=True)
+        judged = self.critic(made, smoothed)
+        share = tf.random.stateless_uniform([tf.shape(made)[0], 1, 1], noise)
+        between = tf.stop_gradient(share * recorded + (1 - share) * made)
+        (gradient,) = tf.gradients(self.critic(between, smoothed), between)
+        # A square root has no derivative at zero.
+        norm = tf.sqrt(tf.reduce_sum(tf.square(gradient), axis=[1, 2]) + 1e-12)
+        penalty = self.settings.gradient_penalty * tf.square(norm - 1)
+        # Neighboring bins of a spectrum that is not flat differ where their normalized values do not.
+        steps = [self._raw(mels) / np.mean(self.deviation) for mels in (made, recorded)]
+        perceptual = {}
+        if self.listener is not None:
+            perceptual["perceptual"] = self.settings.perceptual * self.listener.distance(made, recorded)
+        return {
+            "content": self.settings.content * _mean(tf.abs(made - recorded)),
+            "detail": self.settings.detail * detail_loss(*steps),
+            "level": self.settings.level * level_loss(*steps),
+            **perceptual,
+            "adversarial": -judged,
+            CRITIC: judged - self.critic(recorded, smoothed) + penalty,
+        }
+
+    def objectives(self, terms: dict[str, Tensor]) -> list[tuple[Tensor, Sequence[Any]]]:
+        sharpener = [term for name, term in terms.items() if name != CRITIC]
+        return [(tf.add_n(sharpener), self._trainable), (terms[CRITIC], self.critic.trainable_variables)]
+
+    def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
+        """The `SUMS` of each row, and the sharpened mels, raw."""
+        smoothed, recorded = self._split(batch)
+        made = self.model(smoothed, self._frames(smoothed))
+        found = {"distance": _mean(tf.abs(made - recorded)), "distance_before": _mean(tf.abs(smoothed - recorded))}
+        for name, mels in (("", made), ("_before", smoothed), ("_recorded", recorded)):
+            raw = self._raw(mels)
+            found[f"sharpness{name}"] = _mean(tf.abs(raw[:, :, 1:] - raw[:, :, :-1]))
+            found[f"change{name}"] = _mean(tf.abs(raw[:, 1:] - raw[:, :-1]))
+        return {**found, "mels": self._raw(made)}
+
+    def _split(self, batch: BatchTensors) -> tuple[Tensor, Tensor]:
+        """The voice's mels and the recording's, normalized, [batch, segment_frames, mels] each."""
+        bins = len(self.mean)
+        features = tf.ensure_shape(batch.features, [None, self.settings.segment_frames, 2 * bins])
+        smoothed, recorded = ((mels - self.mean) / self.deviation for mels in split_pairs(features, bins))
+        return smoothed, recorded
+
+    def _raw(self, mels: Tensor) -> Tensor:
+        """Mels in the units of the features."""
+        return mels * self.deviation + self.mean
+
+    def _frames(self, mels: Tensor) -> Tensor:
+        return tf.fill([tf.shape(mels)[0]], self.settings.segment_frames)
+
+    def _variables(self) -> dict[str, list[Any]]:
+        return {**super()._variables(), CRITIC: self.critic.weights}
+
+
+class SharpenTask(TrainingTask):
+    """Scores a validation by what is missing, or too much, of sharpness and of change over time on segments of dev, and
+    by the share that the distance to the recording has grown by.
+
+    Args:
+      voice: its exported folder.
+      folder: for its mels, until training ends.
+      recognizer: the exported folder of the one that listens for the perceptual loss; None: nobody does.
+    """
+
+    settings: SharpenTrainSettings
+    module: SharpenTrainModule
+    train: PairBatches
+    dev: PairBatches
+
+    def __init__(
+        self,
+        settings: SharpenTrainSettings,
+        dataset: Dataset,
+        voice: Path,
+        folder: Path,
+        recognizer: Path | None = None,
+    ) -> None:
+        self._recognizer = recognizer
+        super().__init__(settings, dataset)
+        if (listener := self.module.listener) is not None:
+            fit_listener(listener, dataset, self.train, self.module.mean, self.module.deviation)
+            print_status(
+                f"train: {listener.explained:.1%} of the variance of the recognizer's features is in the voice's mels"
+            )
+        for split, batches in (("train", self.train), ("dev", self.dev)):
+            use_mels_of_voice(batches, voice, dataset.features, folder / split)
+
+    def build_batches(self) -> tuple[PairBatches, PairBatches]:
+        settings, frames = self.settings, self.settings.sharpen.segment_frames
+        shared: dict[str, Any] = {
+            "batch_size": settings.batch_size,
+            "share": devices.replica_share(self.strategy),
+            "buckets": self.buckets,
+        }
+        train = PairBatches(
+            self.dataset, "train", frames, seed=settings.seed, shuffled=True, corpus_weights=settings.corpus_weights,
+            **shared,
+        )  # fmt: skip
+        return train, PairBatches(self.dataset, "dev", frames, **shared)
+
+    def build_module(self) -> SharpenTrainModule:
+        return SharpenTrainModule(self.settings, self.dataset, self.strategy, self._recognizer)
+
+    @property
+    def infeasible_advice(self) -> str:
+        return ""  # a sharpener reads no labels
+
+    def validate(self, step: int) -> ValidationOutput:
+        totals, samples, mels = np.zeros(len(SUMS)), Samples(), self.dataset.features.mels
+        for batch in self.dev.epoch(0):
+            rows = self.module.run_eval(batch, max(step - 1, 0))
+            totals += np.sum([[float(out[name]) for name in SUMS] for _, out in rows], axis=0)
+            if not samples.images and rows:
+                row, out = rows[0]
+                smoothed, recorded = split_pairs(batch.features[row], mels)
+                images = {"smoothed": smoothed, "sharpened": out["mels"]}
+                samples = Samples(images={name: render_comparison(made, recorded) for name, made in images.items()})
+        sums = dict(zip(SUMS, devices.sum_over_workers(self.strategy, totals.tolist()).tolist(), strict=True))
+        metrics = {"distance": sums["distance"] / max(sums["distance_before"], 1e-12)}
+        for name in ("sharpness", "change"):
+            recorded_sum = max(sums[f"{name}_recorded"], 1e-12)
+            metrics |= {name: sums[name] / recorded_sum, f"{name}_before": sums[f"{name}_before"] / recorded_sum}
+        score = abs(1 - metrics["sharpness"]) + abs(1 - metrics["change"]) + max(metrics["distance"] - 1, 0)
+        return ValidationOutput((score, metrics["distance"]), {"score": score, **metrics}, samples)
+
+    def describe(self, metrics: dict[str, float]) -> str:
+        return (
+            f"sharpness {metrics['sharpness_before']:.1%} → {metrics['sharpness']:.1%} of the recording's, change over "
+            f"time {metrics['change_before']:.1%} → {metrics['change']:.1%}, distance to it × {metrics['distance']:.3f}"
+        )
+
+    def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        raise NotImplementedError("a sharpener is exported with its voice: export_sharpened")
+
+
+def export_sharpened(
+    folder: Path,
+    settings: TtsTrainSettings,
+    dataset: Dataset,
+    voice: Sequence[Any],
+    weights: Arrays,
+    training: dict[str, Any],
+) -> None:
+    """Writes the voice with the sharpener in its graphs, whole or not at all.
+
+    Args:
+      settings: of the voice, with `sharpen`.
+      voice: its weights.
+      weights: of the sharpener, as `TrainModule.weights` returned them.
+      training: what model.json says about the training.
+    """
+    sharpener = build_sharpener(settings.sharpen, settings.seed)
+    for index, variable in enumerate(sharpener.weights):
+        variable.assign(weights[f"model/{index}"])
+    arrays = {f"model/{index}": array for index, array in enumerate(voice)}
+    export_tts(folder, settings, dataset, arrays, training, sharpener)
+
+
+def detail_loss(made: Tensor, recorded: Tensor) -> Tensor:
+    """Mean squared difference of the sizes of steps to the next bin, plus that to the next frame, float32 [batch].
+
+    The gradient difference loss of Mathieu, Couprie and LeCun 2016 (arXiv 1511.05440, equation 6, α = 2). The size that
+    minimizes it is the mean of what is possible; with α = 1 it is the median, which is less than the recording has.
+
+    Args:
+      made, recorded: [batch, frames, bins].
+    """
+    across = tf.abs(made[:, :, 1:] - made[:, :, :-1]) - tf.abs(recorded[:, :, 1:] - recorded[:, :, :-1])
+    along = tf.abs(made[:, 1:] - made[:, :-1]) - tf.abs(recorded[:, 1:] - recorded[:, :-1])
+    return _mean(tf.square(across)) + _mean(tf.square(along))
+
+
+def level_loss(made: Tensor, recorded: Tensor) -> Tensor:
+    """Mean over bins of the squared difference of the mean sizes of steps, float32 [batch].
+
+    Of steps to the next bin and to the next frame, each size averaged over the frames of a segment: how much detail a
+    bin has, wherever it is.
+
+    Args:
+      made, recorded: [batch, frames, bins].
+    """
+
+    def sizes(mels: Tensor) -> list[Tensor]:
+        steps = mels[:, :, 1:] - mels[:, :, :-1], mels[:, 1:] - mels[:, :-1]
+        return [tf.reduce_mean(tf.abs(each), axis=1) for each in steps]
+
+    pairs = zip(sizes(made), sizes(recorded), strict=True)
+    return tf.add_n([tf.reduce_mean(tf.square(one - other), axis=1) for one, other in pairs])
+
+
+def _mean(values: Tensor) -> Tensor:
+    """Over all but the rows, float32 [batch]."""
+    return tf.reduce_mean(values, axis=[1, 2])

@@ -1,0 +1,215 @@
+"""Synthesizes the test split with one TTS model, and measures every utterance."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from voxline.audio.dtw import dtw
+from voxline.components.evaluate.speech import (
+    NOT_MEASURED,
+    RoundTripRecognizer,
+    evenly_spaced_ids,
+    measure_dnsmos,
+    read_utterance,
+    reference_text,
+)
+from voxline.data.manifest import Utterance
+from voxline.errors import SettingsError, WorkError
+from voxline.families.tts.settings import TtsEvaluateSettings
+from voxline.inference.synthesizer import SynthesisResult, Synthesizer, TeacherForcedResult
+from voxline.metrics.attention import compute_attention_metrics
+from voxline.metrics.bootstrap import SumAndWeight
+from voxline.metrics.f0 import F0Pair, compare_f0
+from voxline.metrics.mcd import mel_cepstra, mel_cepstral_distortion
+from voxline.metrics.sharpness import change_over_time, sharpness
+from voxline.metrics.wer import count_character_edits, count_syllable_edits, count_word_edits
+from voxline.progress import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float32]
+
+
+RANKING = ("hit_limit", "round_trip_wer", "skips", "repeats", "mcd")
+"""Metrics by which the worst utterances are chosen, the weightiest first."""
+
+
+@dataclasses.dataclass
+class SynthesisRecord:
+    """One utterance, as one model did on it.
+
+    Attributes:
+      metrics: what it adds to each metric of the catalog.
+      details: for its line of utterances.jsonl.
+    """
+
+    metrics: dict[str, SumAndWeight]
+    details: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One utterance: the recording, and the model's output for it.
+
+    Attributes:
+      recorded: float32 [samples] at the model's rate.
+      features: of the recording, float32 [frames, bins].
+    """
+
+    utterance: Utterance
+    recorded: "Array"
+    features: "Array"
+    teacher_forced: TeacherForcedResult
+    synthesized: SynthesisResult
+
+
+class SampleGallery:
+    """The samples that the report shows: some evenly spaced, and the worst. No others are kept in memory.
+
+    Args:
+      shown: ids of those to show however good they are.
+      worst_count: how many of the worst.
+    """
+
+    def __init__(self, shown: set[str], worst_count: int) -> None:
+        self._shown, self._worst_count = shown, worst_count
+        self.samples: list[Sample] = []
+        self._worst: list[tuple[tuple[float, ...], str, Sample]] = []
+
+    @property
+    def worst(self) -> list[Sample]:
+        """The worst first."""
+        return [sample for _, _, sample in self._worst]
+
+    def offer(self, sample: Sample, record: SynthesisRecord) -> None:
+        if sample.utterance.id in self._shown:
+            self.samples.append(sample)
+        badness = tuple(record.metrics[name].sum for name in RANKING if name in record.metrics)
+        ranked = [*self._worst, (badness, sample.utterance.id, sample)]
+        self._worst = sorted(ranked, key=lambda entry: entry[:2], reverse=True)[: self._worst_count]
+
+
+def measure_synthesis(
+    synthesizer: Synthesizer,
+    utterances: Sequence[Utterance],
+    recognizer: RoundTripRecognizer | None,
+    settings: TtsEvaluateSettings,
+    unit: str,
+    gallery: SampleGallery | None = None,
+) -> list[SynthesisRecord]:
+    """Measures each utterance, in order.
+
+    Args:
+      unit: for the progress line.
+      gallery: is offered every sample.
+    """
+    records: dict[str, SynthesisRecord] = {}
+    f0_ids = evenly_spaced_ids(utterances, settings.f0_utterances)
+    mos_ids = evenly_spaced_ids(utterances, settings.mos_utterances)
+    f0_pairs: dict[str, F0Pair] = {}
+    progress = Progress(unit, len(utterances))
+    order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
+    for start in range(0, len(order), settings.batch_size):
+        batch = order[start : start + settings.batch_size]
+        samples = synthesize_samples(synthesizer, batch)
+        waveforms = [sample.synthesized.waveform for sample in samples]
+        hypotheses = recognizer.transcribe(waveforms, synthesizer.sample_rate) if recognizer else None
+        for index, sample in enumerate(samples):
+            record, path = _measure(sample, synthesizer, settings)
+            if hypotheses is not None:
+                _add_round_trip(record, reference_text(sample.utterance), hypotheses[index])
+            if sample.utterance.id in mos_ids:
+                record.metrics["dnsmos"] = measure_dnsmos(waveforms[index], synthesizer.sample_rate)
+            if sample.utterance.id in f0_ids:
+                f0_pairs[sample.utterance.id] = F0Pair(
+                    sample.recorded, sample.synthesized.waveform, path, synthesizer.sample_rate,
+                    synthesizer.features.hop_length, settings.f0_min, settings.f0_max,
+                )  # fmt: skip
+            records[sample.utterance.id] = record
+            if gallery is not None:
+                gallery.offer(sample, record)
+        progress.advance(len(batch))
+    _add_f0(records, f0_pairs)
+    return [records[utterance.id] for utterance in utterances]
+
+
+def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]) -> list[Sample]:
+    """Synthesizes utterances, both autoregressively and with teacher forcing.
+
+    Raises:
+      WorkError: a recording cannot be read.
+      SettingsError: the model cannot read a text.
+    """
+    from voxline.audio.features import compute_features
+
+    recorded = [read_utterance(utterance, synthesizer.sample_rate) for utterance in utterances]
+    features = [compute_features(samples, synthesizer.features) for samples in recorded]
+    texts = [utterance.text for utterance in utterances]
+    for utterance in utterances:
+        try:
+            synthesizer.text.check_symbols(utterance.text)
+        except SettingsError as error:
+            raise SettingsError(f"utterance {utterance.id}: {error}") from None
+    forced, synthesized = synthesizer.teacher_forced(texts, features), synthesizer.synthesize_symbols(texts)
+    for utterance, result in zip(utterances, synthesized, strict=True):
+        # One frame without a sound is the output of a bad model, and is measured as such; no frame cannot be measured.
+        if not len(result.mels):
+            raise WorkError(f"utterance {utterance.id}: the model outputs no frame for it; train it again")
+    return [Sample(*parts) for parts in zip(utterances, recorded, features, forced, synthesized, strict=True)]
+
+
+def _measure(
+    sample: Sample, synthesizer: Synthesizer, settings: TtsEvaluateSettings
+) -> tuple[SynthesisRecord, "npt.NDArray[np.int32]"]:
+    """All metrics but those of the round trip and of F0; and the DTW path of recorded and synthesized frames."""
+    recorded = sample.features[:, synthesizer.features.mel_columns]
+    synthesized = sample.synthesized.mels
+    aligned = dtw(recorded, synthesized)
+    cepstra = [mel_cepstra(mels, synthesizer.features, settings.cepstra) for mels in (recorded, synthesized)]
+    attention = compute_attention_metrics(sample.synthesized.alignment)
+    ratio = len(sample.synthesized.waveform) / max(len(sample.recorded), 1)
+    metrics = {
+        "mel_l1": SumAndWeight(sample.teacher_forced.mel_l1),
+        "mel_dtw": SumAndWeight(aligned.distance),
+        "mcd": SumAndWeight(mel_cepstral_distortion(*cepstra).distance),
+        "sharpness": _share(sharpness(synthesized), sharpness(recorded)),
+        "change_over_time": _share(change_over_time(synthesized), change_over_time(recorded)),
+        "dnsmos": NOT_MEASURED,
+        "f0_rmse": NOT_MEASURED,
+        "f0_rmse_cents": NOT_MEASURED,
+        "voicing_error": NOT_MEASURED,
+        "duration_ratio": SumAndWeight(ratio),
+        "duration_error": SumAndWeight(abs(ratio - 1)),
+        "attention_diagonality": SumAndWeight(attention.diagonality),
+        "attention_coverage": SumAndWeight(attention.coverage),
+        "repeats": SumAndWeight(attention.repeats),
+        "skips": SumAndWeight(attention.skips),
+        "hit_limit": SumAndWeight(int(sample.synthesized.hit_limit)),
+    }
+    seconds = round(len(sample.synthesized.waveform) / synthesizer.sample_rate, 3)
+    return SynthesisRecord(metrics, {"text": sample.utterance.text, "seconds": seconds}), aligned.path
+
+
+def _share(synthesized: float, recorded: float) -> SumAndWeight:
+    """Of a recording that has none, such as silence, a share cannot be measured."""
+    return SumAndWeight(synthesized / recorded) if recorded else NOT_MEASURED
+
+
+def _add_round_trip(record: SynthesisRecord, reference: str, hypothesis: str) -> None:
+    (words,), (characters,) = (count([reference], [hypothesis]) for count in (count_word_edits, count_character_edits))
+    record.metrics |= {"round_trip_wer": words.as_metric, "round_trip_cer": characters.as_metric}
+    if syllables := count_syllable_edits([reference], [hypothesis]):
+        record.metrics |= syllables[0].metrics("round_trip_")
+    record.details |= {"reference": reference, "hypothesis": hypothesis}
+
+
+def _add_f0(records: dict[str, SynthesisRecord], pairs: dict[str, F0Pair]) -> None:
+    progress = Progress("utterances whose F0 was compared", len(pairs))
+    for name, compared in zip(pairs, compare_f0(list(pairs.values())), strict=True):
+        metrics = records[name].metrics
+        metrics["voicing_error"] = SumAndWeight(compared.voicing_error)
+        if compared.hertz is not None and compared.cents is not None:
+            metrics |= {"f0_rmse": SumAndWeight(compared.hertz), "f0_rmse_cents": SumAndWeight(compared.cents)}
+        progress.advance(1)

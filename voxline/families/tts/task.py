@@ -1,0 +1,193 @@
+"""TTS training: mels, stop token and attention; validation by free synthesis of some of dev's texts."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.audio.dtw import dtw
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.griffin_lim import features_to_waveform
+from voxline.families.tts.export import export_tts
+from voxline.families.tts.networks.tts_network import TtsOutput
+from voxline.families.tts.settings import TtsTrainSettings
+from voxline.families.tts.train_module import TtsTrainModule
+from voxline.metrics.attention import compute_attention_metrics
+from voxline.training import devices
+from voxline.training.batches import Batch, Batches
+from voxline.training.checkpoints import Arrays
+from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
+
+Values = npt.NDArray[np.floating]
+Image = npt.NDArray[np.uint8]
+
+LOGGED_SAMPLES = 2
+"""Utterances that each validation draws and plays."""
+
+MAX_LENGTH_RATIO = 1.5
+"""Validation cuts a synthesis at this many times the longest recording of its batch."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SynthesisScores:
+    """The measures of one synthesized utterance.
+
+    Attributes:
+      mel_dtw: mean distance to the recording along the DTW path, in standard deviations of each mel bin.
+      diagonality, coverage: of the attention, see `voxline.metrics.attention`.
+      hit_limit: 1 if the decoder did not stop by itself, else 0.
+    """
+
+    mel_dtw: float
+    diagonality: float
+    coverage: float
+    hit_limit: float
+
+
+class TtsTask(TrainingTask):
+    """Scores a validation by what the model synthesizes from some of dev's texts, without recorded frames:
+
+      mel_dtw + (1 - attention_diagonality) + hit_limit
+
+    All three are small for a model that works on its own; a model that works under teacher forcing alone fails in at
+    least one. The loss under teacher forcing breaks ties.
+    """
+
+    settings: TtsTrainSettings
+    module: TtsTrainModule
+    dev: Batches
+    decoder_parts = ("decoder", "postnet", "spectrum")
+
+    def build_batches(self) -> tuple[Batches, Batches]:
+        # A stride of 1 leaves out texts with more symbols than frames. Nobody speaks that fast: such a text belongs to
+        # another recording, and a long one takes all memory. The auxiliary CTC could not align it either.
+        return self.batches_of_splits(Batches, time_stride=1)
+
+    def build_module(self) -> TtsTrainModule:
+        return TtsTrainModule(self.settings, self.dataset, self.strategy)
+
+    def symbol_axis(self, name: str) -> int | None:
+        return 0 if name.startswith("embedding/") else None
+
+    @property
+    def infeasible_advice(self) -> str:
+        return "Check that their texts belong to their recordings, or lower extract.features.hop_seconds"
+
+    def validate(self, step: int) -> ValidationOutput:
+        """Synthesizes some of dev, and computes the loss under teacher forcing over all of it."""
+        batch = self._validation_batch()
+        longest = round(MAX_LENGTH_RATIO * int(batch.frames.max()))
+        output = self.module.synthesize(batch, step, longest)
+        reduction = self.settings.trained_reduction(step)
+        scores = self._score(batch, output, reduction)
+        last = max(step - 1, 0)
+        losses = [float(out["loss"]) for each in self.dev.epoch(0) for _, out in self.module.run_eval(each, last)]
+        # Every worker synthesizes all texts; averaging over workers gives all of them the same numbers.
+        sums = [sum(getattr(each, field.name) for each in scores) for field in dataclasses.fields(SynthesisScores)]
+        numbers = [*sums, len(scores), sum(losses), len(losses)]
+        *totals, rows, loss, count = devices.sum_over_workers(self.strategy, numbers).tolist()
+        mean = SynthesisScores(*(total / rows for total in totals))
+        score = mean.mel_dtw + (1 - mean.diagonality) + mean.hit_limit
+        metrics = {
+            "score": score,
+            "mel_dtw": mean.mel_dtw,
+            "attention_diagonality": mean.diagonality,
+            "attention_coverage": mean.coverage,
+            "hit_limit": mean.hit_limit,
+            "loss": loss / count,
+        }
+        return ValidationOutput((score, loss / count), metrics, self._samples(batch, output, reduction))
+
+    def describe(self, metrics: dict[str, float]) -> str:
+        return (
+            f"synthesis: mel DTW {metrics['mel_dtw']:.3f}, diagonality {metrics['attention_diagonality']:.2f}, "
+            f"hit the limit {metrics['hit_limit']:.0%}; loss under teacher forcing {metrics['loss']:.3f}"
+        )
+
+    def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        export_tts(folder, self.settings, self.dataset, weights, training)
+
+    def _validation_batch(self) -> Batch:
+        """Some utterances of dev, from its shortest to its longest."""
+        order = np.concatenate(self.dev.plan(0))
+        return self.dev.read(order[evenly_spaced(len(order), self.settings.validation_utterances)])
+
+    def _score(self, batch: Batch, output: TtsOutput, reduction: int) -> list[SynthesisScores]:
+        mels = self.dataset.features.mels
+        reference = np.asarray(self.module.model.normalize(batch.features))[..., :mels]
+        scores = []
+        for row in range(len(batch.ids)):
+            frames = max(int(output.frames[row]), 1)
+            steps = -(-frames // reduction)
+            alignment = np.asarray(output.alignment[row, :steps, : batch.counts[row]], np.float64)
+            attention = compute_attention_metrics(alignment)
+            distance = dtw(output.mels[row, :frames], reference[row, : batch.frames[row]]).distance
+            scores.append(
+                SynthesisScores(distance, attention.diagonality, attention.coverage, float(output.hit_limit[row]))
+            )
+        return scores
+
+    def _samples(self, batch: Batch, output: TtsOutput, reduction: int) -> Samples:
+        """Mels above those of the recording, alignments, and audio of the longest utterances of the batch."""
+        features = self.dataset.features
+        mels, linear = self.module.denormalize(output)
+        rows = np.argsort(-batch.frames)[:LOGGED_SAMPLES].tolist()
+        images, audio, lines = {}, {}, ["| utterance | text |", "| --- | --- |"]
+        for number, row in enumerate(rows):
+            frames = max(int(output.frames[row]), 1)
+            recorded = batch.features[row, : batch.frames[row]]
+            synthesized = np.asarray(mels[row, :frames], np.float32)
+            images[f"mel_{number}"] = render_comparison(synthesized, recorded[:, : features.mels])
+            attention = output.alignment[row, : -(-frames // reduction), : batch.counts[row]]
+            images[f"alignment_{number}"] = render_heatmap(attention, lowest=0.0, highest=1.0)
+            spectrum = synthesized if linear is None else np.asarray(linear[row, :frames], np.float32)
+            audio[f"speech_{number}"] = render_audio(spectrum, features, self.settings.griffin_lim.power)
+            lines.append(f"| {batch.ids[row]} | {batch.texts[row]} |")
+        return Samples({"texts": "\n".join(lines)}, images, audio, features.sample_rate)
+
+
+COLOR_MAP = np.array([[0, 0, 4], [80, 18, 123], [182, 54, 121], [251, 136, 97], [252, 253, 191]], np.float64)
+"""From low to high, evenly spaced; dark to light, so that it also works in gray."""
+PIXELS_PER_VALUE = 3
+GRIFFIN_LIM_ITERATIONS = 20
+"""Enough to hear what is wrong."""
+
+
+def render_heatmap(values: Values, lowest: float | None = None, highest: float | None = None) -> Image:
+    """Draws time from left to right, and bins or symbols from bottom to top.
+
+    Args:
+      values: [time, bins].
+      lowest, highest: the values of the first and last color; None: the extremes of `values`.
+
+    >>> render_heatmap(np.array([[0.0, 1.0]])).shape
+    (6, 3, 3)
+    """
+    low = float(values.min()) if lowest is None else lowest
+    high = float(values.max()) if highest is None else highest
+    share = np.clip((values.T[::-1] - low) / max(high - low, 1e-9), 0, 1) * (len(COLOR_MAP) - 1)
+    left = np.minimum(share.astype(int), len(COLOR_MAP) - 2)
+    weight = (share - left)[..., None]
+    image = (COLOR_MAP[left] * (1 - weight) + COLOR_MAP[left + 1] * weight).astype(np.uint8)
+    enlarged: Image = image.repeat(PIXELS_PER_VALUE, axis=0).repeat(PIXELS_PER_VALUE, axis=1)
+    return enlarged
+
+
+def render_comparison(synthesized: Values, recorded: Values) -> Image:
+    """Draws the synthesized mels above the recorded ones, both in the colors of the latter, with a line between."""
+    low, high = float(recorded.min()), float(recorded.max())
+    images = [render_heatmap(values, low, high) for values in (synthesized, recorded)]
+    width = max(image.shape[1] for image in images)
+    padded = [np.pad(image, ((0, 0), (0, width - image.shape[1]), (0, 0))) for image in images]
+    return np.concatenate([padded[0], np.full((PIXELS_PER_VALUE, width, 3), 255, np.uint8), padded[1]])
+
+
+def render_audio(spectrum: Values, features: FeatureSettings, power: float = 1.0) -> npt.NDArray[np.float32]:
+    """The waveform of raw features, float32 [samples], within [-1, 1]."""
+    samples = features_to_waveform(
+        np.asarray(spectrum, np.float32), features, iterations=GRIFFIN_LIM_ITERATIONS, power=power
+    )
+    peak = float(np.abs(samples).max(initial=0.0))
+    return samples / np.float32(peak) if peak > 1 else samples

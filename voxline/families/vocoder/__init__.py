@@ -1,0 +1,1 @@
+"""Vocoders: mels to samples."""

@@ -1,0 +1,151 @@
+"""The terms of a vocoder's loss, float32 [batch] each: spectra, and the least squares of adversarial training."""
+
+import math
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import mel_filterbank
+from voxline.metrics import estoi
+from voxline.metrics.stft import RESOLUTIONS
+from voxline.training.stft import magnitudes
+
+Tensor = Any
+
+MIN_MAGNITUDE = 1e-5
+SILENCE = 1e-3
+"""Root mean square, of full scale, under which a frame is silent to `estoi_distance`: -60 dB."""
+BINS_A_BAND = 12
+"""Of a transform, for each of its mel bands in `band_distance`."""
+
+
+def log_mels(waveforms: Tensor, features: FeatureSettings) -> Tensor:
+    """Natural logarithms of mel magnitudes, [batch, frames, mels]: windows as the features have them, of magnitude."""
+    around = features.win_length // 2
+    padded = ops.pad(waveforms, [[0, 0], [around, around]])
+    spectrum = magnitudes(padded, features.n_fft, features.hop_length, features.win_length)
+    return ops.log(ops.maximum(spectrum @ mel_filterbank(features), MIN_MAGNITUDE))
+
+
+def mel_distance(generated: Tensor, recorded: Tensor, features: FeatureSettings) -> Tensor:
+    """Mean absolute difference of `log_mels`, [batch]."""
+    return _mean(ops.abs(log_mels(generated, features) - log_mels(recorded, features)))
+
+
+def spectra(waveforms: Tensor) -> list[Tensor]:
+    """Magnitudes [batch, frames, size // 2 + 1] at each of `RESOLUTIONS`."""
+    return [magnitudes(waveforms, size, hop, length) for size, hop, length in RESOLUTIONS]
+
+
+def stft_distances(generated: list[Tensor], recorded: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Spectral convergence, and the mean absolute difference of log magnitudes; means over `spectra`, [batch] each.
+
+    Yamamoto, Song and Kim 2020 (arXiv 1910.11480), equations 4 to 6.
+    """
+    convergence, log_distance = [], []
+    for made, wanted in zip(generated, recorded, strict=True):
+        apart, whole = (ops.sqrt(ops.sum(ops.square(x), axis=(1, 2))) for x in (wanted - made, wanted))
+        convergence.append(apart / whole)
+        log_distance.append(_mean(ops.abs(ops.log(made) - ops.log(wanted))))
+    return sum(convergence) / len(generated), sum(log_distance) / len(generated)
+
+
+def band_distance(generated: list[Tensor], recorded: list[Tensor], features: FeatureSettings) -> Tensor:
+    """Mean absolute difference of the logarithms of mel bands of `spectra`, the mean over them, [batch].
+
+    The multi-scale mel loss of Kumar et al. 2023 (arXiv 2306.06546), of the spectra that are there anyway: a band for
+    every `BINS_A_BAND` bins, so that short windows have few wide bands and show when there is sound in them.
+    """
+    distances = []
+    for (size, hop, length), made, wanted in zip(RESOLUTIONS, generated, recorded, strict=True):
+        rate = features.sample_rate
+        bank = mel_filterbank(
+            FeatureSettings(
+                sample_rate=rate,
+                window_seconds=length / rate,
+                hop_seconds=hop / rate,
+                fft_size=size,
+                mels=size // (2 * BINS_A_BAND),
+            )
+        )
+        one, other = (ops.log(ops.maximum(spectrum @ bank, MIN_MAGNITUDE)) for spectrum in (made, wanted))
+        distances.append(_mean(ops.abs(one - other)))
+    return sum(distances[1:], distances[0]) / len(distances)
+
+
+def estoi_distance(generated: Tensor, recorded: Tensor, sample_rate: int) -> Tensor:
+    """1 - ESTOI of waveforms of a segment or more (`estoi.spans`), [batch]; `voxline.metrics.estoi` has the source.
+
+    It differs from the measure in three ways: bands are taken at the sample rate of the waveforms, those above its half
+    left out; silent frames count nothing where they are, in place of being cut out; and silent is what is below the
+    loudest frame of these waveforms, or below SILENCE. Of a silent recording it is 1, without a gradient.
+
+    Kolbæk, Tan and Jensen 2018 (arXiv 1802.00604) train on the measure before it, STOI, in this manner.
+    """
+    window, hop, _ = estoi.spans(sample_rate)
+    size = 2 ** math.ceil(math.log2(2 * window))
+    bands = estoi.octave_bands(size, sample_rate).astype(np.float32)
+    bands = bands[:, bands.any(axis=0)]
+    wanted, made = (ops.square(magnitudes(each, size, hop, window)) for each in (recorded, generated))
+    level = ops.sum(wanted, axis=-1, keepdims=True)
+    loudest = ops.max(level, axis=1, keepdims=True)
+    # A Hann window keeps 3/8 of a power, of which the bins of one side have size / 2 times as much.
+    floor = SILENCE**2 * 3 / 8 * window * size / 2
+    silent = ops.maximum(loudest * 10 ** (-estoi.DYNAMIC_RANGE / 10), floor)
+    loud = _in_segments(ops.cast(level > silent, "float32"))
+    frames = ops.sum(loud, axis=2, keepdims=True)
+    normalized = []
+    for power in (wanted, made):
+        pieces = _in_segments(ops.sqrt(power @ bands)) * loud
+        pieces = (pieces - ops.sum(pieces, axis=2, keepdims=True) / ops.maximum(frames, 1.0)) * loud
+        pieces = pieces / _norm(pieces, 2)
+        pieces = pieces - ops.mean(pieces, axis=3, keepdims=True)
+        normalized.append(pieces / _norm(pieces, 3))
+    found = ops.sum(normalized[0] * normalized[1], axis=(1, 2, 3))
+    return 1 - found / ops.maximum(ops.sum(loud, axis=(1, 2, 3)), 1.0)
+
+
+def _in_segments(frames: Tensor) -> Tensor:
+    """[batch, frames, …] to [batch, segments, estoi.SEGMENT, …], one for each frame that one begins with."""
+    count = frames.shape[1] - estoi.SEGMENT + 1
+    return ops.stack([frames[:, first : first + estoi.SEGMENT] for first in range(count)], axis=1)
+
+
+def _norm(values: Tensor, axis: int) -> Tensor:
+    """Along an axis, which is kept; never zero, so that silence has no gradient."""
+    return ops.sqrt(ops.sum(ops.square(values), axis=axis, keepdims=True) + MIN_MAGNITUDE**2)
+
+
+def discriminator_loss(recorded: list[Tensor], generated: list[Tensor]) -> Tensor:
+    """The discriminators' least squares (Mao et al. 2017): recorded speech is to be judged 1, generated 0; [batch]."""
+    terms = [
+        _mean(ops.square(1 - real)) + _mean(ops.square(made)) for real, made in zip(recorded, generated, strict=True)
+    ]
+    return sum(terms[1:], terms[0])
+
+
+def adversarial_loss(generated: list[Tensor]) -> Tensor:
+    """The generator's: what it makes is to be judged 1; [batch]."""
+    terms = [_mean(ops.square(1 - made)) for made in generated]
+    return sum(terms[1:], terms[0])
+
+
+def feature_matching_loss(recorded: list[list[Tensor]], generated: list[list[Tensor]]) -> Tensor:
+    """Mean absolute difference of activations, summed over all layers of all discriminators (Larsen et al. 2016)."""
+    terms = [
+        _mean(ops.abs(real - made))
+        for of_recorded, of_generated in zip(recorded, generated, strict=True)
+        for real, made in zip(of_recorded, of_generated, strict=True)
+    ]
+    return sum(terms[1:], terms[0])
+
+
+def _mean(values: Tensor) -> Tensor:
+    """Over all dimensions but the first, float32."""
+    return ops.mean(ops.cast(values, "float32"), axis=tuple(range(1, len(values.shape))))
+
+
+DECIBELS = 20 / np.log(10)
+"""Of a natural logarithm of magnitude."""

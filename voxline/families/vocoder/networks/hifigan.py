@@ -1,0 +1,308 @@
+"""HiFi-GAN: a generator of transposed convolutions, and discriminators of periods and of scales.
+
+After Kong, Kim and Bae 2020, "HiFi-GAN: Generative Adversarial Networks for Efficient and High Fidelity Speech
+Synthesis" (arXiv 2010.05646), sections 2.2 and 2.3; sizes as in the authors' configs v1, v2 and v3. Where this differs:
+docs/decisions/0066. Two options take the last upsampling from the network: an inverse STFT (Kaneko et al. 2022,
+"iSTFTNet", arXiv 2203.02395) and a filter bank of four bands (Yang et al. 2020, "Multi-band MelGAN", arXiv 2005.05106).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+from voxline.families.vocoder.networks.settings import DiscriminatorSettings, HifiganSettings
+from voxline.families.vocoder.networks.vocos import MAX_LOG_MAGNITUDE, mask
+from voxline.training.layers import Composite, FeatureNormalizer, length_mask
+from voxline.training.stft import BANK_TAPS, inverse_stft, join_bands
+
+Tensor = Any
+
+SLOPE, LAST_SLOPE = 0.1, 0.01
+"""Of leaky ReLUs; the one before the last convolution has PyTorch's default in the authors' code."""
+SCALE_CONVOLUTIONS = ((128, 15, 1, 1), (128, 41, 2, 4), (256, 41, 2, 16), (512, 41, 4, 16), (1024, 41, 4, 16),
+                      (1024, 41, 1, 16), (1024, 5, 1, 1))  # fmt: skip
+"""Of a discriminator by scale: channels, kernel, stride, groups."""
+PERIOD_CONVOLUTIONS = ((32, 3), (128, 3), (512, 3), (1024, 3), (1024, 1))
+"""Of a discriminator by period: channels, stride; each kernel has 5 taps along time."""
+
+
+class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
+    """From raw mels to waveforms; a `Vocoder`.
+
+    Args:
+      settings: sizes; its hop is that of the mels.
+      mean, deviation: per mel band, of the training split; the graph normalizes mels by them.
+      seed: of the initial weights, normal with a deviation of 0.01.
+      precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
+
+    Attributes:
+      context_frames: frames on each side that a sample depends on.
+
+    >>> settings = HifiganSettings(channels=8, upsample_rates=(4, 2), upsample_kernels=(8, 4))
+    >>> HifiganGenerator(settings, mean=[0.0] * 4, deviation=[1.0] * 4)(np.zeros((2, 11, 4), "float32")).shape
+    TensorShape([2, 80])
+    """
+
+    def __init__(
+        self,
+        settings: HifiganSettings,
+        *,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+        seed: int = 1,
+        precision: str = "float32",
+    ) -> None:
+        super().__init__(dtype=precision, autocast=False, name="hifigan")
+        self.settings = settings
+        self.hop = settings.hop
+        self.context_frames = _context_frames(settings)
+        self.normalizations: list[Any] = []
+        self.normalize = FeatureNormalizer(mean, deviation)
+        draws = _Draws(seed, 3, precision)
+        channels = settings.channels
+        self.first = draws.convolution(channels, 7)
+        self.upsampling, self.residuals = [], []
+        for rate, kernel in zip(settings.upsample_rates, settings.upsample_kernels, strict=True):
+            channels //= 2
+            self.upsampling.append(
+                layers.Conv1DTranspose(
+                    channels, kernel, strides=rate, kernel_initializer=draws.initializer(), dtype=precision
+                )
+            )
+            self.residuals.append(
+                [
+                    ResidualBlock(channels, size, dilations, settings.residual_block == "double", draws)
+                    for size, dilations in zip(settings.residual_kernels, settings.residual_dilations, strict=True)
+                ]
+            )
+        self.last = draws.convolution(settings.bands * (4 * settings.istft_hop + 2 if settings.istft_hop else 1), 7)
+        self(np.zeros((1, 2, self.normalize.bins), "float32"))
+
+    def call(self, mels: Tensor, frames: Tensor = None) -> Tensor:
+        """Returns waveforms, float32 [batch, (frames - 1) · hop]; sample 0 is the center of frame 0.
+
+        They are in [-1, 1], except with an inverse STFT or bands.
+
+        Args:
+          mels: float32 [batch, frames, mels], as extract writes them.
+          frames: int [batch], real frames; None: all. A row then gives what it gives alone; what comes after its
+            (frames - 1) · hop samples is undefined.
+        """
+        count = ops.shape(mels)[1]
+        real = self._real(frames, count, 1)
+        x = mask(self.normalize(mels), real)
+        x, factor = mask(self.first(ops.cast(x, self.compute_dtype)), real), 1
+        rates, kernels = self.settings.upsample_rates, self.settings.upsample_kernels
+        for rate, kernel, upsample, blocks in zip(rates, kernels, self.upsampling, self.residuals, strict=True):
+            surplus, factor = (kernel - rate) // 2, factor * rate
+            x = upsample(ops.leaky_relu(x, SLOPE))[:, surplus : surplus + count * factor]
+            real = self._real(frames, count, factor)
+            x = mask(x, real)
+            made = [block(x, real) for block in blocks]
+            x = sum(made[1:], made[0]) / len(made)
+        parts = self._make_bands(ops.leaky_relu(x, LAST_SLOPE), frames, count, factor)
+        waveform = join_bands(parts) if self.settings.bands > 1 else parts[..., 0]
+        # The network makes a hop around each frame's center, and a waveform begins at the first center.
+        return waveform[:, self.hop // 2 : self.hop // 2 + (count - 1) * self.hop]
+
+    def _make_bands(self, x: Tensor, frames: Tensor, count: Tensor, factor: int) -> Tensor:
+        """The last layer: float32 [batch, count · factor (· istft_hop), bands], of several bands zero where not real.
+
+        Args:
+          x: [batch, count · factor, channels].
+        """
+        bands, hop = self.settings.bands, self.settings.istft_hop
+        if not hop:
+            parts = ops.tanh(ops.cast(self.last(x), "float32"))
+            return parts if bands == 1 else mask(parts, self._real(frames, count, factor))
+        # A window more than steps, so that the centered windows reach to the end.
+        x = ops.cast(self.last(ops.pad(x, [[0, 0], [1, 0], [0, 0]], mode="reflect")), "float32")
+        windows = count * factor + 1
+        x = ops.transpose(ops.reshape(x, (-1, windows, bands, 4 * hop + 2)), (0, 2, 1, 3))
+        logarithm, phase = ops.split(ops.reshape(x, (-1, windows, 4 * hop + 2)), 2, axis=-1)
+        present = None
+        if frames is not None:
+            present = length_mask(ops.cast(frames, "int32") * factor + 1, windows)
+            present = ops.expand_dims(ops.repeat(present, bands, axis=0), -1)
+        magnitude, angle = mask(ops.exp(ops.minimum(logarithm, MAX_LOG_MAGNITUDE)), present), ops.sin(phase)
+        made = inverse_stft(magnitude * ops.cos(angle), magnitude * ops.sin(angle), hop, present)
+        parts = ops.transpose(ops.reshape(made, (-1, bands, count * factor * hop)), (0, 2, 1))
+        return parts if bands == 1 else mask(parts, self._real(frames, count, factor * hop))
+
+    def _real(self, frames: Tensor, count: Tensor, factor: int) -> Tensor:
+        if frames is None:
+            return None
+        return ops.expand_dims(length_mask(ops.cast(frames, "int32") * factor, count * factor), -1)
+
+
+class ResidualBlock(Composite, layers.Layer):  # type: ignore[misc]
+    """Residual convolutions of one kernel size, each with its own dilation."""
+
+    def __init__(self, channels: int, kernel: int, dilations: Sequence[int], double: bool, draws: "_Draws") -> None:
+        super().__init__(dtype=draws.precision)
+        self.dilated = [draws.convolution(channels, kernel, dilation) for dilation in dilations]
+        self.undilated = [draws.convolution(channels, kernel) for _ in dilations] if double else []
+
+    def call(self, x: Tensor, real: Tensor = None) -> Tensor:
+        """Takes and returns [batch, samples, channels], zero where `real` is false."""
+        for index, convolution in enumerate(self.dilated):
+            y = mask(convolution(ops.leaky_relu(x, SLOPE)), real)
+            if self.undilated:
+                y = mask(self.undilated[index](ops.leaky_relu(y, SLOPE)), real)
+            x = x + y
+        return x
+
+
+class Discriminators(Composite, keras.Model):  # type: ignore[misc]
+    """All discriminators: of each period and of each scale.
+
+    Args:
+      seed: of the initial weights.
+    """
+
+    def __init__(self, settings: DiscriminatorSettings, *, seed: int = 1, precision: str = "float32") -> None:
+        super().__init__(dtype=precision, name="discriminators")
+        draws = _Draws(seed, 4, precision)
+        self.by_period = [PeriodDiscriminator(period, settings.width, draws) for period in settings.periods]
+        self.by_scale = [ScaleDiscriminator(settings.width, draws) for _ in range(settings.scales)]
+        self.halve = layers.AveragePooling1D(4, 2)
+        self(np.zeros((1, 512), "float32"))
+
+    def call(self, waveforms: Tensor) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """Judges waveforms, float32 [batch, samples].
+
+        Returns:
+          of each discriminator its judgments [batch, …], and the activations of each of its layers.
+        """
+        x = ops.cast(ops.expand_dims(waveforms, -1), self.compute_dtype)
+        found = [discriminator(x) for discriminator in self.by_period]
+        for index, discriminator in enumerate(self.by_scale):
+            x = self.halve(ops.pad(x, [[0, 0], [2, 2], [0, 0]])) if index else x
+            found.append(discriminator(x))
+        return [judgment for judgment, _ in found], [activations for _, activations in found]
+
+
+class PeriodDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
+    """Judges every n-th sample, n the period: convolutions over [batch, samples / period, period, channels]."""
+
+    def __init__(self, period: int, width: float, draws: "_Draws") -> None:
+        super().__init__(dtype=draws.precision)
+        self.period = period
+        self.convolutions = [
+            draws.convolution_over_periods(scaled(channels, width), 5, stride)
+            for channels, stride in PERIOD_CONVOLUTIONS
+        ]
+        self.last = draws.convolution_over_periods(1, 3, 1)
+
+    def call(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Takes [batch, samples, 1]; returns the judgment [batch, …] and the activations of each layer."""
+        missing = -x.shape[1] % self.period
+        x = ops.pad(x, [[0, 0], [0, missing], [0, 0]], mode="reflect") if missing else x
+        x = ops.reshape(x, (-1, x.shape[1] // self.period, self.period, 1))
+        activations = []
+        for convolution in self.convolutions:
+            x = ops.leaky_relu(convolution(ops.pad(x, [[0, 0], [2, 2], [0, 0], [0, 0]])), SLOPE)
+            activations.append(x)
+        x = self.last(ops.pad(x, [[0, 0], [1, 1], [0, 0], [0, 0]]))
+        return x, [*activations, x]
+
+
+class ScaleDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
+    """Judges a waveform by strided, grouped convolutions (MelGAN's, Kumar et al. 2019)."""
+
+    def __init__(self, width: float, draws: "_Draws") -> None:
+        super().__init__(dtype=draws.precision)
+        # A group is a layer: TensorFlow has no gradient of grouped convolutions on CPUs.
+        self.convolutions = [
+            [draws.convolution(channels // groups, kernel, stride=stride, padding="valid") for _ in range(groups)]
+            for channels, kernel, stride, groups in scale_convolutions(width)
+        ]
+        self.last = draws.convolution(1, 3, padding="valid")
+
+    def call(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Takes [batch, samples, 1]; returns the judgment [batch, …] and the activations of each layer."""
+        activations = []
+        for groups in self.convolutions:
+            around = groups[0].kernel_size[0] // 2
+            parts = ops.split(ops.pad(x, [[0, 0], [around, around], [0, 0]]), len(groups), axis=-1)
+            made = [convolution(part) for convolution, part in zip(groups, parts, strict=True)]
+            x = ops.leaky_relu(made[0] if len(made) == 1 else ops.concatenate(made, axis=-1), SLOPE)
+            activations.append(x)
+        x = self.last(ops.pad(x, [[0, 0], [1, 1], [0, 0]]))
+        return x, [*activations, x]
+
+
+def _context_frames(settings: HifiganSettings) -> int:
+    """Frames on each side that a sample depends on: what each layer reads, from the last one to the first.
+
+    >>> _context_frames(HifiganSettings())
+    15
+    """
+    reach = settings.hop // 2  # in samples; a frame's begin half a hop before its center
+    if settings.bands > 1:
+        reach = -(-(reach + BANK_TAPS // 2) // settings.bands)
+    if settings.istft_hop:
+        reach = -(-reach // settings.istft_hop) + 3  # windows of two hops to each side, and the one more
+    reach += 3
+    blocks = list(zip(settings.residual_kernels, settings.residual_dilations, strict=True))
+    for rate, kernel in reversed(list(zip(settings.upsample_rates, settings.upsample_kernels, strict=True))):
+        undilated = settings.residual_block == "double"
+        reach += max(size // 2 * sum(dilation + undilated for dilation in dilations) for size, dilations in blocks)
+        reach = -(-(reach + (kernel + rate) // 2 - 1) // rate)
+    return reach + 3
+
+
+def scaled(channels: int, width: float) -> int:
+    """A share of the paper's channels: a power of two, so that groups divide it; at least 4.
+
+    >>> scaled(1024, 0.25), scaled(128, 0.01)
+    (256, 4)
+    """
+    return 1 << max(2, round(math.log2(channels * width)))
+
+
+def scale_convolutions(width: float) -> list[tuple[int, int, int, int]]:
+    """`SCALE_CONVOLUTIONS` with a share of the channels, and no more groups than channels."""
+    found, before = [], 1
+    for channels, kernel, stride, groups in SCALE_CONVOLUTIONS:
+        made = scaled(channels, width)
+        found.append((made, kernel, stride, min(groups, before, made)))
+        before = made
+    return found
+
+
+class _Draws:
+    """Makes layers, each with a seed of its own for its initial weights: normal with a deviation of 0.01."""
+
+    def __init__(self, seed: int, stream: int, precision: str) -> None:
+        self.precision = precision
+        self._random = np.random.default_rng(np.random.SeedSequence([seed, stream]))
+
+    def initializer(self) -> keras.initializers.Initializer:
+        return keras.initializers.RandomNormal(stddev=0.01, seed=int(self._random.integers(2**31)))
+
+    def convolution(
+        self, channels: int, kernel: int, dilation: int = 1, *, stride: int = 1, padding: str = "same"
+    ) -> layers.Layer:
+        return layers.Conv1D(
+            channels,
+            kernel,
+            strides=stride,
+            dilation_rate=dilation,
+            padding=padding,
+            kernel_initializer=self.initializer(),
+            dtype=self.precision,
+        )
+
+    def convolution_over_periods(self, channels: int, kernel: int, stride: int) -> layers.Layer:
+        return layers.Conv2D(
+            channels,
+            (kernel, 1),
+            strides=(stride, 1),
+            kernel_initializer=keras.initializers.HeNormal(int(self._random.integers(2**31))),
+            dtype=self.precision,
+        )

@@ -1,0 +1,93 @@
+"""The sections of an evaluation's report that only vocoders have."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from voxline.audio.features import compute_features, magnitude_spectrogram
+from voxline.audio.griffin_lim import features_to_waveform
+from voxline.components.evaluate.measurement import EvaluationJob, Measurements
+from voxline.components.evaluate.report import baseline_table
+from voxline.components.evaluate.speech import evenly_spaced_ids, read_utterance
+from voxline.data.manifest import Utterance
+from voxline.inference.vocoder import Vocoder
+from voxline.metrics.catalog import CATALOG
+from voxline.metrics.evaluation import UtteranceResult
+from voxline.report import (
+    Block,
+    Panel,
+    PlayerBudget,
+    figure,
+    image_panels,
+    item_list,
+    paragraphs,
+    side_by_side,
+    small_print,
+)
+
+MAX_TEXT = 600
+"""Characters of a text that are shown."""
+FLOOR_DB, CEILING_DB = -60.0, 30.0
+"""Of the spectrograms: magnitudes in dB at the ends of the scale of colors."""
+
+
+def vocoder_sections(
+    job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+) -> list[tuple[str, list[Block]]]:
+    """The table beside Griffin-Lim, and utterances to listen to: recorded, by Griffin-Lim, by the vocoder."""
+    vocoder, settings = measured.samples, job.settings
+    budget = PlayerBudget(round(settings.audio_megabytes * 1e6))
+    results = {result.id: result for result in measured.results}
+    shown = evenly_spaced_ids(job.utterances, settings.sample_utterances)
+    worst = sorted(job.utterances, key=lambda one: (-results[one.id].metrics["log_stft"].sum, one.id))
+
+    def show(utterances: Sequence[Utterance], setting: str) -> list[Block]:
+        if not utterances:
+            return [small_print(f"None is shown ({setting}).")]
+        return [item_list(*(_show(one, results[one.id], vocoder, settings, budget) for one in utterances))]
+
+    samples = [utterance for utterance in job.utterances if utterance.id in shown]
+    return [
+        ("Beside Griffin-Lim", _beside_griffin_lim(metrics)),
+        ("Samples", show(samples, "evaluate.sample_utterances")),
+        ("Worst utterances", show(worst[: settings.worst_utterances], "evaluate.worst_utterances")),
+    ]
+
+
+def _beside_griffin_lim(metrics: dict[str, Any]) -> list[Block]:
+    recorded = metrics["details"]["recorded_wer"]
+    heard = "" if recorded is None else f" On the recordings the recognizer's word error rate is {recorded:.2%}."
+    note = (
+        f"Griffin-Lim ran {metrics['settings']['griffin_lim_iterations']} iterations on the same mels. Differences are "
+        f"paired.{heard}"
+    )
+    return [baseline_table(metrics, metrics["details"]["griffin_lim"], "Griffin-Lim"), small_print(note)]
+
+
+def _show(
+    utterance: Utterance, result: UtteranceResult, vocoder: Vocoder, settings: Any, budget: PlayerBudget
+) -> Block:
+    features, rate = vocoder.features, vocoder.sample_rate
+    recorded = read_utterance(utterance, rate)
+    mels = compute_features(recorded, features)[:, features.mel_columns]
+    made = {
+        "recorded": recorded,
+        "Griffin-Lim": features_to_waveform(mels, features, iterations=settings.griffin_lim_iterations),
+        "this model": vocoder.vocode([mels])[0],
+    }
+    values = {name: CATALOG[name].format(result.metrics[name].sum) for name in ("log_stft", "log_stft_reduction")}
+    caption = (
+        f"{utterance.id}: log-STFT distance {values['log_stft']}, {values['log_stft_reduction']} less than Griffin-Lim."
+    )
+    panels = [
+        Panel(title, _decibels(samples, vocoder), "s", "kHz", FLOOR_DB, CEILING_DB, (len(samples) / rate, rate / 2_000))
+        for title, samples in made.items()
+    ]
+    players = side_by_side(*(budget.player(samples, title, sample_rate=rate) for title, samples in made.items()))
+    picture = figure(image_panels(panels, f"Spectrograms of {utterance.id}"), caption)
+    return Block("").join([paragraphs(utterance.text[:MAX_TEXT]), players, picture])
+
+
+def _decibels(samples: Any, vocoder: Vocoder) -> Any:
+    import numpy as np
+
+    return 20 * np.log10(np.maximum(magnitude_spectrogram(samples, vocoder.features), 1e-5))

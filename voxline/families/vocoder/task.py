@@ -1,0 +1,152 @@
+"""Vocoder training: segments of mels and of waveforms; validation by the distance of spectra; the exported model.
+
+Signature `vocode` (and `serving_default`): mels float32 [batch, t, mels] as extract computes them, frames int32
+[batch] → waveforms float32 [batch, samples], zero beyond a row's own; samples int32 [batch].
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from voxline.audio.features import compute_features
+from voxline.families.tts.task import render_comparison
+from voxline.families.tts.voice_mels import use_mels_of_voice
+from voxline.families.vocoder.networks.waveglow import WaveGlow
+from voxline.families.vocoder.onnx import export_onnx_vocoder
+from voxline.families.vocoder.settings import VocoderTrainSettings
+from voxline.families.vocoder.train_module import LIKELIHOOD, VocoderTrainModule, build_vocoder
+from voxline.inference.onnx_model import ONNX_FILE
+from voxline.training import devices
+from voxline.training.checkpoints import Arrays
+from voxline.training.export import model_metadata, write_exported
+from voxline.training.segments import SegmentBatches, split_segments
+from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
+from voxline.training.weight_names import weight_names
+
+Tensor = Any
+DISTANCES = ("log_stft", "mel_distance", "spectral_convergence")
+
+
+class VocoderTask(TrainingTask):
+    """Scores a validation by the log-STFT distance plus the mel distance, in dB, of a segment of each dev utterance,
+    and a WaveGlow by its likelihood.
+    """
+
+    settings: VocoderTrainSettings
+    module: VocoderTrainModule
+    train: SegmentBatches
+    dev: SegmentBatches
+
+    def build_batches(self) -> tuple[SegmentBatches, SegmentBatches]:
+        settings = self.settings
+        settings.check_features(self.dataset.features)
+        shared: dict[str, Any] = {
+            "batch_size": settings.batch_size,
+            "share": devices.replica_share(self.strategy),
+            "buckets": self.buckets,
+        }
+        train = SegmentBatches(
+            self.dataset,
+            "train",
+            settings.segment_frames,
+            seed=settings.seed,
+            shuffled=True,
+            corpus_weights=settings.corpus_weights,
+            **shared,
+        )
+        return train, SegmentBatches(self.dataset, "dev", settings.segment_frames, **shared)
+
+    def use_auxiliary_model(self, name: str, model: Path, folder: Path) -> None:
+        """Trains and validates on the mels of a voice; see `TrainingTask`."""
+        for split, batches in (("train", self.train), ("dev", self.dev)):
+            use_mels_of_voice(batches, model, self.dataset.features, folder / split)
+
+    def build_module(self) -> VocoderTrainModule:
+        return VocoderTrainModule(self.settings, self.dataset, self.strategy)
+
+    @property
+    def infeasible_advice(self) -> str:
+        return ""  # a vocoder reads no labels
+
+    def validate(self, step: int) -> ValidationOutput:
+        names = (*DISTANCES, *([LIKELIHOOD] if self.settings.model.kind == "waveglow" else []))
+        sums, count, samples, shown = np.zeros(len(names)), 0, Samples(), self.settings.validation_samples
+        for batch in self.dev.epoch(0):
+            rows = self.module.run_eval(batch, max(step - 1, 0))
+            sums += np.sum([[float(out[name]) for name in names] for _, out in rows], axis=0)
+            count += len(rows)
+            if shown and not samples.audio:
+                samples = self._samples(batch, dict(rows))
+        *totals, number = devices.sum_over_workers(self.strategy, [*sums.tolist(), count]).tolist()
+        metrics = {name: total / number for name, total in zip(names, totals, strict=True)}
+        score = metrics.get(LIKELIHOOD, metrics["log_stft"] + metrics["mel_distance"])
+        return ValidationOutput((score, metrics["log_stft"]), metrics, samples)
+
+    def describe(self, metrics: dict[str, float]) -> str:
+        likelihood = f"negative log-likelihood {metrics[LIKELIHOOD]:.3f}, " if LIKELIHOOD in metrics else ""
+        distances = f"log-STFT distance {metrics['log_stft']:.2f} dB, mel distance {metrics['mel_distance']:.2f} dB"
+        return likelihood + distances
+
+    def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        model = build_vocoder(self.settings, self.dataset, "float32")
+        for index, variable in enumerate(model.weights):
+            variable.assign(weights[f"model/{index}"])
+        if isinstance(model, WaveGlow):
+            model.turn_on_denoiser()
+        graph = VocoderGraph(model, self.dataset.features.mels, self.dataset.features.hop_length)
+        metadata = model_metadata(self.settings.model.kind, self.settings, self.dataset, training, weight_names(model))
+        if model.context_frames is not None:
+            metadata["context_frames"] = model.context_frames
+        files = {}
+        if self.settings.export.onnx != "none":
+            columns = self.dataset.features.mel_columns
+            files[ONNX_FILE] = export_onnx_vocoder(
+                model,
+                self.settings.model,
+                self.dataset.features,
+                self.dataset.mean[columns],
+                self.dataset.deviation[columns],
+            )
+        write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, metadata, files)
+
+    def _samples(self, batch: Any, outputs: dict[int, dict[str, Any]]) -> Samples:
+        """Mels of what was generated above the recorded ones, and the audio of both."""
+        features, images, audio = self.dataset.features, {}, {}
+        mels, recorded = split_segments(batch.features, features.mels)
+        for row in evenly_spaced(len(batch.ids), self.settings.validation_samples):
+            if row not in outputs:  # another worker has it
+                continue
+            name, generated = batch.ids[row], np.asarray(outputs[row]["generated"], np.float32)
+            made = compute_features(generated, features)[:, features.mel_columns]
+            images[f"mel/{name}"] = render_comparison(made, mels[row])
+            audio[f"generated/{name}"] = np.clip(generated, -1, 1)
+            audio[f"recorded/{name}"] = recorded[row].reshape(-1)
+        return Samples({}, images, audio, features.sample_rate)
+
+
+class VocoderGraph(tf.Module):  # type: ignore[misc]
+    """The exported form of a network."""
+
+    def __init__(self, model: Any, mels: int, hop: int) -> None:
+        super().__init__()
+        # Behind a function, so that the SavedModel holds weights and signatures but no Keras objects.
+        self._network: Callable[..., Tensor] = lambda *inputs: model(*inputs)
+        self._hop = hop
+        self.weights = [variable.value for variable in model.weights]
+        self.vocode = tf.function(
+            self._vocode,
+            input_signature=(
+                tf.TensorSpec([None, None, mels], tf.float32, name="mels"),
+                tf.TensorSpec([None], tf.int32, name="frames"),
+            ),
+            autograph=False,
+        )
+
+    def _vocode(self, mels: Tensor, frames: Tensor) -> dict[str, Tensor]:
+        samples = tf.maximum(frames - 1, 0) * self._hop
+        waveforms = self._network(mels, frames)
+        audible = tf.sequence_mask(samples, tf.shape(waveforms)[1])
+        return {"waveforms": tf.where(audible, waveforms, 0.0), "samples": samples}

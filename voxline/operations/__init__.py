@@ -1,0 +1,1 @@
+"""What a person does to stores, datasets and registries: purge, garbage collection, exports."""

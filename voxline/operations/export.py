@@ -1,0 +1,434 @@
+"""Exports a dataset version in the formats that other tools read: NeMo, Lhotse, Parquet (Hugging Face), WebDataset.
+
+    <output>/export.json         which version, format, and counts; written last
+             purge_list.json     by speaker: ids, files that hold nothing else, and files that hold others too
+             …                   the format's own files
+
+Audio, which all formats but JSON hold, is the WAVs that features were extracted from, byte by byte; texts are the
+dataset's. Our own reader of each of those gives both back. Equal versions give equal files. Nothing reaches an export
+later, so each is recorded beside the dataset (`<datasets>/<name>/exports/`), and a purge names what must be deleted
+there.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import gzip
+import io
+import json
+import shutil
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from voxline.data.dataset import Dataset
+from voxline.data.json_codec import encode_json
+from voxline.data.rows import DatasetRow
+from voxline.data.versions import DatasetVersions, list_datasets
+from voxline.errors import SettingsError, WorkError
+from voxline.progress import Progress
+from voxline.registry.journal import format_utc
+from voxline.store.files import atomic_write, read_json, write_json
+from voxline.store.hashing import hash_value
+from voxline.store.objects import open_store
+from voxline.store.store_locks import shared_store_lock
+from voxline.store.uris import is_remote
+
+EXPORT_FILE, PURGE_LIST, EXPORTS_FOLDER = "export.json", "purge_list.json", "exports"
+AUDIO = "audio"
+SHARD_BYTES = 256_000_000
+"""Audio in one tar or Parquet file."""
+_BATCH = 256
+"""Utterances whose WAVs are downloaded at a time."""
+_GROUP_ROWS = 64
+"""Rows of a row group of Parquet: a reader holds one in memory."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ExportedUtterance:
+    """A row and its recording.
+
+    Attributes:
+      wav: the WAV on this machine.
+      sample_rate, samples: of the WAV.
+    """
+
+    row: DatasetRow
+    wav: Path
+    sample_rate: int
+    samples: int
+
+    @property
+    def file(self) -> str:
+        """Where a format of loose files has the recording, relative to the export."""
+        return f"{AUDIO}/{self.row.audio_hash[:2]}/{self.row.audio_hash}.wav"
+
+    def values(self) -> dict[str, Any]:
+        """What the line of a manifest says of it, but for the path."""
+        row = self.row
+        return {"id": row.id, "duration": row.duration, "text": row.text, "speaker": row.speaker, **row.extra}
+
+
+@dataclasses.dataclass
+class SpeakerFiles:
+    """What an export holds of a speaker.
+
+    Attributes:
+      ids: of the utterances.
+      files: that hold nothing else; they are deleted.
+      shared: lists, and archives of several utterances; they are written again without the ids.
+    """
+
+    ids: list[str] = dataclasses.field(default_factory=list)
+    files: list[str] = dataclasses.field(default_factory=list)
+    shared: list[str] = dataclasses.field(default_factory=list)
+
+
+Written = Iterator[tuple[ExportedUtterance, list[str], list[str]]]
+"""Each utterance with the files that hold it alone, and those that hold others too."""
+
+
+def export_dataset(
+    root: str, name: str, number: int | None, to: str, output: Path, shard_bytes: int = SHARD_BYTES
+) -> dict[str, Any]:
+    """Writes a version into a folder, whole or not at all.
+
+    Args:
+      root: folder or bucket URI of published datasets.
+      number: of the version; None: the latest.
+      to: one of `EXPORT_FORMATS`.
+      output: a folder that does not exist yet, or is empty.
+      shard_bytes: of audio in one tar or Parquet file.
+
+    Returns:
+      The content of `export.json`.
+
+    Raises:
+      SettingsError: the format is unknown, or the folder holds something.
+      WorkError: the version does not exist, or a WAV of it is gone from the store.
+    """
+    if to not in EXPORT_FORMATS:
+        raise SettingsError(f"--to {to}: accepted: {', '.join(EXPORT_FORMATS)}")
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise SettingsError(f"--output {output}: it exists and is not empty; give a folder that does not exist yet")
+    versions = DatasetVersions(root, name)
+    if not (numbers := versions.numbers()):
+        raise WorkError(f"{versions.uri}: no version of a dataset; `voxline datasets list` shows what there is")
+    number = number or numbers[-1]
+    dataset = Dataset.read(versions.path(number), shards=False)
+    with contextlib.ExitStack() as stack:
+        locked = root if is_remote(root) or not dataset.shards else dataset.shard_store()
+        if open_store(locked).exists():  # so that no purge ends between what is read and the record of the export
+            stack.enter_context(shared_store_lock(locked))
+            dataset = Dataset.read(versions.path(number), shards=False)
+        return _export(versions, number, dataset, to, output, shard_bytes)
+
+
+def _export(
+    versions: DatasetVersions, number: int, dataset: Dataset, to: str, output: Path, shard_bytes: int
+) -> dict[str, Any]:
+    write: Callable[..., Written] = EXPORT_FORMATS[to]
+    if write in _SHARDED:
+        write = functools.partial(write, shard_bytes=shard_bytes)
+    if to == "parquet":
+        write = functools.partial(write, further=_further_columns(dataset.rows()))
+    if to == "json":
+        write = functools.partial(write, hop_seconds=dataset.features.hop_seconds)
+    unfinished = output.absolute().with_name(f".{output.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    try:
+        by_speaker: dict[str, SpeakerFiles] = {}
+        counts: dict[str, int] = {}
+        for split in dataset.counts:
+            for one, files, shared in write(_utterances(dataset, split), split, unfinished):
+                counts[split] = counts.get(split, 0) + 1
+                held = by_speaker.setdefault(one.row.speaker, SpeakerFiles())
+                held.ids.append(one.row.id)
+                held.files += [file for file in files if file not in held.files[-1:]]
+                held.shared += [file for file in shared if file not in held.shared]
+        _list_speakers(by_speaker, unfinished / PURGE_LIST)
+        made = {"dataset": versions.name, "version": number, "key": dataset.key, "format": to, "counts": counts}
+        made["at"] = format_utc(time.time())
+        write_json(unfinished / EXPORT_FILE, made)
+        if output.exists():
+            output.rmdir()
+        _record(versions, made, output)  # before it appears: no export is unknown
+        unfinished.rename(output)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return made
+
+
+def _utterances(dataset: Dataset, split: str) -> Iterator[ExportedUtterance]:
+    """The rows of a split with their WAVs; from a bucket these are downloaded, some at a time."""
+    if not dataset.shards:
+        raise WorkError(f"{dataset.folder}: it has no shards, and so no store that holds its recordings")
+    progress = Progress(f"utterances of {split}", total=dataset.counts[split])
+    rows = (row for row in dataset.rows() if row.split == split)
+    while batch := [row for _, row in zip(range(_BATCH), rows, strict=False)]:
+        files = dataset.recordings(row.audio_hash for row in batch)
+        for row, file in zip(batch, files, strict=True):
+            yield ExportedUtterance(row, file, *_read_length(row, file))
+            progress.advance(1)
+
+
+def _read_length(row: DatasetRow, file: Path) -> tuple[int, int]:
+    import soundfile
+
+    try:
+        header = soundfile.info(str(file))
+    except RuntimeError:
+        raise WorkError(
+            f"{row.id}: its recording {file} is absent or damaged; run the refresh of this corpus again, which "
+            "makes it again, and export then"
+        ) from None
+    return int(header.samplerate), int(header.frames)
+
+
+def _list_speakers(by_speaker: dict[str, SpeakerFiles], file: Path) -> None:
+    """Writes the purge list. A recording that two speakers share belongs to neither alone."""
+    owners: dict[str, set[str]] = {}
+    for speaker, held in by_speaker.items():
+        for name in held.files:
+            owners.setdefault(name, set()).add(speaker)
+    for held in by_speaker.values():
+        held.shared += sorted({name for name in held.files if len(owners[name]) > 1})
+        held.files = sorted({name for name in held.files if len(owners[name]) == 1})
+    write_json(file, {speaker: dataclasses.asdict(held) for speaker, held in sorted(by_speaker.items())})
+
+
+def _record(versions: DatasetVersions, made: dict[str, Any], output: Path) -> None:
+    store = open_store(versions.uri)
+    name = f"{EXPORTS_FOLDER}/{hash_value([made, str(output.absolute())])}.json"
+    write_json(store.local_path(name), {**made, "output": str(output.absolute())})
+    if store.is_remote:
+        store.push([name])
+
+
+def find_exports(speaker: str, roots: Iterable[str | Path]) -> list[tuple[dict[str, Any], SpeakerFiles | None]]:
+    """The exports that hold a speaker, or may do so.
+
+    Args:
+      roots: folders or bucket URIs of published datasets.
+
+    Returns:
+      Each export's record with what it holds of the speaker; None where its folder is gone or on another machine.
+    """
+    found: list[tuple[dict[str, Any], SpeakerFiles | None]] = []
+    for root in roots:
+        for name in list_datasets(root):
+            store = open_store(root) / name
+            names = [info.name for info in store.list(f"{EXPORTS_FOLDER}/")]
+            if store.is_remote:
+                store.pull(names)
+            for record in (read_json(store.local_path(one)) for one in sorted(names)):
+                listed = Path(record["output"]) / PURGE_LIST
+                if not listed.is_file():
+                    found.append((record, None))
+                elif held := read_json(listed).get(speaker):
+                    found.append((record, SpeakerFiles(**held)))
+    return found
+
+
+def _write_json(
+    utterances: Iterable[ExportedUtterance], split: str, folder: Path, hop_seconds: float = 0.01
+) -> Written:
+    """`<split>.jsonl`: no audio, but its prosody, in as many frames as the dataset's features have."""
+    from voxline.audio.prosody import compute_prosody
+    from voxline.inference.waveforms import read_waveform
+
+    name = f"{split}.jsonl"
+    with atomic_write(folder / name, "w") as lines:
+        for one in utterances:
+            hop = round(hop_seconds * one.sample_rate)
+            found = compute_prosody(read_waveform(one.wav, one.sample_rate), one.sample_rate, hop)
+            line = {**one.values(), "split": split, "audio_hash": one.row.audio_hash, "sample_rate": one.sample_rate}
+            line |= {"onset_seconds": found.onset, "offset_seconds": found.offset}
+            line |= {"hop_seconds": hop / one.sample_rate, "total_frames": len(found.f0)}
+            # As doubles: 121.3 in single precision is written 121.30000305175781.
+            line |= {
+                "f0": found.f0.astype(float).round(2).tolist(),
+                "energy": found.energy.astype(float).round(2).tolist(),
+            }
+            lines.write(encode_json(line) + "\n")
+            yield one, [], [name]
+
+
+def _copy(one: ExportedUtterance, folder: Path) -> str:
+    target = folder / one.file
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(one.wav, target)
+    return one.file
+
+
+def _write_nemo(utterances: Iterable[ExportedUtterance], split: str, folder: Path) -> Written:
+    """`<split>_manifest.json`; paths are relative to it, which NeMo accepts."""
+    name = f"{split}_manifest.json"
+    with atomic_write(folder / name, "w") as manifest:
+        for one in utterances:
+            file = _copy(one, folder)
+            manifest.write(encode_json({"audio_filepath": file, **one.values(), "split": split}) + "\n")
+            yield one, [file], [name]
+
+
+def _write_lhotse(utterances: Iterable[ExportedUtterance], split: str, folder: Path) -> Written:
+    """`cuts_<split>.jsonl.gz`; in Lhotse, `with_recording_path_prefix(<output>)` leads to the recordings."""
+    name = f"cuts_{split}.jsonl.gz"
+    with atomic_write(folder / name) as packed, gzip.GzipFile("", "wb", 6, packed, mtime=0) as cuts:
+        for one in utterances:
+            file, row, seconds = _copy(one, folder), one.row, one.samples / one.sample_rate
+            span = {"start": 0.0, "duration": seconds, "channel": 0}
+            spoken = {"id": row.id, "recording_id": row.id, **span, "text": row.text, "speaker": row.speaker}
+            if row.extra:
+                spoken["custom"] = row.extra
+            recording = {
+                "id": row.id,
+                "sources": [{"type": "file", "channels": [0], "source": file}],
+                "sampling_rate": one.sample_rate,
+                "num_samples": one.samples,
+                "duration": seconds,
+                "channel_ids": [0],
+            }
+            cut = {"id": row.id, **span, "supervisions": [spoken], "recording": recording, "type": "MonoCut"}
+            cuts.write((encode_json(cut) + "\n").encode())
+            yield one, [file], [name]
+
+
+def _shards(utterances: Iterable[ExportedUtterance], shard_bytes: int) -> Iterator[tuple[int, list[ExportedUtterance]]]:
+    """Groups utterances by the bytes of their audio: (number of the group, the group)."""
+    numbers, shard, size = count(), list[ExportedUtterance](), 0
+    for one in utterances:
+        shard.append(one)
+        size += 2 * one.samples
+        if size >= shard_bytes:
+            yield next(numbers), shard
+            shard, size = [], 0
+    if shard:
+        yield next(numbers), shard
+
+
+def _add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
+def _write_webdataset(
+    utterances: Iterable[ExportedUtterance], split: str, folder: Path, shard_bytes: int = SHARD_BYTES
+) -> Written:
+    """`<split>-000000.tar`, …: a `.wav`, a `.txt` and a `.json` for each utterance."""
+    for number, shard in _shards(utterances, shard_bytes):
+        name = f"{split}-{number:06d}.tar"
+        with tarfile.open(folder / name, "w") as tar:
+            for place, one in enumerate(shard):
+                key = f"{number:06d}{place:06d}"  # an id may hold dots and slashes, which mean something else here
+                _add_member(tar, f"{key}.wav", one.wav.read_bytes())
+                _add_member(tar, f"{key}.txt", one.row.text.encode())
+                _add_member(tar, f"{key}.json", encode_json({**one.values(), "split": split}).encode())
+                yield one, [], [name]
+
+
+def _write_nemo_tarred(
+    utterances: Iterable[ExportedUtterance], split: str, folder: Path, shard_bytes: int = SHARD_BYTES
+) -> Written:
+    """`<split>/audio_0.tar`, … and `<split>/tarred_audio_manifest.json`."""
+    (folder / split).mkdir()
+    listed = f"{split}/tarred_audio_manifest.json"
+    with atomic_write(folder / listed, "w") as manifest:
+        for number, shard in _shards(utterances, shard_bytes):
+            name = f"{split}/audio_{number}.tar"
+            with tarfile.open(folder / name, "w") as tar:
+                for place, one in enumerate(shard):
+                    member = f"{number:06d}{place:06d}.wav"
+                    _add_member(tar, member, one.wav.read_bytes())
+                    line = {"audio_filepath": member, **one.values(), "split": split, "shard_id": number}
+                    manifest.write(encode_json(line) + "\n")
+                    yield one, [], [name, listed]
+
+
+def _write_parquet(
+    utterances: Iterable[ExportedUtterance],
+    split: str,
+    folder: Path,
+    shard_bytes: int = SHARD_BYTES,
+    further: dict[str, type] | None = None,
+) -> Written:
+    """`data/<split>-00000.parquet`, …, as Hugging Face's `datasets` writes and reads them.
+
+    Args:
+      further: columns of further keys, as `_further_columns` gives them; all files must have the same, or `datasets`
+        refuses them.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    (folder / "data").mkdir(exist_ok=True)
+    audio = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    for number, shard in _shards(utterances, shard_bytes):
+        name = f"data/{split}-{number:05d}.parquet"
+        extra = {key: _column([one.row.extra.get(key) for one in shard], kind) for key, kind in (further or {}).items()}
+        texts = {key: [getattr(one.row, key) for one in shard] for key in ("id", "text", "speaker")}
+        columns: dict[str, Any] = {key: pyarrow.array(values, pyarrow.string()) for key, values in texts.items()}
+        columns["duration"] = pyarrow.array([one.row.duration for one in shard], pyarrow.float64())
+        columns |= {key: pyarrow.array(*values) for key, values in extra.items()}
+        kinds = {key: str(array.type).replace("double", "float64") for key, array in columns.items()}
+        features: dict[str, Any] = {key: {"dtype": kind, "_type": "Value"} for key, kind in kinds.items()}
+        features["audio"] = {"sampling_rate": shard[0].sample_rate, "_type": "Audio"}
+        schema = pyarrow.schema(
+            [*((key, array.type) for key, array in columns.items()), ("audio", audio)],
+            {"huggingface": json.dumps({"info": {"features": features}})},
+        )
+        with pyarrow.parquet.ParquetWriter(folder / name, schema) as writer:
+            for start in range(0, len(shard), _GROUP_ROWS):
+                batch = shard[start : start + _GROUP_ROWS]
+                sounds = [{"bytes": one.wav.read_bytes(), "path": f"{one.row.audio_hash}.wav"} for one in batch]
+                arrays = [array.slice(start, _GROUP_ROWS) for array in columns.values()]
+                writer.write_table(pyarrow.table([*arrays, pyarrow.array(sounds, audio)], schema=schema))
+        for one in shard:
+            yield one, [], [name]
+
+
+def _further_columns(rows: Iterable[DatasetRow]) -> dict[str, type]:
+    """The further keys of a dataset with the type of all their values; `object` where they have several, or nest.
+
+    >>> row = DatasetRow(0, "a", "train", "", "hello", 1.0, 0.0, "", {"age": 3, "accent": "us"})
+    >>> _further_columns([row, dataclasses.replace(row, extra={"age": "thirties"})])
+    {'accent': <class 'str'>, 'age': <class 'object'>}
+    """
+    kinds: dict[str, type] = {}
+    for row in rows:
+        for key, value in row.extra.items():
+            kind = type(value)
+            if value is not None:
+                fits = kind in (str, bool, float) or (kind is int and -(2**63) <= value < 2**63)
+                kinds[key] = kind if fits and kinds.get(key, kind) is kind else object
+    return {key: kinds[key] for key in sorted(kinds.keys() - {"id", "text", "speaker", "duration", "audio"})}
+
+
+def _column(values: list[Any], kind: type) -> tuple[list[Any], Any]:
+    """Values and their Arrow type; as JSON where they have no common one."""
+    import pyarrow
+
+    types = {str: pyarrow.string(), bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
+    if kind in types:
+        return values, types[kind]
+    return [None if value is None else encode_json(value) for value in values], pyarrow.string()
+
+
+EXPORT_FORMATS: dict[str, Callable[[Iterable[ExportedUtterance], str, Path], Written]] = {
+    "json": _write_json,
+    "nemo": _write_nemo,
+    "nemo-tarred": _write_nemo_tarred,
+    "lhotse": _write_lhotse,
+    "parquet": _write_parquet,
+    "webdataset": _write_webdataset,
+}
+"""The writer of each format, by the name that `--to` accepts."""
+_SHARDED = (_write_nemo_tarred, _write_parquet, _write_webdataset)
+"""Writers that group recordings."""

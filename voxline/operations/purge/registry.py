@@ -1,0 +1,161 @@
+"""What a registry holds of a speaker: versions that were trained on them or evaluated on their utterances.
+
+The models stay. What a model learned cannot be removed from its weights, and a person must decide whether it may go on
+serving; the purge names these models. Their lists of utterances, tables, clips and pages lose the speaker. The model's
+own files do not change, so nothing that serves them notices.
+
+Beside a registry, and beside datasets, is the history of runs. A run's reason may name utterances or quote their text.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from voxline.errors import WorkError
+from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
+from voxline.notify.history import FOLDER
+from voxline.operations.purge.footprint import (
+    Footprint,
+    contains_name,
+    count_lines,
+    remove_lines,
+    shows_name,
+)
+from voxline.operations.purge.locations import Workspace
+from voxline.registry.journal import CANDIDATE, PRODUCTION
+from voxline.registry.models import model_names
+from voxline.registry.registry import EVALUATION, PROVENANCE, Registry
+from voxline.registry.training_data import TRAINED_ON
+from voxline.report import Page, small_print
+from voxline.store.files import atomic_write, read_json, write_json
+from voxline.store.hashing import hash_value
+
+
+@dataclasses.dataclass(frozen=True)
+class RegistryUse:
+    """A version of a model that used a speaker's utterances.
+
+    Attributes:
+      folder: of the version.
+      trained: it was trained on them.
+      lines: of the speaker in its list of training data.
+      evaluated: the speaker's utterances in its evaluation.
+      shown: its page shows them.
+      alias: "production" or "candidate" if that points at it, else "".
+    """
+
+    model: str
+    version: int
+    folder: Path
+    trained: bool
+    lines: int
+    evaluated: int
+    shown: bool
+    alias: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}/{self.version}"
+
+    @property
+    def evaluation(self) -> Path:
+        return self.folder / EVALUATION
+
+
+def find_registry_uses(registry: Path | str, footprint: Footprint) -> list[RegistryUse]:
+    """The versions of all models that used the speaker's utterances."""
+    uses = []
+    names = footprint.names_in_text()
+    for model in model_names(registry):
+        versions = Registry(registry, model)
+        aliases = {versions.candidate(): CANDIDATE, versions.in_service(): PRODUCTION}
+        for version in versions.versions():
+            folder = versions.folder / str(version)
+            lines = count_lines(folder / TRAINED_ON, footprint.speaker)
+            trained = bool(lines) or _dataset_key(folder) in footprint.datasets
+            evaluated = sum(line["speaker"] == footprint.speaker for line in _read_table(folder / EVALUATION))
+            page = folder / EVALUATION / REPORT_FILE
+            shown = page.is_file() and shows_name(page, names)
+            if trained or evaluated or shown:
+                uses.append(
+                    RegistryUse(model, version, folder, trained, lines, evaluated, shown, aliases.get(version, ""))
+                )
+    return uses
+
+
+def purge_registry_use(
+    registry: Path | str, use: RegistryUse, footprint: Footprint, at: str, workspace: Workspace
+) -> None:
+    """Removes the speaker from the files next to a version's model."""
+    with Registry(registry, use.model).locked():
+        folder = use.evaluation
+        if use.shown or use.evaluated:
+            text = f"This page showed and played a speaker who was purged, {at}. The metrics have not changed."
+            page = Page(f"Evaluation of {use.name}", footer=str(read_json(folder / METRICS_FILE)["key"]))
+            page.add_opening(small_print(text))
+            page.write(folder / REPORT_FILE)
+            workspace.upload(folder / REPORT_FILE)
+        if use.evaluated:
+            lines = [line for line in _read_table(folder) if line["speaker"] != footprint.speaker]
+            _purge_metrics(folder, footprint, len(lines), workspace)
+            with atomic_write(folder / UTTERANCES_FILE, "w") as file:
+                file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+            workspace.upload(folder / UTTERANCES_FILE)
+        if use.lines:
+            remove_lines(use.folder / TRAINED_ON, footprint.speaker, workspace)
+
+
+def find_run_records(root: Path, footprint: Footprint) -> list[Path]:
+    """Records in the history of runs beside a registry or datasets, whose reason names the speaker."""
+    names = [footprint.speaker.encode(), *footprint.names_in_text()]
+    files = sorted((root / FOLDER).glob("*.json"))
+    return [file for file in files if contains_name(_reason(file).encode(), names)]
+
+
+def purge_run_record(file: Path, at: str, workspace: Workspace) -> None:
+    """Removes the reason of a run."""
+    write_json(file, read_json(file) | {"reason": f"the reason named a speaker who was purged, {at}"})
+    workspace.upload(file)
+
+
+def _reason(file: Path) -> str:
+    try:
+        return str(read_json(file)["reason"])
+    except (ValueError, KeyError, TypeError):  # not the record of a run
+        return ""
+
+
+def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspace: Workspace) -> None:
+    """Keeps the counts equal to the table, and marks the test set as another one than before."""
+    metrics = read_json(folder / METRICS_FILE)
+    metrics["utterances"] = utterances
+    metrics["test"]["fingerprint"] = hash_value({"purged": metrics["test"]["fingerprint"], "utterances": utterances})
+    metrics["slices"] = {
+        slicing: {value: parts for value, parts in values.items() if value != footprint.speaker}
+        for slicing, values in metrics.get("slices", {}).items()
+    }
+    if worst := metrics.get("details", {}).get("worst_by_loss"):
+        metrics["details"]["worst_by_loss"] = [one for one in worst if one["id"] not in footprint.ids]
+    if (metrics.get("smoke_test") or {}).get("id") in footprint.ids:
+        metrics["smoke_test"] = None
+        for name in (CLIP_FILE, CLIP_MELS_FILE):
+            workspace.remove(folder / name)
+    write_json(folder / METRICS_FILE, metrics)
+    workspace.upload(folder / METRICS_FILE)
+
+
+def _read_table(evaluation: Path) -> list[dict[str, Any]]:
+    file = evaluation / UTTERANCES_FILE
+    if not file.is_file():
+        return []
+    try:
+        return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise WorkError(f"{file}: damaged ({error}); remove that folder, and purge again") from None
+
+
+def _dataset_key(folder: Path) -> str | None:
+    file = folder / PROVENANCE
+    key: str | None = read_json(file)["dataset"]["key"] if file.is_file() else None
+    return key

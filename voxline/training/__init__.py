@@ -1,0 +1,1 @@
+"""The training engine: batches, steps, checkpoints, averages, exports. It knows no family."""

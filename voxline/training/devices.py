@@ -1,0 +1,196 @@
+"""The devices that train: one, all of this machine, or those of all workers in TF_CONFIG.
+
+The training loop is the same for each. All workers run the same program on the same order of batches. A replica takes
+every n-th row of a batch, and a worker reads the rows of its replicas only; the sum over replicas equals the result of
+one device with the whole batch (except for batch normalization, whose statistics are per replica).
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from voxline.errors import SettingsError, WorkError
+from voxline.training.batches import ReplicaShare
+from voxline.training.settings import ACCELERATOR_ENV, TrainSettings
+
+CPU_ONLY = "or write accelerator: null under cluster.steps.train"
+
+
+def choose_strategy(strategy: str) -> Any:
+    """The `tf.distribute` strategy for a value of train.strategy; "auto" uses all devices there are.
+
+    Raises:
+      SettingsError: it is "multi_worker", and TF_CONFIG names no workers; or it does not suit the TPUs of this machine.
+      WorkError: TensorFlow does not see the devices that the pod requests.
+    """
+    workers = worker_count()
+    if _wants_tpu():
+        return _tpu_strategy(strategy, workers)
+    check_accelerator()
+    if strategy == "multi_worker" and not workers:
+        raise SettingsError(
+            "train.strategy is 'multi_worker' and the environment variable TF_CONFIG names no workers; "
+            'set TF_CONFIG to {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}} '
+            "on each, or train.strategy to 'auto'"
+        )
+    if strategy == "multi_worker" or (strategy == "auto" and workers > 1):
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    devices = tf.config.list_logical_devices("GPU")
+    if strategy == "mirrored" or (strategy == "auto" and len(devices) > 1):
+        return tf.distribute.MirroredStrategy([device.name for device in devices] or _cpus())
+    return tf.distribute.get_strategy()
+
+
+@contextlib.contextmanager
+def without_graph_optimizer() -> Iterator[None]:
+    """Runs graphs as they were traced where the devices are CPUs alone.
+
+    TensorFlow's optimizer of graphs (Grappler) costs seconds before the first step, and the steps of a recognizer are
+    no faster for it (docs/decisions/0076). On a GPU it also chooses layouts, so there it stays.
+    """
+    if tf.config.list_logical_devices("GPU") or _wants_tpu():
+        yield
+        return
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+
+
+def check_accelerator() -> None:
+    """Compares the GPUs that TensorFlow sees with those that the cluster was asked for.
+
+    Without this, a pod without a driver, or with the wrong image, would train on its CPU for days and be paid for its
+    accelerator.
+
+    Raises:
+      WorkError: there are fewer.
+    """
+    kind, count = _requested()
+    if not kind:
+        return
+    seen = len(tf.config.list_physical_devices(kind.upper()))
+    if seen < count:
+        raise WorkError(
+            f"the pod requests {count} {kind.upper()}s and TensorFlow sees {seen}; check the image (model-{kind}), "
+            f"the node's driver and device plug-in (`nvidia-smi` in a pod), {CPU_ONLY}"
+        )
+
+
+def is_tpu(strategy: Any) -> bool:
+    """Whether a strategy computes on TPUs: all of a step is then compiled, for static shapes."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def check_strategy(strategy: Any, settings: TrainSettings) -> None:
+    """Checks that a step can be compiled for the devices, and that they share a batch of static shape evenly.
+
+    Raises:
+      SettingsError: `train.xla`, `train.batch_size` or the network does not suit them.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if settings.xla and replicas > 1 and not is_tpu(strategy):
+        raise SettingsError(
+            f"train.xla is true, and training uses {replicas} devices: XLA compiles a step that sums over several "
+            "devices on TPUs only; set train.xla to false, or train on one device (train.strategy: one)"
+        )
+    if is_tpu(strategy) and (reason := settings.not_compiled()):
+        raise SettingsError(
+            f"train.model.kind: {reason}, and a TPU runs compiled steps alone; train on a GPU or a CPU "
+            "(cluster.steps.train.accelerator)"
+        )
+    if (settings.xla or is_tpu(strategy)) and settings.batch_size % replicas:
+        raise SettingsError(
+            f"train.batch_size is {settings.batch_size}, and {replicas} devices with static shapes take a multiple "
+            f"of {replicas}; set it to {-(-settings.batch_size // replicas) * replicas}"
+        )
+
+
+def replica_share(strategy: Any) -> ReplicaShare:
+    """The replicas of this process among those of all workers, each of which has the same number."""
+    total, workers = strategy.num_replicas_in_sync, max(worker_count(), 1)
+    if workers == 1 or total == 1:
+        return ReplicaShare(0, total, total)
+    count = total // workers
+    return ReplicaShare(_tf_config().get("task", {}).get("index", 0) * count, count, total)
+
+
+def _requested() -> tuple[str, int]:
+    """The kind and number of devices that the pod requests; ("", 0) where none are."""
+    kind, _, count = os.environ.get(ACCELERATOR_ENV, "").partition(":")
+    return kind, int(count or 0)
+
+
+def _wants_tpu() -> bool:
+    return _requested()[0] == "tpu" or bool(tf.config.list_physical_devices("TPU"))
+
+
+def _tpu_strategy(strategy: str, workers: int) -> Any:
+    """All TPU cores of this host; a slice of several hosts is not supported."""
+    if strategy not in ("auto", "mirrored") or workers > 1:
+        raise SettingsError(
+            f"train.strategy is {strategy!r}, with {max(workers, 1)} workers, on a machine with TPUs; 'auto' and "
+            "'mirrored' use all chips of one host, and train.workers.count must be 1"
+        )
+    count = _requested()[1]
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        found = tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise WorkError(
+            f"the pod requests {count} TPU chips and TensorFlow cannot start them ({reason}); "
+            f"check the image (model-tpu) and that no other process uses them, {CPU_ONLY}"
+        ) from error
+    if found.num_replicas_in_sync < count:
+        raise WorkError(
+            f"the pod requests {count} TPU chips and TensorFlow sees {found.num_replicas_in_sync} cores; check the "
+            f"type and topology under cluster.steps.train.accelerator, {CPU_ONLY}"
+        )
+    return found
+
+
+def worker_count() -> int:
+    """The number of workers in TF_CONFIG; 0 without it."""
+    return len(_tf_config().get("cluster", {}).get("worker", []))
+
+
+def is_chief() -> bool:
+    """Whether this process writes checkpoints and logs: it is the only one, or worker 0."""
+    return bool(worker_count() < 2 or _tf_config().get("task", {}).get("index", 0) == 0)
+
+
+def sum_over_workers(strategy: Any, numbers: Sequence[float]) -> npt.NDArray[np.float64]:
+    """The sum of each number over all workers; the same on all of them."""
+    if worker_count() < 2 or strategy.num_replicas_in_sync == 1:
+        return np.asarray(numbers, np.float64)
+    local = len(strategy.experimental_local_results(strategy.run(lambda: tf.constant(0))))
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def add(values: Any) -> Any:
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, strategy.run(lambda: values), axis=None)
+
+    summed: npt.NDArray[np.float64] = add(tf.constant(np.asarray(numbers) / local, tf.float64)).numpy()
+    return summed
+
+
+def _cpus() -> list[str]:
+    return [device.name for device in tf.config.list_logical_devices("CPU")]
+
+
+def _tf_config() -> dict[str, Any]:
+    text = os.environ.get("TF_CONFIG", "")
+    try:
+        config: dict[str, Any] = json.loads(text or "{}")
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"the environment variable TF_CONFIG is not JSON ({error}): {text[:80]!r}") from None
+    return config

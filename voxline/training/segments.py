@@ -1,0 +1,183 @@
+"""Batches of random segments: mels from the dataset's shards, and beside them the waveform from the pool of WAVs, or
+a voice's mels of the same frames.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import compute_features, prosody_features
+from voxline.data.dataset import Dataset
+from voxline.data.reader import Example
+from voxline.errors import SettingsError, WorkError
+from voxline.store.size_limits import load_npy
+from voxline.training.batches import Batches
+from voxline.training.task import shorten_list
+
+Array = npt.NDArray[np.float32]
+
+
+class MelSegmentBatches(Batches):
+    """The batches of one split, a segment of the mels of each utterance.
+
+    Where a segment begins follows from the seed, the epoch and the utterance; an utterance that is shorter is followed
+    by silence.
+
+    Args:
+      segment_frames: frames of a segment.
+      options: those of `Batches`.
+
+    Attributes:
+      voice_mels: folder of a voice's mels, one file for each row: `voice_mels.use_mels_of_voice`.
+    """
+
+    def __init__(self, dataset: Dataset, split: str, segment_frames: int, **options: Any) -> None:
+        super().__init__(dataset, split, length_noise=1.0, **options)
+        self.voice_mels: Path | None = None
+        self._frames[:] = segment_frames  # all of a length, so that chance alone orders them
+        self.segment_frames, self._features = segment_frames, dataset.features
+        self.shapes = [(segment_frames, 1)] if self.shapes else []
+        self._silence = compute_features(np.zeros(1, np.float32), dataset.features)[0, dataset.features.mel_columns]
+
+    def example(self, row: int) -> Example:
+        """An utterance as the dataset has it; `row` counts the utterances of the split that are trained on."""
+        return self._example(row)
+
+    def features_for(self, voice: FeatureSettings, row: int, features: Array) -> Array:
+        """The features of an utterance as a voice reads them when it is teacher-forced, float32 [frames, bins].
+
+        Args:
+          features: of the utterance, as the dataset has them.
+        """
+        return features
+
+    def _read(self, draws: npt.NDArray[np.int64], epoch: int) -> list[Example]:
+        return [self._segment(draw, epoch) for draw in draws.tolist()]
+
+    def _segment(self, draw: int, epoch: int) -> Example:
+        raise NotImplementedError
+
+    def _example_of(self, row: int, segment: Array) -> Example:
+        record = self._records[row]
+        return Example(record.id, record.text, record.speaker, segment, np.zeros(0, np.int32))
+
+    def _first_frame(self, draw: int, epoch: int, frames: int) -> int:
+        """Where the segment of an utterance of so many frames begins."""
+        random = np.random.default_rng([self.seed, epoch, draw])
+        return int(random.integers(max(frames - self.segment_frames, 0) + 1))
+
+    def _cut(self, mels: Array, first: int) -> Array:
+        """A segment of mels, float32 [segment_frames, mels]."""
+        segment = np.tile(self._silence, (self.segment_frames, 1)).astype(np.float32)
+        found = mels[first : first + self.segment_frames]
+        segment[: len(found)] = found
+        return segment
+
+    def _recorded_mels(self, row: int) -> Array:
+        """Those of a whole utterance, float32 [frames, mels]."""
+        return self._example(row).features[:, self._features.mel_columns]
+
+    def _voice_mels(self, row: int) -> Array:
+        """A voice's, frame by frame beside the recording's."""
+        made: Array = load_npy(Path(self.voice_mels or "") / f"{row}.npy")
+        return made
+
+
+class PairBatches(MelSegmentBatches):
+    """The features of an example are float32 [segment_frames, 2 · mels]: a voice's mels, and the recording's behind
+    them. `split_pairs` takes them apart.
+    """
+
+    def _segment(self, draw: int, epoch: int) -> Example:
+        row = draw % len(self._records)
+        recorded = self._recorded_mels(row)
+        first = self._first_frame(draw, epoch, len(recorded))
+        pair = [self._cut(mels, first) for mels in (self._voice_mels(row), recorded)]
+        return self._example_of(row, np.concatenate(pair, axis=1))
+
+
+def split_pairs(features: Any, mels: int) -> tuple[Any, Any]:
+    """Takes features of `PairBatches` apart, an array or a tensor [batch, frames, 2 · mels].
+
+    Returns:
+      the voice's mels and the recording's, [batch, frames, mels] each.
+    """
+    return features[..., :mels], features[..., mels:]
+
+
+class SegmentBatches(MelSegmentBatches):
+    """Segments of mels with the waveform.
+
+    The features of an example are float32 [segment_frames, mels + hop]: in each frame its mels, and behind them the
+    samples from its center to the next one's; the last frame has none, only zeros. `split_segments` takes them apart.
+    With `voice_mels`, these mels are a voice's in place of the recordings'.
+
+    Raises:
+      SettingsError: the dataset has sped-up copies, whose waveforms are in no WAV.
+      WorkError: recordings of the dataset are not in its store.
+    """
+
+    def __init__(self, dataset: Dataset, split: str, segment_frames: int, **options: Any) -> None:
+        if dataset.speeds != [1.0]:
+            raise SettingsError(
+                f"extract.speeds is {dataset.speeds}; a vocoder learns from recordings as they are: set it to [1.0]"
+            )
+        super().__init__(dataset, split, segment_frames, **options)
+        rows = {row.id: row for row in dataset.rows() if row.split == split}
+        self._sources = [rows[record.id] for record in self._records]
+        self._recordings = dataset.recordings((row.audio_hash for row in self._sources), "train")
+        absent = [row.id for row, file in zip(self._sources, self._recordings, strict=True) if not file.is_file()]
+        if absent:
+            raise WorkError(
+                f"train: the recordings of {len(absent):,} of {len(rows):,} utterances of {split} are not in "
+                f"{self._recordings[0].parents[1]}: {shorten_list(absent)}. Run convert again with this store"
+            )
+
+    def _segment(self, draw: int, epoch: int) -> Example:
+        row, hop = draw % len(self._records), self._features.hop_length
+        mels = self._mels(row)
+        first = self._first_frame(draw, epoch, len(mels))
+        frames = min(self.segment_frames, len(mels))
+        waveform = np.zeros((self.segment_frames, hop), np.float32)
+        waveform[: frames - 1] = self._read_samples(row, first * hop, (frames - 1) * hop).reshape(frames - 1, hop)
+        return self._example_of(row, np.concatenate([self._cut(mels, first), waveform], axis=1))
+
+    def features_for(self, voice: FeatureSettings, row: int, features: Array) -> Array:
+        if voice.kind != "mel_and_prosody":
+            return features
+        samples = self._read_samples(row, 0, (len(features) - 1) * self._features.hop_length)
+        return np.concatenate([features, prosody_features(samples, voice)], axis=1)
+
+    def _mels(self, row: int) -> Array:
+        return self._recorded_mels(row) if self.voice_mels is None else self._voice_mels(row)
+
+    def _read_samples(self, row: int, first: int, count: int) -> Array:
+        """Samples of an utterance, float32 [count], from the one after `first` others on."""
+        import soundfile
+
+        source, file, rate = self._sources[row], self._recordings[row], self._features.sample_rate
+        try:
+            samples, found = soundfile.read(
+                file, count, round(source.offset * rate) + first, dtype="float32", always_2d=True
+            )
+        except (OSError, soundfile.SoundFileError) as error:
+            raise WorkError(f"{file}: cannot be read ({error}); run convert again") from None
+        if found != rate or samples.shape != (count, 1):
+            raise WorkError(
+                f"{file}: {samples.shape[0]:,} samples of {source.id} at {found} Hz in {samples.shape[1]} channel(s); "
+                f"{count:,} at {rate} Hz in one were expected, as convert writes them; run extract again"
+            )
+        waveform: Array = samples[:, 0]
+        return waveform
+
+
+def split_segments(features: Any, mels: int) -> tuple[Any, Any]:
+    """Takes features of `SegmentBatches` apart, an array or a tensor: [batch, frames, mels + hop].
+
+    Returns:
+      the mels [batch, frames, mels], and the waveform as [batch, frames - 1, hop].
+    """
+    return features[..., :mels], features[:, :-1, mels:]

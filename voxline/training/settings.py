@@ -1,0 +1,273 @@
+"""Settings that all model families share: length, optimizer, validation, early stopping, devices."""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+import pydantic
+
+from voxline.settings import Settings
+
+ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
+"""A cluster sets it to the kind and the number of devices that the pod requests, such as `gpu:4`. The
+step fails if TensorFlow does not see them (`devices`)."""
+
+
+class WorkersSettings(Settings):
+    """Machines that train one model together on a cluster; k8s/ holds the templates of their pods."""
+
+    count: int = pydantic.Field(
+        1,
+        ge=1,
+        le=256,
+        description="machines; more than 1 takes effect on a cluster only, elsewhere this machine trains alone",
+    )
+    template: str = pydantic.Field(
+        "voxline-train",
+        pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        description="name of the TrainingRuntime in the namespace",
+    )
+    queue: str = pydantic.Field(
+        "",
+        pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$",
+        description="Kueue's LocalQueue that admits the job; its waiting counts as start_minutes; empty: no queue",
+    )
+    start_minutes: float = pydantic.Field(
+        60.0,
+        gt=0,
+        le=10_080,
+        description="minutes that all workers have to start; then the step fails and can be retried",
+    )
+
+
+class StopSettings(Settings):
+    """The rule by which training stops early."""
+
+    rule: Literal["patience", "dev_loss"] = pydantic.Field(
+        "patience",
+        description="patience: as train.patience says, by the dev score; dev_loss: when the newest of the last dev "
+        "losses is above the others, or close to their mean while they hardly differ (Mozilla DeepSpeech)",
+    )
+    validations: int = pydantic.Field(
+        4, ge=3, le=1_000, description="dev_loss: dev losses compared, the newest included"
+    )
+    mean: float = pydantic.Field(
+        0.5, ge=0, description="dev_loss: distance of the newest from the mean of the others that counts as close"
+    )
+    deviation: float = pydantic.Field(
+        0.5, ge=0, description="dev_loss: standard deviation of the others under which they hardly differ"
+    )
+
+
+class StartSettings(Settings):
+    """Where the weights come from at first; docs/warm-start.md."""
+
+    model: str = pydantic.Field(
+        "",
+        description="model to start from: NAME@production (the version in service when the step runs), NAME@VERSION, "
+        "or the path or URI of an exported model, of a version or of published weights (.safetensors); empty: random "
+        "weights",
+    )
+    keep: Literal["all", "encoder"] | list[str] = pydantic.Field(
+        "all",
+        description="weights to take over: all; encoder: all but the output layer of a recognizer, or the text encoder "
+        "of a voice; or a list of parts of the network, such as convolutions or recurrent/0",
+    )
+    new_symbols: Literal["mean", "zero", "random"] = pydantic.Field(
+        "mean", description="weights of a symbol that the model did not know: the mean of the others, zero, or random"
+    )
+    rate_share: float = pydantic.Field(0.1, gt=0, le=1, description="peak rate, as a share of learning_rate")
+    epochs: int = pydantic.Field(
+        0, ge=0, le=10_000, description="passes over the training split after such a start (0: as train.epochs)"
+    )
+    replay: float = pydantic.Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="share of each epoch that the model was trained on before, from today's dataset or its own; the "
+        "rest is all that is new (1: today's training split as it is)",
+    )
+    shrink: float = pydantic.Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the model's weights; the rest is random: shrink and perturb (Ash and Adams 2020)",
+    )
+    generations: int = pydantic.Field(
+        5,
+        ge=1,
+        le=1_000,
+        description="models in a row that start from another one; then one starts from random weights",
+    )
+
+
+class AverageSettings(Settings):
+    """Averages of weights, exported where the dev split says that they are better."""
+
+    ema_decay: float = pydantic.Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="decay of an exponential moving average of the weights (EMA) over all steps, such as 0.999, which "
+        "each validation scores too; 0: none",
+    )
+    best_checkpoints: int = pydantic.Field(
+        1,
+        ge=1,
+        le=50,
+        description="validations with the best scores whose weights are averaged at the end; 1: none",
+    )
+
+
+class _KeyedSettings(Settings):
+    """The settings that are part of a step's key, with whatever keys they have."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+
+
+STARTING_KEYS = ("keep", "new_symbols", "replay", "shrink")
+"""Of `start`, what is part of the key as settings: the model is by its digest, shares by what they are shares of."""
+
+
+class TrainSettings(Settings):
+    """How a model is trained, whatever its family."""
+
+    family: ClassVar[str] = ""
+    """The key in `families.FAMILIES`."""
+
+    name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
+
+    epochs: int = pydantic.Field(15, ge=1, le=10_000, description="passes over the training split, at most")
+    batch_size: int = pydantic.Field(16, ge=1, le=65_536, description="utterances per step, over all devices")
+    learning_rate: float = pydantic.Field(3e-3, gt=0, le=1, description="peak rate, reached after warm-up")
+    warm_up_steps: int = pydantic.Field(100, ge=0, description="steps over which the rate rises from zero")
+    schedule: Literal["cosine", "inverse_square_root"] = pydantic.Field(
+        "cosine",
+        description="decay after warm-up: half a cosine until the last step, or the inverse square root of the step",
+    )
+    final_rate_share: float = pydantic.Field(
+        0.01, ge=0, le=1, description="rate at the last step of the cosine, as a share of learning_rate"
+    )
+    weight_decay: float = pydantic.Field(1e-3, ge=0, le=1, description="decoupled weight decay of kernels (AdamW)")
+    beta_1: float = pydantic.Field(0.9, ge=0, lt=1, description="AdamW: decay rate of the first moment")
+    beta_2: float = pydantic.Field(0.98, ge=0, lt=1, description="AdamW: decay rate of the second moment")
+    clip_norm: float = pydantic.Field(5.0, gt=0, description="global norm at which gradients are clipped")
+    length_noise: float = pydantic.Field(
+        0.5,
+        ge=0,
+        le=10,
+        description="share of random noise on lengths when utterances are sorted into batches of similar length: "
+        "0 pads least, more mixes batches better",
+    )
+    shortest_first: bool = pydantic.Field(
+        False, description="first epoch in order of length instead of shuffled (SortaGrad, Amodei et al. 2015)"
+    )
+
+    corpus_weights: dict[str, Annotated[float, pydantic.Field(ge=0, le=1_000)]] = pydantic.Field(
+        {},
+        description="corpus → how often an epoch draws each of its utterances, on average (follows from "
+        "corpus.corpora); one that is not named: once",
+    )
+
+    evaluate_epochs: int = pydantic.Field(1, ge=1, description="epochs between validations on the dev split")
+    evaluate_steps: int = pydantic.Field(
+        0, ge=0, description="steps between validations on the dev split (0: validate by epochs)"
+    )
+    patience: int = pydantic.Field(
+        0, ge=0, description="stop after this many validations without improvement (0: never stop early)"
+    )
+    min_improvement: float = pydantic.Field(
+        0.0005, ge=0, le=1, description="smallest decrease of the dev score that counts as an improvement"
+    )
+    stop: StopSettings = pydantic.Field(
+        StopSettings(), description="early stopping by the dev loss in place of `patience`; losses are in nats for CTC"
+    )
+    earliest_stop_epoch: int = pydantic.Field(5, ge=1, description="first epoch after which training may stop early")
+
+    average: AverageSettings = pydantic.Field(
+        AverageSettings(), description="averages of weights, each exported only if its dev score is better"
+    )
+
+    max_bad_steps: int = pydantic.Field(
+        10, ge=0, description="steps skipped for a non-finite loss or gradient; one more stops the run"
+    )
+    max_infeasible_share: float = pydantic.Field(
+        0.02,
+        ge=0,
+        le=1,
+        description="share of utterances that may be left out because they are too short for their labels",
+    )
+    checkpoint_steps: int = pydantic.Field(
+        500, ge=1, description="steps between checkpoints; each validation and each epoch writes one too"
+    )
+    checkpoints_kept: int = pydantic.Field(3, ge=1, le=100, description="number of newest checkpoints to keep")
+    summary_steps: int = pydantic.Field(20, ge=1, description="steps between points of the training curves")
+
+    precision: Literal["float32", "mixed_bfloat16"] = pydantic.Field(
+        "float32", description="arithmetic of the network; weights and loss stay float32"
+    )
+    strategy: Literal["auto", "one", "mirrored", "multi_worker"] = pydantic.Field(
+        "auto", description="devices: one; all of this machine; all workers in TF_CONFIG; auto: all there are"
+    )
+    xla: bool = pydantic.Field(
+        False,
+        description="compile each training step as a whole with XLA, for the static shapes of `buckets`; on one "
+        "device, and on TPUs, where it is always so. Not part of the step's key: the result is the same up to rounding",
+    )
+    buckets: int = pydantic.Field(
+        4,
+        ge=1,
+        le=64,
+        description="static shapes to which batches are padded where steps are compiled; each is compiled once",
+    )
+    start: StartSettings = pydantic.Field(StartSettings(), description="warm start: weights of an earlier model")
+    seed: int = pydantic.Field(
+        1, ge=0, lt=2**31, description="seed of initial weights, order, augmentation and dropout"
+    )
+    workers: WorkersSettings = pydantic.Field(
+        WorkersSettings(),
+        description="several machines; not part of the step's key, since the result does not depend on them",
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_workers(self) -> Self:
+        if self.workers.count > 1 and self.strategy in ("one", "mirrored"):
+            raise ValueError(
+                f"strategy is {self.strategy!r} and workers.count is {self.workers.count}: each worker would train its "
+                "own model; with several workers 'auto' and 'multi_worker' are accepted"
+            )
+        return self
+
+    def started_from(self, model: str) -> Self:
+        """The settings of a training that starts from a model, or from random weights if `model` is empty.
+
+        The shares in `start` are applied to the settings that they are shares of, and have no effect a second time.
+        """
+        start = self.start.model_copy(update={"model": model, "rate_share": 1.0, "epochs": 0})
+        if not model:
+            return self.model_copy(update={"start": start})
+        rate = float(f"{self.learning_rate * self.start.rate_share:.12g}")
+        epochs = self.start.epochs or self.epochs
+        return self.model_copy(update={"start": start, "learning_rate": rate, "epochs": epochs})
+
+    def not_compiled(self) -> str:
+        """Why XLA cannot compile a step of this training, so that no TPU can run it; empty: it can."""
+        return ""
+
+    def key_settings(self) -> Settings:
+        """The settings that are part of the step's key: all but workers, `xla` and `buckets`."""
+        return _KeyedSettings.of(self.key_values())
+
+    def key_values(self) -> dict[str, object]:
+        """The values of `key_settings`."""
+        values: dict[str, object] = self.plain()
+        if not self.corpus_weights:  # so that a training of before is found
+            del values["corpus_weights"]
+        if self.stop.rule == "patience":
+            del values["stop"]
+        values["start"] = {name: value for name, value in self.start.plain().items() if name in STARTING_KEYS}
+        if not self.start.model:
+            del values["start"]
+        if self.average == AverageSettings():
+            del values["average"]
+        for name in ("workers", "xla", "buckets"):
+            del values[name]
+        return values

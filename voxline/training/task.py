@@ -1,0 +1,379 @@
+"""The interface between the trainer and a model family: what to train on, what trains, and how dev is scored."""
+
+import abc
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.data.dataset import Dataset
+from voxline.errors import WorkError
+from voxline.progress import print_status
+from voxline.training import devices
+from voxline.training.averaging import TRAINED
+from voxline.training.batches import Batch
+from voxline.training.checkpoints import Arrays
+from voxline.training.settings import StopSettings, TrainSettings
+from voxline.training.train_module import StepResult
+
+MAX_LISTED = 20
+"""Utterance ids in one message."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationResult:
+    """The result of one pass over the dev split.
+
+    Attributes:
+      epoch: completed epochs.
+      step: completed steps.
+      score: ranks the weights, lower is better; later numbers break ties. None without a dev split.
+      metrics: for people to read, by name.
+      weights: which ones were scored: the trained ones, or an average.
+    """
+
+    epoch: int
+    step: int
+    score: tuple[float, ...] | None
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
+    weights: str = TRAINED
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "ValidationResult":
+        """From JSON, which has no tuples."""
+        return cls(**{**values, "score": None if values["score"] is None else tuple(values["score"])})
+
+    @property
+    def loss(self) -> float:
+        """The mean dev loss; of a family without one, its score."""
+        return self.metrics.get("loss", (self.score or (math.nan,))[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """Examples of the model's output for TensorBoard, by name.
+
+    Attributes:
+      texts: Markdown.
+      images: uint8 [height, width, 3].
+      audio: float32 [samples], in [-1, 1], at `sample_rate`.
+    """
+
+    texts: dict[str, str] = dataclasses.field(default_factory=dict)
+    images: dict[str, npt.NDArray[np.uint8]] = dataclasses.field(default_factory=dict)
+    audio: dict[str, npt.NDArray[np.float32]] = dataclasses.field(default_factory=dict)
+    sample_rate: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationOutput:
+    """What a task returns from a pass over the dev split: score and metrics as in `ValidationResult`, and samples.
+
+    Attributes:
+      errors: of each utterance, by its id, where they can be counted and this worker has all of them.
+    """
+
+    score: tuple[float, ...]
+    metrics: dict[str, float]
+    samples: Samples
+    errors: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class TrainBatches(Protocol):
+    """The batches of one split; `batches.Batches` is the implementation for features and labels.
+
+    Attributes:
+      utterances, steps: utterances that are used, batches in an epoch.
+      infeasible: ids of the utterances left out because they have too few frames for their labels.
+      time_stride: feature frames per output frame, for the message about infeasible utterances.
+    """
+
+    infeasible: list[str]
+    time_stride: int
+
+    @property
+    def utterances(self) -> int: ...
+
+    @property
+    def steps(self) -> int: ...
+
+    def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, from step `first` of it; the same in every process for the same arguments."""
+
+
+SplitBatches = TypeVar("SplitBatches", bound=TrainBatches)
+
+
+class Trainable(Protocol):
+    """What the trainer needs of a model with its optimizers; `TrainModule` is the implementation for one optimizer."""
+
+    @property
+    def parameter_count(self) -> int: ...
+
+    def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
+        """Runs one step; the result depends on the state, the batch and `step` alone."""
+
+    def weights(self) -> Arrays:
+        """The weights of the exported model."""
+
+    def weight_names(self) -> list[str]:
+        """The names of `weights`, in their order, by which a later model takes them over (`warm_start`)."""
+
+    def load_weights(self, arrays: Arrays) -> None:
+        """Sets what `weights` returns."""
+
+    def averaged_weights(self) -> Arrays | None:
+        """The moving average of `weights` over the steps; None if `train.average.ema_decay` is 0."""
+
+    def state(self) -> Arrays:
+        """Everything that a training step changes, including `weights`."""
+
+    def restore(self, arrays: Arrays) -> None:
+        """Takes back what `state` returned."""
+
+    def distributions(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays by name, such as weights, of which each validation logs mean, deviation and histogram."""
+
+
+class TrainingTask(abc.ABC):
+    """Trains one model of a family on one dataset.
+
+    Attributes:
+      strategy: the `tf.distribute` strategy: the devices.
+      train, dev: batches of both splits; dev may be empty.
+      module: the model with its optimizer.
+      decoder_parts: parts of the network that `train.start.keep: encoder` does not take over.
+      function_settings: those of `model` that change what weights of the same shapes compute: a parent must have the
+        same.
+      parent_model: the exported model whose weights it started from, if any.
+      optimizes_graph: whether TensorFlow's optimizer of graphs makes up for its time on a CPU.
+
+    Raises:
+      SettingsError: the batch size or the strategy does not suit the devices.
+      WorkError: the training split is empty, or too many utterances are infeasible.
+    """
+
+    decoder_parts: ClassVar[tuple[str, ...]] = ()
+    function_settings: ClassVar[tuple[str, ...]] = ()
+    optimizes_graph: ClassVar[bool] = True
+    parent_model: Path | None = None
+
+    def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
+        self.settings, self.dataset = settings, dataset
+        self.strategy = devices.choose_strategy(settings.strategy)
+        devices.check_strategy(self.strategy, settings)
+        self.train, self.dev = self.build_batches()
+        self._check_feasible(self.train)
+        self._check_feasible(self.dev)
+        if not self.train.utterances:
+            raise WorkError(f"{dataset.folder}: no utterance to train on; check the splits that ingest made")
+        self.module = self.build_module()
+
+    @classmethod
+    def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
+        """The dataset as the family trains on it, such as with subwords in place of letters; as it is by default.
+
+        Args:
+          parent: `model.json` of the model to start from; empty: random weights.
+        """
+        return dataset
+
+    def check_length(self) -> None:
+        """Warns if fewer steps are planned than a model of the family needs; called before training.
+
+        Raises:
+          WorkError: the settings make that an error.
+        """
+        return
+
+    def symbol_axis(self, name: str) -> int | None:
+        """Of a weight by its name, the axis with an entry for each symbol: -1 with the blank as its last entry, 0
+        without a blank; None: it has no such axis.
+        """
+        return None
+
+    @property
+    def buckets(self) -> int:
+        """Static shapes of the batches, for `Batches`; 0 where a step is not compiled."""
+        settings = self.settings
+        return settings.buckets if settings.xla or devices.is_tpu(self.strategy) else 0
+
+    @property
+    def infeasible_reason(self) -> str:
+        """What is wrong with utterances that have too few frames for their labels."""
+        return f"have too few frames for their labels at stride {self.train.time_stride}"
+
+    def use_auxiliary_model(self, name: str, model: Path, folder: Path) -> None:
+        """Lets the training learn from a model of another family, before its first step.
+
+        Args:
+          name: as in `Family.auxiliary_models`.
+          model: the exported model's folder.
+          folder: for what the model computes; it is removed when the training ends.
+        """
+        raise NotImplementedError(f"{type(self).__name__} learns from no other model, such as {name!r}")
+
+    @property
+    @abc.abstractmethod
+    def infeasible_advice(self) -> str:
+        """What to change if utterances have too few frames for their labels."""
+
+    @abc.abstractmethod
+    def build_batches(self) -> tuple[TrainBatches, TrainBatches]:
+        """The batches of the training split and of dev."""
+
+    def batches_of_splits(
+        self, kind: Callable[..., SplitBatches], of_train: dict[str, Any] | None = None, **of_both: Any
+    ) -> tuple[SplitBatches, SplitBatches]:
+        """Batches of train, in an order by the settings, and of dev; for `build_batches`.
+
+        Args:
+          kind: `Batches`, or a subclass of it.
+          of_train, of_both: further arguments of it, for train alone and for both.
+        """
+        settings = self.settings
+        of_both = {
+            "batch_size": settings.batch_size,
+            "share": devices.replica_share(self.strategy),
+            "buckets": self.buckets,
+            **of_both,
+        }
+        train = kind(
+            self.dataset,
+            "train",
+            seed=settings.seed,
+            shuffled=True,
+            length_noise=settings.length_noise,
+            shortest_first=settings.shortest_first,
+            corpus_weights=settings.corpus_weights,
+            **(of_train or {}),
+            **of_both,
+        )
+        return train, kind(self.dataset, "dev", **of_both)
+
+    @abc.abstractmethod
+    def build_module(self) -> Trainable:
+        """The model with its optimizer, on the devices of `strategy`."""
+
+    @abc.abstractmethod
+    def validate(self, step: int) -> ValidationOutput:
+        """Scores dev with the weights after `step` steps; all workers call it and get the same result."""
+
+    @abc.abstractmethod
+    def describe(self, metrics: dict[str, float]) -> str:
+        """The metrics of a validation in one line, for the console."""
+
+    @abc.abstractmethod
+    def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        """Writes the exported model, whole or not at all.
+
+        Args:
+          weights: the best weights, as `Trainable.weights` returned them.
+          training: what model.json says about the training: steps, best_step, metrics of the best validation, ….
+        """
+
+    def describe_data(self) -> str:
+        """The dataset as Markdown, for the logs."""
+        dataset = self.dataset
+        lines = ["| split | utterances | hours |", "| --- | --- | --- |"]
+        for split, count in dataset.counts.items():
+            lines.append(f"| {split} | {count:,} | {dataset.seconds.get(split, 0.0) / 3600:.2f} |")
+        return "\n".join([*lines, "", f"Dataset {dataset.key}"])
+
+    def _check_feasible(self, batches: TrainBatches) -> None:
+        infeasible, count = batches.infeasible, len(batches.infeasible) + batches.utterances
+        if not infeasible:
+            return
+        what = f"{len(infeasible):,} of {count:,} utterances {self.infeasible_reason}"
+        if len(infeasible) > self.settings.max_infeasible_share * count:
+            raise WorkError(
+                f"train: {what}, at most {self.settings.max_infeasible_share:.1%} are accepted "
+                f"(train.max_infeasible_share): {shorten_list(infeasible)}. {self.infeasible_advice}"
+            )
+        print_status(f"train: {what} and are left out: {shorten_list(infeasible)}")
+
+
+def best_results(results: Sequence[ValidationResult], count: int = 1) -> list[ValidationResult]:
+    """The results with the lowest scores, the best first, the earlier of equal ones; without dev, the last result.
+
+    >>> wers = [ValidationResult(1, 10, (0.2, 3.0)), ValidationResult(2, 20, (0.1, 2.0))]
+    >>> [result.step for result in best_results([*wers, ValidationResult(3, 30, (0.1, 1.0))], 2)]
+    [30, 20]
+    """
+    if any(result.score is None for result in results):
+        return [results[-1]]
+    return sorted(results, key=lambda result: result.score or ())[:count]
+
+
+def should_stop_early(settings: TrainSettings, results: list[ValidationResult]) -> bool:
+    """Whether training stops after these validations, by the rule of `train.stop`.
+
+    Training never stops before `earliest_stop_epoch` has ended. Results within the warm-up do not count: a CTC model
+    that still emits only blanks, and attention that is still uniform, have scores that mean nothing.
+
+    >>> settings = TrainSettings(name="a", patience=2, earliest_stop_epoch=1, warm_up_steps=5)
+    >>> flat = [ValidationResult(epoch, 10 * epoch, (0.5, 1.0)) for epoch in (1, 2, 3)]
+    >>> should_stop_early(settings, flat[:2]), should_stop_early(settings, flat)
+    (False, True)
+    """
+    if not results or results[-1].epoch < settings.earliest_stop_epoch:
+        return False
+    if any(result.score is None for result in results):
+        return False
+    counted = [result for result in results if result.step > settings.warm_up_steps]
+    if settings.stop.rule == "dev_loss":
+        return loss_has_settled([result.loss for result in counted], settings.stop)
+    return bool(settings.patience) and _since_improvement(settings, counted) >= settings.patience
+
+
+def _since_improvement(settings: TrainSettings, results: list[ValidationResult]) -> int:
+    """Validations since the last with a score at least `min_improvement` below the lowest before it."""
+    lowest, since = math.inf, 0
+    for result in results:
+        score = (result.score or (math.inf,))[0]
+        if score <= lowest - settings.min_improvement:
+            lowest, since = score, 0
+        else:
+            since += 1
+    return since
+
+
+def loss_has_settled(losses: Sequence[float], settings: StopSettings) -> bool:
+    """Mozilla DeepSpeech's rule: the newest of the last losses is above the others, or all of them are close together.
+
+    >>> (
+    ...     loss_has_settled([90.0, 40.0, 41.0, 39.0, 40.2], StopSettings()),
+    ...     loss_has_settled([5.0, 5.1, 5.0], StopSettings()),
+    ... )
+    (False, False)
+    >>> (
+    ...     loss_has_settled([40.3, 40.0, 40.4, 40.2], StopSettings()),
+    ...     loss_has_settled([9.0, 5.0, 7.0, 9.1], StopSettings()),
+    ... )
+    (True, True)
+    """
+    if len(losses) < settings.validations:
+        return False
+    *others, newest = losses[-settings.validations :]
+    is_close = abs(newest - statistics.fmean(others)) < settings.mean
+    return newest > max(others) or (is_close and statistics.pstdev(others) < settings.deviation)
+
+
+def shorten_list(names: list[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def evenly_spaced(count: int, wanted: int) -> list[int]:
+    """`wanted` indices below `count`, evenly spaced.
+
+    >>> evenly_spaced(10, 4), evenly_spaced(2, 4)
+    ([0, 2, 4, 6], [0, 1])
+    """
+    return list(range(0, count, max(count // wanted, 1)))[:wanted]

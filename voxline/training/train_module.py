@@ -1,0 +1,376 @@
+"""A model with its optimizer: one training step as a graph that runs on any `tf.distribute` strategy.
+
+A family subclasses `TrainModule` and says what the loss is. One that minimizes two losses overrides `objectives`; one
+with another kind of step implements `task.Trainable` itself.
+"""
+
+import abc
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from voxline.training import devices
+from voxline.training.averaging import MovingAverage
+from voxline.training.batches import Batch
+from voxline.training.checkpoints import Arrays
+from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if
+from voxline.training.settings import TrainSettings
+from voxline.training.weight_names import weight_names
+
+Tensor = Any
+
+
+class BatchTensors(NamedTuple):
+    """A batch as the graph sees it.
+
+    Attributes:
+      features: float32 [rows, frames, bins], padded with zeros.
+      frames: int32 [rows], real frames.
+      labels: int32 [rows, labels], padded with zeros.
+      counts: int32 [rows], real labels.
+    """
+
+    features: Tensor
+    frames: Tensor
+    labels: Tensor
+    counts: Tensor
+
+
+def batch_signature(rows: int | None, frames: int | None = None, labels: int | None = None) -> BatchTensors:
+    return BatchTensors(
+        features=tf.TensorSpec([rows, frames, None], tf.float32),
+        frames=tf.TensorSpec([rows], tf.int32),
+        labels=tf.TensorSpec([rows, labels], tf.int32),
+        counts=tf.TensorSpec([rows], tf.int32),
+    )
+
+
+class Shape(NamedTuple):
+    """The static sizes of a batch on this process; a size of None may differ from batch to batch."""
+
+    rows: int | None
+    frames: int | None = None
+    labels: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class StepResult:
+    """What one training step reports.
+
+    Attributes:
+      loss: mean over utterances.
+      gradient_norm: global norm before clipping.
+      accepted: False if the loss, the gradient or a statistic was not finite; the step then changed nothing.
+      losses: the terms of the loss, by name.
+    """
+
+    loss: float
+    gradient_norm: float
+    accepted: bool
+    losses: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class TrainModule(abc.ABC):
+    """A model with its optimizer, on the devices of a strategy.
+
+    Args:
+      make_models: returns the model and any auxiliary models, which train along and are not exported; called in the
+        strategy's scope. Each has `trainable_variables`, `weights` and `normalizations`: layers whose moving statistics
+        accepted steps update.
+
+    Attributes:
+      compiled: XLA compiles a whole step, with its update, for each static shape of a batch.
+    """
+
+    def __init__(self, settings: TrainSettings, strategy: Any, make_models: Callable[[], Sequence[Any]]) -> None:
+        self.seed, self.strategy, self.share = settings.seed, strategy, devices.replica_share(strategy)
+        self.compiled = settings.xla or devices.is_tpu(strategy)
+        with strategy.scope():
+            self.model, *self.auxiliary_models = make_models()
+            models = [self.model, *self.auxiliary_models]
+            self._trainable = [variable for model in models for variable in model.trainable_variables]
+            self.optimizer: AdamW | TwoOptimizers = AdamW(self._trainable, settings)
+            decay = settings.average.ema_decay
+            self.average = MovingAverage(self.model.weights, decay) if decay else None
+        self._norms = [norm for model in models for norm in model.normalizations]
+        self._moving = [each.value for norm in self._norms for each in (norm.moving_mean, norm.moving_variance)]
+        self._momenta = [norm.momentum for norm in self._norms for _ in range(2)]
+        self._train_graph = functools.cache(self._make_train_graph)
+        self._eval_graph = functools.cache(self._make_eval_graph)
+
+    @abc.abstractmethod
+    def compute_losses(
+        self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
+    ) -> dict[str, Tensor]:
+        """The terms of the loss, float32 [rows] each; the loss is their sum.
+
+        Args:
+          noise: int32 [2], the seed of dropout.
+          schedule: the values of `schedule` at this step, float32 [].
+          graph_key: the value of `graph_key` at this step.
+        """
+
+    @abc.abstractmethod
+    def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
+        """What validation needs of each row, by name: tensors [rows, …]."""
+
+    def objectives(self, terms: dict[str, Tensor]) -> list[tuple[Tensor, Sequence[Any]]]:
+        """What is minimized, float32 [], and by which variables; the first is reported as the loss.
+
+        A second one needs an `optimizer` that takes the gradients of both, one after the other.
+
+        Args:
+          terms: of the loss, each summed over the rows.
+        """
+        return [(tf.add_n(list(terms.values())), self._trainable)]
+
+    def schedule(self, step: int) -> dict[str, float]:
+        """Values that change with the step, for `compute_losses`; the names are the same at every step."""
+        return {}
+
+    def graph_key(self, step: int) -> Hashable:
+        """The static arguments of a step's graph, besides the number of rows; each value builds its own graph."""
+        return None
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of exported parameters."""
+        return int(self.model.count_params())
+
+    def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
+        """Runs one step; `step`, counted from 0, seeds the dropout."""
+        noise = tf.constant([self.seed, step * 1000], tf.int32)
+        tensors, weights, _, shape = self._to_tensors(batch)
+        schedule = {name: tf.constant(value, tf.float32) for name, value in self.schedule(step).items()}
+        graph = self._train_graph(shape, self.graph_key(step))
+        loss, norm, accepted, losses = graph(tensors, weights, tf.constant(rate, tf.float32), noise, schedule)
+        return StepResult(
+            float(loss), float(norm), bool(accepted), {name: float(part) for name, part in losses.items()}
+        )
+
+    def run_eval(self, batch: Batch, step: int = 0) -> list[tuple[int, dict[str, Any]]]:
+        """Runs `eval_step` after `step` steps.
+
+        Returns:
+          (row, its values by name) for each row of the batch that this worker's devices evaluated.
+        """
+        tensors, _, places, shape = self._to_tensors(batch)
+        shape = shape if self.compiled else Shape(None)
+        outputs = self._eval_graph(shape, self.graph_key(step))(tensors)
+        columns = {name: self.strategy.experimental_local_results(values) for name, values in outputs.items()}
+        results = []
+        for replica in range(self.share.count):
+            values = {name: column[replica].numpy() for name, column in columns.items()}
+            for index, row in enumerate(places[replica :: self.share.count].tolist()):
+                if row < len(batch.ids):
+                    results.append((row, {name: column[index] for name, column in values.items()}))
+        return results
+
+    def weights(self) -> Arrays:
+        """The weights of the exported model."""
+        return {f"model/{index}": _to_numpy(variable) for index, variable in enumerate(self.model.weights)}
+
+    def weight_names(self) -> list[str]:
+        return weight_names(self.model)
+
+    def load_weights(self, arrays: Arrays) -> None:
+        """Sets what `weights` returns."""
+        for index, variable in enumerate(self.model.weights):
+            variable.assign(arrays[f"model/{index}"])
+
+    def averaged_weights(self) -> Arrays | None:
+        """The moving average of `weights`; None if none is kept."""
+        if self.average is None:
+            return None
+        return {f"model/{index}": _to_numpy(variable) for index, variable in enumerate(self.average.averages)}
+
+    def distributions(self) -> dict[str, npt.NDArray[Any]]:
+        """Weights, and gradients averaged over the last steps as AdamW keeps them (its first moment), by name."""
+        prefixes = ["", *(f"auxiliary/{index}/" for index in range(len(self.auxiliary_models)))]
+        names = {
+            id(weight): f"{prefix}{name}"
+            for prefix, model in zip(prefixes, [self.model, *self.auxiliary_models], strict=True)
+            for weight, name in zip(model.weights, weight_names(model), strict=True)
+        }
+        shown: dict[str, npt.NDArray[Any]] = {}
+        for variable, mean in zip(self._trainable, self.optimizer.means, strict=True):
+            name = names[id(variable)]
+            shown |= {f"weights/{name}": _to_numpy(variable), f"gradients/{name}": _to_numpy(mean)}
+        return shown
+
+    def state(self) -> Arrays:
+        """Everything that a training step changes."""
+        return {
+            f"{name}/{index}": _to_numpy(variable)
+            for name, variables in self._variables().items()
+            for index, variable in enumerate(variables)
+        }
+
+    def restore(self, arrays: Arrays) -> None:
+        """Takes back what `state` returned."""
+        for name, variables in self._variables().items():
+            for index, variable in enumerate(variables):
+                variable.assign(arrays[f"{name}/{index}"])
+
+    def _variables(self) -> dict[str, list[Any]]:
+        auxiliary = [weight for model in self.auxiliary_models for weight in model.weights]
+        average = self.average.averages if self.average else []
+        return {
+            "model": self.model.weights,
+            "auxiliary": auxiliary,
+            "optimizer": self.optimizer.state,
+            "average": average,
+        }
+
+    def _to_tensors(self, batch: Batch) -> tuple[BatchTensors, Tensor, npt.NDArray[np.int32], Shape]:
+        """The batch, the weight of each row in the loss, the place of each row in the batch, and their shape.
+
+        Each replica gets its own rows; rows repeat at weight zero until each has one.
+        """
+        count, places = len(batch.ids), batch.places
+        arrays: list[npt.NDArray[Any]] = [batch.features, batch.frames, batch.labels, batch.counts]
+        if places is None:
+            places = self.share.places(count)
+            arrays = [array[places % count] for array in arrays]
+        weights = np.where(places < count, 1 / count, 0).astype(np.float32)
+        shape = Shape(len(places), *((arrays[0].shape[1], arrays[2].shape[1]) if self.compiled else ()))
+        return BatchTensors(*map(self._hand_over, arrays)), self._hand_over(weights), places, shape
+
+    def _hand_over(self, array: npt.NDArray[Any]) -> Tensor:
+        """The rows of an array on the replicas of this process: every n-th, so that long and short ones spread."""
+        share = self.share
+        if share.total == 1:
+            return tf.constant(array)
+        return self.strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(array[context.replica_id_in_sync_group - share.first :: share.count])
+        )
+
+    def _signature(self, shape: Shape) -> tuple[BatchTensors, Tensor]:
+        """The types of a batch and its weights, as `_to_tensors` returns them."""
+        share, rows = self.share, shape.rows
+        if share.total == 1:
+            return batch_signature(*shape), tf.TensorSpec([rows], tf.float32)
+        counts = [None if rows is None else len(range(replica, rows, share.count)) for replica in range(share.count)]
+        parts = [(*batch_signature(count, *shape[1:]), tf.TensorSpec([count], tf.float32)) for count in counts]
+        # The type of a value on several replicas has no public name.
+        per_replica = type(tf.type_spec_from_value(self._hand_over(np.zeros(share.total))))
+        *batch, weights = (per_replica(*specs) for specs in zip(*parts, strict=True))
+        return BatchTensors(*batch), weights
+
+    def _compile(self, function: Callable[..., Any], signature: Any) -> Any:
+        # A TPU's strategy compiles by itself, on one core too.
+        return tf.function(
+            function,
+            input_signature=signature,
+            autograph=False,
+            jit_compile=True if self.compiled and not devices.is_tpu(self.strategy) else None,
+        )
+
+    def _make_train_graph(self, shape: Shape, graph_key: Any) -> Any:
+        """The graph for batches of this many rows; with static lengths, if a step is compiled.
+
+        With the number of rows left open, the gradient of the recurrent loops computes shapes at each step: 1.6 times
+        as slow.
+        """
+        schedule = {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)}
+        signature = (*self._signature(shape), tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.int32), schedule)
+        make = self._compiled_step if self.compiled else self._ordinary_step
+        return self._compile(functools.partial(make, graph_key), signature)
+
+    def _ordinary_step(
+        self,
+        graph_key: Any,
+        batch: BatchTensors,
+        weights: Tensor,
+        rate: Tensor,
+        noise: Tensor,
+        schedule: dict[str, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        compute = functools.partial(self._compute_gradients, graph_key)
+        result = self.strategy.run(compute, args=(batch, weights, noise, schedule))
+        loss, norm, accept, gradients, moved, losses = result
+        self.optimizer.update(self.strategy, gradients, norm, rate, accept)
+        for variable, value in zip(self._moving, moved, strict=True):
+            self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
+        if self.average:
+            self.average.update(self.strategy, self.optimizer.count, accept)
+        return self._of_first_replica(loss, norm, accept, losses)
+
+    def _compiled_step(
+        self,
+        graph_key: Any,
+        batch: BatchTensors,
+        weights: Tensor,
+        rate: Tensor,
+        noise: Tensor,
+        schedule: dict[str, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        """The same with the update inside `run`, where XLA compiles it along with the rest."""
+
+        def on_replica(
+            batch: BatchTensors, weights: Tensor, rate: Tensor, noise: Tensor, schedule: dict[str, Tensor]
+        ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+            computed = self._compute_gradients(graph_key, batch, weights, noise, schedule)
+            loss, norm, accept, gradients, moved, losses = computed
+            self.optimizer.update_in_replica(gradients, norm, rate, accept)
+            for variable, value in zip(self._moving, moved, strict=True):
+                assign_if(variable, value, accept)
+            if self.average:
+                self.average.update_in_replica(self.optimizer.count, accept)
+            return loss, norm, accept, losses
+
+        return self._of_first_replica(*self.strategy.run(on_replica, args=(batch, weights, rate, noise, schedule)))
+
+    def _of_first_replica(
+        self, loss: Tensor, norm: Tensor, accept: Tensor, losses: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        loss, norm, accept = (self._first(value) for value in (loss, norm, accept))
+        return loss, norm, accept, {name: self._first(value) for name, value in losses.items()}
+
+    def _compute_gradients(
+        self, graph_key: Any, batch: BatchTensors, weights: Tensor, noise: Tensor, schedule: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor], dict[str, Tensor]]:
+        """On one replica: loss, gradients and moving statistics, reduced over all replicas."""
+        context = tf.distribute.get_replica_context()
+        noise = noise + tf.stack([0, 100 * tf.cast(context.replica_id_in_sync_group, tf.int32)])
+        rows = self.compute_losses(batch, noise, schedule, graph_key)
+        losses = {name: tf.reduce_sum(loss * weights) for name, loss in rows.items()}
+        objectives = self.objectives(losses)
+        loss = objectives[0][0]
+        # A persistent tape, which two objectives need, would build each loop of the graph three times.
+        gradients = [gradient for each, variables in objectives for gradient in tf.gradients(each, variables)]
+        statistics = [value for norm in self._norms for value in norm.batch_statistics]
+        if self.strategy.num_replicas_in_sync > 1:
+            summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [loss, *losses.values(), *gradients])
+            loss, gradients = summed[0], summed[1 + len(losses) :]
+            losses = dict(zip(losses, summed[1:], strict=False))
+            statistics = context.all_reduce(tf.distribute.ReduceOp.MEAN, statistics)
+        norm = tf.linalg.global_norm(gradients)
+        finite = [tf.math.is_finite(tf.reduce_sum(value)) for value in (loss, norm, *statistics)]
+        moved = [
+            variable * momentum + value * (1 - momentum)
+            for variable, momentum, value in zip(self._moving, self._momenta, statistics, strict=True)
+        ]
+        return loss, norm, tf.reduce_all(finite), gradients, moved, losses
+
+    def _make_eval_graph(self, shape: Shape, graph_key: Any) -> Any:
+        def evaluate(batch: BatchTensors) -> dict[str, Tensor]:
+            outputs: dict[str, Tensor] = self.strategy.run(
+                lambda batch: self.eval_step(batch, graph_key), args=(batch,)
+            )
+            return outputs
+
+        return self._compile(evaluate, (self._signature(shape)[0],))
+
+    def _first(self, value: Tensor) -> Tensor:
+        return self.strategy.experimental_local_results(value)[0]
+
+
+def _to_numpy(variable: Any) -> npt.NDArray[Any]:
+    value: npt.NDArray[Any] = np.asarray(tf.convert_to_tensor(variable))
+    return value

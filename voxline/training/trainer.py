@@ -1,0 +1,299 @@
+"""The training loop: epochs, validation, checkpoints, and resuming from a checkpoint after a kill."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voxline.errors import WorkError
+from voxline.progress import Progress, print_status
+from voxline.report.page import plural
+from voxline.training import devices
+from voxline.training.averaging import MOVING, TRAINED, mean_weights
+from voxline.training.batches import Batch
+from voxline.training.checkpoints import Arrays, Checkpoints
+from voxline.training.optimizer import learning_rate
+from voxline.training.pruner import PairedPruner, write_errors
+from voxline.training.task import (
+    Samples,
+    TrainingTask,
+    ValidationOutput,
+    ValidationResult,
+    best_results,
+    shorten_list,
+    should_stop_early,
+)
+from voxline.training.train_module import StepResult
+from voxline.training.training_logger import TrainingLogger
+
+
+@dataclasses.dataclass
+class TrainState:
+    """The progress of a training run: all that a checkpoint holds besides the arrays.
+
+    Attributes:
+      epoch, batch: the batch that comes next.
+      step: completed steps.
+      validations: results so far.
+      skipped: ids of the utterances in each batch whose step was skipped.
+      curve: points of the training curves.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    validations: list[ValidationResult] = dataclasses.field(default_factory=list)
+    skipped: list[list[str]] = dataclasses.field(default_factory=list)
+    curve: list[dict[str, float]] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "TrainState":
+        """From the JSON of a checkpoint."""
+        return cls(**{**values, "validations": [ValidationResult.of(each) for each in values["validations"]]})
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """The outcome of a training run.
+
+    Attributes:
+      weights: those of the best validation; empty except on the chief.
+      best: the validation that the weights come from.
+      counts: utterances trained on, left out, …, by name.
+    """
+
+    weights: Arrays
+    best: ValidationResult
+    state: TrainState
+    counts: dict[str, int]
+    stopped_early: bool
+
+
+class Trainer:
+    """Trains the model of a task.
+
+    Args:
+      folder: gets `checkpoints/`, `best/` and `logs/`; all workers must see the same checkpoints there.
+      on_checkpoint: called by the chief after each checkpoint, for example to upload it.
+      pruner: ends the training of a trial that is worse than another one, by an error.
+    """
+
+    def __init__(
+        self,
+        task: TrainingTask,
+        folder: Path,
+        on_checkpoint: Callable[[], None] = lambda: None,
+        pruner: PairedPruner | None = None,
+    ) -> None:
+        self.task, self.settings, self.on_checkpoint, self.pruner = task, task.settings, on_checkpoint, pruner
+        self.batches, self.module, self.is_chief = task.train, task.module, devices.is_chief()
+        self.total_steps = self.settings.epochs * self.batches.steps
+        self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
+        self.best_checkpoints = Checkpoints(folder / "best", 0)
+        self.logger = TrainingLogger(folder / "logs", active=self.is_chief)
+        self.state = TrainState()
+
+    def fit(self) -> TrainResult:
+        """Trains to the end, from the newest checkpoint if there is one.
+
+        Raises:
+          WorkError: the loss or gradient of too many steps was not finite.
+          PrunedError: the training is worse than another one; its checkpoint remains.
+        """
+        with contextlib.nullcontext() if self.task.optimizes_graph else devices.without_graph_optimizer():
+            return self._fit()
+
+    def _fit(self) -> TrainResult:
+        settings = self.settings
+        self._resume()
+        self._check_pruner(resumed=True)  # killed between a checkpoint and this, it ends as if it had not been
+        state = self.state
+        self._print_plan()
+        self.logger.log_settings(self.task.settings.key_values(), self.task.describe_data())
+        progress = Progress("utterances", (self.total_steps - state.step) * settings.batch_size)
+        stopped = should_stop_early(settings, state.validations)
+        while state.epoch < settings.epochs and not stopped:
+            for batch in self.batches.epoch(state.epoch, state.batch):
+                epoch = f"epoch {state.epoch + 1} of {settings.epochs}"
+                result = self._train_step(batch)
+                progress.advance(len(batch.ids), f"{epoch}, step {state.step}, loss {result.loss:.2f}")
+                epoch_ended = state.batch == self.batches.steps
+                if epoch_ended:
+                    state.epoch, state.batch = state.epoch + 1, 0
+                if validates := self._validation_due(epoch_ended):
+                    self._validate()
+                    stopped = should_stop_early(settings, state.validations)
+                if validates or epoch_ended or state.step % settings.checkpoint_steps == 0:
+                    self._save_checkpoint()
+                if validates:
+                    self._check_pruner()
+                if stopped:
+                    break
+        return self._result(stopped)
+
+    def _check_pruner(self, *, resumed: bool = False) -> None:
+        if self.pruner and self.state.validations:
+            self.pruner.check(self.logger.folder, self.state.validations[-1], resumed=resumed)
+
+    def _validation_due(self, epoch_ended: bool) -> bool:
+        state, settings = self.state, self.settings
+        if state.step == self.total_steps:
+            return True
+        if settings.evaluate_steps:
+            return state.step % settings.evaluate_steps == 0
+        return epoch_ended and state.epoch % settings.evaluate_epochs == 0
+
+    def _train_step(self, batch: Batch) -> StepResult:
+        state = self.state
+        rate = learning_rate(self.settings, state.step, self.total_steps)
+        result = self.module.train_step(batch, rate, state.step)
+        state.step += 1
+        state.batch += 1
+        if not result.accepted:
+            self._record_skipped(batch)
+        elif state.step % self.settings.summary_steps == 0:
+            losses = result.losses if len(result.losses) > 1 else {}
+            point = {"loss": result.loss, "learning_rate": rate, "gradient_norm": result.gradient_norm, **losses}
+            state.curve.append({"step": state.step, **point})
+            self.logger.log_step(state.step, point)
+        return result
+
+    def _record_skipped(self, batch: Batch) -> None:
+        state, limit = self.state, self.settings.max_bad_steps
+        # Each worker has seen its own rows only.
+        places = np.arange(len(batch.ids)) if batch.places is None else batch.places
+        broken = np.zeros(len(batch.ids))
+        np.add.at(broken, places % len(batch.ids), [not np.isfinite(row).all() for row in batch.features])
+        everywhere = devices.sum_over_workers(self.task.strategy, broken.tolist())
+        suspects = [name for name, count in zip(batch.ids, everywhere, strict=True) if count] or batch.ids
+        state.skipped.append(suspects)
+        print_status(f"train: step {state.step} skipped, its loss or gradient is not finite ({shorten_list(suspects)})")
+        if len(state.skipped) > limit:
+            everyone = list(dict.fromkeys(name for names in state.skipped for name in names))
+            raise WorkError(
+                f"train: {len(state.skipped)} steps had a loss or gradient that is not finite, at most {limit} are "
+                f"accepted (train.max_bad_steps); the utterances in them: {shorten_list(everyone)}. Check their audio "
+                f"and features, or lower train.learning_rate ({self.settings.learning_rate:g})"
+            )
+
+    def _validate(self) -> None:
+        """Scores dev by the weights and by their moving average; keeps the better ones if they are among the best."""
+        state = self.state
+        result, output = self._score(TRAINED)
+        weights = self.module.weights()
+        average = self.module.averaged_weights()
+        if average is not None and result.score is not None:
+            self.module.load_weights(average)
+            averaged, its_output = self._score(MOVING)
+            self.module.load_weights(weights)
+            if self.is_chief:
+                self.logger.log_averaged(result, averaged)
+            if best_results([result, averaged])[0] is averaged:
+                result, output, weights = averaged, its_output, average
+        state.validations.append(result)
+        if self.is_chief:
+            self.logger.log_validation(result, output.samples)
+            if output.errors:
+                write_errors(self.logger.folder, result.epoch, output.errors)
+            self.logger.log_distributions(state.step, self.module.distributions())
+            self.logger.write_curves(state.curve, state.validations)
+            if result in self._best():
+                self.best_checkpoints.write(state.step, weights, {})
+                self.best_checkpoints.keep(self._needed_steps())
+
+    def _score(self, weights: str) -> tuple[ValidationResult, ValidationOutput]:
+        """Scores dev with the weights that the model has now.
+
+        Args:
+          weights: what they are.
+        """
+        state = self.state
+        result = ValidationResult(state.epoch, state.step, None, weights=weights)
+        if not self.task.dev.utterances:
+            return result, ValidationOutput((), {}, Samples())
+        output = self.task.validate(state.step)
+        result = dataclasses.replace(result, score=output.score, metrics=output.metrics)
+        epoch = f"epoch {result.epoch} of {self.settings.epochs}"
+        at = f"step {result.step} of {self.total_steps}" if self.settings.evaluate_steps else epoch
+        which = "" if weights == TRAINED else f", {weights}"
+        print_status(f"train: {at}{which}, {self.task.describe(result.metrics)}")
+        return result, output
+
+    def _best(self, undone: int = 0) -> list[ValidationResult]:
+        """The validations whose weights may be exported or averaged, had the last `undone` ones not been."""
+        validations = self.state.validations
+        return best_results(validations[: len(validations) - undone], self.settings.average.best_checkpoints)
+
+    def _needed_steps(self) -> set[int]:
+        """The steps of `_best`, and of what it was at each checkpoint that training may be resumed from."""
+        most = min(self.settings.checkpoints_kept + 1, len(self.state.validations))
+        return {result.step for undone in range(most) for result in self._best(undone)}
+
+    def _save_checkpoint(self) -> None:
+        """All workers read the state, because reading a variable may need all of them; the chief writes it."""
+        arrays = self.module.state()
+        if self.is_chief:
+            self.checkpoints.write(self.state.step, arrays, dataclasses.asdict(self.state))
+            self.on_checkpoint()
+
+    def _resume(self) -> None:
+        newest = self.checkpoints.newest()
+        if newest is not None:
+            arrays, state = newest
+            self.module.restore(arrays)
+            self.state = TrainState.of(state)
+            print_status(f"train: resuming from the checkpoint of step {self.state.step} of {self.total_steps}")
+        workers, steps = devices.sum_over_workers(self.task.strategy, [1, self.state.step]).tolist()
+        if steps != workers * self.state.step:
+            raise WorkError(
+                f"train: this worker starts at step {self.state.step} and other workers at different steps; all "
+                f"workers must see the same {self.checkpoints.folder}"
+            )
+
+    def _print_plan(self) -> None:
+        replicas = self.task.strategy.num_replicas_in_sync
+        print_status(
+            f"train: {self.module.parameter_count:,} parameters, {self.batches.utterances:,} utterances, "
+            f"{plural(self.settings.epochs, 'epoch')} of {plural(self.batches.steps, 'step')}"
+            + (f", on {replicas} devices" if replicas > 1 else "")
+        )
+        if not self.task.dev.utterances:
+            print_status(
+                "train: the dataset has no dev split: the last weights are exported, and no average of them; nothing "
+                "stops early"
+            )
+
+    def _result(self, stopped: bool) -> TrainResult:
+        state = self.state
+        if not state.validations:
+            raise WorkError("train: training ended without a validation; this is a bug")
+        best, weights = self._best()[0], {}
+        if self.is_chief:
+            weights = self.best_checkpoints.read(best.step)[0]
+        if len(self._best()) > 1:
+            average = self._average_best()
+            self.module.load_weights(average)
+            averaged, _ = self._score(f"mean of the {len(self._best())} best validations")
+            if best_results([best, averaged])[0] is averaged:
+                best, weights = averaged, average if self.is_chief else {}
+        counts = {
+            "utterances": self.batches.utterances,
+            "dev": self.task.dev.utterances,
+            "infeasible": len(self.batches.infeasible) + len(self.task.dev.infeasible),
+            "skipped_steps": len(state.skipped),
+        }
+        return TrainResult(weights, best, state, counts, stopped)
+
+    def _average_best(self) -> Arrays:
+        """The mean of the weights of the best validations; the chief has them, the other workers get theirs from it."""
+        if self.is_chief:
+            average = mean_weights([self.best_checkpoints.read(result.step)[0] for result in self._best()])
+        else:
+            average = {name: np.zeros_like(array) for name, array in self.module.weights().items()}
+        return {
+            name: devices.sum_over_workers(self.task.strategy, array.ravel()).reshape(array.shape).astype(array.dtype)
+            for name, array in average.items()
+        }
