@@ -27,7 +27,6 @@ PROMISES: dict[str, dict[str, str]] = {
     },
     "test-containers": {"the images": r"containers/test_images", "the graph in them": r"containers/test_graph"},
     "test-faults": {"every step": r"tests/faults/"},
-    "test-faults": {"kills and full disks": r"tests/faults/"},
     "test-flink": {"a Flink cluster": r"tests/flink/"},
     "test-kubeflow": {"a Kubeflow that is given": r"tests/kubeflow/"},
     "test-kubeflow-images": {"the images in pods": r"kubeflow/test_steps"},
