@@ -10,7 +10,7 @@ import pytest
 from tests.buckets.emulator import Storage
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
 from voxline.errors import WorkError
-from voxline.store.bucket_cache import CACHE_ENV, local_path, uri_of
+from voxline.store.bucket_cache import CACHE_ENV, is_cached, local_path, uri_of
 from voxline.store.localize import ensure_local, localize
 from voxline.store.objects import open_store
 
@@ -130,3 +130,13 @@ def test_a_manifest_in_a_mirror_names_what_lies_outside_absolutely(
         str(outside),
         str(local_path(f"{gcs.uri}/store") / "wavs" / "b.wav"),
     ]
+
+
+def test_folders_above_the_buckets_are_no_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So looking for a step's marker above a dataset at a bucket's top asks no storage for the object `gs://`."""
+    monkeypatch.setenv(CACHE_ENV, str(tmp_path))
+    bucket = local_path("gs://speech")
+    assert uri_of(bucket) == "gs://speech"
+    for folder in (bucket.parent, tmp_path):
+        assert uri_of(folder) == str(folder)
+        assert not is_cached(folder)

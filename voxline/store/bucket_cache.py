@@ -68,8 +68,8 @@ def local_path(uri: Path | str) -> Path:
 
 
 def is_cached(path: Path) -> bool:
-    """Whether a file is the copy of an object."""
-    return path.is_relative_to(cache_root()) and path != cache_root()
+    """Whether a file or folder is the copy of an object, or of a bucket's folder."""
+    return len(path.parts) >= len(cache_root().parts) + 2 and path.is_relative_to(cache_root())
 
 
 def uri_of(path: Path | str) -> str:
