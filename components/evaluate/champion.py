@@ -51,7 +51,7 @@ def _compared_before(registry: Registry, version: int, role: str) -> ModelVersio
         before = Evaluation.read(registry.path(version) / EVALUATION).metrics.get(role)
     except WorkError:
         return None
-    if before is None or before["version"] not in registry.versions():
+    if before is None or before["version"] not in registry.existing():
         return None
     if _read_digest(registry, before["version"]) != before["digest"]:
         return None
@@ -80,7 +80,7 @@ def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | 
     version = current_anchor(registry) if anchor == "best" else int(anchor)
     if version is None:
         return None
-    if version not in registry.versions():
+    if version not in registry.existing():
         existing = ", ".join(map(str, registry.versions()))
         raise SettingsError(f"evaluate: 'anchor' is {anchor!r}; {registry.uri} has the versions {existing}")
     return ModelVersion(registry.model, version, _read_digest(registry, version), registry.path(version))

@@ -140,7 +140,7 @@ def _recordings(model: Path) -> set[Recording]:
 
 def _find_version(parent: Ancestor, registry: Path | str) -> ModelVersion | None:
     versions = Registry(registry, parent.name)
-    if parent.version is None or parent.version not in versions.versions():
+    if parent.version is None or parent.version not in versions.existing():
         return None
     found = version_of(versions, parent.version)
     return found if found.digest == parent.digest else None

@@ -151,7 +151,7 @@ def _read_once(session: "requests.Session", uri: str, file: Any, max_bytes: floa
             return complete
         if not (start and answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")):
             _empty(file)  # the server does not continue
-        size = int(answer.headers.get("Content-Length", 0)) + file.tell()
+        size = _content_length(uri, answer) + file.tell()
         _check_size(uri, size, max_bytes)
         progress = Progress("MB", total=size // 1_000_000)
         progress.advance(file.tell() // 1_000_000)
@@ -161,6 +161,21 @@ def _read_once(session: "requests.Session", uri: str, file: Any, max_bytes: floa
             if megabytes := file.tell() // 1_000_000 - progress.done:
                 progress.advance(megabytes)
         return "Content-Length" not in answer.headers or bool(file.tell() == size)
+
+
+def _content_length(uri: str, answer: "requests.Response") -> int:
+    """Bytes of the answer; 0 where the server does not say.
+
+    Raises:
+      WorkError: it says something else than a number.
+    """
+    length = answer.headers.get("Content-Length", "0").strip()
+    if not (length.isdecimal() and len(length) < 19):
+        raise WorkError(
+            f"{without_query(uri)}: the server gives the size {length[:80]!r} (Content-Length), a number of bytes is "
+            "accepted; correct the server, or give another address"
+        )
+    return int(length)
 
 
 def _without_query_of(uri: str, error: Exception) -> str:

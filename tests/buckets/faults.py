@@ -7,7 +7,19 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
-Kind = Literal["status", "reset", "cut", "cut upload", "lost answer", "slow", "damage", "damage upload", "meanwhile"]
+Kind = Literal[
+    "status",
+    "reset",
+    "cut",
+    "cut upload",
+    "lost answer",
+    "slow",
+    "damage",
+    "damage upload",
+    "meanwhile",
+    "drip",
+    "edit",
+]
 
 
 @dataclasses.dataclass
@@ -19,7 +31,7 @@ class Fault:
         byte of the answer is another; damage upload: one of what is sent is; reset: the connection breaks before the
         request is read; cut upload: in the middle of the body that is sent; lost answer: when the request was done;
         cut: in the middle of the answer's body; meanwhile: `action` is called, before a change is made or after
-        anything else.
+        anything else; drip: a byte of the answer's body arrives each `seconds`; edit: `edit` changes the answer's body.
       method: of the requests that it befalls; empty: of all.
       path: part of their path or query, or the end of the name of an object that is written; empty: any.
       reason: the storage's word for `code`, on S3; empty: the usual one.
@@ -41,6 +53,7 @@ class Fault:
     seconds: float = 0.0
     met: bool = False
     action: Callable[[], object] = lambda: None
+    edit: Callable[[bytes], bytes] = lambda body: body
 
 
 class Faults:

@@ -133,6 +133,9 @@ class _Request(BaseHTTPRequestHandler):
         if fault and fault.kind == "lost answer":
             self._break()
             return
+        if fault and fault.kind == "edit":
+            status, headers, content = answer
+            answer = status, headers, fault.edit(content)
         self._answer(*answer, fault)
 
     def _refusal(self, fault: Fault) -> Answer:
@@ -266,6 +269,11 @@ class _Request(BaseHTTPRequestHandler):
         length = next((value for name, value in headers.items() if name.lower() == "content-length"), "0")
         self.send_header("Content-Length", length if self.command == "HEAD" else str(len(body)))
         self.end_headers()
+        if fault and fault.kind == "drip":
+            for byte in body:
+                self.wfile.write(bytes([byte]))
+                time.sleep(fault.seconds)
+            return
         if fault and fault.kind == "damage" and body:
             middle = len(body) // 2
             body = body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]

@@ -83,7 +83,7 @@ def server() -> Iterator[Server]:
 def status(code: int, **headers: str) -> Callable[[Handler], None]:
     def answer(handler: Handler) -> None:
         handler.send_response(code)
-        for name, value in {**headers, "Content-Length": "0"}.items():
+        for name, value in {"Content-Length": "0", **headers}.items():
             handler.send_header(name, value)
         handler.end_headers()
 
@@ -233,3 +233,12 @@ def test_settings_that_do_not_fit_are_refused_at_once(corpus: dict[str, str], me
     with pytest.raises(SettingsError, match=message) as raised:
         run(tmp_path / "store", CorpusSettings.of(corpus))
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("length", ["many", "-5", "1e9", "9" * 5_000])
+def test_a_size_that_is_no_number_is_named(length: str, server: Server, tmp_path: Path) -> None:
+    server.faults = [status(200, **{"Content-Length": length})] * 10
+    with pytest.raises(
+        WorkError, match=r"tar\.gz: the server gives the size '.*' \(Content-Length\), a number of bytes"
+    ):
+        fetch(server, tmp_path)

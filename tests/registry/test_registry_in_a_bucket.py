@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -273,3 +275,39 @@ def test_a_denied_write_is_named_and_changes_nothing(registry: Registry, storage
         publish(registry, exported(tmp_path / "d", "d"))
     storage.proxy.faults.clear()
     assert registry.versions() == journaled(storage) == [1, 2, 3]
+
+
+def _without_version(number: int) -> Callable[[bytes], bytes]:
+    """Takes a version out of the answer to a listing, of either storage."""
+    folder = re.escape(f"asr/{number}/".encode())
+
+    def edit(body: bytes) -> bytes:
+        if body.startswith(b"{"):
+            page = json.loads(body)
+            page["prefixes"] = [name for name in page.get("prefixes", []) if not name.endswith(f"/asr/{number}/")]
+            page["items"] = [item for item in page.get("items", []) if f"/asr/{number}/" not in item["name"]]
+            return json.dumps(page).encode()
+        body = re.sub(rb"<Contents><Key>[^<]*" + folder + rb".*?</Contents>", b"", body, flags=re.DOTALL)
+        return re.sub(rb"<CommonPrefixes><Prefix>[^<]*" + folder + rb"</Prefix></CommonPrefixes>", b"", body)
+
+    return edit
+
+
+@pytest.mark.parametrize("kind", ["gcs", "s3"])
+def test_a_stale_listing_does_not_overrule_the_journal(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    storage: AnyStorage = request.getfixturevalue(kind)
+    registry = Registry(f"{storage.uri}/models", "asr")
+    for content in "ab":
+        publish(registry, exported(tmp_path / content, content))
+    listing = "/o?" if kind == "gcs" else "list-type=2"
+    storage.fails("edit", "GET", listing, times=1_000, edit=_without_version(2))
+    stale = Registry(f"{storage.uri}/models", "asr")
+    assert stale.versions() == [1]  # the listing lacks it
+    assert (stale.in_service(), stale.resolve("production"), 2 in stale.existing()) == (2, 2, True)
+    assert stale.history().production == [1, 2]
+    assert publish(stale, exported(tmp_path / "c", "c")) == 3
+    storage.proxy.faults.clear()
+    events = Registry(f"{storage.uri}/models", "asr").journal()
+    assert [(event.version, event.replaces) for event in events] == [(1, None), (2, 1), (3, 2)]

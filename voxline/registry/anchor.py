@@ -36,7 +36,7 @@ def best_version(registry: Registry) -> int | None:
     if (version := registry.in_service()) is None:
         return None
     anchor = registry.event(version).anchor or version
-    if anchor not in registry.versions():
+    if anchor not in registry.existing():
         print_status(f"{registry.uri}: its anchor, version {anchor}, was deleted; version {version} takes its place")
         return version
     return anchor
@@ -60,7 +60,7 @@ def named_anchor(registry: Registry) -> int | None:
     where, command = store.uri_of(_FILE), f"voxline models anchor {registry.model}"
     if not isinstance(version, int):
         raise WorkError(f"{where}: damaged; name the anchor again ({command})")
-    if version not in registry.versions():
+    if version not in registry.existing():
         raise WorkError(
             f"{where}: names version {version}, which does not exist; name another ({command} --version N), or none "
             "(--best)"

@@ -7,10 +7,11 @@ contents have equal version tokens.
 
 import contextlib
 import dataclasses
+import functools
 import json
 import secrets
 import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from voxline.errors import PreconditionError, WorkError
@@ -187,6 +188,24 @@ class Journal:
         return events
 
 
+class Existing(Container[int]):
+    """The versions of a model that exist.
+
+    A listing of a bucket may be older than the journal, so a version that it lacks is looked up by its marker's name.
+
+    Args:
+      listed: the versions in the listing.
+      has_marker: whether a version's marker exists.
+    """
+
+    def __init__(self, listed: Sequence[int], has_marker: Callable[[int], bool]) -> None:
+        self._listed = frozenset(listed)
+        self._has_marker = functools.cache(has_marker)
+
+    def __contains__(self, version: object) -> bool:
+        return version in self._listed or (isinstance(version, int) and self._has_marker(version))
+
+
 class History:
     """What the events of a journal amount to.
 
@@ -212,6 +231,12 @@ class History:
         return [event.version for event in moves if event.version in self._existing]
 
     @property
+    def in_service(self) -> int | None:
+        """The last of `production`, without a look at the ones before."""
+        moves = (event for event in reversed([*self._moves()]) if event.alias == PRODUCTION)
+        return next((event.version for event in moves if event.version in self._existing), None)
+
+    @property
     def earlier_production(self) -> list[int]:
         """The versions that were in production before the present one, the latest first, without any rolled back."""
         digest = {event.version: event.digest for event in self._events if event.makes_version}
@@ -231,7 +256,7 @@ class History:
                 found = event.version
             elif event.version == found or event.action == "push":
                 found = None
-        return found if found in self._existing else None
+        return found if found is not None and found in self._existing else None
 
     @property
     def rolled_back(self) -> dict[str, int]:

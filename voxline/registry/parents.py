@@ -248,8 +248,8 @@ def _open(model: str, registry: Path | str, own_name: str, setting: str) -> Pare
     if version is None and name == own_name:
         print_status(f"train: {name} has no version in service yet; starting from random weights")
         return None
-    existing = versions.versions()
-    if version not in existing:
+    if version is None or version not in versions.existing():
+        existing = versions.versions()
         raise SettingsError(
             f"{setting} is {model!r}; {versions.uri} has "
             + (f"the versions {', '.join(map(str, existing))}" if existing else "no version yet")
@@ -308,7 +308,7 @@ def _with_ancestors(parent: Parent, registry: Path | str) -> Iterator[Parent]:
     yield parent
     for ancestor in ancestors_of(parent.about):
         versions = Registry(registry, ancestor.name) if registry and ancestor.version else None
-        if versions and ancestor.version in versions.versions():
+        if versions and ancestor.version and ancestor.version in versions.existing():
             found = _open_version(versions, ancestor.version)
             if found.ancestor.digest == ancestor.digest:
                 yield found

@@ -169,7 +169,7 @@ def _insert(events: list[RegistryEvent], event: RegistryEvent) -> None:
 def _point(events: list[RegistryEvent], versions: set[int], alias: str, number: int | None, note: str) -> None:
     """Adds the event that makes an alias point at a version, if it does not."""
     history = History(events, versions)
-    present = next(reversed(history.production), None) if alias == PRODUCTION else history.candidate
+    present = history.in_service if alias == PRODUCTION else history.candidate
     if present == number:
         return
     action = WITHDRAW if number is None else PROMOTE

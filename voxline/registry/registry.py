@@ -35,6 +35,7 @@ from voxline.registry.journal import (
     PRODUCTION,
     PROMOTE,
     WITHDRAW,
+    Existing,
     History,
     Journal,
     JournalError,
@@ -109,7 +110,7 @@ class Registry:
 
     def in_service(self) -> int | None:
         """The version that callers get, at which `production` points; None if there is none."""
-        return next(reversed(self.history().production), None)
+        return self.history().in_service
 
     def candidate(self) -> int | None:
         """The version that passed the gate and waits to be promoted; None if there is none."""
@@ -123,8 +124,7 @@ class Registry:
           SettingsError: the alias is unknown.
         """
         if str(version).isdecimal():
-            self._check_exists(int(version))
-            return int(version)
+            return self._check_exists(int(version))
         if version not in ALIASES:
             raise SettingsError(f"version {version!r}: a number, {' or '.join(ALIASES)} is accepted")
         found = self.in_service() if version == PRODUCTION else self.candidate()
@@ -138,8 +138,7 @@ class Registry:
         Raises:
           WorkError: the version does not exist.
         """
-        self._check_exists(version)
-        return self._store.localize(str(version))
+        return self._store.localize(str(self._check_exists(version)))
 
     def read_file(self, version: int, name: str) -> bytes | None:
         """A file of a version, without downloading the model; None if the version has no such file.
@@ -147,8 +146,7 @@ class Registry:
         Raises:
           WorkError: the version does not exist.
         """
-        self._check_exists(version)
-        return self._read(f"{version}/{name}")
+        return self._read(f"{self._check_exists(version)}/{name}")
 
     def file_versions(self, version: int) -> list[str]:
         """Tokens of a version's files, which change with them."""
@@ -203,7 +201,7 @@ class Registry:
 
     def history(self) -> History:
         """What is in service, what was, and what waits."""
-        return History(self.journal(), self.versions())
+        return History(self.journal(), self.existing())
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -442,8 +440,11 @@ class Registry:
             raise WorkError(f"{self.uri}: no number is left after {version - 1}; rename that version to a lower one")
         return version
 
-    def _check_exists(self, version: int) -> None:
-        versions = self.versions()
-        if version not in versions:
-            existing = ", ".join(map(str, versions)) or "none"
-            raise WorkError(f"{self.uri}: no version {version}; existing: {existing}")
+    def existing(self) -> Existing:
+        """The versions that exist, also those that a stale listing of a bucket lacks."""
+        return Existing(self.versions(), lambda version: self._store.stat(f"{version}/{VERSION_FILE}") is not None)
+
+    def _check_exists(self, version: int) -> int:
+        if version in self.existing():
+            return version
+        raise WorkError(f"{self.uri}: no version {version}; existing: {', '.join(map(str, self.versions())) or 'none'}")

@@ -21,7 +21,7 @@ from voxline.progress import PROGRESS_PREFIX
 from voxline.store.checksums import crc32c
 from voxline.store.objects import ObjectStore
 from voxline.store.storage import ABSENT, ObjectInfo, RetentionPolicy, Storage
-from voxline.store.transfer import SILENT_SECONDS, TransferSettings
+from voxline.store.transfer import SILENT_SECONDS, Pages, Result, TransferSettings, call_within
 from voxline.store.uris import invalid_name_reason, split_uri
 
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
@@ -45,23 +45,22 @@ class GcsStore(ObjectStore):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose names begin with `prefix`, in order; not the marks that consoles leave for folders."""
         with explain_errors(self.uri_of(prefix), "list"):
-            for blob in self._list_blobs(prefix):
+            for blob in self._blobs(prefix):
                 if not blob.name.endswith("/"):
                     yield self._info(blob)
         self.connection.known_buckets.add(self.bucket)
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         with explain_errors(self.uri_of(prefix), "list"):
-            blobs = self._list_blobs(prefix, delimiter="/")
-            for _ in blobs:  # the prefixes come with the pages
-                pass
-            return sorted(one[len(self._base) + len(prefix) :].rstrip("/") for one in blobs.prefixes)
+            pages = self._pages(prefix, delimiter="/", fields=_FIELDS)
+            folders = {folder for page in pages for folder in page.prefixes}
+            return sorted(folder[len(self._base) + len(prefix) :].rstrip("/") for folder in folders)
 
     def stat(self, name: str) -> ObjectInfo | None:
         blob = self._blob(name)
         try:
             with explain_errors(self.uri_of(name), "read"):
-                blob.reload(**self._retries(name))
+                self._read(lambda: blob.reload(**self._retries(name)))
                 return self._info(blob)
         except WorkError as error:
             self._pass_if_absent(error)
@@ -72,7 +71,8 @@ class GcsStore(ObjectStore):
             blob = self._blob(name)
             try:
                 with explain_errors(self.uri_of(name), "read"):
-                    data = blob.download_as_bytes(raw_download=True, checksum=None, **self._retries(name))
+                    how = {"raw_download": True, "checksum": None, **self._retries(name)}
+                    data = self._read(functools.partial(blob.download_as_bytes, **how))
             except WorkError as error:
                 self._pass_if_absent(error)
                 raise FileNotFoundError(self.uri_of(name)) from error
@@ -86,9 +86,9 @@ class GcsStore(ObjectStore):
         uri = self.uri_of(info.name)
         try:
             with explain_errors(uri, "read"):
-                data: bytes = self._blob(info.name, int(info.version)).download_as_bytes(
-                    start=start, end=end - 1, raw_download=True, checksum=None, **self._retries(info.name)
-                )
+                blob = self._blob(info.name, int(info.version))
+                how = {"raw_download": True, "checksum": None, **self._retries(info.name)}
+                data: bytes = self._read(lambda: blob.download_as_bytes(start=start, end=end - 1, **how))
         except WorkError as error:
             if _is_not_found(error):
                 raise PreconditionError(f"{uri}: replaced or deleted while it was read; start again") from error
@@ -148,9 +148,7 @@ class GcsStore(ObjectStore):
 
     def object_versions(self) -> Iterator[ObjectInfo]:
         with explain_errors(f"{self.uri}/", "list"):
-            for blob in self.connection.client.list_blobs(
-                self.bucket, prefix=self._base, versions=True, fields=_VERSIONS_FIELDS, **self._retries("")
-            ):
+            for blob in self._blobs("", versions=True, fields=_VERSIONS_FIELDS):
                 if blob.time_deleted is not None:
                     yield self._info(blob)
 
@@ -200,10 +198,26 @@ class GcsStore(ObjectStore):
         with explain_errors(self.uri + "/", "read"):
             return self.connection.client.bucket(self.bucket).blob(self._base + name, generation=generation)
 
-    def _list_blobs(self, prefix: str, delimiter: str | None = None) -> Any:
-        return self.connection.client.list_blobs(
-            self.bucket, prefix=self._base + prefix, delimiter=delimiter, fields=_FIELDS, **self._retries(prefix)
+    def _blobs(self, prefix: str, fields: str = _FIELDS, **how: Any) -> Iterator[Any]:
+        for page in self._pages(prefix, fields=fields, **how):
+            yield from page
+
+    def _pages(self, prefix: str, **how: Any) -> Iterator[Any]:
+        """The pages of a listing: their blobs, and in `prefixes` the folders."""
+        listing = self.connection.client.list_blobs(
+            self.bucket, prefix=self._base + prefix, **how, **self._retries(prefix)
         )
+        tokens = Pages(self.uri_of(prefix))
+        pages = listing.pages
+        while (page := self._read(lambda: next(pages, None))) is not None:
+            yield page
+            if listing.next_page_token:
+                tokens.check(listing.next_page_token)
+
+    def _read(self, request: Callable[[], Result]) -> Result:
+        """The answer to a request that changes nothing. Google's library ends its retries at the deadline by itself."""
+        settings = self.connection.settings
+        return call_within(settings.deadline_seconds + settings.timeout_seconds, request)
 
     def _pass_if_absent(self, error: WorkError) -> None:
         """Passes over an object that does not exist; raises every other error, and where there is no bucket."""
@@ -306,7 +320,7 @@ def _explain(uri: str, action: str, error: Exception) -> Exception:
     code = cause.response.status_code if isinstance(cause, InvalidResponse) else getattr(cause, "code", None)
     if isinstance(cause, DataCorruption) or (code in (400, 409) and "crc32c" in str(cause).lower()):
         return TransientError(f"{uri}: damaged in transit; nothing of it was kept, start again")
-    if isinstance(error, api.RetryError) or DEFAULT_RETRY._predicate(cause):
+    if isinstance(error, (api.RetryError, TimeoutError)) or DEFAULT_RETRY._predicate(cause):
         return TransientError(
             f"{uri}: the storage failed to {action} it, for all retries ({_in_one_line(cause)}); what has been moved "
             "stays, so start again, and it resumes"

@@ -25,12 +25,14 @@ from voxline.store.checksums import crc32c, has_checksum, md5_of_parts
 from voxline.store.objects import ObjectStore
 from voxline.store.s3_client import S3Connection, error_code, explain_s3_errors, is_not_found, s3_connection
 from voxline.store.storage import ABSENT, ObjectInfo, RetentionPolicy, Storage
-from voxline.store.transfer import TransferSettings
+from voxline.store.transfer import Pages, TransferSettings
 from voxline.store.uris import invalid_name_reason, split_uri
 
 _WRITE, _CRC32C = "voxline-write", "voxline-crc32c"
 """Metadata: by which we recognize our own write when the answer to it was lost; and the checksum of its bytes."""
 
+_READING = ("get_", "head_", "list_")
+"""How operations begin that change nothing."""
 _NOT_OFFERED = {"NotImplemented", "MethodNotAllowed", "501", "405"}
 _OTHER_PARTS = ("InvalidPart", "EntityTooSmall")
 """Another process has sent its own parts to the same upload."""
@@ -251,7 +253,8 @@ class S3Store(ObjectStore):
     def _request(self, uri: str, action: str, operation: str, **arguments: Any) -> Any:
         """The answer to an operation of boto3's client."""
         with explain_s3_errors(uri, action):
-            return self.connection.retry(uri, lambda client: getattr(client, operation)(**arguments))
+            reads = operation.startswith(_READING)
+            return self.connection.retry(uri, lambda client: getattr(client, operation)(**arguments), reads=reads)
 
     def _get(self, name: str, **arguments: str) -> tuple[bytes, Any]:
         """The bytes of an object, and the answer that they came with."""
@@ -262,18 +265,20 @@ class S3Store(ObjectStore):
                 return body.read(), answer
 
         with explain_s3_errors(self.uri_of(name), "read"):
-            return self.connection.retry(self.uri_of(name), get)
+            return self.connection.retry(self.uri_of(name), get, reads=True)
 
     def _pages(self, operation: str, prefix: str = "", **arguments: str) -> Iterator[Any]:
         """The pages of a listing; below a prefix, unless the arguments name an object."""
         asked = arguments if "Key" in arguments else {"Bucket": self.bucket, "Prefix": self._base + prefix} | arguments
         following: dict[str, Any] = {}
+        pages = Pages(self.uri_of(prefix))
         while True:
             page = self._request(self.uri_of(prefix), "list", operation, **asked | following)
             yield page
             if not page.get("IsTruncated"):
                 return
-            following = {name: page[value] for name, value in _NEXT_PAGE[operation].items()}
+            following = {name: page[value] for name, value in _NEXT_PAGE[operation].items() if page.get(value)}
+            pages.check(tuple(following.values()))
 
     def _head(self, name: str) -> Any:
         try:

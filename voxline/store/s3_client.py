@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
 from voxline.progress import PROGRESS_PREFIX
-from voxline.store.transfer import SILENT_SECONDS, TransferSettings
+from voxline.store.transfer import SILENT_SECONDS, TransferSettings, call_within
 
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
 _CREDENTIALS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "Unauthorized"}
@@ -49,12 +49,19 @@ class S3Connection:
             config["s3"] = {"addressing_style": "path"}  # bucket names are no host names of most servers
             self.client = session.client("s3", region_name=region, config=Config(**config))
 
-    def retry(self, uri: str, function: Callable[[Any], Result]) -> Result:
-        """The result of a request. What may pass is retried up to the deadline."""
+    def retry(self, uri: str, function: Callable[[Any], Result], *, reads: bool) -> Result:
+        """The result of a request. What may pass is retried up to the deadline.
+
+        Args:
+          reads: it changes nothing; its answer must be complete by the deadline.
+        """
         began, wait = time.monotonic(), self.settings.first_wait_seconds
         while True:
             try:
-                return function(self.client)
+                if not reads:
+                    return function(self.client)
+                left = self.settings.deadline_seconds - (time.monotonic() - began)
+                return call_within(max(left, self.settings.timeout_seconds), functools.partial(function, self.client))
             except Exception as error:
                 elapsed = time.monotonic() - began
                 if not _is_transient(error) or elapsed + wait > self.settings.deadline_seconds:

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 import pydantic
 
-from voxline.errors import PreconditionError, WorkError
+from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.progress import Progress
 from voxline.settings import Settings
 from voxline.store.files import atomic_write
@@ -137,6 +137,48 @@ def delete_folder(store: Storage, name: str, first: Sequence[str] = ()) -> None:
     for marker in first:
         folder.delete(marker)
     run_jobs([functools.partial(folder.delete, info.name) for info in folder.list()])
+
+
+def call_within(seconds: float, function: Callable[[], Result]) -> Result:
+    """The result of a function that reads from a server.
+
+    A socket's timeout begins again with each byte, so it never ends an answer that drips. The function is abandoned in
+    its thread: give it nothing that changes something.
+
+    Raises:
+      TimeoutError: it takes longer.
+    """
+    outcome: concurrent.futures.Future[Result] = concurrent.futures.Future()
+
+    def call() -> None:
+        try:
+            outcome.set_result(function())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=call, name="request", daemon=True).start()
+    if not concurrent.futures.wait([outcome], seconds).done:
+        raise TimeoutError(f"the answer was not complete after {seconds:g} s")
+    return outcome.result()
+
+
+class Pages:
+    """Checks the tokens of a listing's pages, so that a listing ends.
+
+    Args:
+      uri: of what is listed, for messages.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._seen: set[object] = set()
+
+    def check(self, token: object) -> None:
+        """Raises TransientError for the token of a next page that is absent, or that an earlier page had."""
+        if not token or token in self._seen:
+            fault = "the token of an earlier page" if token else "no token"
+            raise TransientError(f"{self._uri}: the storage lists a next page with {fault}; start again")
+        self._seen.add(token)
 
 
 def run_jobs(jobs: Sequence[Callable[[], Result]], progress: Progress | None = None) -> list[Result]:
