@@ -18,6 +18,8 @@ from pathlib import Path
 
 import espeakng_loader
 
+from voxline.store.scratch import scratch_root
+
 # Of speak_lib.h, espeak-ng 1.52; `espeak_ng_SetConstF0` is of espeak_ng.h.
 _SYNCHRONOUS = 2
 _DO_NOT_EXIT = 0x8000
@@ -29,7 +31,7 @@ _MAX_DATA_PATH = 120
 
 def main() -> None:
     job = json.load(sys.stdin)
-    with tempfile.TemporaryDirectory(prefix="espeak-") as scratch:
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         library = ctypes.CDLL(espeakng_loader.get_library_path())
         rate = library.espeak_Initialize(_SYNCHRONOUS, 0, _data_path(Path(scratch)).encode(), _DO_NOT_EXIT)
         if rate <= 0:

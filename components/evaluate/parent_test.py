@@ -27,6 +27,7 @@ from voxline.registry.training_data import TRAINED_ON, Recording, read_training_
 from voxline.store.bucket_cache import local_path
 from voxline.store.layout import WAVS
 from voxline.store.objects import open_store
+from voxline.store.scratch import scratch_root
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,9 @@ class ParentTest:
         others = [one for one in self.utterances if not (one.id in known and today[one.id] is one)]
         if others:
             print_status(f"evaluate: {len(others):,} utterances of the test split of {self.ancestor.label}, the parent")
-            with tempfile.TemporaryDirectory() as scratch:  # the clips that a family writes are not wanted
+            with tempfile.TemporaryDirectory(
+                dir=scratch_root()
+            ) as scratch:  # the clips that a family writes are not wanted
                 beside = dataclasses.replace(
                     job,
                     output=Path(scratch),

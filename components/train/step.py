@@ -18,6 +18,7 @@ from voxline.registry.parents import Parent, find_other_model, find_parent
 from voxline.registry.training_data import TRAINED_ON, Recording, content_of_row, training_data_of
 from voxline.store.files import atomic_folder
 from voxline.store.finished import check_input, is_finished, step_key
+from voxline.store.scratch import scratch_root
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
 from voxline.store.uris import is_remote
 from voxline.training.published_weights import find_published, is_published
@@ -243,7 +244,7 @@ def _join(
         if not work.reused:
             from voxline.training.trainer import Trainer
 
-            with tempfile.TemporaryDirectory() as scratch:  # the chief has a folder of its own
+            with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:  # the chief has a folder of its own
                 task = _build_task(dataset, settings, origin, auxiliary, Path(scratch))
                 Trainer(task, work.folder).fit()
             print_status("train: this worker is done; the chief exports the model")

@@ -193,10 +193,11 @@ def compiled_for_vertex(config: "RunConfig") -> Iterator[Path]:
 
     from voxline.pipelines.cluster.submit import CompiledPipeline
     from voxline.pipelines.cluster.vertex import check_config
+    from voxline.store.scratch import scratch_root
 
     for line in check_config(config):
         typer.echo(f"voxline: {line}", err=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as folder:
         file = Path(folder) / "pipeline.yaml"
         file.write_bytes(CompiledPipeline.of(config, platform="vertex").text)
         yield file

@@ -20,6 +20,7 @@ from voxline.audio.decode_pool import DecodeLimits, DecodePool
 from voxline.errors import SettingsError, WorkError
 from voxline.progress import erase_line
 from voxline.rejects import MAX_SECONDS
+from voxline.store.scratch import scratch_root
 
 if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer
@@ -152,7 +153,7 @@ def _collect(audio: Sequence[Path]) -> Iterator[list[tuple[str, Path]]]:
         files: list[tuple[str, Path]] = []
         for path in audio:
             if str(path) == STDIN:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="voxline-"))
+                folder = stack.enter_context(tempfile.TemporaryDirectory(dir=scratch_root()))
                 file = Path(folder, "stdin")
                 file.write_bytes(sys.stdin.buffer.read())
                 files.append((STDIN, file))

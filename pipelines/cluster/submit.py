@@ -19,6 +19,7 @@ from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import Platform, compile_pipeline
 from voxline.pipelines.cluster.kfp_client import KfpServer, find_named
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.store.scratch import scratch_root
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class CompiledPipeline:
         Raises:
           SettingsError: the config lacks a value that the pipeline requires, such as `store`.
         """
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=scratch_root()) as folder:
             file = Path(folder) / "pipeline.yaml"
             compile_pipeline(config, file, kfp_version, platform)
             text = file.read_bytes()
@@ -87,7 +88,7 @@ def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVe
     created = []
 
     def upload() -> Any:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=scratch_root()) as folder:
             file = Path(folder) / "pipeline.yaml"
             file.write_bytes(compiled.text)
             created.append(True)

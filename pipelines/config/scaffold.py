@@ -25,6 +25,7 @@ from voxline.errors import SettingsError, VoxlineError
 from voxline.pipelines.config.load import load_config
 from voxline.rejects import Reject
 from voxline.store.files import write_text
+from voxline.store.scratch import scratch_root
 from voxline.text.alphabet import Alphabet, normalize_transcript
 from voxline.text.frontend import normalize_spoken
 
@@ -145,7 +146,7 @@ def _look(folder: Path) -> _Look:
     """Archives in the folder are unpacked to look into them, unless they are large."""
     archives = Corpus(folder).find(*ARCHIVES)
     small = sum((folder / archive).stat().st_size for archive in archives) <= UNPACKED_BYTES
-    with tempfile.TemporaryDirectory(prefix="voxline-init-") as scratch:
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         return _look_at(folder, Corpus(folder, exclude=scratch if small else None))
 
 

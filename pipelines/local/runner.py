@@ -52,6 +52,7 @@ from voxline.store.bucket_cache import CACHE_ENV, cache_root
 from voxline.store.file_locks import try_lock
 from voxline.store.files import write_json, write_text
 from voxline.store.objects import open_store
+from voxline.store.scratch import scratch_root
 from voxline.store.step_cache import FORCE_ENV
 from voxline.store.store_locks import shared_store_lock
 from voxline.store.uris import is_remote
@@ -273,7 +274,7 @@ def _graph_process(
     request = root / "request.json"
     values = {"config": config.plain(), "pipeline_root": str(root), "until": until}
     write_json(request, {**values, "optional": config.optional_steps()})
-    scratch = tempfile.mkdtemp(prefix="voxline-")  # kfp leaves a folder for each task in TMPDIR
+    scratch = tempfile.mkdtemp(dir=scratch_root())  # kfp leaves a folder for each task in TMPDIR
     environment = {
         **os.environ,
         "TMPDIR": scratch,

@@ -22,6 +22,7 @@ from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE
+from voxline.store.scratch import scratch_root
 
 if TYPE_CHECKING:
     import numpy as np
@@ -152,7 +153,7 @@ def time_model(
         raise SettingsError(f"--audio and --vocoder do not go with {folder}, which is of the family {family!r}")
     described = {name: about[name] for name in ("name", "family", "kind")}
     timing = ModelTiming({**described, "arithmetic": "float32"}, given.batch, given.iterations)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         options = {"engine": engine} | ({"vocoder": vocoder} if family == "tts" else {})
         run = _FAMILIES[family](folder, given, timing, Path(scratch), **options)
         run()  # builds the graphs

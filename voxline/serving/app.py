@@ -65,6 +65,7 @@ from voxline.serving.refusals import RefusedError, answer_known, answer_unexpect
 from voxline.serving.speech import MEDIA_TYPES, SpeechRequest, synthesize_speech
 from voxline.serving.subtitles import srt, verbose, vtt
 from voxline.serving.uploads import BUSY, Uploads
+from voxline.store.scratch import scratch_root
 
 if TYPE_CHECKING:
     from voxline.inference.waveforms import Waveform
@@ -302,7 +303,7 @@ class RecognizerServer:
         Args:
           reading: held while the upload is read: a candidate that was given up may still read it.
         """
-        with tempfile.NamedTemporaryFile(prefix="voxline-") as file:  # what it is, its bytes say, not its name
+        with tempfile.NamedTemporaryFile(dir=scratch_root()) as file:  # what it is, its bytes say, not its name
             with reading:
                 recording.file.seek(0)
                 while part := recording.file.read(2**20):

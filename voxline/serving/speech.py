@@ -11,6 +11,7 @@ from pathlib import Path
 from voxline.errors import SettingsError, VoxlineError
 from voxline.inference.synthesizer import Synthesizer
 from voxline.serving.refusals import RefusedError, read_json_object
+from voxline.store.scratch import scratch_root
 
 MEDIA_TYPES = {
     "mp3": "audio/mpeg", "opus": "audio/ogg", "flac": "audio/flac", "wav": "audio/wav",
@@ -91,7 +92,7 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
     if request.shape in ("wav", "pcm"):
         header = wav_header(len(samples), voice.sample_rate) if request.shape == "wav" else b""
         return header + np.ascontiguousarray(samples, "<i2").tobytes(), seconds
-    with tempfile.TemporaryDirectory(prefix="voxline-") as folder:
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as folder:
         file = Path(folder, f"speech.{request.shape}")
         try:
             write_encoded(file, samples, voice.sample_rate)

@@ -165,6 +165,11 @@ def _newest_change(path: Path) -> float:
     return max(times)
 
 
+def age_seconds(path: Path) -> float:
+    """Seconds since a file or folder, or anything in it, was last modified."""
+    return time.time() - _newest_change(path)
+
+
 def fsync_path(path: Path) -> None:
     """Sends to the disk the bytes of a file, or the names that a folder holds."""
     descriptor = os.open(path, os.O_RDONLY)

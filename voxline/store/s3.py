@@ -24,6 +24,7 @@ from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.store.checksums import crc32c, has_checksum, md5_of_parts
 from voxline.store.objects import ObjectStore
 from voxline.store.s3_client import S3Connection, error_code, explain_s3_errors, is_not_found, s3_connection
+from voxline.store.scratch import scratch_root
 from voxline.store.storage import ABSENT, ObjectInfo, RetentionPolicy, Storage
 from voxline.store.transfer import Pages, TransferSettings
 from voxline.store.uris import invalid_name_reason, split_uri
@@ -181,7 +182,7 @@ class S3Store(ObjectStore):
             raise FileNotFoundError(self.uri_of(name))
         if info.size <= TransferSettings.of_environment().chunk:
             return target.write(name, self.read_version(info), if_version=if_version)
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=scratch_root()) as folder:
             self.download([info], folder)
             return target.upload_file(Path(folder) / name, name, if_version=if_version)
 
