@@ -31,7 +31,7 @@ SLOWEST = 10_000.0
 
 
 class Conformer(Composite, keras.Model):  # type: ignore[misc]
-    """From raw features to logits; a `CtcModel`, whose arguments it takes.
+    """Computes logits from raw features; a `CtcModel`, whose arguments it takes.
 
     >>> settings = ConformerSettings(units=8, heads=2, layers=1, padding=0)
     >>> model = Conformer(settings, mean=[0.0] * 40, deviation=[1.0] * 40, classes=29)
@@ -56,6 +56,8 @@ class Conformer(Composite, keras.Model):  # type: ignore[misc]
         self.normalize = FeatureNormalizer(mean, deviation, settings.top_db)
         halvings = settings.time_stride.bit_length() - 1
         seeds = iter(np.random.SeedSequence(seed).generate_state(halvings + 2 + 9 * settings.layers).tolist())
+
+        # Convolutions of stride 2, each halving frames and bins.
         self.subsampling = [
             layers.Conv2D(
                 settings.units,
@@ -67,6 +69,8 @@ class Conformer(Composite, keras.Model):  # type: ignore[misc]
             )
             for _ in range(halvings)
         ]
+
+        # [frames, units · bins / stride] → [frames, units]
         self.projection = _dense(settings.units, seeds, precision)
         self.blocks = [ConformerBlock(settings, seeds, dtype=precision) for _ in range(settings.layers)]
         # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
@@ -85,21 +89,30 @@ class Conformer(Composite, keras.Model):  # type: ignore[misc]
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
     ) -> tuple[Tensor, Tensor]:
         """Runs the network; see `CtcModel`."""
+
+        # [batch, frames, bins], zero beyond the end and in the frames of padding.
         x = self.normalize(features, frames)
         x = ops.cast(mask_padding(x, frames), self.compute_dtype)
         padding = self.settings.padding
-        x, frames = ops.pad(x, [(0, 0), (padding, padding), (0, 0)]), ops.cast(frames, "int32") + 2 * padding
+        x = ops.pad(x, [(0, 0), (padding, padding), (0, 0)])
+        frames = ops.cast(frames, "int32") + 2 * padding
+
+        # [batch, frames, bins, 1] → [batch, frames / stride, bins / stride, units]
         x = ops.expand_dims(x, -1)
         for convolution in self.subsampling:  # output i is centered on input 2 · i, whatever the batch's length
-            x, frames = convolution(ops.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])), (frames + 1) // 2
+            x = convolution(ops.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)]))
+            frames = (frames + 1) // 2
             x = x * ops.cast(length_mask(frames, ops.shape(x)[1]), x.dtype)[:, :, None, None]
+
+        # [batch, frames, units] from here on.
         x = self.projection(ops.reshape(x, (ops.shape(x)[0], -1, x.shape[2] * x.shape[3])))
         x = dropout(x, self.settings.dropout, training, noise, 0)
         rotation = rotary_angles(ops.shape(x)[1], self.settings.units // self.settings.heads)
         for index, block in enumerate(self.blocks):
             # Each block has its own seed, since a step has only a hundred streams of a seed for itself.
-            own = None if noise is None else noise + ops.convert_to_tensor([index + 1, 0], dtype="int32")
-            x = block(x, frames, rotation, training=training, noise=own)
+            block_noise = None if noise is None else noise + ops.convert_to_tensor([index + 1, 0], dtype="int32")
+            x = block(x, frames, rotation, training=training, noise=block_noise)
+
         return self.classifier(x), frames
 
 
@@ -111,7 +124,9 @@ class ConformerBlock(Composite, layers.Layer):  # type: ignore[misc]
 
     def __init__(self, settings: ConformerSettings, seeds: Iterator[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.settings, policy, units = settings, self.dtype_policy, settings.units
+        self.settings = settings
+        policy = self.dtype_policy
+        units = settings.units
 
         def norm() -> layers.LayerNormalization:
             return layers.LayerNormalization(epsilon=1e-5, dtype=policy)
@@ -119,7 +134,9 @@ class ConformerBlock(Composite, layers.Layer):  # type: ignore[misc]
         def feed_forward() -> list[layers.Layer]:
             return [norm(), _dense(settings.feed_forward * units, seeds, policy), _dense(units, seeds, policy)]
 
-        self.first, self.second = feed_forward(), feed_forward()
+        # Each module has its norm first. The seeds are drawn in this order.
+        self.first = feed_forward()
+        self.second = feed_forward()
         self.attention_norm = norm()
         self.query_key_value = _dense(3 * units, seeds, policy)
         self.attended = _dense(units, seeds, policy)
@@ -146,22 +163,31 @@ class ConformerBlock(Composite, layers.Layer):  # type: ignore[misc]
             norm, wide, narrow = module
             return drop(narrow(drop(ops.silu(wide(norm(y))), stream)), stream + 1)
 
+        # Equation 1: ½ FFN, MHSA, Conv, ½ FFN, then the norm.
         x = x + 0.5 * feed_forward(x, self.first, 0)
         x = x + drop(self._attend(self.attention_norm(x), frames, rotation), 2)
         x = x + drop(self._convolve(self.convolution_input_norm(x), frames, training), 3)
         x = x + 0.5 * feed_forward(x, self.second, 4)
+
         return self.output_norm(x)
 
     def _attend(self, x: Tensor, frames: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
         batch, length = ops.shape(x)[:2]
-        heads, units = self.settings.heads, self.settings.units
-        joined = ops.reshape(self.query_key_value(x), (batch, length, 3, heads, units // heads))
-        query, key = rotate(joined[:, :, 0], rotation), rotate(joined[:, :, 1], rotation)
-        heard = length_mask(frames, length)[:, None, None, :]
-        attended = ops.dot_product_attention(query, key, joined[:, :, 2], mask=heard)
+        heads = self.settings.heads
+        units = self.settings.units
+
+        # [batch, frames, 3, heads, units / heads]
+        projected = ops.reshape(self.query_key_value(x), (batch, length, 3, heads, units // heads))
+        query = rotate(projected[:, :, 0], rotation)
+        key = rotate(projected[:, :, 1], rotation)
+
+        # Keys beyond the end are hidden from all queries: [batch, 1, 1, frames].
+        real = length_mask(frames, length)[:, None, None, :]
+        attended = ops.dot_product_attention(query, key, projected[:, :, 2], mask=real)
         return self.attended(ops.reshape(attended, (batch, length, units)))
 
     def _convolve(self, x: Tensor, frames: Tensor, training: bool) -> Tensor:
+        # Gated linear unit, depthwise convolution, batch normalization, swish, and a dense layer (figure 2).
         value, gate = ops.split(self.gated(x), 2, axis=-1)
         x = self.convolution(mask_padding(value * ops.sigmoid(gate), frames))
         return self.convolved(ops.silu(self.convolution_norm(x, frames, training=training)))
@@ -173,6 +199,8 @@ def rotary_angles(length: Tensor, size: int) -> tuple[Tensor, Tensor]:
     >>> [values.shape for values in rotary_angles(5, 8)]
     [TensorShape([5, 4]), TensorShape([5, 4])]
     """
+
+    # θ_i = SLOWEST^(-i / n), the angle of pair i from one position to the next.
     speeds = SLOWEST ** -(np.arange(size // 2, dtype="float32") / (size // 2))
     angles = ops.expand_dims(ops.cast(ops.arange(length), "float32"), 1) * speeds
     return ops.cos(angles), ops.sin(angles)
@@ -183,6 +211,8 @@ def rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
 
     The product of a rotated query and a rotated key depends on the distance of their positions alone.
     """
+
+    # [length, 1, size / 2], the same for all heads.
     cosine, sine = (ops.cast(values, x.dtype)[:, None, :] for values in rotation)
     left, right = ops.split(x, 2, axis=-1)
     return ops.concatenate([left * cosine - right * sine, left * sine + right * cosine], axis=-1)

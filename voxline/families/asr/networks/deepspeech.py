@@ -20,7 +20,7 @@ Tensor = Any
 
 
 class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
-    """From raw features to logits; a `CtcModel`, whose arguments it takes.
+    """Computes logits from raw features; a `CtcModel`, whose arguments it takes.
 
     >>> model = DeepSpeech(DeepSpeechSettings(units=8, padding=1), mean=[0.0] * 26, deviation=[1.0] * 26, classes=29)
     >>> logits, frames = model(np.zeros((2, 31, 26), "float32"), np.array([31, 7]))
@@ -42,8 +42,8 @@ class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
         super().__init__(dtype=precision, autocast=False, name="deepspeech")
         self.settings = settings
         self.normalize = FeatureNormalizer(mean, deviation, settings.top_db)
-        drawn = np.random.SeedSequence(seed).generate_state(7).tolist()
-        glorot = [keras.initializers.GlorotUniform(each) for each in drawn]
+        seeds = np.random.SeedSequence(seed).generate_state(7).tolist()
+        glorot = [keras.initializers.GlorotUniform(number) for number in seeds]
         units = settings.units
         # A dense layer over 2 · context + 1 stacked frames, without storing the stack.
         window = layers.Conv1D(
@@ -58,7 +58,7 @@ class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
             return_sequences=True,
             unit_forget_bias=True,  # Jozefowicz et al. 2015
             kernel_initializer=glorot[3],
-            recurrent_initializer=keras.initializers.Orthogonal(seed=drawn[4]),
+            recurrent_initializer=keras.initializers.Orthogonal(seed=seeds[4]),
             use_cudnn=False if portable else "auto",
             dtype=precision,
         )
@@ -80,14 +80,23 @@ class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
         def drop(x: Tensor, layer: int) -> Tensor:
             return dropout(x, self.settings.dropout[layer], training, noise, layer)
 
+        # [batch, frames, bins], zero beyond the end.
         x = self.normalize(features, frames)
         x = ops.cast(mask_padding(x, frames), self.compute_dtype)
+
+        # Frames of padding give CTC room for the first and last symbols.
         padding = self.settings.padding
-        x, frames = ops.pad(x, [(0, 0), (padding, padding), (0, 0)]), ops.cast(frames, "int32") + 2 * padding
+        x = ops.pad(x, [(0, 0), (padding, padding), (0, 0)])
+        frames = ops.cast(frames, "int32") + 2 * padding
+
+        # Clipped ReLU, min(max(x, 0), 20), then dropout: [batch, frames, units].
         for index, layer in enumerate(self.before):
             x = drop(self._clip(layer(x)), index)
+
+        # Forward in time, then the fifth layer and the logits [batch, frames, classes].
         x = drop(self.recurrent(x), 3)
         x = drop(self._clip(self.after(x)), 4)
+
         return self.classifier(x), frames
 
     def _clip(self, x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
 
 
 class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
-    """From raw features to logits; a `CtcModel`.
+    """Computes logits from raw features; a `CtcModel`.
 
     Args:
       settings: sizes.
@@ -58,15 +58,21 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
         self.bins = len(mean)
         self.normalize = FeatureNormalizer(mean, deviation, settings.top_db)
         seeds = iter(np.random.SeedSequence(seed).generate_state(8 + 4 * settings.layers).tolist())
+
+        # Convolutions over time and frequency, each with batch normalization.
         self.convolutions = [
-            ConvolutionBlock(each, settings.relu_clip, seed=next(seeds), dtype=precision)
-            for each in settings.convolutions
+            ConvolutionBlock(convolution, settings.relu_clip, seed=next(seeds), dtype=precision)
+            for convolution in settings.convolutions
         ]
+
+        # Sequence-wise batch normalization of what goes into a recurrent layer (section 3.2), but not the first.
         self.norms = [
             SequenceBatchNorm(dtype=precision) if settings.rnn_batch_norm and index else None
             for index in range(settings.layers)
         ]
         self.recurrent = [_directions(settings, seeds, precision, portable) for _ in range(settings.layers)]
+
+        # Section 3.7: a row convolution gives forward layers a few frames of the future.
         self.row_convolution = None
         if settings.lookahead:
             self.row_convolution = layers.DepthwiseConv1D(
@@ -75,13 +81,16 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
                 depthwise_initializer=keras.initializers.GlorotUniform(next(seeds)),
                 dtype=precision,
             )
+
         self.output_norm = SequenceBatchNorm(dtype=precision) if settings.rnn_batch_norm else None
         # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
         self.classifier = layers.Dense(
             classes, kernel_initializer=keras.initializers.GlorotUniform(next(seeds)), dtype="float32"
         )
-        some = 2 * math.prod(each.stride[0] for each in settings.convolutions)
-        self(np.zeros((1, some, self.bins), "float32"), np.array([some]))
+
+        # A call makes the weights of all layers.
+        least_frames = 2 * math.prod(convolution.stride[0] for convolution in settings.convolutions)
+        self(np.zeros((1, least_frames, self.bins), "float32"), np.array([least_frames]))
 
     def call(
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
@@ -98,34 +107,49 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
           logits, float32 [batch, output frames, classes], the blank last; and int32 [batch], real output frames.
           With pooling there is one.
         """
+
+        # [batch, frames, bins], zero beyond the end.
         frames = ops.cast(frames, "int32")
         x = self.normalize(features, frames)
         x = ops.cast(x * _mask(frames, x, 3), self.compute_dtype)
         padding = self.settings.padding
-        x, frames = ops.pad(ops.expand_dims(x, -1), [(0, 0), (padding, padding), (0, 0), (0, 0)]), frames + 2 * padding
+        x = ops.pad(ops.expand_dims(x, -1), [(0, 0), (padding, padding), (0, 0), (0, 0)])
+        frames = frames + 2 * padding
         for convolution in self.convolutions:
             x, frames = convolution(x, frames, training=training)
+
+        # [batch, frames, bins, channels] → [batch, frames, bins · channels]
         x = ops.reshape(x, (ops.shape(x)[0], -1, x.shape[2] * x.shape[3]))
         for index, (norm, recurrent) in enumerate(zip(self.norms, self.recurrent, strict=True)):
+            # [batch, frames, units], or twice as many units with both directions side by side.
             if norm is not None:
                 x = norm(x, frames, training=training)
             x = dropout(x, self.settings.dropout, training, noise, index)
             x = recurrent(x, mask=ops.arange(ops.shape(x)[1]) < frames[:, None])
             x = x * _mask(frames, x, 3)
+
+        # Frames t to t + lookahead, padded at the end alone.
         if self.row_convolution is not None:
             x = self.row_convolution(ops.pad(x, [(0, 0), (0, self.settings.lookahead), (0, 0)]))
+
+        # [batch, 1, 2 · units]: the whole utterance is one output frame.
         if self.settings.pooling == "utterance":
-            x, frames = _pool(x, frames), ops.ones_like(frames)
+            x = _pool(x, frames)
+            frames = ops.ones_like(frames)
+
         if self.output_norm is not None:
             x = self.output_norm(x, frames, training=training)
+
+        # [batch, output frames, classes]
         rate = self.settings.dropout if self.settings.output_dropout is None else self.settings.output_dropout
+
         return self.classifier(dropout(x, rate, training, noise, len(self.recurrent))), frames
 
     @property
     def normalizations(self) -> list[SequenceBatchNorm]:
         """The layers whose moving statistics the trainer updates after an accepted step."""
-        found = [block.norm for block in self.convolutions] + [*self.norms, self.output_norm]
-        return [norm for norm in found if norm is not None]
+        norms = [block.norm for block in self.convolutions] + [*self.norms, self.output_norm]
+        return [norm for norm in norms if norm is not None]
 
 
 class ConvolutionBlock(Composite, layers.Layer):  # type: ignore[misc]
@@ -136,7 +160,8 @@ class ConvolutionBlock(Composite, layers.Layer):  # type: ignore[misc]
 
     def __init__(self, settings: ConvolutionSettings, ceiling: float, *, seed: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.settings, self.ceiling = settings, ceiling
+        self.settings = settings
+        self.ceiling = ceiling
         self.convolution = layers.Conv2D(
             settings.channels,
             settings.kernel,
@@ -148,6 +173,7 @@ class ConvolutionBlock(Composite, layers.Layer):  # type: ignore[misc]
         self.norm = SequenceBatchNorm(dtype=self.dtype_policy)
 
     def call(self, x: Tensor, frames: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
+        # [batch, frames, bins, channels] → [batch, frames / stride, bins / stride, channels]
         x = self.convolution(ops.pad(x, [(0, 0), *(_same_padding(taps) for taps in self.settings.kernel), (0, 0)]))
         frames = -(-frames // self.settings.stride[0])
         x = ops.clip(self.norm(x, frames, training=training), 0.0, self.ceiling)
@@ -161,6 +187,8 @@ def _same_padding(taps: int) -> tuple[int, int]:
 
 def _mask(frames: Tensor, like: Tensor, rank: int) -> Tensor:
     """1 in real frames and 0 beyond, in the dtype of `like`, broadcastable to [batch, frames, …]."""
+
+    # [batch, frames], then an axis of one for each further axis.
     real = ops.arange(ops.shape(like)[1]) < ops.expand_dims(frames, 1)
     return ops.cast(ops.reshape(real, (*ops.shape(real), *([1] * (rank - 2)))), like.dtype)
 
@@ -176,7 +204,7 @@ def _pool(x: Tensor, frames: Tensor) -> Tensor:
 def _directions(settings: DeepSpeech2Settings, seeds: Iterator[int], precision: str, portable: bool) -> layers.Layer:
     """One recurrent layer, in one direction or both."""
     layer = _recurrent(settings, next(seeds), next(seeds), precision, portable)
-    ways = [layer]
+    direction_layers = [layer]
     if settings.directions != "forward":
         layer = layers.Bidirectional(
             layer,
@@ -184,10 +212,14 @@ def _directions(settings: DeepSpeech2Settings, seeds: Iterator[int], precision: 
             merge_mode="sum" if settings.directions == "summed" else "concat",
             dtype=precision,
         )
-        ways = [layer.forward_layer, layer.backward_layer]
+        direction_layers = [layer.forward_layer, layer.backward_layer]
+
     if settings.rnn_activation == "clipped_relu":
-        for way in ways:  # set here, because Bidirectional copies its layers by the names of their activations
-            way.cell.activation = functools.partial(ops.clip, x_min=0.0, x_max=settings.relu_clip)
+        for (
+            direction
+        ) in direction_layers:  # set here, because Bidirectional copies its layers by the names of their activations
+            direction.cell.activation = functools.partial(ops.clip, x_min=0.0, x_max=settings.relu_clip)
+
     return layer
 
 
@@ -199,6 +231,7 @@ def _recurrent(
     portable: bool,
     backward: bool = False,
 ) -> layers.Layer:
+    # SimpleRNN has no argument of this name.
     cudnn = {} if settings.rnn == "simple" else {"use_cudnn": False if portable else "auto"}
     return RECURRENT[settings.rnn](
         settings.units,

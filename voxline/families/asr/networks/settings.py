@@ -1,6 +1,6 @@
 """The CTC models: what each must offer, the settings of each, and the table that names them.
 
-A new model is a network in components/train/models/, its settings class here, and one line in `MODELS`.
+A new model is a network in voxline/families/asr/networks/, its settings class here, and one line in `MODELS`.
 See docs/extend/ctc-model.md.
 """
 
@@ -32,7 +32,7 @@ WHOLE_UTTERANCE = 1_000_000_000
 
 
 class CtcModel(Protocol):
-    """What a network offers, to be trained with CTC and exported. A `keras.Model` has most of it.
+    """Interface of a network that is trained with CTC and exported. A `keras.Model` has most of it.
 
     Its class takes the arguments of `__init__` below. Padding must not change a result: a row of a batch gives the same
     logits as the same utterance alone. Its call may use `keras.ops` only, so that it works in a graph and in the
@@ -97,7 +97,7 @@ class CtcModel(Protocol):
 
 
 class CtcModelSettings(Settings):
-    """What the settings of every CTC model have."""
+    """Settings that every CTC model has."""
 
     kind: str
     padding: int = pydantic.Field(
@@ -326,6 +326,8 @@ MODELS: dict[str, ModelEntry] = {
 
 def model_settings_type() -> Any:
     """The type of the setting `train.model`: the classes in `MODELS`, distinguished by `kind`."""
+
+    # Pydantic chooses the class by `kind`; one class alone needs no choice.
     classes = tuple(entry.settings for entry in MODELS.values())
     if len(classes) == 1:
         return classes[0]
@@ -346,6 +348,8 @@ def build_ctc_model(
     Raises:
       SettingsError: the network has no use for the dataset's features.
     """
+
+    # The network imports Keras, so it is loaded here and not at the top.
     settings.check_features(dataset.features)
     module, name = MODELS[settings.kind].network.split(":")
     network: type[CtcModel] = getattr(importlib.import_module(module), name)

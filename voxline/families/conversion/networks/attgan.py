@@ -1,7 +1,7 @@
 """AttGAN: mels to the same words by a voice with other attributes, and the networks that judge it.
 
 He et al. 2017, arXiv 1711.10678, with mels in place of a face: an encoder of 4×4 convolutions of stride 2, and a
-decoder that gets their output and the wanted attributes. One more layer of the encoder goes to the decoder too (the
+decoder that gets their output and the target attributes. One more layer of the encoder goes to the decoder too (the
 short cut), and the attributes go to it twice (the injection). Where this differs
 from the paper: docs/decisions/0086.
 """
@@ -16,9 +16,10 @@ from voxline.training.layers import Composite, SequenceBatchNorm, dropout
 
 Tensor = Any
 
-KERNEL, STRIDE = 4, 2
+KERNEL = 4
+STRIDE = 2
 SLOPE = 0.2
-"""Of the leaky ReLUs."""
+"""Negative slope of the leaky ReLUs."""
 NORM_EPSILON = 1e-5
 
 
@@ -32,16 +33,19 @@ class AttGan(Composite, keras.Model):  # type: ignore[misc]
       depth: layers of the encoder, and of the decoder; at least 2.
       seed: of the initial weights.
 
-    >>> mels, wanted = np.zeros((2, 8, 6), "float32"), np.array([[1, -1], [-1, 1]], "float32")
-    >>> AttGan(bins=6, values=2, channels=2, depth=2)(mels, wanted).shape
+    >>> mels, attributes = np.zeros((2, 8, 6), "float32"), np.array([[1, -1], [-1, 1]], "float32")
+    >>> AttGan(bins=6, values=2, channels=2, depth=2)(mels, attributes).shape
     TensorShape([2, 8, 6])
     """
 
     def __init__(self, *, bins: int, values: int, channels: int, depth: int, seed: int = 1) -> None:
         super().__init__(name="attgan")
         seeds = _Seeds(seed, 6)
-        self.bins, self.factor = bins, STRIDE**depth
+        self.bins = bins
+        self.factor = STRIDE**depth
         """Frames must be a multiple of `factor`."""
+
+        # Encoder: channels, 2 · channels, 4 · channels, …; the decoder takes the same way back.
         sizes = [channels << number for number in range(depth)]
         self.down = [_convolution(layers.Conv2D, size, seeds) for size in sizes]
         self.down_norms = [SequenceBatchNorm() for _ in sizes]
@@ -61,13 +65,15 @@ class AttGan(Composite, keras.Model):  # type: ignore[misc]
 
     def encode(self, mels: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
         """The last two layers' output, [batch, frames / f, bins / f, channels]: the short cut, and what is decoded."""
+
+        # [batch, frames, bins, 1]; bins are padded to a multiple of all strides.
         x = ops.pad(mels, [(0, 0), (0, 0), (0, -self.bins % self.factor)])[..., None]
-        found = []
+        outputs = []
         for convolution, norm in zip(self.down, self.down_norms, strict=True):
             x = convolution(x)
             x = ops.leaky_relu(norm(x, _all_frames(x), training=training), SLOPE)
-            found.append(x)
-        return found[-2], found[-1]
+            outputs.append(x)
+        return outputs[-2], outputs[-1]
 
     def decode(self, encoded: tuple[Tensor, Tensor], attributes: Tensor, training: bool = False) -> Tensor:
         """Normalized mels [batch, frames, bins].
@@ -76,6 +82,8 @@ class AttGan(Composite, keras.Model):  # type: ignore[misc]
           encoded: as `encode` returned it.
           attributes: [batch, values].
         """
+
+        # Attributes join the code, and once more the first layer of the decoder with the short cut.
         short_cut, x = encoded
         x = _inject(x, attributes)
         for number, (convolution, norm) in enumerate(zip(self.up, self.up_norms, strict=True)):
@@ -83,6 +91,7 @@ class AttGan(Composite, keras.Model):  # type: ignore[misc]
             x = ops.relu(norm(x, _all_frames(x), training=training))
             if number == 0:
                 x = _inject(ops.concatenate([x, short_cut], axis=-1), attributes)
+
         return self.last(x)[:, :, : self.bins, 0]
 
 
@@ -117,6 +126,8 @@ class MelDiscriminator(Composite, keras.Model):  # type: ignore[misc]
         seeds = _Seeds(seed, 7 if criticizes else 8)
         self.convolutions = [_convolution(layers.Conv2D, channels << number, seeds) for number in range(depth)]
         self.norms = [InstanceNorm() for _ in self.convolutions]
+
+        # The same convolutions serve both heads.
         self.attribute_head = [_dense(units, seeds), _dense(values, seeds)]
         self.critic_head = [_dense(units, seeds), _dense(1, seeds)] if criticizes else []
         self.dropout_rate = dropout_rate
@@ -127,17 +138,22 @@ class MelDiscriminator(Composite, keras.Model):  # type: ignore[misc]
         return []  # instance norm has no moving statistics
 
     def call(self, mels: Tensor, training: bool = False, noise: Tensor = None) -> tuple[Tensor, Tensor]:
-        """How recorded normalized mels [batch, frames, bins] are, [batch], and logits of attributes [batch, values].
+        """Scores normalized mels [batch, frames, bins]: how recorded they are, [batch], and attributes, [batch, values].
 
         Args:
           noise: int [2], the seed of dropout.
         """
+
+        # [batch, frames, bins, 1] → [batch, frames / f, bins / f, channels]
         x = mels[..., None]
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = ops.leaky_relu(norm(convolution(x)), SLOPE)
+
+        # [batch, values of all positions]
         x = ops.reshape(x, (-1, x.shape[1] * x.shape[2] * x.shape[3]))
         x = dropout(x, self.dropout_rate, training, noise, 1)
         logits = _head(x, self.attribute_head)
+
         return (_head(x, self.critic_head)[:, 0] if self.critic_head else ops.zeros_like(logits[:, 0])), logits
 
 
@@ -149,7 +165,7 @@ class InstanceNorm(layers.Layer):  # type: ignore[misc]
         self.beta = self.add_weight(shape=(shape[-1],), initializer="zeros", name="beta")
 
     def call(self, x: Tensor) -> Tensor:
-        """Of [batch, frames, bins, channels]."""
+        """Normalizes [batch, frames, bins, channels]."""
         mean = ops.mean(x, axis=(1, 2), keepdims=True)
         variance = ops.mean(ops.square(x - mean), axis=(1, 2), keepdims=True)
         return (x - mean) * ops.rsqrt(variance + NORM_EPSILON) * self.gamma + self.beta

@@ -1,4 +1,4 @@
-"""A classifier of texts: recurrent layers of units that hear their own past alone, and capsules that vote.
+"""A classifier of texts: recurrent layers of units that see their own past alone, and capsules that vote.
 
 The layers are IndyLSTM (Gonnet and Deselaers 2019, "IndyLSTMs: Independently Recurrent LSTMs", arXiv 1903.08023), the
 pooling is dynamic routing (Sabour et al. 2017, "Dynamic Routing Between Capsules", arXiv 1710.09829). Mean pooling in
@@ -28,12 +28,14 @@ class IndyLstmCell(layers.Layer):  # type: ignore[misc]
       c' = σ(f + 1) ∘ c + σ(i) ∘ tanh(j)
       h' = σ(o) ∘ tanh(c')
 
-    An LSTM has a matrix in place of u: its units hear each other, by n weights where these have one.
+    An LSTM has a matrix in place of u: its units see each other, by n weights where these have one.
     """
 
     def __init__(self, units: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.units, self.output_size, self.state_size = units, units, [units, units]
+        self.units = units
+        self.output_size = units
+        self.state_size = [units, units]
 
     def build(self, shape: Any) -> None:
         self.recurrent = self.add_weight(shape=(GATES * self.units,), initializer="ones", name="recurrent")
@@ -42,6 +44,8 @@ class IndyLstmCell(layers.Layer):  # type: ignore[misc]
     def call(self, inputs: Tensor, states: list[Tensor], training: bool = False) -> tuple[Tensor, list[Tensor]]:
         """inputs float [batch, 4 · units], states h and c [batch, units] each → h', [h', c']."""
         h, c = states
+
+        # [batch, 4 · units], then [batch, units] each.
         gates = inputs + ops.tile(h, [1, GATES]) * ops.cast(self.recurrent, h.dtype) + ops.cast(self.bias, h.dtype)
         i, j, f, o = ops.split(gates, GATES, axis=-1)
         c = ops.sigmoid(f + 1.0) * c + ops.sigmoid(i) * ops.tanh(j)
@@ -62,20 +66,24 @@ def route(votes: Tensor, mask: Tensor, rounds: int) -> Tensor:
     the position's vector agrees with the capsule's.
 
     Args:
-      votes: [batch, length, capsules, size], what each position says for each capsule.
+      votes: [batch, length, capsules, size], the vector of each position for each capsule.
       mask: bool [batch, length], false at padding, which has no vote.
       rounds: of routing.
 
     Returns:
       The capsules [batch, capsules, size], of lengths below 1.
     """
+
+    # [batch, length, 1]; the logits b of the paper's procedure 1, [batch, length, capsules].
     real = ops.cast(ops.expand_dims(mask, -1), votes.dtype)
     agreement = ops.zeros_like(votes[..., 0])
     capsules = None
     for _ in range(rounds):
+        # c = softmax(b), s = Σ c û, v = squash(s), b += û · v.
         shares = ops.softmax(agreement, axis=-1) * real
         capsules = squash(ops.einsum("btc,btcs->bcs", shares, votes))
         agreement = agreement + ops.einsum("btcs,bcs->btc", votes, capsules)
+
     return capsules
 
 
@@ -90,7 +98,9 @@ class SequenceEncoder(Composite, layers.Layer):  # type: ignore[misc]
         self, settings: IntentsModelSettings, pooling: Pooling, *, seeds: Any, stream: int, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.settings, self.pooling, self.stream = settings, pooling, stream
+        self.settings = settings
+        self.pooling = pooling
+        self.stream = stream
         self.projections = [
             layers.Dense(GATES * units, use_bias=False, kernel_initializer=_glorot(seeds), dtype=self.dtype_policy)
             for units in settings.units
@@ -106,21 +116,28 @@ class SequenceEncoder(Composite, layers.Layer):  # type: ignore[misc]
     def call(self, x: Tensor, counts: Tensor, training: bool = False, noise: Tensor = None) -> Tensor:
         """x float [batch, length, size], counts int [batch] → float [batch, size of the pooled vector]."""
         for index, (project, layer) in enumerate(zip(self.projections, self.recurrent, strict=True)):
+            # [batch, length, units]
             x = dropout(layer(project(x)), self.settings.dropout, training, noise, self.stream + index)
+
+        # Padding comes after the words, and the layers run forward: only the pooling must leave it out.
         mask = length_mask(counts, ops.shape(x)[1])
         if self.pooling == "mean":
             real = ops.cast(ops.expand_dims(mask, -1), x.dtype)
             return ops.sum(x * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1.0)
-        capsules, size = self.settings.capsules, self.settings.capsule_size
+
+        # [batch, length, capsules, size] → [batch, capsules · size]
+        capsules = self.settings.capsules
+        size = self.settings.capsule_size
         votes = ops.reshape(ops.cast(self.votes(x), "float32"), (-1, ops.shape(x)[1], capsules, size))
+
         return ops.reshape(route(votes, mask, self.settings.rounds), (-1, capsules * size))
 
 
 class TextClassifier(Composite, keras.Model):  # type: ignore[misc]
     """Words to the logits of classes.
 
-    With `sentence_words` a text is read as sentences of so many words: an encoder makes a vector of each, and a second
-    one a vector of these.
+    With `sentence_words` a text is read as sentences of so many words: an encoder turns each into a vector, and another
+    one turns these vectors into one.
 
     Args:
       words: entries of the embedding; entry 0 is padding.
@@ -144,6 +161,8 @@ class TextClassifier(Composite, keras.Model):  # type: ignore[misc]
         super().__init__(dtype=precision, name=f"text_classifier_{pooling}")
         self.settings = settings
         seeds = iter(np.random.SeedSequence(seed).generate_state(32).tolist())
+
+        # Both encoders draw their weights from the same row of seeds.
         shared: dict[str, Any] = {"seeds": seeds, "dtype": precision}
         self.embedding = layers.Embedding(
             words,
@@ -154,6 +173,7 @@ class TextClassifier(Composite, keras.Model):  # type: ignore[misc]
         self.encoders = [SequenceEncoder(settings, pooling, stream=1, **shared)]
         if settings.sentence_words:
             self.encoders.append(SequenceEncoder(settings, pooling, stream=1 + len(settings.units), **shared))
+
         self.classifier = layers.Dense(classes, kernel_initializer=_glorot(seeds), dtype="float32")
         self(np.ones((1, 2), "int32"), np.array([2]))
 
@@ -167,15 +187,23 @@ class TextClassifier(Composite, keras.Model):  # type: ignore[misc]
         counts = ops.cast(counts, "int32")
         if not self.settings.sentence_words:
             return self.classifier(self.encoders[0](self.embedding(words), counts, training=training, noise=noise))
+
+        # Sentences as rows: [batch · sentences, sentence_words], the last one padded.
         size = self.settings.sentence_words
-        rows, length = ops.shape(words)[0], ops.shape(words)[1]
+        rows = ops.shape(words)[0]
+        length = ops.shape(words)[1]
         padding = ops.zeros((rows, (-length) % size), words.dtype)
         sentences = ops.reshape(ops.concatenate([words, padding], axis=1), (-1, size))
+
+        # Real words of each sentence, [batch · sentences].
         number = (length + size - 1) // size
         before = size * ops.expand_dims(ops.arange(number, dtype="int32"), 0)
         real = ops.reshape(ops.clip(ops.expand_dims(counts, 1) - before, 0, size), (-1,))
+
+        # [batch · sentences, units] → [batch, sentences, units] → [batch, units]
         vectors = self.encoders[0](self.embedding(sentences), real, training=training, noise=noise)
         vectors = ops.reshape(vectors, (rows, number, vectors.shape[-1]))
+
         return self.classifier(self.encoders[1](vectors, (counts + size - 1) // size, training=training, noise=noise))
 
 

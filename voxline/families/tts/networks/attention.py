@@ -34,17 +34,23 @@ class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
     ) -> None:
         super().__init__(**kwargs)
         self.settings = settings
-        units, filters = settings.units, settings.location_filters
+        units = settings.units
+        filters = settings.location_filters
         glorot = keras.initializers.GlorotUniform
+
+        # W, V, b and w of the paper's energy e = w · tanh(W s + V h + U f + b).
         self.query = self.add_weight(shape=(query_units, units), initializer=glorot(seed), name="query")
         self.key = self.add_weight(shape=(memory_units, units), initializer=glorot(seed + 1), name="key")
         self.bias = self.add_weight(shape=(units,), initializer="zeros", name="bias")
         self.energy = self.add_weight(shape=(units, 1), initializer=glorot(seed + 2), name="energy")
         self.location_channels = 2 if settings.location == "previous_and_cumulative" else 1
+
+        # F and U: features f of where the attention has been, f = F ∗ weights, and their projection.
         if filters:
             shape = (settings.location_kernel, self.location_channels, filters)
             self.filters = self.add_weight(shape=shape, initializer=glorot(seed + 3), name="filters")
             self.location = self.add_weight(shape=(filters, units), initializer=glorot(seed + 4), name="location")
+
         self.built = True
 
     def keys(self, memory: Tensor) -> Tensor:
@@ -53,9 +59,11 @@ class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
         return ops.matmul(ops.cast(memory, dtype), ops.cast(self.key, dtype)) + ops.cast(self.bias, dtype)
 
     def kernels(self) -> AttentionKernels:
-        """The weights for `weigh`; convolution and projection of the location are merged into one kernel."""
-        dtype, location = self.compute_dtype, None
+        """Weights for `weigh`, in the compute dtype; location convolution and projection are merged into one kernel."""
+        dtype = self.compute_dtype
+        location = None
         if self.settings.location_filters:
+            # Both are linear, so their product is one kernel: [taps, channels, units].
             location = ops.cast(ops.tensordot(self.filters, self.location, axes=1), dtype)
         return AttentionKernels(ops.cast(self.query, dtype), location, ops.cast(self.energy, dtype))
 
@@ -66,18 +74,27 @@ class LocationSensitiveAttention(layers.Layer):  # type: ignore[misc]
 
         Args:
           query: [batch, query units].
-          keys: of `keys`.
+          keys: [batch, symbols, units], as `keys` returns them.
           real: bool [batch, symbols].
           previous, cumulative: float32 [batch, symbols], weights of the previous step, and the sum of all so far.
         """
         dtype = self.compute_dtype
-        compared = keys + ops.expand_dims(ops.matmul(ops.cast(query, dtype), kernels.query), 1)
+
+        # [batch, symbols, units]: the query is the same for all symbols.
+        summed = keys + ops.expand_dims(ops.matmul(ops.cast(query, dtype), kernels.query), 1)
         if kernels.location is not None:
-            location_channels = [previous, cumulative] if self.location_channels == 2 else [cumulative]
-            past = ops.cast(ops.stack(location_channels, axis=-1), dtype)
-            compared = compared + ops.conv(past, kernels.location, padding="same")
-        energy = ops.cast(ops.squeeze(ops.matmul(ops.tanh(compared), kernels.energy), -1), "float32")
+            channels = [previous, cumulative] if self.location_channels == 2 else [cumulative]
+
+            # [batch, symbols, channels] → [batch, symbols, units]
+            past = ops.cast(ops.stack(channels, axis=-1), dtype)
+            summed = summed + ops.conv(past, kernels.location, padding="same")
+
+        # [batch, symbols]. The softmax over hundreds of symbols needs float32.
+        energy = ops.cast(ops.squeeze(ops.matmul(ops.tanh(summed), kernels.energy), -1), "float32")
         if not self.settings.smoothing:
             return ops.softmax(ops.where(real, energy, -1e9), axis=-1)
+
+        # Smoothing: sigmoids in place of the exponentials of the softmax.
         weights = ops.where(real, ops.sigmoid(energy), 0.0)
+
         return weights / (ops.sum(weights, axis=-1, keepdims=True) + 1e-9)

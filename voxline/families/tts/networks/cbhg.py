@@ -11,7 +11,7 @@ Tensor = Any
 
 
 class CBHG(Composite, layers.Layer):  # type: ignore[misc]
-    """From [batch, length, inputs] to [batch, length, 2 · gru], or to `channels` without a GRU.
+    """Maps [batch, length, inputs] to [batch, length, 2 · gru], or to [batch, length, channels] without a GRU.
 
     Args:
       bank: widest kernel of the bank, which has one convolution of each width from 1.
@@ -52,6 +52,7 @@ class CBHG(Composite, layers.Layer):  # type: ignore[misc]
                 dtype=policy,
             )
 
+        # K sets of convolutions, of widths 1 to K: they see unigrams to K-grams of symbols.
         self.bank = [convolution(channels, taps, "relu") for taps in range(1, bank + 1)]
         self.projections = [convolution(projection, 3, "relu"), convolution(inputs, 3, None)]
         self.widen = None if inputs == channels else dense(channels, "linear")
@@ -64,20 +65,28 @@ class CBHG(Composite, layers.Layer):  # type: ignore[misc]
             self.width = 2 * gru
 
     def call(self, x: Tensor, counts: Tensor, training: bool = False) -> Tensor:
-        """`x` is zero beyond each row's count, and so is the result."""
+        """Takes [batch, length, inputs], zero beyond each row's count, and returns the same."""
+
+        # [batch, length, bank · channels]
         banks = ops.concatenate([convolution(x, counts, training=training) for convolution in self.bank], axis=-1)
         # Max pooling over each position and the next one; beyond the last there is zero, as in any padding.
         y = ops.maximum(banks, ops.pad(banks[:, 1:], [(0, 0), (0, 1), (0, 0)]))
         y = mask_padding(y, counts)
         for projection in self.projections:
             y = projection(y, counts, training=training)
+
+        # The residual connection around bank and projections.
         y = x + y
         if self.widen is not None:
             y = self.widen(y)
-        for through, gate in self.highways:
-            opened = gate(y)
-            y = through(y) * opened + y * (1 - opened)
+
+        # Highway (Srivastava et al. 2015): y = T(y) g + y (1 - g).
+        for transform, gate in self.highways:
+            share = gate(y)
+            y = transform(y) * share + y * (1 - share)
+
         y = mask_padding(y, counts)
         if self.recurrent is not None:
             y = self.recurrent(y, mask=ops.arange(ops.shape(y)[1]) < ops.expand_dims(counts, 1))
+
         return mask_padding(y, counts)

@@ -72,7 +72,8 @@ class LoopCell:
     compute_dtype = "float32"
 
     def __init__(self, step: Any, states: int) -> None:
-        self._step, self.state_size = step, [1] * states
+        self._step = step
+        self.state_size = [1] * states
 
     def call(self, inputs: Tensor, states: Any) -> Any:
         return self._step(inputs, tuple(states))
@@ -104,10 +105,15 @@ class Decoder(layers.Layer):  # type: ignore[misc]
         self, settings: DecoderSettings, core: DecoderCore, memory_units: int, mels: int, *, seed: int, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.settings, self.core, self.mels, self.memory_units = settings, core, mels, memory_units
+        self.settings = settings
+        self.core = core
+        self.mels = mels
+        self.memory_units = memory_units
         seeds = iter(np.random.SeedSequence([seed, 3]).generate_state(8).tolist())
         glorot = keras.initializers.GlorotUniform
         self.prenet: list[tuple[Any, Any]] = []
+
+        # Pre-net: [mels] → [units] → …, dense layers with ReLU and dropout.
         width = mels
         for units in settings.prenet:
             shape = (width, units)
@@ -115,15 +121,24 @@ class Decoder(layers.Layer):  # type: ignore[misc]
             bias = self.add_weight(shape=(units,), initializer="zeros", name=f"prenet_bias_{len(self.prenet)}")
             self.prenet.append((kernel, bias))
             width = units
+
         self.attention = LocationSensitiveAttention(
             settings.attention, core.query_units, memory_units, seed=next(seeds), dtype=self.dtype_policy
         )
-        most, out = settings.reduction, core.output_units
-        wide = out + memory_units
-        self.frame_kernel = self.add_weight(shape=(wide, most * mels), initializer=glorot(next(seeds)), name="frames")
-        self.frame_bias = self.add_weight(shape=(most * mels,), initializer="zeros", name="frames_bias")
-        self.stop_kernel = self.add_weight(shape=(wide, most), initializer=glorot(next(seeds)), name="stop")
-        self.stop_bias = self.add_weight(shape=(most,), initializer="zeros", name="stop_bias")
+
+        # One matrix for frames and one for stop logits, of the largest reduction; a smaller one uses their first
+        # columns.
+        reduction = settings.reduction
+        output_units = core.output_units
+        width_of_projection = output_units + memory_units
+        self.frame_kernel = self.add_weight(
+            shape=(width_of_projection, reduction * mels), initializer=glorot(next(seeds)), name="frames"
+        )
+        self.frame_bias = self.add_weight(shape=(reduction * mels,), initializer="zeros", name="frames_bias")
+        self.stop_kernel = self.add_weight(
+            shape=(width_of_projection, reduction), initializer=glorot(next(seeds)), name="stop"
+        )
+        self.stop_bias = self.add_weight(shape=(reduction,), initializer="zeros", name="stop_bias")
         self.built = True
 
     def prenet_masks(self, rows: Tensor, steps: Tensor, noise: Tensor, training: bool) -> list[Tensor] | None:
@@ -131,11 +146,13 @@ class Decoder(layers.Layer):  # type: ignore[misc]
         rate = self.settings.prenet_dropout
         if noise is None or not rate or not (training or self.settings.prenet_dropout_at_inference):
             return None
-        drawn = []
+        masks = []
         for index, (kernel, _) in enumerate(self.prenet):
-            chance = keras.random.uniform((rows, steps, kernel.shape[1]), seed=StepSeed(noise, PRENET_NOISE + index))
-            drawn.append(ops.cast(chance >= rate, self.compute_dtype) / (1 - rate))
-        return drawn
+            # The pre-net keeps its dropout at inference (section 2.2 of Tacotron 2), from a seed of its own for each
+            # layer.
+            uniform = keras.random.uniform((rows, steps, kernel.shape[1]), seed=StepSeed(noise, PRENET_NOISE + index))
+            masks.append(ops.cast(uniform >= rate, self.compute_dtype) / (1 - rate))
+        return masks
 
     def apply_prenet(self, x: Tensor, masks: list[Tensor] | None) -> Tensor:
         """Runs the pre-net on one frame or all of them."""
@@ -146,16 +163,19 @@ class Decoder(layers.Layer):  # type: ignore[misc]
 
     def projection(self, reduction: int) -> tuple[Tensor, Tensor]:
         """One float32 matrix, and its bias, to frames and stop logits of one decoder step."""
-        wide = reduction * self.mels
-        kernel = ops.concatenate([self.frame_kernel[:, :wide], self.stop_kernel[:, :reduction]], axis=1)
-        bias = ops.concatenate([self.frame_bias[:wide], self.stop_bias[:reduction]], axis=0)
+        frame_columns = reduction * self.mels
+        kernel = ops.concatenate([self.frame_kernel[:, :frame_columns], self.stop_kernel[:, :reduction]], axis=1)
+        bias = ops.concatenate([self.frame_bias[:frame_columns], self.stop_bias[:reduction]], axis=0)
         return ops.cast(kernel, "float32"), ops.cast(bias, "float32")
 
     def split_output(self, projected: Tensor, alignment: Tensor, reduction: int) -> DecoderOutput:
         """Splits projections [batch, steps, reduction · (mels + 1)] into frames and stop logits."""
-        batch, wide = ops.shape(projected)[0], reduction * self.mels
-        frames = ops.reshape(projected[..., :wide], (batch, -1, self.mels))
-        return DecoderOutput(frames, ops.reshape(projected[..., wide:], (batch, -1)), alignment)
+        batch = ops.shape(projected)[0]
+        frame_columns = reduction * self.mels
+
+        # [batch, steps, reduction · mels] → [batch, steps · reduction, mels]
+        frames = ops.reshape(projected[..., :frame_columns], (batch, -1, self.mels))
+        return DecoderOutput(frames, ops.reshape(projected[..., frame_columns:], (batch, -1)), alignment)
 
 
 def attend(weights: Tensor, memory: Tensor) -> Tensor:
@@ -169,7 +189,7 @@ def split_columns(x: Tensor, places: list[int]) -> list[Tensor]:
 
 
 class EncodedText(NamedTuple):
-    """What a step reads of the text: encoding [batch, symbols, units], keys, which symbols are real."""
+    """The text as each step reads it: encoding [batch, symbols, units], keys of the attention, mask of real symbols."""
 
     memory: Tensor
     keys: Tensor
@@ -205,23 +225,38 @@ def decode_step(
     """Runs one decoder step. Returns float32 [batch, reduction · (mels + 1)] (frames, then stop logits), and the state.
 
     Args:
-      frame: [batch, mels], the last one before this step.
+      frame: [batch, mels], the frame that the step is fed: a recorded one, or the decoder's own last one.
       masks: dropout masks of the pre-net, [batch or 1, units] each.
       state: context, attention weights of the previous step, their sum so far, then the core's states; all float32.
       perturb: dropout masks of the core.
     """
-    core, dtype = decoder.core, decoder.compute_dtype
-    context, previous, cumulative, *inner = state
+    core = decoder.core
+    dtype = decoder.compute_dtype
+    context, previous, cumulative, *core_states = state
+
+    # Pre-net of the last frame, and the context of the step before: [batch, units] each.
     x = core.hoist(decoder.apply_prenet(ops.cast(frame, dtype), masks), matrices.core)
-    part = ops.matmul(ops.cast(context, dtype), matrices.context[0])
-    query, asked = core.query(x, part, tuple(inner[: core.query_states]), perturb[0], matrices.core)
-    now = decoder.attention.weigh(query, text.keys, text.real, previous, cumulative, matrices.attention)
-    context = attend(now, text.memory)
-    output, deep = query, ()
+    context_part = ops.matmul(ops.cast(context, dtype), matrices.context[0])
+    query, query_states = core.query(
+        x, context_part, tuple(core_states[: core.query_states]), perturb[0], matrices.core
+    )
+
+    # Attention: weights [batch, symbols], then the new context [batch, memory units].
+    weights = decoder.attention.weigh(query, text.keys, text.real, previous, cumulative, matrices.attention)
+    context = attend(weights, text.memory)
+
+    # Tacotron 2 has a second LSTM between the attention and the output.
+    output = query
+    deep_states = ()
     if len(matrices.context) > 1:
-        part = ops.matmul(context, matrices.context[1])
-        output, deep = core.deepen(query, part, tuple(inner[core.query_states :]), perturb[1], matrices.core)
+        context_part = ops.matmul(context, matrices.context[1])
+        output, deep_states = core.deepen(
+            query, context_part, tuple(core_states[core.query_states :]), perturb[1], matrices.core
+        )
+
+    # States and projection are float32 in every precision: errors would add up over hundreds of steps.
     context = ops.cast(context, "float32")
     joined = ops.concatenate([ops.cast(output, "float32"), context], axis=-1)
-    made = ops.matmul(joined, matrices.projection) + matrices.bias
-    return made, (context, now, cumulative + now, *asked, *deep)
+    projected = ops.matmul(joined, matrices.projection) + matrices.bias
+
+    return projected, (context, weights, cumulative + weights, *query_states, *deep_states)

@@ -46,22 +46,31 @@ def decode_autoregressive(
     compiler: Compiler | None = None,
 ) -> tuple[DecoderOutput, Tensor, Tensor]:
     """Outputs, real frames [batch], and which rows were cut off [batch]; see `TacotronBase.synthesize`."""
+
     symbols = ops.shape(memory)[1]
-    drawn = decoder.prenet_masks(1, max_steps, noise, False)
-    masks = None if drawn is None else ops.concatenate(drawn, axis=-1)[0]
+
+    # One dropout mask for all rows, so that a text sounds the same in any batch: [steps, units].
+    layer_masks = decoder.prenet_masks(1, max_steps, noise, False)
+    masks = None if layer_masks is None else ops.concatenate(layer_masks, axis=-1)[0]
     if compiler is None:
-        found, made, ended, frames = _run_decoder(decoder, memory, counts, masks, reduction, max_steps)
+        collected, steps, ended, frames = _run_decoder(decoder, memory, counts, masks, reduction, max_steps)
     else:
+        # Padded, so that texts of similar length share a compiled graph; the attention masks padding.
         memory = ops.pad(memory, [(0, 0), (0, -symbols % LENGTH_MULTIPLE), (0, 0)])
-        given = [memory, counts] if masks is None else [memory, counts, masks]
+        inputs = [memory, counts] if masks is None else [memory, counts, masks]
 
         def loop(memory: Tensor, counts: Tensor, masks: Tensor = None) -> Any:
             return _run_decoder(decoder, memory, counts, masks, reduction, max_steps)
 
-        found, made, ended, frames = compiler(loop)(*given)
-    wide = reduction * (decoder.mels + 1)
-    found = ops.reshape(found, (ops.shape(memory)[0], -1, wide + ops.shape(memory)[1]))[:, :made]
-    decoded = decoder.split_output(found[..., :wide], found[..., wide : wide + symbols], reduction)
+        collected, steps, ended, frames = compiler(loop)(*inputs)
+
+    # [batch, chunks, CHUNK_STEPS, …] → [batch, steps, frames and stop logits, then alignment]
+    output_columns = reduction * (decoder.mels + 1)
+    collected = ops.reshape(collected, (ops.shape(memory)[0], -1, output_columns + ops.shape(memory)[1]))[:, :steps]
+    decoded = decoder.split_output(
+        collected[..., :output_columns], collected[..., output_columns : output_columns + symbols], reduction
+    )
+
     return decoded, frames, ops.logical_not(ended)
 
 
@@ -73,70 +82,112 @@ def _run_decoder(
     reduction: int,
     max_steps: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Projections and weights [batch, chunks, CHUNK, …], steps made, which rows ended, frames of each row."""
-    core, dtype, mels = decoder.core, decoder.compute_dtype, decoder.mels
-    batch, symbols = ops.shape(memory)[0], ops.shape(memory)[1]
-    memory, inside = ops.cast(memory, dtype), length_mask(counts, symbols)
-    weights, kernels, keys = core.cast_weights(), decoder.attention.kernels(), decoder.attention.keys(memory)
-    project, bias = decoder.projection(reduction)
-    parts = [*core.context_kernels(), ops.cast(project[core.output_units :], dtype)]
-    project = ops.cast(project[: core.output_units], dtype)
-    cuts = np.cumsum([part.shape[-1] for part in parts])[:-1].tolist()
-    folded = ops.concatenate([ops.matmul(memory, part) for part in parts], axis=-1)
-    units = np.cumsum(decoder.settings.prenet)[:-1].tolist()
-    queries, wide, chunks = core.query_states, reduction * mels, -(-max_steps // CHUNK_STEPS)
+    """Runs the loop: projections and weights [batch, chunks, CHUNK_STEPS, …], steps, rows that ended, frames a row."""
 
-    def step(index: Tensor, ended: Tensor, frames: Tensor, chunk: Tensor, made: Tensor, *states: Tensor) -> Any:
-        own, context, previous, cumulative, *inner = states
-        masked = None if masks is None else split_columns(ops.slice(masks, (index, 0), (1, masks.shape[1])), units)
-        x = core.hoist(decoder.apply_prenet(ops.cast(own, dtype), masked), weights)
-        query, asked = core.query(x, context, tuple(inner[:queries]), None, weights)
-        now = decoder.attention.weigh(query, keys, inside, previous, cumulative, kernels)
-        context, *others = split_columns(attend(now, folded), cuts)
-        output, deep = query, ()
-        if len(others) > 1:
-            output, deep = core.deepen(query, others[0], tuple(inner[queries:]), None, weights)
-        new = ops.cast(ops.matmul(ops.cast(output, dtype), project) + others[-1], "float32") + bias
-        stopped, more = _find_stops(new[:, wide:])
+    core = decoder.core
+    dtype = decoder.compute_dtype
+    mels = decoder.mels
+    batch = ops.shape(memory)[0]
+    symbols = ops.shape(memory)[1]
+
+    # The text as the attention reads it: [batch, symbols, memory units], and the mask [batch, symbols].
+    memory = ops.cast(memory, dtype)
+    real = length_mask(counts, symbols)
+    weights = core.cast_weights()
+    kernels = decoder.attention.kernels()
+    keys = decoder.attention.keys(memory)
+    output_kernel, bias = decoder.projection(reduction)
+
+    # All that multiplies a context: c = Σ w m, so c K = Σ w (m K). The products m K are made here, once.
+    context_kernels = [*core.context_kernels(), ops.cast(output_kernel[core.output_units :], dtype)]
+    output_kernel = ops.cast(output_kernel[: core.output_units], dtype)
+    context_cuts = np.cumsum([part.shape[-1] for part in context_kernels])[:-1].tolist()
+    folded_memory = ops.concatenate([ops.matmul(memory, part) for part in context_kernels], axis=-1)
+    prenet_cuts = np.cumsum(decoder.settings.prenet)[:-1].tolist()
+    query_states_count = core.query_states
+    frame_columns = reduction * mels
+    chunk_count = -(-max_steps // CHUNK_STEPS)
+
+    # One pass: pre-net, query, attention, output. Each state is [batch, …] and float32.
+    def step(index: Tensor, ended: Tensor, frames: Tensor, chunk: Tensor, chunks: Tensor, *states: Tensor) -> Any:
+        frame, context, previous, cumulative, *core_states = states
+        layer_masks = (
+            None if masks is None else split_columns(ops.slice(masks, (index, 0), (1, masks.shape[1])), prenet_cuts)
+        )
+
+        # Pre-net of the last frame [batch, units]; the context is multiplied by its matrix already.
+        x = core.hoist(decoder.apply_prenet(ops.cast(frame, dtype), layer_masks), weights)
+        query, query_states = core.query(x, context, tuple(core_states[:query_states_count]), None, weights)
+
+        # Attention weights [batch, symbols], and the contexts for each matrix that reads one.
+        alignment = decoder.attention.weigh(query, keys, real, previous, cumulative, kernels)
+        context, *context_parts = split_columns(attend(alignment, folded_memory), context_cuts)
+        output = query
+        deep_states = ()
+        if len(context_parts) > 1:
+            output, deep_states = core.deepen(
+                query, context_parts[0], tuple(core_states[query_states_count:]), None, weights
+            )
+
+        # [batch, reduction · (mels + 1)]: frames, then stop logits.
+        projected = ops.cast(ops.matmul(ops.cast(output, dtype), output_kernel) + context_parts[-1], "float32") + bias
+        stopped, real_frames = _find_stops(projected[:, frame_columns:])
+
+        # Collects steps in a small tensor, and copies the large one only when the small one is full.
         chunk = ops.where(
             _index_mask(index % CHUNK_STEPS, CHUNK_STEPS, 3),
-            ops.expand_dims(ops.concatenate([new, now], axis=-1), 1),
+            ops.expand_dims(ops.concatenate([projected, alignment], axis=-1), 1),
             chunk,
         )
         full = ops.equal(index % CHUNK_STEPS, CHUNK_STEPS - 1)
-        made = ops.cond(full, lambda: _insert_chunk(made, chunk, index), lambda: made)
-        frames = frames + ops.where(ended, 0, more)
-        state = (new[:, wide - mels : wide], context, now, cumulative + now, *asked, *deep)
-        return index + 1, ended | stopped, frames, chunk, made, *state
+        chunks = ops.cond(full, lambda: _insert_chunk(chunks, chunk, index), lambda: chunks)
 
-    none = ops.zeros((batch, symbols))
+        # A row that has ended goes on with the others, and its frames are not counted.
+        frames = frames + ops.where(ended, 0, real_frames)
+        state = (
+            projected[:, frame_columns - mels : frame_columns],
+            context,
+            alignment,
+            cumulative + alignment,
+            *query_states,
+            *deep_states,
+        )
+
+        return index + 1, ended | stopped, frames, chunk, chunks, *state
+
+    # The loop's variables: index, ended, frames, chunk, chunks; then last frame, context, weights, core states.
+    no_weights = ops.zeros((batch, symbols))
     state = (
         ops.zeros((), "int32"),
         ops.zeros((batch,), "bool"),
         ops.zeros((batch,), "int32"),
-        ops.zeros((batch, CHUNK_STEPS, wide + reduction + symbols)),
-        ops.zeros((batch, chunks, CHUNK_STEPS, wide + reduction + symbols)),
-        *(ops.zeros((batch, mels)), ops.zeros((batch, parts[0].shape[-1]), dtype), none, none),
+        ops.zeros((batch, CHUNK_STEPS, frame_columns + reduction + symbols)),
+        ops.zeros((batch, chunk_count, CHUNK_STEPS, frame_columns + reduction + symbols)),
+        *(ops.zeros((batch, mels)), ops.zeros((batch, context_kernels[0].shape[-1]), dtype), no_weights, no_weights),
         *core.start(batch),
     )
 
     def unfinished(index: Tensor, ended: Tensor, *_: Tensor) -> Tensor:
         return ops.logical_and(index < max_steps, ops.logical_not(ops.all(ended)))
 
-    index, ended, frames, chunk, made, *_ = ops.while_loop(unfinished, step, state)
-    return _insert_chunk(made, chunk, index - 1), index, ended, frames
+    index, ended, frames, chunk, chunks, *_ = ops.while_loop(unfinished, step, state)
+
+    # The loop copies full chunks only, so the last one may be missing.
+    return _insert_chunk(chunks, chunk, index - 1), index, ended, frames
 
 
 def _find_stops(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows that end in a step with stop logits [batch, reduction], and how many of its frames are real."""
+    """Reads stop logits [batch, reduction]: rows that end in this step, bool [batch], and their real frames, int32."""
+
+    # argmax finds the first frame with a stop logit above the limit.
     stops = ops.cast(logits > STOP_LOGIT, "int32")
     stopped = ops.max(stops, axis=-1) > 0
     return stopped, ops.where(stopped, ops.cast(ops.argmax(stops, axis=-1), "int32") + 1, logits.shape[-1])
 
 
-def _insert_chunk(made: Tensor, chunk: Tensor, index: Tensor) -> Tensor:
-    """All chunks, with the one of step `index` replaced."""
-    return ops.where(_index_mask(index // CHUNK_STEPS, made.shape[1], 4), ops.expand_dims(chunk, 1), made)
+def _insert_chunk(chunks: Tensor, chunk: Tensor, index: Tensor) -> Tensor:
+    """Chunks [batch, chunks, CHUNK_STEPS, …] with the one that holds step `index` replaced."""
+    return ops.where(_index_mask(index // CHUNK_STEPS, chunks.shape[1], 4), ops.expand_dims(chunk, 1), chunks)
 
 
 def _index_mask(index: Tensor, size: int, rank: int) -> Tensor:
@@ -144,9 +195,12 @@ def _index_mask(index: Tensor, size: int, rank: int) -> Tensor:
     return ops.reshape(ops.equal(ops.arange(size), index), (1, size, *([1] * (rank - 2))))
 
 
-TEACHER_FORCING_NOISE, DROPPED_FRAMES_NOISE = 400, 500
+TEACHER_FORCING_NOISE = 400
+DROPPED_FRAMES_NOISE = 500
+"""Streams of random numbers, see `StepSeed`."""
 
 
+# Training: the frames are known, so most of the work is done for all steps at once.
 def decode_teacher_forced(
     decoder: Decoder,
     memory: Tensor,
@@ -159,82 +213,126 @@ def decode_teacher_forced(
     teacher_forcing: Tensor,
 ) -> DecoderOutput:
     """Feeds the decoder the recorded frames [batch, steps · reduction, mels]; see `TacotronBase.call`."""
-    dtype, mels, dropped = decoder.compute_dtype, decoder.mels, decoder.settings.dropped_frames
+    dtype = decoder.compute_dtype
+    mels = decoder.mels
+    dropout_rate = decoder.settings.dropped_frames
     memory = ops.cast(memory, dtype)
-    batch, steps = ops.shape(memory)[0], ops.shape(frames)[1] // reduction
+
+    # A step is fed the last frame of the step before, and the first one zeros: [batch, steps, mels].
+    batch = ops.shape(memory)[0]
+    steps = ops.shape(frames)[1] // reduction
     fed = ops.reshape(frames, (batch, steps, reduction, mels))[:, :-1, -1]
     fed = ops.cast(ops.pad(fed, [(0, 0), (1, 0), (0, 0)]), dtype)
-    if training and noise is not None and dropped:
-        kept = keras.random.uniform((batch, steps, 1), seed=StepSeed(noise, DROPPED_FRAMES_NOISE))
-        fed = ops.where(kept >= dropped, fed, ops.zeros((), dtype))
-    drawn = decoder.prenet_masks(batch if training else 1, steps, noise, training)
+    if training and noise is not None and dropout_rate:
+        # Zero is the mean of normalized frames (Liu et al. 2019).
+        uniform = keras.random.uniform((batch, steps, 1), seed=StepSeed(noise, DROPPED_FRAMES_NOISE))
+        fed = ops.where(uniform >= dropout_rate, fed, ops.zeros((), dtype))
+
+    # Dropout of the pre-net and of the core, for all steps.
+    layer_masks = decoder.prenet_masks(batch if training else 1, steps, noise, training)
     perturb = decoder.core.perturb(batch, steps, noise) if training and noise is not None else (None, None)
     text = EncodedText(memory, decoder.attention.keys(memory), length_mask(counts, ops.shape(memory)[1]))
     if teacher_forcing is None:
-        return _decode_all_recorded(decoder, text, decoder.apply_prenet(fed, drawn), perturb, reduction)
-    chance = keras.random.uniform((batch, steps, 1), seed=StepSeed(noise, TEACHER_FORCING_NOISE))
+        return _decode_all_recorded(decoder, text, decoder.apply_prenet(fed, layer_masks), perturb, reduction)
+
+    # Scheduled sampling (Bengio et al. 2015): each step draws whether it is fed the recorded frame.
+    uniform = keras.random.uniform((batch, steps, 1), seed=StepSeed(noise, TEACHER_FORCING_NOISE))
     share = ops.reshape(ops.broadcast_to(ops.cast(teacher_forcing, "float32"), (batch,)), (batch, 1, 1))
-    return _decode_mixed(decoder, text, fed, chance < share, drawn, perturb, reduction)
+
+    return _decode_mixed(decoder, text, fed, uniform < share, layer_masks, perturb, reduction)
 
 
 def _decode_all_recorded(
     decoder: Decoder, text: EncodedText, prenet: Tensor, perturb: Any, reduction: int
 ) -> DecoderOutput:
-    core, dtype = decoder.core, decoder.compute_dtype
-    weights, kernels, context_kernel = core.cast_weights(), decoder.attention.kernels(), core.context_kernels()[0]
+    core = decoder.core
+    dtype = decoder.compute_dtype
+    weights = core.cast_weights()
+    kernels = decoder.attention.kernels()
+    context_kernel = core.context_kernels()[0]
+
+    # [batch, steps, gates]: the pre-net's part of the query network, outside the loop.
     x = core.hoist(prenet, weights)
-    width, queries = x.shape[-1], core.query_units
+    width = x.shape[-1]
+    query_units = core.query_units
 
     def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        x, mask = ops.cast(inputs[:, :width], dtype), None if perturb[0] is None else inputs[:, width:]
-        context, previous, cumulative, *inner = states
-        part = ops.matmul(ops.cast(context, dtype), context_kernel)
-        query, asked = core.query(x, part, tuple(inner), mask, weights)
-        now = decoder.attention.weigh(query, text.keys, text.real, previous, cumulative, kernels)
-        context = ops.cast(attend(now, text.memory), "float32")
-        out = ops.concatenate([ops.cast(query, "float32"), now], axis=-1)
-        return out, (context, now, cumulative + now, *asked)
+        x = ops.cast(inputs[:, :width], dtype)
+        mask = None if perturb[0] is None else inputs[:, width:]
+        context, previous, cumulative, *core_states = states
 
+        # Only what feeds back stays in the loop: query and attention.
+        context_part = ops.matmul(ops.cast(context, dtype), context_kernel)
+        query, query_states = core.query(x, context_part, tuple(core_states), mask, weights)
+        alignment = decoder.attention.weigh(query, text.keys, text.real, previous, cumulative, kernels)
+        context = ops.cast(attend(alignment, text.memory), "float32")
+        step_output = ops.concatenate([ops.cast(query, "float32"), alignment], axis=-1)
+        return step_output, (context, alignment, cumulative + alignment, *query_states)
+
+    # A loop has one tensor of inputs, so masks travel behind x, [batch, steps, gates + mask units].
     inputs = x if perturb[0] is None else ops.concatenate([x, ops.cast(perturb[0], x.dtype)], axis=-1)
-    asked = core.start(ops.shape(text.memory)[0])[: core.query_states]
-    found = run_loop(step, inputs, (*_initial_attention(text), *asked))
-    query, alignment = found[..., :queries], found[..., queries:]
+    start_states = core.start(ops.shape(text.memory)[0])[: core.query_states]
+    outputs = run_loop(step, inputs, (*_initial_attention(text), *start_states))
+
+    # Contexts [batch, steps, memory units] of all steps in one product.
+    query = outputs[..., :query_units]
+    alignment = outputs[..., query_units:]
     context = ops.matmul(ops.cast(alignment, dtype), text.memory)
     output = core.deepen_all(ops.cast(query, dtype), context, perturb[1], weights)
+
+    # [batch, steps, reduction · (mels + 1)]
     kernel, bias = decoder.projection(reduction)
     joined = ops.concatenate([ops.cast(output, "float32"), ops.cast(context, "float32")], axis=-1)
+
     return decoder.split_output(ops.matmul(joined, kernel) + bias, alignment, reduction)
 
 
 def _decode_mixed(
-    decoder: Decoder, text: EncodedText, fed: Tensor, recorded: Tensor, drawn: Any, perturb: Any, reduction: int
+    decoder: Decoder, text: EncodedText, fed: Tensor, recorded: Tensor, layer_masks: Any, perturb: Any, reduction: int
 ) -> DecoderOutput:
     """Feeds the recorded frame, or where `recorded` is false the decoder's own last one."""
-    batch, steps = ops.shape(fed)[0], ops.shape(fed)[1]
-    dtype, mels, matrices = decoder.compute_dtype, decoder.mels, DecoderWeights.of(decoder, reduction)
+    batch = ops.shape(fed)[0]
+    steps = ops.shape(fed)[1]
+    dtype = decoder.compute_dtype
+    mels = decoder.mels
+    matrices = DecoderWeights.of(decoder, reduction)
+
+    # A loop has one tensor of inputs: which frame to feed, the recorded one, the masks of pre-net and core.
     pieces = [ops.cast(recorded, "float32"), ops.cast(fed, "float32")]
-    pieces += [ops.broadcast_to(ops.cast(one, "float32"), (batch, steps, one.shape[-1])) for one in drawn or ()]
-    pieces += [ops.cast(one, "float32") for one in perturb if one is not None]
+    pieces += [
+        ops.broadcast_to(ops.cast(mask, "float32"), (batch, steps, mask.shape[-1])) for mask in layer_masks or ()
+    ]
+    pieces += [ops.cast(mask, "float32") for mask in perturb if mask is not None]
     cuts = np.cumsum([piece.shape[-1] for piece in pieces])[:-1].tolist()
+
+    # The columns of a step's last frame, which the next step may be fed.
     last = (reduction - 1) * mels
 
     def step(inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        own, *state = states
-        chosen, truth, *rest = split_columns(inputs, cuts)
-        rest = [ops.cast(one, dtype) for one in rest]
-        masks, rest = (rest[: len(drawn)], rest[len(drawn) :]) if drawn else (None, rest)
-        frame = ops.where(chosen > 0, truth, own)
-        given = (*rest, None, None)[:2]
-        made, after = decode_step(decoder, matrices, text, frame, masks, tuple(state), given)
-        return ops.concatenate([made, after[1]], axis=-1), (made[:, last : last + mels], *after)
+        own_frame, *state = states
+
+        # [batch, 1], [batch, mels], then masks [batch, units].
+        is_recorded, recorded_frame, *mask_parts = split_columns(inputs, cuts)
+        mask_parts = [ops.cast(mask, dtype) for mask in mask_parts]
+        masks, mask_parts = (
+            (mask_parts[: len(layer_masks)], mask_parts[len(layer_masks) :]) if layer_masks else (None, mask_parts)
+        )
+        frame = ops.where(is_recorded > 0, recorded_frame, own_frame)
+        core_masks = (*mask_parts, None, None)[:2]
+
+        # next_state[1] is the weights of the attention.
+        projected, next_state = decode_step(decoder, matrices, text, frame, masks, tuple(state), core_masks)
+        return ops.concatenate([projected, next_state[1]], axis=-1), (projected[:, last : last + mels], *next_state)
 
     start = (ops.zeros((batch, mels)), *_initial_attention(text), *decoder.core.start(batch))
-    found = run_loop(step, ops.concatenate(pieces, axis=-1), start)
-    wide = reduction * (mels + 1)
-    return decoder.split_output(found[..., :wide], found[..., wide:], reduction)
+    outputs = run_loop(step, ops.concatenate(pieces, axis=-1), start)
+    output_columns = reduction * (mels + 1)
+
+    return decoder.split_output(outputs[..., :output_columns], outputs[..., output_columns:], reduction)
 
 
 def _initial_attention(text: EncodedText) -> States:
     """Zero context and zero attention weights."""
-    batch, symbols = ops.shape(text.memory)[0], ops.shape(text.memory)[1]
+    batch = ops.shape(text.memory)[0]
+    symbols = ops.shape(text.memory)[1]
     return ops.zeros((batch, text.memory.shape[-1])), ops.zeros((batch, symbols)), ops.zeros((batch, symbols))

@@ -26,15 +26,19 @@ from voxline.training.layers import Composite, ConvNeXtBlock, dropout, length_ma
 Tensor = Any
 
 TEMPERATURE = 0.0005
-"""Of squared distances between text and mels, as the authors have it."""
-ENCODER_NOISE, DECODER_NOISE, DURATION_NOISE, ENERGY_NOISE, PITCH_NOISE = 0, 100, 200, 300, 400
+"""Factor of squared distances between text and mels, as the authors have it."""
+ENCODER_NOISE = 0
+DECODER_NOISE = 100
+DURATION_NOISE = 200
+ENERGY_NOISE = 300
+PITCH_NOISE = 400
 """Streams of random numbers for dropout."""
 SMALLEST_PITCH_DEVIATION = 0.01
-"""Of log F0, a sixth of a semitone: a voice that varies less speaks in monotone."""
+"""Least deviation of log F0, a sixth of a semitone: a voice that varies less speaks in monotone."""
 
 
 class AlignedOutput(NamedTuple):
-    """What `FastSpeech` makes of a text and its recording.
+    """Output of `FastSpeech` for a text and its recording.
 
     Attributes:
       output: mels, of the recording's durations.
@@ -56,7 +60,7 @@ class AlignedOutput(NamedTuple):
 
 
 class FastSpeech(TtsNetwork):
-    """From symbols to mels, all frames at once.
+    """Predicts mels from symbols, all frames at once.
 
     >>> import numpy as np
     >>> settings = FastSpeechSettings(channels=8, hidden=8, encoder_layers=1, decoder_layers=1)
@@ -69,7 +73,8 @@ class FastSpeech(TtsNetwork):
     settings: FastSpeechSettings
 
     def _build_layers(self, seeds: list[int], precision: str, portable: bool) -> None:
-        settings, source = self.settings, iter(seeds)
+        settings = self.settings
+        source = iter(seeds)
         glorot = keras.initializers.GlorotUniform
 
         def blocks(count: int) -> list[ConvNeXtBlock]:
@@ -85,6 +90,7 @@ class FastSpeech(TtsNetwork):
                 for _ in range(count)
             ]
 
+        # Text side: encoder of symbols, aligner, and predictors of each symbol's duration and energy.
         self.embedding = layers.Embedding(self.symbols, settings.channels, glorot(next(source)), dtype=precision)
         self.encoder = blocks(settings.encoder_layers)
         self.aligner = Aligner(settings.channels, self.mels, settings.prior, [next(source) for _ in range(5)])
@@ -94,10 +100,14 @@ class FastSpeech(TtsNetwork):
         if settings.energy:
             self.energy = Predictor(settings, ENERGY_NOISE, [next(source) for _ in range(3)], dtype=precision)
             self.louder = layers.Dense(settings.channels, kernel_initializer=glorot(next(source)), dtype=precision)
+
+        # Frame side: the decoder of repeated symbols.
         self.place = layers.Dense(settings.channels, kernel_initializer=glorot(next(source)), dtype=precision)
         self.decoder = blocks(settings.decoder_layers)
         self.last_norm = layers.LayerNormalization(dtype=precision)
         self.spectrum = layers.Dense(self.mels, kernel_initializer=glorot(next(source)), dtype="float32")
+
+        # Pitch draws its seeds last: the other weights are the same with it and without it.
         self.pitch: Predictor | None = None
         self.higher: Any = None
         if settings.pitch:
@@ -138,25 +148,36 @@ class FastSpeech(TtsNetwork):
         training: bool = False,
         noise: Tensor = None,
     ) -> AlignedOutput:
-        """The same, with all that the loss compares."""
-        labels, counts, frames = (ops.cast(given, "int32") for given in (labels, counts, frames))
+        """Predicts mels as a call does, and returns them with all that the loss compares."""
+        labels, counts, frames = (ops.cast(array, "int32") for array in (labels, counts, frames))
+
+        # [batch, frames, mels] and [batch, symbols, channels], zero on padding.
         mels = mask_padding(ops.cast(features, "float32")[..., : self.mels], frames)
         embedded = mask_padding(self.embedding(labels), counts)
+
+        # Durations of the recording: the hard alignment [batch, frames, symbols], summed over frames.
         log_alignment = self.aligner(embedded, counts, mels, frames)
         path = best_path_alignment(log_alignment, frames, counts)
         durations = ops.sum(path, axis=1)
         noise = noise if training else None
+
+        # Predictions from the text alone.
         encoded = self._encode(embedded, counts, noise)
         log_durations = self.duration(encoded, counts, noise=noise)
         predicted_energy, predicted_pitch = self._predict_prosody(encoded, counts, noise)
         energy = pitch = None
         if self.energy is not None:
+            # Mean loudness over a symbol's frames, [batch, symbols]. Teacher forcing: the decoder gets it, not the
+            # prediction.
             loudness = ops.expand_dims(ops.mean(mels, axis=-1), 1)
             energy = ops.matmul(loudness, path)[:, 0] / ops.maximum(durations, 1.0)
+
         if self.pitch is not None:
             pitch = self.symbol_pitch(ops.cast(features, "float32"), path)
+
         encoded = self._add_prosody(encoded, energy, pitch)
         output = self._decode(encoded, path, frames, ops.zeros(ops.shape(frames), "bool"), noise)
+
         return AlignedOutput(
             output, log_alignment, log_durations, durations, predicted_energy, energy, predicted_pitch, pitch
         )
@@ -169,27 +190,36 @@ class FastSpeech(TtsNetwork):
           features: float32 [batch, frames, bins], normalized.
           path: float32 [batch, frames, symbols], zero on padding.
         """
+
+        # Back to raw log F0: the statistics of all features count unvoiced frames as 0.
         mean, deviation = self._pitch_statistics()
-        first = self.mels
+        prosody_column = self.mels
         log_f0, voicing = (
-            features[..., at] * self._deviation[at] + self._mean[at]
-            for at in (first + PROSODY.index("log_f0"), first + PROSODY.index("voicing"))
+            features[..., column] * self._deviation[column] + self._mean[column]
+            for column in (prosody_column + PROSODY.index("log_f0"), prosody_column + PROSODY.index("voicing"))
         )
+
+        # [batch, 2, frames] · [batch, frames, symbols]: voiced frames of each symbol, and the sum of their pitch.
         voiced = ops.cast(voicing > 0.5, "float32")
         sums = ops.matmul(ops.stack([voiced, voiced * (log_f0 - mean) / deviation], axis=1), path)
+
         return interpolate_unvoiced(sums[:, 1] / ops.maximum(sums[:, 0], 1.0), sums[:, 0] > 0)
 
     def _pitch_statistics(self) -> tuple[float, float]:
         """Mean and deviation of log F0 over voiced frames. Those of all frames, of which unvoiced ones have 0, give
         them: a share of frames is voiced, which is the mean of voicing.
         """
-        at, voicing = (self.mels + PROSODY.index(name) for name in ("log_f0", "voicing"))
-        mean, deviation, share = float(self._mean[at]), float(self._deviation[at]), float(self._mean[voicing])
+        log_f0, voicing = (self.mels + PROSODY.index(name) for name in ("log_f0", "voicing"))
+        mean = float(self._mean[log_f0])
+        deviation = float(self._deviation[log_f0])
+        share = float(self._mean[voicing])
         if share <= 0:
             return 0.0, 1.0
-        of_voiced = mean / share
-        variance = (deviation**2 + mean**2) / share - of_voiced**2
-        return of_voiced, max(math.sqrt(max(variance, 0.0)), SMALLEST_PITCH_DEVIATION)
+
+        # With voiced share p: E[x] = p μ and E[x²] = p (σ² + μ²).
+        voiced_mean = mean / share
+        variance = (deviation**2 + mean**2) / share - voiced_mean**2
+        return voiced_mean, max(math.sqrt(max(variance, 0.0)), SMALLEST_PITCH_DEVIATION)
 
     def synthesize(
         self, labels: Tensor, counts: Tensor, *, max_steps: int, noise: Tensor = None, reduction: int | None = None
@@ -201,18 +231,26 @@ class FastSpeech(TtsNetwork):
           max_steps: frames after which a row is cut.
           noise, reduction: of no effect: nothing is drawn, and all frames are made in one step.
         """
-        labels, counts = ops.cast(labels, "int32"), ops.cast(counts, "int32")
+        labels = ops.cast(labels, "int32")
+        counts = ops.cast(counts, "int32")
+
+        # [batch, symbols, channels]
         encoded = self._encode(mask_padding(self.embedding(labels), counts), counts, None)
-        found = self.duration(encoded, counts)
+        log_durations = self.duration(encoded, counts)
         encoded = self._add_prosody(encoded, *self._predict_prosody(encoded, counts, None))
-        durations = ops.clip(ops.round(ops.exp(ops.minimum(found, math.log(max_steps)))), 1.0, max_steps)
+
+        # Whole frames, at least one a symbol. The logarithm is bounded first: its exponential would overflow.
+        durations = ops.clip(ops.round(ops.exp(ops.minimum(log_durations, math.log(max_steps)))), 1.0, max_steps)
         ends = ops.cumsum(ops.where(length_mask(counts, ops.shape(labels)[1]), durations, 0.0), axis=1)
         total = ends[:, -1]
         frames = ops.cast(ops.minimum(total, float(max_steps)), "int32")
+
+        # The path [batch, frames, symbols]: symbol n has the frames from starts[n] to ends[n].
         frame = ops.reshape(ops.arange(ops.max(frames), dtype="float32"), (1, -1, 1))
         starts = ops.pad(ends[:, :-1], [[0, 0], [1, 0]])
         path = ops.logical_and(frame >= ops.expand_dims(starts, 1), frame < ops.expand_dims(ends, 1))
         path = mask_padding(ops.cast(path, "float32"), frames)
+
         return self._decode(encoded, path, frames, total > max_steps, None)
 
     def _encode(self, embedded: Tensor, counts: Tensor, noise: Tensor) -> Tensor:
@@ -226,7 +264,7 @@ class FastSpeech(TtsNetwork):
     def _predict_prosody(self, encoded: Tensor, counts: Tensor, noise: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Energy and pitch of each symbol, float32 [batch, symbols]; None without the predictor."""
         predictors = (self.energy, self.pitch)
-        energy, pitch = (each and each(encoded, counts, noise=noise) for each in predictors)
+        energy, pitch = (predictor and predictor(encoded, counts, noise=noise) for predictor in predictors)
         return energy, pitch
 
     def _add_prosody(self, encoded: Tensor, energy: Tensor | None, pitch: Tensor | None) -> Tensor:
@@ -240,19 +278,26 @@ class FastSpeech(TtsNetwork):
 
         A frame also knows how far its symbol is gone: its share, and the logarithms of the frames before and after it.
         """
+
+        # Length regulator: [batch, frames, symbols] · [batch, symbols, channels].
         repeated = ops.matmul(ops.cast(path, self.compute_dtype), encoded)
+
+        # [batch, frames] each: frames of the symbol before this one, and frames of the symbol.
         before = ops.sum((ops.cumsum(path, axis=1) - 1) * path, axis=-1)
-        whole = ops.matmul(path, ops.expand_dims(ops.sum(path, axis=1), -1))[..., 0]
-        share = (before + 0.5) / ops.maximum(whole, 1.0)
-        place = ops.stack([share, ops.log1p(before), ops.log1p(ops.relu(whole - before - 1))], axis=-1)
+        symbol_frames = ops.matmul(path, ops.expand_dims(ops.sum(path, axis=1), -1))[..., 0]
+        share = (before + 0.5) / ops.maximum(symbol_frames, 1.0)
+        place = ops.stack([share, ops.log1p(before), ops.log1p(ops.relu(symbol_frames - before - 1))], axis=-1)
+
+        # [batch, frames, channels] → [batch, frames, mels]
         x = repeated + self.place(ops.cast(place, self.compute_dtype))
         x = self.last_norm(self._run(self.decoder, x, frames, noise, DECODER_NOISE))
         mels = mask_padding(ops.cast(self.spectrum(x), "float32"), frames)
+
         return TtsOutput(mels, mels, None, None, path, frames, hit_limit)
 
 
 class Aligner(Composite, layers.Layer):  # type: ignore[misc]
-    """How well each symbol suits each frame: distances between convolutions over text and over mels (equation 1).
+    """Scores each pair of symbol and frame: distances between convolutions over text and over mels (equation 1).
 
     Args:
       channels: of embedded symbols.
@@ -283,26 +328,38 @@ class Aligner(Composite, layers.Layer):  # type: ignore[misc]
         Args:
           embedded: [batch, symbols, channels] and mels: [batch, frames, mels], zero on padding.
         """
-        keys, queries = ops.cast(embedded, "float32"), mels
+
+        # Keys [batch, symbols, mels] and queries [batch, frames, mels].
+        keys = ops.cast(embedded, "float32")
+        queries = mels
         for layer in self.text:
             keys = layer(keys)
+
         for layer in self.speech:
             queries = layer(queries)
+
+        # |q - k|² = |q|² + |k|² - 2 q · k, [batch, frames, symbols].
         square = ops.expand_dims(ops.sum(ops.square(queries), -1), 2) + ops.expand_dims(
             ops.sum(ops.square(keys), -1), 1
         )
         scores = -TEMPERATURE * (square - 2 * ops.matmul(queries, ops.transpose(keys, (0, 2, 1))))
+
+        # Padded symbols have no share of the softmax.
         scores = ops.where(ops.expand_dims(length_mask(counts, ops.shape(keys)[1]), 1), scores, -1e9)
         scores = ops.log_softmax(scores, axis=-1)
         if self.prior:
-            gone, read = (_places(*each) for each in ((ops.shape(mels)[1], frames), (ops.shape(keys)[1], counts)))
-            apart = ops.expand_dims(gone, 2) - ops.expand_dims(read, 1)
-            scores = scores - ops.square(apart) / (2 * self.prior**2)
+            # The prior: log of a Gaussian around the diagonal, up to a constant.
+            frame_places, symbol_places = (
+                _places(*lengths) for lengths in ((ops.shape(mels)[1], frames), (ops.shape(keys)[1], counts))
+            )
+            distances = ops.expand_dims(frame_places, 2) - ops.expand_dims(symbol_places, 1)
+            scores = scores - ops.square(distances) / (2 * self.prior**2)
+
         return scores
 
 
 def _places(longest: Tensor, counts: Tensor) -> Tensor:
-    """The middle of each frame or symbol as a share of all, float32 [batch, longest]."""
+    """Middle of each frame or symbol as a share of all, float32 [batch, longest]."""
     return (ops.arange(longest, dtype="float32") + 0.5) / ops.expand_dims(ops.cast(counts, "float32"), 1)
 
 
@@ -320,13 +377,19 @@ def interpolate_unvoiced(values: Tensor, voiced: Tensor) -> Tensor:
     values = ops.where(voiced, values, 0.0)
     longest = ops.shape(values)[1]
     index = ops.arange(longest)
-    here, other = ops.expand_dims(index, 1), ops.expand_dims(index, 0)
-    near = ops.expand_dims(voiced, 1)  # of each pair of a symbol and another one, whether the other is voiced
-    before = ops.max(ops.where(ops.logical_and(near, other <= here), other, -1), axis=2)
-    after = ops.min(ops.where(ops.logical_and(near, other >= here), other, longest), axis=2)
+
+    # Pairs [symbol, other]; index of the nearest voiced one on each side, -1 or `longest` where none is.
+    symbol = ops.expand_dims(index, 1)
+    other = ops.expand_dims(index, 0)
+    is_voiced = ops.expand_dims(voiced, 1)  # of each pair of a symbol and another one, whether the other is voiced
+    before = ops.max(ops.where(ops.logical_and(is_voiced, other <= symbol), other, -1), axis=2)
+    after = ops.min(ops.where(ops.logical_and(is_voiced, other >= symbol), other, longest), axis=2)
+
+    # Values on both sides. At the ends both are those of the one nearest voiced symbol.
     left = ops.take_along_axis(values, ops.where(before < 0, ops.minimum(after, longest - 1), before), axis=1)
     right = ops.take_along_axis(values, ops.where(after < longest, after, ops.maximum(before, 0)), axis=1)
     between = ops.cast(ops.maximum(after - before, 1), "float32")
+
     return left + (right - left) * ops.cast(index - before, "float32") / between
 
 
@@ -339,8 +402,9 @@ class Predictor(Composite, layers.Layer):  # type: ignore[misc]
 
     def __init__(self, settings: FastSpeechSettings, stream: int, seeds: Sequence[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.rate, self.stream = settings.dropout, stream
-        *drawn, last = map(keras.initializers.GlorotUniform, seeds)
+        self.rate = settings.dropout
+        self.stream = stream
+        *initializers, last_initializer = map(keras.initializers.GlorotUniform, seeds)
         self.convolutions = [
             layers.Conv1D(
                 settings.channels,
@@ -350,13 +414,13 @@ class Predictor(Composite, layers.Layer):  # type: ignore[misc]
                 kernel_initializer=uniform,
                 dtype=self.dtype_policy,
             )
-            for uniform in drawn
+            for uniform in initializers
         ]
-        self.norms = [layers.LayerNormalization(dtype=self.dtype_policy) for _ in drawn]
-        self.last = layers.Dense(1, kernel_initializer=last, dtype="float32")
+        self.norms = [layers.LayerNormalization(dtype=self.dtype_policy) for _ in initializers]
+        self.last = layers.Dense(1, kernel_initializer=last_initializer, dtype="float32")
 
     def call(self, x: Tensor, counts: Tensor, noise: Tensor = None) -> Tensor:
-        """Of [batch, symbols, channels]: float32 [batch, symbols].
+        """Takes [batch, symbols, channels]; returns float32 [batch, symbols].
 
         Args:
           noise: int [2], the seed of dropout; None: no dropout.

@@ -16,7 +16,7 @@ TAPS = 5
 
 
 class MelCtc(Composite, keras.Model):  # type: ignore[misc]
-    """From normalized mels to logits: two convolutions, a bidirectional GRU, a classifier.
+    """Predicts logits of symbols from normalized mels: two convolutions, a bidirectional GRU, a classifier.
 
     Args:
       classes: symbols and the blank, which is last.
@@ -46,6 +46,8 @@ class MelCtc(Composite, keras.Model):  # type: ignore[misc]
 
     def call(self, mels: Tensor, frames: Tensor) -> Tensor:
         """Logits float32 [batch, frames, classes] of mels [batch, frames, bins], of which `frames` are real."""
+
+        # [batch, frames], and as a factor [batch, frames, 1]: convolutions must see zeros beyond the end.
         real = ops.arange(ops.shape(mels)[1]) < ops.expand_dims(ops.cast(frames, "int32"), 1)
         mask = ops.expand_dims(ops.cast(real, "float32"), -1)
         x = ops.cast(mels, "float32") * mask

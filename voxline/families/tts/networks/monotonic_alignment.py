@@ -34,28 +34,39 @@ def best_path_alignment(log_probabilities: Tensor, frames: Tensor, counts: Tenso
 
     Arguments as for `forward_sum_loss`. No gradient passes.
     """
+
+    # [frames, batch, symbols], [frames, batch, 1], [batch, symbols]
     values, real, last = _prepare(ops.stop_gradient(log_probabilities), frames, counts)
 
-    def onwards(score: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
-        before, value, inside = _from_previous(score), now[:, :-1], now[:, -1:]
-        moved = ops.cast(before > score, "float32") * inside
-        return ops.where(inside > 0, ops.maximum(score, before) + value, score), moved
+    def onwards(score: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        # δ(t, s) = log p(t, s) + max(δ(t - 1, s), δ(t - 1, s - 1)); padded frames keep the score.
+        from_previous = _from_previous(score)
+        value = inputs[:, :-1]
+        inside = inputs[:, -1:]
+        moved = ops.cast(from_previous > score, "float32") * inside
+        return ops.where(inside > 0, ops.maximum(score, from_previous) + value, score), moved
 
     _, moved = ops.scan(onwards, _first_scores(values), _side_by_side(values, real))
 
+    # Back from the last symbol, one to the left wherever the path moved.
     def backwards(symbol: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
-        earlier = ops.pad(symbol[:, 1:], [[0, 0], [0, 1]])
-        return ops.where(ops.sum(symbol * moved, axis=1, keepdims=True) > 0, earlier, symbol), symbol
+        previous_symbol = ops.pad(symbol[:, 1:], [[0, 0], [0, 1]])
+        return ops.where(ops.sum(symbol * moved, axis=1, keepdims=True) > 0, previous_symbol, symbol), symbol
 
-    first, others = ops.scan(backwards, last, moved, reverse=True)
-    return ops.transpose(ops.concatenate([first[None], others]) * real, (1, 0, 2))
+    # [frames, batch, symbols] → [batch, frames, symbols]
+    first, earlier_symbols = ops.scan(backwards, last, moved, reverse=True)
+
+    return ops.transpose(ops.concatenate([first[None], earlier_symbols]) * real, (1, 0, 2))
 
 
 def _prepare(log_probabilities: Tensor, frames: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Values [frames, batch, symbols], impossible on padded symbols; which frames are real, float32 [frames, batch, 1];
     and 1 at the last real symbol, float32 [batch, symbols].
     """
-    longest, widest = ops.shape(log_probabilities)[1], ops.shape(log_probabilities)[2]
+
+    # Frames come first, as the scans want them.
+    longest = ops.shape(log_probabilities)[1]
+    widest = ops.shape(log_probabilities)[2]
     counts = ops.expand_dims(ops.cast(counts, "int32"), 1)
     values = ops.where(ops.expand_dims(ops.arange(widest) < counts, 1), log_probabilities, IMPOSSIBLE)
     real = ops.cast(ops.expand_dims(length_mask(frames, longest), -1), "float32")
@@ -64,7 +75,7 @@ def _prepare(log_probabilities: Tensor, frames: Tensor, counts: Tensor) -> tuple
 
 
 def _side_by_side(values: Tensor, real: Tensor) -> Tensor:
-    """Those after the first frame, [frames - 1, batch, symbols + 1]: Keras scans two tensors of static length only."""
+    """Values and mask after the first frame, [frames - 1, batch, symbols + 1]: Keras scans tensors of static length."""
     return ops.concatenate([values, real], axis=-1)[1:]
 
 
@@ -85,27 +96,38 @@ def _sum_over_paths(values: Tensor, real: Tensor, last: Tensor) -> Any:
     Its gradient is the posterior probability of each symbol in each frame, by the backward algorithm.
     """
 
-    def onwards(score: Tensor, now: Tensor) -> tuple[Tensor, Tensor]:
-        value, inside = now[:, :-1], now[:, -1:]
+    def onwards(score: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        # α(t, s) = log p(t, s) + log(e^α(t - 1, s) + e^α(t - 1, s - 1)), Rabiner 1989, equation 20.
+        value = inputs[:, :-1]
+        inside = inputs[:, -1:]
         score = ops.where(inside > 0, ops.logaddexp(score, _from_previous(score)) + value, score)
         return score, score
 
     first = _first_scores(values)
-    final, others = ops.scan(onwards, first, _side_by_side(values, real))
+    final, later_scores = ops.scan(onwards, first, _side_by_side(values, real))
     total = ops.sum(ops.where(last > 0, final, 0.0), axis=1)
 
+    # ∂ log P / ∂ log p(t, s) is the posterior: α + β - log P, of the frame and symbol.
     def gradient(*upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        def backwards(score: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
-            value, inside = later[:, :-1], later[:, -1:]
+        def backwards(score: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+            value = inputs[:, :-1]
+            inside = inputs[:, -1:]
+
+            # β(t, s): stay at the symbol or move to the next one, Rabiner 1989, equation 25.
             stayed = score + value
             moved = ops.pad(stayed[:, 1:], [[0, 0], [0, 1]], constant_values=IMPOSSIBLE)
             score = ops.where(inside > 0, ops.logaddexp(stayed, moved), score)
             return score, score
 
+        # A path ends at the last symbol.
         end = ops.where(last > 0, 0.0, IMPOSSIBLE)
-        _, rest = ops.scan(backwards, end, _side_by_side(values, real), reverse=True)
-        forward, backward = ops.concatenate([first[None], others]), ops.concatenate([rest, end[None]])
+        _, earlier_scores = ops.scan(backwards, end, _side_by_side(values, real), reverse=True)
+        forward = ops.concatenate([first[None], later_scores])
+        backward = ops.concatenate([earlier_scores, end[None]])
+
+        # Rounding may take a probability above 1, hence the minimum.
         posterior = ops.exp(ops.minimum(forward + backward - ops.reshape(total, (1, -1, 1)), 0.0)) * real
+
         return ops.reshape(upstream[-1], (1, -1, 1)) * posterior, ops.zeros_like(real), ops.zeros_like(last)
 
     return total, gradient

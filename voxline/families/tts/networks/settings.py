@@ -37,7 +37,7 @@ class AttentionSettings(Settings):
 
 
 class DecoderSettings(Settings):
-    """What both networks share."""
+    """Settings of a decoder that attends to the text, for both Tacotrons."""
 
     reduction: int = pydantic.Field(1, ge=1, le=20, description="frames per decoder step, at most")
     embedding: Size = pydantic.Field(512, description="dimensions of a symbol")

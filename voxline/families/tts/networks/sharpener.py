@@ -36,7 +36,8 @@ class SwitchableNorm(layers.Layer):  # type: ignore[misc]
 
     def __init__(self, momentum: float = 0.98, epsilon: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.momentum, self.epsilon = momentum, epsilon
+        self.momentum = momentum
+        self.epsilon = epsilon
         self.batch_statistics: tuple[Tensor, ...] = ()
 
     def build(self, shape: tuple[int | None, ...]) -> None:
@@ -54,23 +55,35 @@ class SwitchableNorm(layers.Layer):  # type: ignore[misc]
         Args:
           real: bool [batch, frames, 1, 1]; what comes out of other frames is undefined.
         """
+
+        # Real positions of a row, [batch, 1, 1, 1].
         count = ops.sum(ops.cast(real, x.dtype), axis=(1, 2, 3), keepdims=True) * x.shape[2]
         count = ops.maximum(count, 1.0)
+
+        # Instance statistics, of a row and channel: [batch, 1, 1, channels].
         mean = ops.sum(ops.where(real, x, 0.0), axis=(1, 2), keepdims=True) / count
         variance = ops.sum(ops.where(real, ops.square(x - mean), 0.0), axis=(1, 2), keepdims=True) / count
-        of_row = ops.mean(mean, axis=-1, keepdims=True)
-        variance_of_row = ops.mean(variance + ops.square(mean - of_row), axis=-1, keepdims=True)
+
+        # Layer statistics, of a row: [batch, 1, 1, 1]. The variance of means is part of them.
+        row_mean = ops.mean(mean, axis=-1, keepdims=True)
+        row_variance = ops.mean(variance + ops.square(mean - row_mean), axis=-1, keepdims=True)
         if training:
+            # Batch statistics, of a channel: [1, 1, 1, channels]; rows count by their frames.
             share = count / ops.sum(count)
-            of_batch = ops.sum(share * mean, axis=0, keepdims=True)
-            variance_of_batch = ops.sum(share * (variance + ops.square(mean - of_batch)), axis=0, keepdims=True)
-            self.batch_statistics = (ops.reshape(of_batch, (-1,)), ops.reshape(variance_of_batch, (-1,)))
+            batch_mean = ops.sum(share * mean, axis=0, keepdims=True)
+            batch_variance = ops.sum(share * (variance + ops.square(mean - batch_mean)), axis=0, keepdims=True)
+            self.batch_statistics = (ops.reshape(batch_mean, (-1,)), ops.reshape(batch_variance, (-1,)))
         else:
-            of_batch, variance_of_batch = ops.convert_to_tensor(self.moving_mean), self.moving_variance
-        w, v = ops.softmax(self.mean_logits), ops.softmax(self.variance_logits)
-        mean = w[0] * mean + w[1] * of_row + w[2] * of_batch
-        variance = v[0] * variance + v[1] * variance_of_row + v[2] * variance_of_batch
+            batch_mean = ops.convert_to_tensor(self.moving_mean)
+            batch_variance = self.moving_variance
+
+        # The mixes μ = Σ w_k μ_k and σ² = Σ v_k σ²_k, then γ (x - μ) / σ + β.
+        w = ops.softmax(self.mean_logits)
+        v = ops.softmax(self.variance_logits)
+        mean = w[0] * mean + w[1] * row_mean + w[2] * batch_mean
+        variance = v[0] * variance + v[1] * row_variance + v[2] * batch_variance
         scale = self.gamma * ops.rsqrt(variance + self.epsilon)
+
         return x * scale + (self.beta - mean * scale)
 
 
@@ -84,13 +97,15 @@ class SharpenerBlock(Composite, layers.Layer):  # type: ignore[misc]
 
     def call(self, x: Tensor, real: Tensor, training: bool = False) -> Tensor:
         """Takes and returns [batch, frames, bins, channels], zero where `real` is false."""
-        found = ops.relu(self.norms[0](self.convolutions[0](x), real, training=training))
-        found = self.norms[1](self.convolutions[1](ops.where(real, found, 0.0)), real, training=training)
-        return x + ops.where(real, found, 0.0)
+
+        # [batch, frames, bins, channels]
+        y = ops.relu(self.norms[0](self.convolutions[0](x), real, training=training))
+        y = self.norms[1](self.convolutions[1](ops.where(real, y, 0.0)), real, training=training)
+        return x + ops.where(real, y, 0.0)
 
 
 class Sharpener(Composite, keras.Model):  # type: ignore[misc]
-    """From smoothed mels to sharp ones. Untrained, it returns what it is given.
+    """Turns smoothed mels into sharp ones. Untrained, it returns its input.
 
     Args:
       channels: of the first convolution; the residual blocks have four times as many.
@@ -106,11 +121,15 @@ class Sharpener(Composite, keras.Model):  # type: ignore[misc]
     def __init__(self, *, channels: int, blocks: int, seed: int = 1) -> None:
         super().__init__(name="sharpener")
         draws = _Convolutions(seed)
+
+        # 7 × 7 at full size, then two strided convolutions: half and a quarter of frames and bins.
         self.down = [draws.make(channels, 7), draws.make(2 * channels, 3, 2), draws.make(4 * channels, 3, 2)]
         self.down_norms = [SwitchableNorm() for _ in self.down]
         self.blocks = [SharpenerBlock(4 * channels, draws) for _ in range(blocks)]
         self.up = [draws.make(2 * channels, 3), draws.make(channels, 3)]
         self.up_norms = [SwitchableNorm() for _ in self.up]
+
+        # Zeros: the residual is nothing at first, and the network the identity.
         self.last = layers.Conv2D(1, 7, padding="same", kernel_initializer="zeros")
         self(np.zeros((1, FACTOR, FACTOR), "float32"), np.array([FACTOR]))
 
@@ -125,31 +144,46 @@ class Sharpener(Composite, keras.Model):  # type: ignore[misc]
         Args:
           frames: int [batch], real frames; a row gives what it gives alone.
         """
-        count, bins, frames = ops.shape(mels)[1], mels.shape[2], ops.cast(frames, "int32")
+        count = ops.shape(mels)[1]
+        bins = mels.shape[2]
+        frames = ops.cast(frames, "int32")
         mels = mask_padding(mels, frames)
+
+        # [batch, frames, bins, 1], padded to multiples of FACTOR.
         x = ops.expand_dims(ops.pad(mels, [(0, 0), (0, -count % FACTOR), (0, -bins % FACTOR)]), -1)
         length = ops.shape(x)[1]
-        reals = [
+
+        # Real positions at each of the three sizes, [batch, frames / size, 1, 1].
+        masks = [
             ops.reshape(length_mask((frames + size - 1) // size, length // size), (-1, length // size, 1, 1))
             for size in (1, 2, FACTOR)
         ]
-        passed = []
-        for convolution, norm, real in zip(self.down, self.down_norms, reals, strict=True):
+
+        # Down; each output is kept for the way up.
+        skips = []
+        for convolution, norm, real in zip(self.down, self.down_norms, masks, strict=True):
             if convolution.strides != (1, 1):
                 x = ops.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
             x = ops.where(real, ops.relu(norm(convolution(x), real, training=training)), 0.0)
-            passed.append(x)
+            skips.append(x)
+
+        # Residual blocks at a quarter of the size.
         for block in self.blocks:
-            x = block(x, reals[2], training=training)
+            x = block(x, masks[2], training=training)
+
+        # Up, by nearest neighbors: transposed convolutions leave a checkerboard (Odena et al. 2016).
         for convolution, norm, size in zip(self.up, self.up_norms, (1, 0), strict=True):
-            x = norm(convolution(ops.repeat(ops.repeat(x, 2, axis=1), 2, axis=2)), reals[size], training=training)
-            x = passed[size] + ops.where(reals[size], ops.relu(x), 0.0)
-        added = self.last(x)[:, :count, :bins, 0]
-        return mask_padding(mels + added, frames)
+            x = norm(convolution(ops.repeat(ops.repeat(x, 2, axis=1), 2, axis=2)), masks[size], training=training)
+            x = skips[size] + ops.where(masks[size], ops.relu(x), 0.0)
+
+        # [batch, frames, bins]
+        residual = self.last(x)[:, :count, :bins, 0]
+
+        return mask_padding(mels + residual, frames)
 
 
 class MelCritic(Composite, keras.Model):  # type: ignore[misc]
-    """How much more a segment of mels is like recorded than like sharpened ones: a Wasserstein GAN's critic.
+    """Scores how much more a segment of mels is like recorded than like sharpened ones: a Wasserstein GAN's critic.
 
     It sees the smoothed mels beside them. It has no norm: its gradient is bounded row by row (Gulrajani et al. 2017).
 
@@ -170,6 +204,8 @@ class MelCritic(Composite, keras.Model):  # type: ignore[misc]
 
     def call(self, mels: Tensor, smoothed: Tensor) -> Tensor:
         """Takes normalized mels [batch, frames, bins] twice; returns [batch]."""
+
+        # [batch, frames, bins, 2] → [batch, frames / 16, bins / 16, channels] → [batch]
         x = ops.stack([mels, smoothed], axis=-1)
         for convolution in self.convolutions:
             x = ops.leaky_relu(convolution(x), SLOPE)

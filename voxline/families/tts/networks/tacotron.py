@@ -18,7 +18,7 @@ Tensor = Any
 
 
 class Tacotron(TacotronBase):
-    """From symbols to mels and a linear spectrum; a frame of features is mels, then linear bins.
+    """Predicts mels and a linear spectrum from symbols; a frame of features is mels, then linear bins.
 
     >>> import numpy as np
     >>> settings = TacotronSettings(embedding=8, encoder_bank=2, encoder_gru=4, decoder_units=8, postnet_bank=2)
@@ -31,14 +31,18 @@ class Tacotron(TacotronBase):
     settings: TacotronSettings
 
     def _build_layers(self, seeds: list[int], precision: str, portable: bool) -> None:
-        settings, source = self.settings, iter(seeds)
+        settings = self.settings
+        source = iter(seeds)
         if self.bins <= self.mels:
             raise ValueError(
                 f"frames of {self.bins} bins, {self.mels} of them mels: none are left for the linear spectrum that "
                 "tacotron predicts; extract features of kind mel_and_linear"
             )
+
         glorot = keras.initializers.GlorotUniform
         normal = keras.initializers.RandomNormal(stddev=0.5, seed=next(source))
+
+        # Encoder: embedding, pre-net, CBHG.
         self.embedding = layers.Embedding(self.symbols, settings.embedding, normal, dtype=precision)
         self.prenet = [
             layers.Dense(units, "relu", kernel_initializer=glorot(next(source)), dtype=precision)
@@ -55,8 +59,12 @@ class Tacotron(TacotronBase):
             portable=portable,
             dtype=precision,
         )
+
+        # Decoder: attention and residual GRUs.
         core = GRUCore(settings, self.encoder.width, seed=next(source), dtype=precision)
         self.decoder = Decoder(settings, core, self.encoder.width, self.mels, seed=next(source), dtype=precision)
+
+        # Post-net: mels to the linear spectrum, in both directions of time.
         self.postnet = CBHG(
             self.mels,
             bank=settings.postnet_bank,
@@ -71,12 +79,14 @@ class Tacotron(TacotronBase):
         self.spectrum = layers.Dense(self.bins - self.mels, kernel_initializer=glorot(next(source)), dtype="float32")
 
     def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
+        # [batch, symbols, embedding] → [batch, symbols, pre-net units]
         x = self.embedding(labels)
         for index, layer in enumerate(self.prenet):
             x = dropout(layer(x), self.settings.prenet_dropout, training, noise, index)
         return self.encoder(mask_padding(x, counts), counts, training=training)
 
     def refine(self, before: Tensor, frames: Tensor, training: bool, noise: Tensor) -> tuple[Tensor, Tensor | None]:
+        # [batch, frames, mels] → [batch, frames, post-net units] → [batch, frames, linear bins]
         x = self.postnet(ops.cast(before, self.compute_dtype), frames, training=training)
         return before, mask_padding(self.spectrum(x), frames)
 
@@ -94,12 +104,14 @@ class GRUCore(DecoderCore):
         self.bias = self.add_weight(shape=(units,), initializer="zeros", name="bias")
         self.grus = []
         for layer in range(settings.decoder_layers):
-            at, name = seed + 2 + 2 * layer, f"gru_{layer}"
-            kernel = self.add_weight(shape=(units, 3 * units), initializer=glorot(at), name=f"{name}_kernel")
-            orthogonal = keras.initializers.Orthogonal(seed=at + 1)
+            seed_of_layer = seed + 2 + 2 * layer
+            name = f"gru_{layer}"
+            kernel = self.add_weight(shape=(units, 3 * units), initializer=glorot(seed_of_layer), name=f"{name}_kernel")
+            orthogonal = keras.initializers.Orthogonal(seed=seed_of_layer + 1)
             recurrent = self.add_weight(shape=(units, 3 * units), initializer=orthogonal, name=f"{name}_recurrent")
             biases = self.add_weight(shape=(2, 3 * units), initializer="zeros", name=f"{name}_bias")
             self.grus.append((kernel, recurrent, biases))
+
         self.built = True
 
     def cast_weights(self) -> list[tuple[Tensor, ...]]:
@@ -120,18 +132,28 @@ class GRUCore(DecoderCore):
     def query(
         self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
     ) -> tuple[Any, States]:
-        x, kept, units = x + context, [], self.units
+        x = x + context
+        new_states = []
+        units = self.units
+
+        # A GRU with the reset gate after the product (Cho et al. 2014, as cuDNN): z and r from both inputs, then h'.
         for state, (kernel, recurrent, biases) in zip(states, weights, strict=True):
-            past = ops.cast(state, x.dtype)
-            given = ops.matmul(x, kernel) + biases[0]
-            known = ops.matmul(past, recurrent) + biases[1]
-            gates = ops.sigmoid(given[:, : 2 * units] + known[:, : 2 * units])
-            reset, update = gates[:, :units], gates[:, units:]
-            new = ops.tanh(given[:, 2 * units :] + reset * known[:, 2 * units :])
-            past = update * past + (1 - update) * new
-            kept.append(ops.cast(past, "float32"))
-            x = x + past
-        return x, tuple(kept)
+            previous = ops.cast(state, x.dtype)
+
+            # [batch, 3 · units] each: reset, update, candidate.
+            input_gates = ops.matmul(x, kernel) + biases[0]
+            state_gates = ops.matmul(previous, recurrent) + biases[1]
+            gates = ops.sigmoid(input_gates[:, : 2 * units] + state_gates[:, : 2 * units])
+            reset = gates[:, :units]
+            update = gates[:, units:]
+            candidate = ops.tanh(input_gates[:, 2 * units :] + reset * state_gates[:, 2 * units :])
+
+            # h' = z h + (1 - z) h̃, and a residual connection around each layer.
+            previous = update * previous + (1 - update) * candidate
+            new_states.append(ops.cast(previous, "float32"))
+            x = x + previous
+
+        return x, tuple(new_states)
 
     def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
         return query

@@ -50,16 +50,19 @@ def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """Output and cell state, float32 [batch, units], of gates [batch, 4 · units] in the order in, forget, out, new."""
     units = cell.shape[-1]
     gates = ops.cast(gates, "float32")
-    opened = ops.sigmoid(gates[:, : 3 * units])
-    cell = opened[:, units : 2 * units] * cell + opened[:, :units] * ops.tanh(gates[:, 3 * units :])
-    return opened[:, 2 * units :] * ops.tanh(cell), cell
+
+    # c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'); all in float32.
+    sigmoids = ops.sigmoid(gates[:, : 3 * units])
+    cell = sigmoids[:, units : 2 * units] * cell + sigmoids[:, :units] * ops.tanh(gates[:, 3 * units :])
+    return sigmoids[:, 2 * units :] * ops.tanh(cell), cell
 
 
 POSTNET_NOISE = 300
+"""The stream of random numbers for the post-net's dropout."""
 
 
 class Tacotron2(TacotronBase):
-    """From symbols to mels.
+    """Predicts mels from symbols.
 
     >>> import numpy as np
     >>> settings = Tacotron2Settings(embedding=8, encoder_channels=8, encoder_lstm=4, decoder_units=8, postnet_layers=0)
@@ -72,8 +75,11 @@ class Tacotron2(TacotronBase):
     settings: Tacotron2Settings
 
     def _build_layers(self, seeds: list[int], precision: str, portable: bool) -> None:
-        settings, source = self.settings, iter(seeds)
+        settings = self.settings
+        source = iter(seeds)
         uniform = keras.initializers.GlorotUniform(next(source))
+
+        # Encoder: embedding, convolutions, a bidirectional LSTM (section 2.2).
         self.embedding = layers.Embedding(self.symbols, settings.embedding, uniform, dtype=precision)
         self.convolutions = [
             ConvBatchNorm(
@@ -88,11 +94,15 @@ class Tacotron2(TacotronBase):
         width = settings.encoder_channels if self.convolutions else settings.embedding
         self.recurrent = None
         if settings.encoder_lstm:
-            drawn = [next(source) for _ in range(4)]
-            self.recurrent = bidirectional(layers.LSTM, settings.encoder_lstm, drawn, precision, portable)
+            direction_seeds = [next(source) for _ in range(4)]
+            self.recurrent = bidirectional(layers.LSTM, settings.encoder_lstm, direction_seeds, precision, portable)
             width = 2 * settings.encoder_lstm
+
+        # Decoder: attention and two LSTMs.
         core = LSTMCore(settings, width, seed=next(source), dtype=precision)
         self.decoder = Decoder(settings, core, width, self.mels, seed=next(source), dtype=precision)
+
+        # Post-net: the last convolution is linear, since it predicts a residual of mels.
         self.postnet = [
             ConvBatchNorm(
                 self.mels if index == settings.postnet_layers - 1 else settings.postnet_channels,
@@ -105,6 +115,7 @@ class Tacotron2(TacotronBase):
         ]
 
     def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
+        # [batch, symbols, units] throughout.
         x = mask_padding(self.embedding(labels), counts)
         for index, convolution in enumerate(self.convolutions):
             x = dropout(
@@ -117,6 +128,8 @@ class Tacotron2(TacotronBase):
     def refine(self, before: Tensor, frames: Tensor, training: bool, noise: Tensor) -> tuple[Tensor, Tensor | None]:
         if not self.postnet:
             return before, None
+
+        # The residual that the post-net adds, [batch, frames, mels].
         x = ops.cast(before, self.compute_dtype)
         for index, convolution in enumerate(self.postnet):
             x = convolution(x, frames, training=training)
@@ -141,7 +154,7 @@ class LSTMCore(DecoderCore):
         self.built = True
 
     def cast_weights(self) -> list[tuple[Tensor, ...]]:
-        """For each LSTM: matrix of the input, matrix of the state, bias."""
+        """Matrix of the input, matrix of the state, and bias, for each LSTM."""
         return [tuple(map(gates.cast, (gates.outer, gates.recurrent, gates.bias))) for gates in self._both]
 
     def context_kernels(self) -> list[Tensor]:
@@ -158,24 +171,28 @@ class LSTMCore(DecoderCore):
         settings = self.settings
         if not settings.zoneout and not settings.decoder_dropout:
             return None, None
-        made: list[Tensor | None] = []
+        masks: list[Tensor | None] = []
         for layer in range(2):
             seed = StepSeed(noise, CORE_NOISE + layer)
-            chance = keras.random.uniform((batch, steps, 3 * self.units), seed=seed)
-            kept = ops.cast(chance[..., : 2 * self.units] >= settings.zoneout, self.compute_dtype)
-            passed = ops.cast(chance[..., 2 * self.units :] >= settings.decoder_dropout, self.compute_dtype)
-            made.append(ops.concatenate([kept, passed / (1 - settings.decoder_dropout)], axis=-1))
-        return made[0], made[1] if self.output_lstm is not None else None
+
+            # Zoneout of output and cell, then dropout of the output: [batch, steps, 3 · units].
+            uniform = keras.random.uniform((batch, steps, 3 * self.units), seed=seed)
+            updated = ops.cast(uniform[..., : 2 * self.units] >= settings.zoneout, self.compute_dtype)
+            outputs = ops.cast(uniform[..., 2 * self.units :] >= settings.decoder_dropout, self.compute_dtype)
+            masks.append(ops.concatenate([updated, outputs / (1 - settings.decoder_dropout)], axis=-1))
+        return masks[0], masks[1] if self.output_lstm is not None else None
 
     def query(
         self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
     ) -> tuple[Any, States]:
+        # x is multiplied by its matrix, bias included, for all steps at once (`hoist`); [batch, 4 · units].
         gates = x + context + ops.matmul(ops.cast(states[0], self.compute_dtype), weights[0][1])
         return self._advance(gates, states, mask)
 
     def deepen(
         self, x: Tensor, context: Tensor, states: States, mask: Tensor | None, weights: Any
     ) -> tuple[Any, States]:
+        # [batch, 4 · units], of the query, the new context and the own state.
         outer, recurrent, bias = weights[1]
         gates = ops.matmul(ops.cast(x, self.compute_dtype), outer) + context + bias
         gates = gates + ops.matmul(ops.cast(states[0], self.compute_dtype), recurrent)
@@ -184,7 +201,11 @@ class LSTMCore(DecoderCore):
     def deepen_all(self, query: Tensor, context: Tensor, mask: Tensor | None, weights: Any) -> Tensor:
         if self.output_lstm is None:
             return query
-        gates, recurrent = self.output_lstm, self.output_lstm.cast(self.output_lstm.recurrent)
+
+        gates = self.output_lstm
+        recurrent = self.output_lstm.cast(self.output_lstm.recurrent)
+
+        # Query and context of all steps in one product: [batch, steps, 4 · units].
         joined = ops.concatenate([query, context], axis=-1)
         kernel = ops.concatenate([gates.cast(gates.outer), gates.cast(gates.context)], axis=0)
         x = ops.matmul(joined, kernel) + gates.cast(gates.bias)
@@ -196,7 +217,9 @@ class LSTMCore(DecoderCore):
             )
             return self._advance(gates, states, inputs[:, width:] if mask is not None else None)
 
+        # Output and cell, zero at first.
         start = tuple(ops.zeros((ops.shape(query)[0], self.units)) for _ in range(2))
+
         return run_loop(step, x if mask is None else ops.concatenate([x, ops.cast(mask, x.dtype)], axis=-1), start)
 
     def _advance(self, gates: Tensor, states: States, mask: Tensor | None) -> tuple[Tensor, States]:
@@ -205,11 +228,18 @@ class LSTMCore(DecoderCore):
         rate = self.settings.zoneout
         if mask is not None:
             mask = ops.cast(mask, "float32")
+
+            # In training a mask decides which units move on; it holds 1 for those that do.
             if rate:
-                new_output, new_cell = mask[:, : self.units], mask[:, self.units : 2 * self.units]
+                new_output = mask[:, : self.units]
+                new_cell = mask[:, self.units : 2 * self.units]
                 output = new_output * output + (1 - new_output) * states[0]
                 cell = new_cell * cell + (1 - new_cell) * states[1]
             output = output * mask[:, 2 * self.units :]
+
+        # At inference the expectation takes the place of the draw.
         elif rate:
-            output, cell = (1 - rate) * output + rate * states[0], (1 - rate) * cell + rate * states[1]
+            output = (1 - rate) * output + rate * states[0]
+            cell = (1 - rate) * cell + rate * states[1]
+
         return output, (output, cell)

@@ -47,17 +47,25 @@ class TacotronBase(TtsNetwork):
           teacher_forcing: share of the steps that are fed the recorded frame, a number or float [batch]; None: all. The
             others are fed the decoder's last frame.
         """
+
+        # A schedule of training may lower the reduction; the weights are those of the largest one.
         reduction = reduction or self.settings.reduction
         if reduction > self.settings.reduction:
             raise ValueError(
                 f"reduction {reduction} is more than the {self.settings.reduction} of the model's settings"
             )
+
         if teacher_forcing is not None and noise is None:
             raise ValueError("teacher_forcing is a share of steps drawn at random; noise, their seed, is missing")
-        counts, frames = ops.cast(counts, "int32"), ops.cast(frames, "int32")
+
+        # Steps hold `reduction` frames each, so recordings are padded to whole steps: [batch, frames, mels].
+        counts = ops.cast(counts, "int32")
+        frames = ops.cast(frames, "int32")
         length = ops.shape(features)[1]
         mels = mask_padding(ops.cast(features, "float32")[..., : self.mels], frames)
         mels = ops.pad(mels, [(0, 0), (0, -length % reduction), (0, 0)])
+
+        # [batch, symbols, units]
         memory = self.encode(ops.cast(labels, "int32"), counts, training, noise)
         decoded = decode_teacher_forced(
             self.decoder,
@@ -69,7 +77,10 @@ class TacotronBase(TtsNetwork):
             noise=noise,
             teacher_forcing=teacher_forcing,
         )
+
+        # Only synthesis can be cut off.
         hit_limit = ops.zeros(ops.shape(frames), "bool")
+
         return self._output(decoded, frames, hit_limit, training, noise)
 
     def synthesize(
@@ -95,6 +106,7 @@ class TacotronBase(TtsNetwork):
         decoded, frames, hit_limit = decode_autoregressive(
             self.decoder, memory, counts, reduction=reduction, max_steps=max_steps, noise=noise, compiler=compiler
         )
+
         return self._output(decoded, frames, hit_limit, False, None)
 
     def _output(

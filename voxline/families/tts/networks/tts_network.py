@@ -60,10 +60,17 @@ class TtsNetwork(Composite, keras.Model):  # type: ignore[misc]
         portable: bool = False,
     ) -> None:
         super().__init__(dtype=precision, name=settings.kind)
-        self.settings, self.symbols, self.bins, self.mels = settings, symbols, bins, mels
+        self.settings = settings
+        self.symbols = symbols
+        self.bins = bins
+        self.mels = mels
+
+        # Constants of the graph, so that an exported model takes raw features.
         self._mean = np.asarray(mean, "float32")
         self._deviation = np.maximum(np.asarray(deviation, "float32"), 1e-5)
         self._build_layers(np.random.SeedSequence([seed, 1]).generate_state(128).tolist(), precision, portable)
+
+        # A call on three symbols makes the weights of all layers.
         frames = 3 * settings.reduction
         self(np.zeros((1, 3), "int32"), np.array([3]), np.zeros((1, frames, bins), "float32"), np.array([frames]))
 

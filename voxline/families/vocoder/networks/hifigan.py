@@ -21,17 +21,19 @@ from voxline.training.stft import BANK_TAPS, inverse_stft, join_bands
 
 Tensor = Any
 
-SLOPE, LAST_SLOPE = 0.1, 0.01
-"""Of leaky ReLUs; the one before the last convolution has PyTorch's default in the authors' code."""
+SLOPE = 0.1
+"""Negative slope of leaky ReLUs."""
+LAST_SLOPE = 0.01
+"""The slope before the last convolution, which has PyTorch's default in the authors' code."""
 SCALE_CONVOLUTIONS = ((128, 15, 1, 1), (128, 41, 2, 4), (256, 41, 2, 16), (512, 41, 4, 16), (1024, 41, 4, 16),
                       (1024, 41, 1, 16), (1024, 5, 1, 1))  # fmt: skip
-"""Of a discriminator by scale: channels, kernel, stride, groups."""
+"""Convolutions of a discriminator by scale: channels, kernel, stride, groups."""
 PERIOD_CONVOLUTIONS = ((32, 3), (128, 3), (512, 3), (1024, 3), (1024, 1))
-"""Of a discriminator by period: channels, stride; each kernel has 5 taps along time."""
+"""Convolutions of a discriminator by period: channels, stride; each kernel has 5 taps along time."""
 
 
 class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
-    """From raw mels to waveforms; a `Vocoder`.
+    """Generates waveforms from raw mels; a `Vocoder`.
 
     Args:
       settings: sizes; its hop is that of the mels.
@@ -64,8 +66,11 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
         self.normalize = FeatureNormalizer(mean, deviation)
         draws = _Draws(seed, 3, precision)
         channels = settings.channels
+
+        # Section 2.2: each transposed convolution upsamples and halves the channels, then come residual blocks.
         self.first = draws.convolution(channels, 7)
-        self.upsampling, self.residuals = [], []
+        self.upsampling = []
+        self.residuals = []
         for rate, kernel in zip(settings.upsample_rates, settings.upsample_kernels, strict=True):
             channels //= 2
             self.upsampling.append(
@@ -79,6 +84,8 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
                     for size, dilations in zip(settings.residual_kernels, settings.residual_dilations, strict=True)
                 ]
             )
+
+        # The last layer makes samples, or log magnitudes and phases of an inverse STFT, of each band.
         self.last = draws.convolution(settings.bands * (4 * settings.istft_hop + 2 if settings.istft_hop else 1), 7)
         self(np.zeros((1, 2, self.normalize.bins), "float32"))
 
@@ -93,19 +100,30 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
             (frames - 1) · hop samples is undefined.
         """
         count = ops.shape(mels)[1]
+
+        # [batch, frames, mels] → [batch, frames, channels]
         real = self._real(frames, count, 1)
         x = mask(self.normalize(mels), real)
-        x, factor = mask(self.first(ops.cast(x, self.compute_dtype)), real), 1
-        rates, kernels = self.settings.upsample_rates, self.settings.upsample_kernels
+        x = mask(self.first(ops.cast(x, self.compute_dtype)), real)
+        factor = 1
+        rates = self.settings.upsample_rates
+        kernels = self.settings.upsample_kernels
         for rate, kernel, upsample, blocks in zip(rates, kernels, self.upsampling, self.residuals, strict=True):
-            surplus, factor = (kernel - rate) // 2, factor * rate
-            x = upsample(ops.leaky_relu(x, SLOPE))[:, surplus : surplus + count * factor]
+            # [batch, count · factor, channels]; a transposed convolution overhangs on both sides alike.
+            overhang = (kernel - rate) // 2
+            factor = factor * rate
+            x = upsample(ops.leaky_relu(x, SLOPE))[:, overhang : overhang + count * factor]
             real = self._real(frames, count, factor)
             x = mask(x, real)
-            made = [block(x, real) for block in blocks]
-            x = sum(made[1:], made[0]) / len(made)
+
+            # Multi-receptive field fusion: the mean of residual blocks of different kernels.
+            branches = [block(x, real) for block in blocks]
+            x = sum(branches[1:], branches[0]) / len(branches)
+
+        # [batch, samples / bands, bands] → [batch, samples]
         parts = self._make_bands(ops.leaky_relu(x, LAST_SLOPE), frames, count, factor)
         waveform = join_bands(parts) if self.settings.bands > 1 else parts[..., 0]
+
         # The network makes a hop around each frame's center, and a waveform begins at the first center.
         return waveform[:, self.hop // 2 : self.hop // 2 + (count - 1) * self.hop]
 
@@ -115,22 +133,32 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
         Args:
           x: [batch, count · factor, channels].
         """
-        bands, hop = self.settings.bands, self.settings.istft_hop
+        bands = self.settings.bands
+        hop = self.settings.istft_hop
+
+        # Samples straight from the last convolution, in [-1, 1].
         if not hop:
             parts = ops.tanh(ops.cast(self.last(x), "float32"))
             return parts if bands == 1 else mask(parts, self._real(frames, count, factor))
+
         # A window more than steps, so that the centered windows reach to the end.
         x = ops.cast(self.last(ops.pad(x, [[0, 0], [1, 0], [0, 0]], mode="reflect")), "float32")
         windows = count * factor + 1
         x = ops.transpose(ops.reshape(x, (-1, windows, bands, 4 * hop + 2)), (0, 2, 1, 3))
+
+        # [batch · bands, windows, 2 · hop + 1] each: log magnitude and phase.
         logarithm, phase = ops.split(ops.reshape(x, (-1, windows, 4 * hop + 2)), 2, axis=-1)
         present = None
         if frames is not None:
             present = length_mask(ops.cast(frames, "int32") * factor + 1, windows)
             present = ops.expand_dims(ops.repeat(present, bands, axis=0), -1)
-        magnitude, angle = mask(ops.exp(ops.minimum(logarithm, MAX_LOG_MAGNITUDE)), present), ops.sin(phase)
-        made = inverse_stft(magnitude * ops.cos(angle), magnitude * ops.sin(angle), hop, present)
-        parts = ops.transpose(ops.reshape(made, (-1, bands, count * factor * hop)), (0, 2, 1))
+
+        # The sine bounds the phase, as in the authors' code.
+        magnitude = mask(ops.exp(ops.minimum(logarithm, MAX_LOG_MAGNITUDE)), present)
+        angle = ops.sin(phase)
+        waveforms = inverse_stft(magnitude * ops.cos(angle), magnitude * ops.sin(angle), hop, present)
+        parts = ops.transpose(ops.reshape(waveforms, (-1, bands, count * factor * hop)), (0, 2, 1))
+
         return parts if bands == 1 else mask(parts, self._real(frames, count, factor * hop))
 
     def _real(self, frames: Tensor, count: Tensor, factor: int) -> Tensor:
@@ -149,6 +177,8 @@ class ResidualBlock(Composite, layers.Layer):  # type: ignore[misc]
 
     def call(self, x: Tensor, real: Tensor = None) -> Tensor:
         """Takes and returns [batch, samples, channels], zero where `real` is false."""
+
+        # Each pair of convolutions has a residual connection.
         for index, convolution in enumerate(self.dilated):
             y = mask(convolution(ops.leaky_relu(x, SLOPE)), real)
             if self.undilated:
@@ -178,12 +208,17 @@ class Discriminators(Composite, keras.Model):  # type: ignore[misc]
         Returns:
           of each discriminator its judgments [batch, …], and the activations of each of its layers.
         """
+
+        # [batch, samples, 1]
         x = ops.cast(ops.expand_dims(waveforms, -1), self.compute_dtype)
-        found = [discriminator(x) for discriminator in self.by_period]
+        outputs = [discriminator(x) for discriminator in self.by_period]
+
+        # The waveform at its rate, at half of it, at a quarter.
         for index, discriminator in enumerate(self.by_scale):
             x = self.halve(ops.pad(x, [[0, 0], [2, 2], [0, 0]])) if index else x
-            found.append(discriminator(x))
-        return [judgment for judgment, _ in found], [activations for _, activations in found]
+            outputs.append(discriminator(x))
+
+        return [judgment for judgment, _ in outputs], [activations for _, activations in outputs]
 
 
 class PeriodDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
@@ -200,6 +235,8 @@ class PeriodDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
 
     def call(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Takes [batch, samples, 1]; returns the judgment [batch, …] and the activations of each layer."""
+
+        # [batch, samples, 1] → [batch, samples / period, period, 1]: a column is every n-th sample.
         missing = -x.shape[1] % self.period
         x = ops.pad(x, [[0, 0], [0, missing], [0, 0]], mode="reflect") if missing else x
         x = ops.reshape(x, (-1, x.shape[1] // self.period, self.period, 1))
@@ -227,10 +264,11 @@ class ScaleDiscriminator(Composite, layers.Layer):  # type: ignore[misc]
         """Takes [batch, samples, 1]; returns the judgment [batch, …] and the activations of each layer."""
         activations = []
         for groups in self.convolutions:
-            around = groups[0].kernel_size[0] // 2
-            parts = ops.split(ops.pad(x, [[0, 0], [around, around], [0, 0]]), len(groups), axis=-1)
-            made = [convolution(part) for convolution, part in zip(groups, parts, strict=True)]
-            x = ops.leaky_relu(made[0] if len(made) == 1 else ops.concatenate(made, axis=-1), SLOPE)
+            # A group convolves its share of the channels: [batch, samples, channels / groups].
+            padding = groups[0].kernel_size[0] // 2
+            parts = ops.split(ops.pad(x, [[0, 0], [padding, padding], [0, 0]]), len(groups), axis=-1)
+            outputs = [convolution(part) for convolution, part in zip(groups, parts, strict=True)]
+            x = ops.leaky_relu(outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, axis=-1), SLOPE)
             activations.append(x)
         x = self.last(ops.pad(x, [[0, 0], [1, 1], [0, 0]]))
         return x, [*activations, x]
@@ -243,16 +281,27 @@ def _context_frames(settings: HifiganSettings) -> int:
     15
     """
     reach = settings.hop // 2  # in samples; a frame's begin half a hop before its center
+
+    # From samples to bands, from bands to windows, from windows to steps of the last layer.
     if settings.bands > 1:
         reach = -(-(reach + BANK_TAPS // 2) // settings.bands)
+
     if settings.istft_hop:
         reach = -(-reach // settings.istft_hop) + 3  # windows of two hops to each side, and the one more
+
+    # The last convolution of 7 taps.
     reach += 3
-    blocks = list(zip(settings.residual_kernels, settings.residual_dilations, strict=True))
+
+    # Each residual block reaches as far as its convolutions do together.
+    kernels_and_dilations = list(zip(settings.residual_kernels, settings.residual_dilations, strict=True))
     for rate, kernel in reversed(list(zip(settings.upsample_rates, settings.upsample_kernels, strict=True))):
         undilated = settings.residual_block == "double"
-        reach += max(size // 2 * sum(dilation + undilated for dilation in dilations) for size, dilations in blocks)
+        reach += max(
+            size // 2 * sum(dilation + undilated for dilation in dilations) for size, dilations in kernels_and_dilations
+        )
         reach = -(-(reach + (kernel + rate) // 2 - 1) // rate)
+
+    # The first convolution, of 7 taps, too.
     return reach + 3
 
 
@@ -267,12 +316,13 @@ def scaled(channels: int, width: float) -> int:
 
 def scale_convolutions(width: float) -> list[tuple[int, int, int, int]]:
     """`SCALE_CONVOLUTIONS` with a share of the channels, and no more groups than channels."""
-    found, before = [], 1
+    sizes = []
+    inputs = 1
     for channels, kernel, stride, groups in SCALE_CONVOLUTIONS:
-        made = scaled(channels, width)
-        found.append((made, kernel, stride, min(groups, before, made)))
-        before = made
-    return found
+        scaled_channels = scaled(channels, width)
+        sizes.append((scaled_channels, kernel, stride, min(groups, inputs, scaled_channels)))
+        inputs = scaled_channels
+    return sizes
 
 
 class _Draws:

@@ -123,26 +123,31 @@ class HifiganSettings(Settings):
 
     @pydantic.model_validator(mode="after")
     def _check_layers(self) -> Self:
+        # Lists that belong together have the same length.
         if len(self.upsample_rates) != len(self.upsample_kernels):
             raise ValueError(
                 f"upsample_rates has {len(self.upsample_rates)} numbers and upsample_kernels "
                 f"{len(self.upsample_kernels)}; give one kernel for each rate"
             )
+
         for rate, kernel in zip(self.upsample_rates, self.upsample_kernels, strict=True):
             if kernel < rate or (kernel - rate) % 2:
                 raise ValueError(
                     f"upsample_kernels has {kernel} for a rate of {rate}; a rate plus an even number is accepted"
                 )
+
         if len(self.residual_dilations) != len(self.residual_kernels):
             raise ValueError(
                 f"residual_dilations has {len(self.residual_dilations)} lists and residual_kernels "
                 f"{len(self.residual_kernels)} numbers; give one list for each kernel"
             )
+
         if self.channels % (1 << len(self.upsample_rates)):
             raise ValueError(
                 f"channels is {self.channels} and is halved {len(self.upsample_rates)} times; multiples of "
                 f"{1 << len(self.upsample_rates)} are accepted"
             )
+
         return self
 
     def check_features(self, features: FeatureSettings) -> None:
@@ -200,6 +205,7 @@ class WaveGlowSettings(Settings):
 
     @pydantic.model_validator(mode="after")
     def _check_channels(self) -> Self:
+        # Channels must be left for the last flow.
         early = (self.flows - 1) // self.early_every
         if early * self.early_size >= self.group:
             raise ValueError(

@@ -27,12 +27,12 @@ MAX_LOG_MAGNITUDE = float(np.log(100.0))
 """As in the authors' code: an exponential without a bound breaks the first steps."""
 MIN_PRIOR = 1e-5
 PRIOR_UPDATES = 4
-"""Of the prior's magnitudes, which then have the given mels to 0.2 dB."""
+"""Multiplicative updates of the prior's magnitudes, whose mels are then within 0.2 dB of the given ones."""
 EPSILON = 1e-6
 
 
 class Vocos(Composite, keras.Model):  # type: ignore[misc]
-    """From raw mels to waveforms; a `Vocoder`.
+    """Generates waveforms from raw mels; a `Vocoder`.
 
     Args:
       settings: sizes.
@@ -72,6 +72,8 @@ class Vocos(Composite, keras.Model):  # type: ignore[misc]
         self._prior = prior
         self.normalize = FeatureNormalizer(mean, deviation)
         seeds = iter(np.random.SeedSequence([seed, 2]).generate_state(2 + 3 * settings.layers).tolist())
+
+        # A convolution, ConvNeXt blocks, and the head of the inverse STFT.
         self.embedding = layers.Conv1D(
             settings.channels,
             settings.kernel,
@@ -105,16 +107,23 @@ class Vocos(Composite, keras.Model):  # type: ignore[misc]
           frames: int [batch], real frames; None: all. A row then gives what it gives alone; what comes after its
             (frames - 1) · hop samples is undefined.
         """
+
+        # [batch, frames, mels] → [batch, frames, channels]
         real = None if frames is None else ops.expand_dims(length_mask(frames, ops.shape(mels)[1]), -1)
         x = mask(self.normalize(mels), real)
         x = mask(self.first_norm(self.embedding(ops.cast(x, self.compute_dtype))), real)
         for block in self.blocks:
             x = mask(block(x), real)
+
+        # [batch, frames, fft_size + 2]: log magnitude m and phase p of each bin.
         spectrum = ops.cast(self.head(self.last_norm(x)), "float32")
         logarithm, phase = ops.split(spectrum, 2, axis=-1)  # slices would have a gradient of padded tensors
         if self._prior is not None:
             logarithm += self._prior(ops.cast(mels, "float32"))
+
+        # exp(m) · (cos p + i sin p): no phase has to be unwrapped.
         magnitude = mask(ops.exp(ops.minimum(logarithm, MAX_LOG_MAGNITUDE)), real)
+
         return inverse_stft(magnitude * ops.cos(phase), magnitude * ops.sin(phase), self.hop, real)
 
 
@@ -125,33 +134,39 @@ def magnitude_prior(features: FeatureSettings, fft_size: int) -> Callable[[Tenso
     `griffin_lim.mel_to_spectrum`, but from a spectrum that is nowhere zero. Magnitudes are those of Hann windows of
     `fft_size` samples; up to the phases, they are the magnitudes of the frames of an inverse STFT of that size.
     """
-    forth, back, louder, denser = prior_matrices(features, fft_size)
+    to_mels, to_bins, magnitude_offset, mel_offset = prior_matrices(features, fft_size)
 
     def prior(mels: Tensor) -> Tensor:
         if features.kind == "mel_and_linear":
             decibels = ops.clip(mels, 0.0, 1.0) * -features.floor_db + features.floor_db + features.reference_db
             mels = decibels * (math.log(10) / 20)
-        bands = ops.exp(mels + denser)
-        found = bands @ back
+
+        # Magnitudes or powers of mel bands, then of bins: [batch, frames, mels] → [batch, frames, bins].
+        bands = ops.exp(mels + mel_offset)
+        spectrum = bands @ to_bins
         for _ in range(PRIOR_UPDATES):
-            found *= (bands / ops.maximum(found @ forth, MIN_PRIOR**2)) @ back
+            # Each bin grows by the mean ratio, over its bands, of wanted to present energy.
+            spectrum *= (bands / ops.maximum(spectrum @ to_mels, MIN_PRIOR**2)) @ to_bins
+
+        # Powers have twice the logarithm of magnitudes.
         power = 1.0 if features.uses_magnitude else 0.5
-        return power * ops.log(ops.maximum(found, MIN_PRIOR ** (1 / power))) + louder
+        return power * ops.log(ops.maximum(spectrum, MIN_PRIOR ** (1 / power))) + magnitude_offset
 
     return prior
 
 
 def prior_matrices(features: FeatureSettings, fft_size: int) -> tuple[Any, Any, float, float]:
-    """What `magnitude_prior` computes with.
+    """Matrices and offsets for `magnitude_prior`.
 
     Returns:
       from bins to mel bands, and back, float32 [fft_size // 2 + 1, mels] and its reverse; what is added to log
       magnitudes; and to log mels.
     """
-    ours = features.model_copy(update={"fft_size": fft_size})
+    features_of_size = features.model_copy(update={"fft_size": fft_size})
     # A band is a sum over bins, of which there are more or fewer here; a longer window holds more of a tone.
-    louder, denser = math.log(fft_size / features.win_length), math.log(fft_size / features.n_fft)
-    return mel_filterbank(ours), bin_weights(ours), louder, denser
+    magnitude_offset = math.log(fft_size / features.win_length)
+    mel_offset = math.log(fft_size / features.n_fft)
+    return mel_filterbank(features_of_size), bin_weights(features_of_size), magnitude_offset, mel_offset
 
 
 def mask(x: Tensor, real: Tensor | None) -> Tensor:

@@ -31,7 +31,7 @@ Tensor = Any
 UPSAMPLED_HOPS = 4
 """Length of the kernel that upsamples mels, in hops: 1,024 samples for a hop of 256."""
 NOISE_SEED = 7
-"""Of the noise that waveforms are made of: the same mels always give the same waveform."""
+"""Seed of the noise that waveforms are made of: the same mels always give the same waveform."""
 BIAS_SAMPLES = 88 * 256
 """Length of the waveform that the bias is measured in, at least; the authors take 88 frames."""
 DENOISER_FFT = 1024
@@ -39,7 +39,7 @@ MIN_MAGNITUDE = 1e-8
 
 
 class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
-    """From raw mels to waveforms, and from waveforms to noise; a `Vocoder`.
+    """Generates waveforms from raw mels and noise, and maps waveforms back to noise; a `Vocoder`.
 
     Args:
       settings: sizes.
@@ -69,13 +69,16 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
         precision: str = "float32",
     ) -> None:
         super().__init__(dtype=precision, autocast=False, name="waveglow")
-        self.settings, self.hop = settings, hop
+        self.settings = settings
+        self.hop = hop
         self.context_frames: int | None = None
         self.normalizations: list[Any] = []
         self.normalize = FeatureNormalizer(mean, deviation)
         self._mean = np.asarray(mean, "float32")
         self._bias: npt.NDArray[np.float32] | None = None
         seeds = iter(np.random.SeedSequence([seed, 5]).generate_state(1 + 32 * settings.flows).tolist())
+
+        # A transposed convolution takes mels to the rate of samples.
         self.upsample = layers.Conv1DTranspose(
             len(mean), UPSAMPLED_HOPS * hop, strides=hop, kernel_initializer=_uniform(next(seeds)), dtype=precision
         )
@@ -95,10 +98,13 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
           frames: int [batch], real frames; None: all. A row then gives what it gives alone; what comes after its
             (frames - 1) · hop samples is undefined.
         """
+
+        # [batch, groups, group]: all rows get the same noise.
         groups = (ops.shape(mels)[1] - 1) * self.hop // self.settings.group
         noise = keras.random.normal((1, groups, self.settings.group), seed=NOISE_SEED)
         noise = ops.tile(self.settings.sampling_sigma * noise, (ops.shape(mels)[0], 1, 1))
         waveforms = self.from_noise(noise, mels, frames)
+
         return waveforms if self._bias is None else self.denoise(waveforms, frames, self.settings.denoiser)
 
     def to_noise(self, waveforms: Tensor, mels: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,15 +118,22 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
           float32 [batch, groups, group], in the order in which channels leave; and the logarithm of the determinant of
           the Jacobian, float32 [batch].
         """
-        settings, condition = self.settings, self._condition(mels)
+
+        # [batch, samples] → [batch, groups, group]
+        settings = self.settings
+        condition = self._condition(mels)
         x = ops.reshape(ops.cast(waveforms, "float32"), (ops.shape(mels)[0], -1, settings.group))
-        noise, determinant = [], ops.zeros(())
+
+        # log |det J| adds up over couplings and convolutions.
+        noise = []
+        determinant = ops.zeros(())
         for flow, channels in zip(self.flows, settings.flow_channels, strict=True):
             if leaving := x.shape[-1] - channels:
                 noise.append(x[..., :leaving])
                 x = x[..., leaving:]
-            x, by_flow = flow.forward(x, condition)
-            determinant += by_flow
+            x, flow_determinant = flow.forward(x, condition)
+            determinant += flow_determinant
+
         return ops.concatenate([*noise, x], axis=-1), determinant
 
     def from_noise(self, noise: Tensor, mels: Tensor, frames: Tensor = None) -> Tensor:
@@ -130,21 +143,30 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
           noise: float32 [batch, groups, group], scaled.
           mels, frames: as in a call.
         """
-        settings, condition, real = self.settings, self._condition(mels), None
+        settings = self.settings
+        condition = self._condition(mels)
+        real = None
         if frames is not None:
-            per_frame, groups = self.hop // settings.group, ops.shape(noise)[1]
+            per_frame = self.hop // settings.group
+            groups = ops.shape(noise)[1]
             real = ops.expand_dims(length_mask((ops.cast(frames, "int32") - 1) * per_frame, groups), -1)
+
+        # The flows run backwards; the channels that left early come back in the reverse order.
         first = settings.group - settings.flow_channels[-1]
-        x, waiting = noise[..., first:], noise[..., :first]
+        x = noise[..., first:]
+        waiting = noise[..., :first]
         for flow, channels in reversed(list(zip(self.flows, settings.flow_channels, strict=True))):
             if joining := channels - x.shape[-1]:
                 x = ops.concatenate([waiting[..., -joining:], x], axis=-1)
                 waiting = waiting[..., :-joining]
             x = flow.backward(x, condition, real)
+
         return ops.reshape(x, (ops.shape(mels)[0], -1))
 
     def negative_log_likelihood(self, waveforms: Tensor, mels: Tensor) -> Tensor:
         """The loss for each sample of a row, float32 [batch], in nats, without the constant log √2πσ²."""
+
+        # Gaussian noise of deviation σ, less the log determinants.
         noise, determinant = self.to_noise(waveforms, mels)
         energy = ops.sum(ops.square(noise), axis=(1, 2)) / (2 * self.settings.sigma**2)
         return (energy - determinant) / ops.cast(ops.shape(waveforms)[1], "float32")
@@ -152,14 +174,16 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
     def turn_on_denoiser(self) -> None:
         """Measures the bias of the weights as they are; calls subtract its share `settings.denoiser` from now on.
 
-        The bias is the magnitude spectrum of what the network makes without noise of mels that are zero to it: all of
-        it comes from the layers' biases, and is heard as a faint tone (the authors' denoiser.py).
+        The bias is the magnitude spectrum of a waveform that is generated from zero mels without noise: all of it comes
+        from the layers' biases, and it sounds as a faint tone (the authors' denoiser.py).
         """
         if self.settings.denoiser:
             self._bias = self.bias_spectrum()
 
     def bias_spectrum(self) -> npt.NDArray[np.float32]:
-        """Of `biased_waveform`: the mean over the frames that no edge reaches, float32 [DENOISER_FFT // 2 + 1]."""
+        """Mean magnitudes of `biased_waveform`, float32 [DENOISER_FFT // 2 + 1]; frames near the edges are left out."""
+
+        # [frames, bins], the middle half of the frames.
         real, imaginary = ops.rfft(_windows(self.biased_waveform()), DENOISER_FFT)
         spectra = np.hypot(np.asarray(real)[0], np.asarray(imaginary)[0])
         edge = len(spectra) // 4
@@ -167,7 +191,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
         return mean
 
     def biased_waveform(self) -> Tensor:
-        """What the network makes of zero mels and no noise, float32 [1, samples]."""
+        """Generates a waveform from zero mels without noise, float32 [1, samples]."""
         hops = -(-BIAS_SAMPLES // self.hop)
         mels = np.tile(self._mean, (1, hops + 1, 1))
         groups = hops * self.hop // self.settings.group
@@ -177,15 +201,21 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
         """Waveforms [batch, samples] less a share of the bias in each magnitude; the phases stay."""
         if self._bias is None:
             raise ValueError("the bias was not measured; call turn_on_denoiser")
+
         samples = ops.shape(waveforms)[1]
         if frames is not None:
             waveforms = ops.where(length_mask((frames - 1) * self.hop, samples), waveforms, 0.0)
+
+        # Spectral subtraction: each magnitude loses a share of the bias, and none falls below zero.
         real, imaginary = ops.rfft(_windows(waveforms), DENOISER_FFT)
         magnitude = ops.sqrt(ops.square(real) + ops.square(imaginary))
-        kept = ops.relu(magnitude - strength * self._bias) / ops.maximum(magnitude, MIN_MAGNITUDE)
-        windows = ops.irfft((real * kept, imaginary * kept), DENOISER_FFT) * periodic_hann(DENOISER_FFT)
-        added = overlap_add(windows, DENOISER_FFT // 4) / 1.5  # squared Hann windows, four over each sample
-        return added[:, DENOISER_FFT : DENOISER_FFT + samples]
+        gain = ops.relu(magnitude - strength * self._bias) / ops.maximum(magnitude, MIN_MAGNITUDE)
+        windows = ops.irfft((real * gain, imaginary * gain), DENOISER_FFT) * periodic_hann(DENOISER_FFT)
+
+        # Overlap and add, then the samples of the input.
+        denoised = overlap_add(windows, DENOISER_FFT // 4) / 1.5  # squared Hann windows, four over each sample
+
+        return denoised[:, DENOISER_FFT : DENOISER_FFT + samples]
 
     def _condition(self, mels: Tensor) -> Tensor:
         """Mels at the rate of samples, those of a group side by side: [batch, groups, group · mels]."""
@@ -195,7 +225,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
 
 
 def _windows(waveforms: Tensor) -> Tensor:
-    """Those of the denoiser, [batch, count, DENOISER_FFT]: four over each sample."""
+    """Cuts the denoiser's windows, [batch, count, DENOISER_FFT]: four over each sample."""
     hop = DENOISER_FFT // 4
     missing = -ops.shape(waveforms)[1] % hop
     padded = ops.pad(waveforms, [[0, 0], [DENOISER_FFT, DENOISER_FFT + missing]])
@@ -230,18 +260,29 @@ class Flow(layers.Layer):  # type: ignore[misc]
         Returns:
           of the same shape; and the logarithm of the determinant, float32 [batch].
         """
+
+        # Section 2.2: z = W x.
         x = ops.matmul(x, self.mixing)
-        same, changed = x[..., : self.channels // 2], x[..., self.channels // 2 :]
-        log_scale, shift = self.wavenet(same, condition)
+
+        # Section 2.1: x_a stays, x_b becomes s ⊙ x_b + t; [batch, groups, channels / 2] each.
+        x_a = x[..., : self.channels // 2]
+        x_b = x[..., self.channels // 2 :]
+        log_scale, shift = self.wavenet(x_a, condition)
         groups = ops.cast(ops.shape(x)[1], "float32")
+
+        # log |det J| = Σ log s + groups · log |det W|
         determinant = ops.sum(log_scale, axis=(1, 2)) + groups * _log_determinant(self.mixing)
-        return ops.concatenate([same, ops.exp(log_scale) * changed + shift], axis=-1), determinant
+
+        return ops.concatenate([x_a, ops.exp(log_scale) * x_b + shift], axis=-1), determinant
 
     def backward(self, x: Tensor, condition: Tensor, real: Tensor = None) -> Tensor:
         """Towards waveforms: the inverse of `forward`."""
-        same, changed = x[..., : self.channels // 2], x[..., self.channels // 2 :]
-        log_scale, shift = self.wavenet(same, condition, real)
-        x = ops.concatenate([same, (changed - shift) * ops.exp(-log_scale)], axis=-1)
+
+        # x_b = (z_b - t) / s, then W⁻¹.
+        x_a = x[..., : self.channels // 2]
+        x_b = x[..., self.channels // 2 :]
+        log_scale, shift = self.wavenet(x_a, condition, real)
+        x = ops.concatenate([x_a, (x_b - shift) * ops.exp(-log_scale)], axis=-1)
         return ops.matmul(x, ops.inv(ops.convert_to_tensor(self.mixing)))
 
 
@@ -254,13 +295,17 @@ class WaveNet(Composite, layers.Layer):  # type: ignore[misc]
 
     def __init__(self, settings: WaveGlowSettings, channels: int, seeds: list[int], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        width, count, drawn = settings.channels, settings.layers, iter(seeds)
+        width = settings.channels
+        count = settings.layers
+        seed_source = iter(seeds)
 
         def dense(units: int) -> layers.Layer:
-            return layers.Dense(units, kernel_initializer=_uniform(next(drawn)), dtype=self.dtype_policy)
+            return layers.Dense(units, kernel_initializer=_uniform(next(seed_source)), dtype=self.dtype_policy)
 
         self.width = width
         self.first = dense(width)
+
+        # One dense layer conditions all convolutions.
         self.condition = dense(2 * width * count)
         self.dilated = [
             layers.Conv1D(
@@ -268,12 +313,14 @@ class WaveNet(Composite, layers.Layer):  # type: ignore[misc]
                 settings.kernel,
                 dilation_rate=1 << layer,
                 padding="same",
-                kernel_initializer=_uniform(next(drawn)),
+                kernel_initializer=_uniform(next(seed_source)),
                 dtype=self.dtype_policy,
             )
             for layer in range(count)
         ]
         self.outputs = [dense(2 * width if layer < count - 1 else width) for layer in range(count)]
+
+        # Zeros: log s = t = 0, so each coupling is the identity at first, as in Glow.
         self.last = layers.Dense(2 * channels, kernel_initializer="zeros", dtype="float32")
 
     def call(self, x: Tensor, condition: Tensor, real: Tensor = None) -> tuple[Tensor, Tensor]:
@@ -285,24 +332,34 @@ class WaveNet(Composite, layers.Layer):  # type: ignore[misc]
           real: bool [batch, groups, 1]; None: all.
         """
         width = self.width
+
+        # [batch, groups, width], and the mels' part of all gates, [batch, groups, 2 · width · layers].
         x = mask(self.first(ops.cast(x, self.compute_dtype)), real)
-        conditions, skipped = self.condition(condition), []
+        conditions = self.condition(condition)
+        skips = []
         for layer, (convolution, output) in enumerate(zip(self.dilated, self.outputs, strict=True)):
+            # Gated activation: tanh of one half times the sigmoid of the other.
             gates = convolution(x) + conditions[..., 2 * width * layer : 2 * width * (layer + 1)]
-            made = output(ops.tanh(gates[..., :width]) * ops.sigmoid(gates[..., width:]))
-            skipped.append(made[..., -width:])
+            outputs = output(ops.tanh(gates[..., :width]) * ops.sigmoid(gates[..., width:]))
+            skips.append(outputs[..., -width:])
+
+            # All but the last layer have a residual connection; all have a skip.
             if layer < len(self.dilated) - 1:
-                x = mask(x + made[..., :width], real)
-        found = ops.cast(self.last(sum(skipped[1:], skipped[0])), "float32")
-        channels = found.shape[-1] // 2
-        return found[..., channels:], found[..., :channels]
+                x = mask(x + outputs[..., :width], real)
+
+        scale_and_shift = ops.cast(self.last(sum(skips[1:], skips[0])), "float32")
+        channels = scale_and_shift.shape[-1] // 2
+
+        return scale_and_shift[..., channels:], scale_and_shift[..., :channels]
 
 
 def _rotation(shape: tuple[int, int], dtype: Any = None, *, seed: int) -> Tensor:
     """An orthogonal matrix whose determinant is 1."""
-    drawn, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal(shape))
-    drawn[:, 0] *= np.sign(np.linalg.det(drawn))
-    return ops.convert_to_tensor(drawn, dtype="float32")
+    rotation, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal(shape))
+
+    # A reflection becomes a rotation.
+    rotation[:, 0] *= np.sign(np.linalg.det(rotation))
+    return ops.convert_to_tensor(rotation, dtype="float32")
 
 
 def _log_determinant(matrix: Tensor) -> Tensor:
