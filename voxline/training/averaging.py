@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from voxline.training.checkpoints import Arrays
+from voxline.training.layers import Tensor
 from voxline.training.optimizer import assign_if
 
-Tensor = Any
 TRAINED, MOVING = "trained", "moving average"
 """Which weights a validation scored."""
 

@@ -3,12 +3,10 @@
 Graves et al. 2006, "Connectionist temporal classification". The blank is the last class.
 """
 
-from typing import Any
-
 import keras
 from keras import ops
 
-Tensor = Any
+from voxline.training.layers import Tensor
 
 
 def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor, *, compiled: bool = False) -> Tensor:

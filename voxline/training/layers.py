@@ -5,13 +5,62 @@ that moved its statistics in the forward pass would already hold the NaN.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import numpy as np
 from keras import layers, ops
 
-Tensor = Any
+
+class Tensor(Protocol):
+    """An array in a network: a tensor of TensorFlow, a symbolic one of Keras, or a numpy array.
+
+    Neither TensorFlow nor Keras has types, so this names what the networks use: shape, dtype, indices and arithmetic.
+    """
+
+    @property
+    def shape(self) -> Any: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+    def __add__(self, other: Any, /) -> Any: ...
+
+    def __radd__(self, other: Any, /) -> Any: ...
+
+    def __sub__(self, other: Any, /) -> Any: ...
+
+    def __rsub__(self, other: Any, /) -> Any: ...
+
+    def __mul__(self, other: Any, /) -> Any: ...
+
+    def __rmul__(self, other: Any, /) -> Any: ...
+
+    def __truediv__(self, other: Any, /) -> Any: ...
+
+    def __rtruediv__(self, other: Any, /) -> Any: ...
+
+    def __floordiv__(self, other: Any, /) -> Any: ...
+
+    def __mod__(self, other: Any, /) -> Any: ...
+
+    def __matmul__(self, other: Any, /) -> Any: ...
+
+    def __neg__(self) -> Any: ...
+
+    def __lt__(self, other: Any, /) -> Any: ...
+
+    def __le__(self, other: Any, /) -> Any: ...
+
+    def __gt__(self, other: Any, /) -> Any: ...
+
+    def __ge__(self, other: Any, /) -> Any: ...
+
+    def __and__(self, other: Any, /) -> Any: ...
+
+    def __or__(self, other: Any, /) -> Any: ...
 
 
 class FeatureNormalizer:
@@ -38,7 +87,7 @@ class FeatureNormalizer:
         self._shift = np.asarray(mean, "float32")
         self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
 
-    def __call__(self, features: Tensor, frames: Tensor = None) -> Tensor:
+    def __call__(self, features: Tensor, frames: Tensor | None = None) -> Tensor:
         """Of [..., bins], in float32.
 
         Args:
@@ -134,7 +183,7 @@ class StepSeed(keras.random.SeedGenerator):  # type: ignore[misc]
         return ops.cast(self._noise + ops.convert_to_tensor([0, self._stream], dtype="int32"), "uint32")
 
 
-def length_mask(counts: Tensor, longest: Tensor) -> Tensor:
+def length_mask(counts: Tensor, longest: Tensor | int) -> Tensor:
     """bool [batch, longest], true within each row's count."""
     return ops.arange(longest) < ops.expand_dims(ops.cast(counts, "int32"), 1)
 
@@ -145,7 +194,7 @@ def mask_padding(x: Tensor, counts: Tensor) -> Tensor:
     return ops.where(ops.expand_dims(inside, -1), x, ops.zeros((), x.dtype))
 
 
-def dropout(x: Tensor, rate: float, training: bool, noise: Tensor, stream: int) -> Tensor:
+def dropout(x: Tensor, rate: float, training: bool, noise: Tensor | None, stream: int) -> Tensor:
     """Dropout from a given seed."""
     if not training or not rate or noise is None:
         return x

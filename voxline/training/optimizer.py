@@ -11,10 +11,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from voxline.training.layers import Tensor
 from voxline.training.settings import TrainSettings
 
 EPSILON = 1e-7
-Tensor = Any
 
 
 class AdamW:
@@ -102,7 +102,7 @@ class AdamW:
         count: Any,
         norm: Tensor,
         rate: Tensor,
-        accept: Tensor,
+        accept: Any,
     ) -> None:
         """Decay, then Adam in one kernel: written out it is forty ops, a third of the graph of a small network.
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from keras import ops
 
-Tensor = Any
+from voxline.training.layers import Tensor
 
 MIN_POWER = 1e-10
 """Below it a magnitude has no gradient: that of a square root grows without bound at zero."""

@@ -18,11 +18,10 @@ from voxline.training import devices
 from voxline.training.averaging import MovingAverage
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
+from voxline.training.layers import Tensor
 from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if
 from voxline.training.settings import TrainSettings
 from voxline.training.weight_names import weight_names
-
-Tensor = Any
 
 
 class BatchTensors(NamedTuple):

@@ -30,9 +30,9 @@ from voxline.training import ctc, layers
 from voxline.training.checkpoints import Arrays
 from voxline.training.ctc import best_path
 from voxline.training.export import model_metadata, write_exported, write_with_graph_of
+from voxline.training.layers import Tensor
 from voxline.training.weight_names import weight_names
 
-Tensor = Any
 WAVEFORM_SIGNATURE = (
     tf.TensorSpec([None, None], tf.float32, name="waveforms"),
     tf.TensorSpec([None], tf.int32, name="lengths"),

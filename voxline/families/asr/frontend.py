@@ -4,7 +4,6 @@ Window, filterbank and cosine basis are the arrays of that module, as constants 
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +12,7 @@ import tensorflow as tf
 from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.families.asr.augmentation import warp_frequency
-
-Tensor = Any
+from voxline.training.layers import Tensor
 
 
 def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings) -> tuple[Tensor, Tensor]:

@@ -30,9 +30,10 @@ from voxline.training import devices
 from voxline.training.batches import Batch, Batches
 from voxline.training.checkpoints import Arrays
 from voxline.training.ctc import best_path, consistency_loss, ctc_loss
+from voxline.training.layers import Tensor
 from voxline.training.settings import TrainSettings
 from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
-from voxline.training.train_module import BatchTensors, Tensor, TrainModule
+from voxline.training.train_module import BatchTensors, TrainModule
 
 LOGGED_TRANSCRIPTS, LOGGED_SPECTROGRAMS = 5, 3
 """Transcripts of dev that each validation logs, and utterances of which it logs an image."""

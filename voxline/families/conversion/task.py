@@ -35,10 +35,11 @@ from voxline.training import devices
 from voxline.training.batches import Record
 from voxline.training.checkpoints import Arrays
 from voxline.training.export import model_metadata, write_exported
+from voxline.training.layers import Tensor
 from voxline.training.optimizer import AdamW, TwoOptimizers
 from voxline.training.segments import MelSegmentBatches
 from voxline.training.task import Samples, TrainingTask, ValidationOutput, shorten_list
-from voxline.training.train_module import BatchTensors, Tensor, TrainModule
+from voxline.training.train_module import BatchTensors, TrainModule
 from voxline.training.weight_names import weight_names
 
 CRITIC, CONVERTER = "critic", "converter"

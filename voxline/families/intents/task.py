@@ -20,8 +20,9 @@ from voxline.inference.intent_classifier import BASELINE, CLASSIFY, FIRST_WORD
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
 from voxline.training.export import model_metadata, write_exported
+from voxline.training.layers import Tensor
 from voxline.training.task import Samples, TrainingTask, ValidationOutput
-from voxline.training.train_module import BatchTensors, Tensor, TrainModule
+from voxline.training.train_module import BatchTensors, TrainModule
 from voxline.training.weight_names import weight_names
 
 LOGGED_ERRORS = 20
@@ -71,7 +72,7 @@ class IntentsTrainModule(TrainModule):
         found = {name: tf.argmax(values, axis=-1) for name, values in logits.items()}
         return {**found, "loss": _cross_entropy(batch, logits[CAPSULES])}
 
-    def _logits(self, batch: BatchTensors, training: bool, noise: Tensor) -> dict[str, Tensor]:
+    def _logits(self, batch: BatchTensors, training: bool, noise: Tensor | None) -> dict[str, Tensor]:
         words = tf.cast(batch.features[..., 0], tf.int32)
         return {
             name: classifier(words, batch.frames, training=training, noise=noise)

@@ -27,9 +27,9 @@ from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.synthesizer import SPEAK
 from voxline.training.checkpoints import Arrays
 from voxline.training.export import model_metadata, write_exported
+from voxline.training.layers import Tensor
 from voxline.training.weight_names import weight_names
 
-Tensor = Any
 TEXT_SIGNATURE = (
     tf.TensorSpec([None, None], tf.int32, name="symbols"),
     tf.TensorSpec([None], tf.int32, name="lengths"),
@@ -53,7 +53,7 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         # Behind functions, so that the SavedModel holds weights and signatures but no Keras objects.
         self._network: Callable[..., Any] = lambda *inputs, **named: model(*inputs, **named)
         self._normalize: Callable[[Tensor], Tensor] = lambda features: model.normalize(features)
-        self._denormalize: Callable[..., tuple[Tensor, Tensor]] = lambda mels, linear: denormalize_output(
+        self._denormalize: Callable[..., tuple[Tensor, Tensor | None]] = lambda mels, linear: denormalize_output(
             model, mels, linear
         )
         self.weights = [variable.value for variable in model.weights]

@@ -6,15 +6,13 @@ waveform, an iteration makes a thousandfold of a rounding (numpy against itself,
 """
 
 import math
-from typing import Any
 
 import tensorflow as tf
 
 from voxline.audio import features as spectra
 from voxline.audio import griffin_lim
 from voxline.audio.feature_settings import FeatureSettings
-
-Tensor = Any
+from voxline.training.layers import Tensor
 
 
 def reconstruct_waveforms(

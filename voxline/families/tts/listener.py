@@ -11,7 +11,6 @@ W and b are fitted by ridge regression on recordings of the training split, of w
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +25,11 @@ from voxline.families.asr.networks.settings import DeepSpeech2Settings
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.inference.saved_model import read_model_json
 from voxline.inference.waveforms import read_waveform
+from voxline.training.layers import Tensor
 from voxline.training.segments import PairBatches
 from voxline.training.warm_start import read_exported_weights
 
 Array = npt.NDArray[np.float32]
-Tensor = Any
 SETTING = "train.sharpen.recognizer"
 UTTERANCES = 64
 """Recordings that the map is fitted on, at most; evenly spaced in the training split."""

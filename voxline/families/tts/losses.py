@@ -3,11 +3,9 @@
 All are means over real frames in normalized space, so that their weights can be compared.
 """
 
-from typing import Any
-
 from keras import ops
 
-Tensor = Any
+from voxline.training.layers import Tensor
 
 
 def frame_mask(frames: Tensor, longest: Tensor) -> Tensor:

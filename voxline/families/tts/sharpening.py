@@ -22,12 +22,12 @@ from voxline.families.tts.voice_mels import use_mels_of_voice
 from voxline.progress import print_status
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
+from voxline.training.layers import Tensor
 from voxline.training.optimizer import AdamW, TwoOptimizers
 from voxline.training.segments import PairBatches, split_pairs
 from voxline.training.task import Samples, TrainingTask, ValidationOutput
 from voxline.training.train_module import BatchTensors, TrainModule
 
-Tensor = Any
 CRITIC = "critic"
 """The term that the critic minimizes; all others are the sharpener's."""
 SUMS = ("distance", "distance_before", "sharpness", "sharpness_before", "sharpness_recorded", "change", "change_before",

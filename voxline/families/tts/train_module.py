@@ -20,7 +20,8 @@ from voxline.families.tts.onnx import check_onnx_voice
 from voxline.families.tts.settings import TtsTrainSettings
 from voxline.training.batches import Batch
 from voxline.training.ctc import ctc_loss
-from voxline.training.train_module import BatchTensors, Tensor, TrainModule
+from voxline.training.layers import Tensor
+from voxline.training.train_module import BatchTensors, TrainModule
 
 NETWORKS: dict[str, Any] = {"tacotron": Tacotron, "tacotron2": Tacotron2, "fastspeech": FastSpeech}
 PITCH_WEIGHT = 0.1
@@ -143,7 +144,8 @@ class TtsTrainModule(TrainModule):
         """
         reduction = self.settings.trained_reduction(step)
         output = self._synthesis_graph(reduction, math.ceil(max_frames / reduction))(batch.labels, batch.counts)
-        return TtsOutput(*(None if part is None else np.asarray(part) for part in output))
+        arrays: list[Any] = [None if part is None else np.asarray(part) for part in output]
+        return TtsOutput(*arrays)
 
     def denormalize(self, output: TtsOutput) -> tuple[Any, Any]:
         """Mels and linear spectrum (or None) as raw features."""

@@ -10,9 +10,8 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import mel_filterbank
 from voxline.metrics import estoi
 from voxline.metrics.stft import RESOLUTIONS
+from voxline.training.layers import Tensor
 from voxline.training.stft import magnitudes
-
-Tensor = Any
 
 MIN_MAGNITUDE = 1e-5
 SILENCE = 1e-3
@@ -44,12 +43,14 @@ def stft_distances(generated: list[Tensor], recorded: list[Tensor]) -> tuple[Ten
 
     Yamamoto, Song and Kim 2020 (arXiv 1910.11480), equations 4 to 6.
     """
-    convergence, log_distance = [], []
+    convergence: list[Any] = []
+    log_distance: list[Any] = []
     for made, wanted in zip(generated, recorded, strict=True):
         apart, whole = (ops.sqrt(ops.sum(ops.square(x), axis=(1, 2))) for x in (wanted - made, wanted))
         convergence.append(apart / whole)
         log_distance.append(_mean(ops.abs(ops.log(made) - ops.log(wanted))))
-    return sum(convergence) / len(generated), sum(log_distance) / len(generated)
+    totals: tuple[Any, Any] = (sum(convergence), sum(log_distance))
+    return totals[0] / len(generated), totals[1] / len(generated)
 
 
 def band_distance(generated: list[Tensor], recorded: list[Tensor], features: FeatureSettings) -> Tensor:

@@ -22,11 +22,11 @@ from voxline.inference.onnx_model import ONNX_FILE
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
 from voxline.training.export import model_metadata, write_exported
+from voxline.training.layers import Tensor
 from voxline.training.segments import SegmentBatches, split_segments
 from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.training.weight_names import weight_names
 
-Tensor = Any
 DISTANCES = ("log_stft", "mel_distance", "spectral_convergence")
 
 

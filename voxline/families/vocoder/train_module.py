@@ -12,9 +12,10 @@ from voxline.families.vocoder.networks.vocos import Vocos, magnitude_prior
 from voxline.families.vocoder.networks.waveglow import WaveGlow
 from voxline.families.vocoder.onnx import check_onnx_vocoder
 from voxline.families.vocoder.settings import VocoderTrainSettings
+from voxline.training.layers import Tensor
 from voxline.training.optimizer import AdamW, TwoOptimizers
 from voxline.training.segments import split_segments
-from voxline.training.train_module import BatchTensors, Tensor, TrainModule
+from voxline.training.train_module import BatchTensors, TrainModule
 
 DISCRIMINATOR = "discriminator"
 """The term that the discriminators minimize; all others are the generator's."""
@@ -38,7 +39,7 @@ class VocoderNetwork(Protocol):
     normalizations: Sequence[Any]
     context_frames: int | None
 
-    def __call__(self, mels: Tensor, frames: Tensor = None) -> Tensor:
+    def __call__(self, mels: Tensor, frames: Tensor | None = None) -> Tensor:
         """Raw mels float32 [batch, frames, mels] to waveforms float32 [batch, (frames - 1) · hop].
 
         Args:

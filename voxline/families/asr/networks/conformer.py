@@ -20,12 +20,12 @@ from voxline.training.layers import (
     Composite,
     FeatureNormalizer,
     SequenceBatchNorm,
+    Tensor,
     dropout,
     length_mask,
     mask_padding,
 )
 
-Tensor = Any
 SLOWEST = 10_000.0
 """The base of the rotations: pair `i` of `n` turns by position / SLOWEST^(i / n) radians."""
 
@@ -86,7 +86,7 @@ class Conformer(Composite, keras.Model):  # type: ignore[misc]
         return [block.convolution_norm for block in self.blocks]
 
     def call(
-        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Runs the network; see `CtcModel`."""
 
@@ -154,7 +154,12 @@ class ConformerBlock(Composite, layers.Layer):  # type: ignore[misc]
         self.output_norm = norm()
 
     def call(
-        self, x: Tensor, frames: Tensor, rotation: tuple[Tensor, Tensor], training: bool = False, noise: Tensor = None
+        self,
+        x: Tensor,
+        frames: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        training: bool = False,
+        noise: Tensor | None = None,
     ) -> Tensor:
         def drop(y: Tensor, stream: int) -> Tensor:
             return dropout(y, self.settings.dropout, training, noise, stream)

@@ -14,9 +14,7 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.families.asr.networks.settings import DeepSpeechSettings
-from voxline.training.layers import Composite, FeatureNormalizer, dropout, mask_padding
-
-Tensor = Any
+from voxline.training.layers import Composite, FeatureNormalizer, Tensor, dropout, mask_padding
 
 
 class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
@@ -73,7 +71,7 @@ class DeepSpeech(Composite, keras.Model):  # type: ignore[misc]
         return []
 
     def call(
-        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Runs the network; see `CtcModel`."""
 

@@ -18,9 +18,8 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.families.asr.networks.settings import ConvolutionSettings, DeepSpeech2Settings
-from voxline.training.layers import Composite, FeatureNormalizer, SequenceBatchNorm, dropout
+from voxline.training.layers import Composite, FeatureNormalizer, SequenceBatchNorm, Tensor, dropout
 
-Tensor = Any
 RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
 
 
@@ -93,7 +92,7 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
         self(np.zeros((1, least_frames, self.bins), "float32"), np.array([least_frames]))
 
     def call(
-        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Runs the network.
 

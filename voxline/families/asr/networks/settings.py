@@ -20,8 +20,8 @@ from voxline.settings import Settings
 if TYPE_CHECKING:
     from voxline.audio.feature_settings import FeatureSettings
     from voxline.data.dataset import Dataset
+    from voxline.training.layers import Tensor
 
-Tensor = Any
 Odd = Annotated[int, pydantic.Field(ge=1, le=101)]
 Positive = Annotated[int, pydantic.Field(ge=1)]
 Rate = Annotated[float, pydantic.Field(ge=0, lt=1)]
@@ -79,8 +79,8 @@ class CtcModel(Protocol):
     def count_params(self) -> int: ...
 
     def __call__(
-        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor = None
-    ) -> tuple[Tensor, Tensor]:
+        self, features: "Tensor", frames: "Tensor", training: bool = False, noise: "Tensor | None" = None
+    ) -> "tuple[Tensor, Tensor]":
         """Computes logits.
 
         Args:

@@ -12,9 +12,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.training.layers import Composite, SequenceBatchNorm, dropout
-
-Tensor = Any
+from voxline.training.layers import Composite, SequenceBatchNorm, Tensor, dropout
 
 KERNEL = 4
 STRIDE = 2
@@ -137,8 +135,8 @@ class MelDiscriminator(Composite, keras.Model):  # type: ignore[misc]
     def normalizations(self) -> list[Any]:
         return []  # instance norm has no moving statistics
 
-    def call(self, mels: Tensor, training: bool = False, noise: Tensor = None) -> tuple[Tensor, Tensor]:
-        """Scores normalized mels [batch, frames, bins]: how recorded they are, [batch], and attributes, [batch, values].
+    def call(self, mels: Tensor, training: bool = False, noise: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Scores normalized mels [batch, frames, bins]: how recorded they are [batch], and attributes [batch, values].
 
         Args:
           noise: int [2], the seed of dropout.

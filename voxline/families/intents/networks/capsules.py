@@ -12,9 +12,8 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.families.intents.networks.settings import IntentsModelSettings
-from voxline.training.layers import Composite, dropout, length_mask
+from voxline.training.layers import Composite, Tensor, dropout, length_mask
 
-Tensor = Any
 Pooling = Literal["capsules", "mean"]
 GATES = 4
 
@@ -77,7 +76,7 @@ def route(votes: Tensor, mask: Tensor, rounds: int) -> Tensor:
     # [batch, length, 1]; the logits b of the paper's procedure 1, [batch, length, capsules].
     real = ops.cast(ops.expand_dims(mask, -1), votes.dtype)
     agreement = ops.zeros_like(votes[..., 0])
-    capsules = None
+    capsules: Any = None
     for _ in range(rounds):
         # c = softmax(b), s = Σ c û, v = squash(s), b += û · v.
         shares = ops.softmax(agreement, axis=-1) * real
@@ -113,7 +112,7 @@ class SequenceEncoder(Composite, layers.Layer):  # type: ignore[misc]
             size = settings.capsules * settings.capsule_size
             self.votes = layers.Dense(size, use_bias=False, kernel_initializer=_glorot(seeds), dtype=self.dtype_policy)
 
-    def call(self, x: Tensor, counts: Tensor, training: bool = False, noise: Tensor = None) -> Tensor:
+    def call(self, x: Tensor, counts: Tensor, training: bool = False, noise: Tensor | None = None) -> Tensor:
         """x float [batch, length, size], counts int [batch] → float [batch, size of the pooled vector]."""
         for index, (project, layer) in enumerate(zip(self.projections, self.recurrent, strict=True)):
             # [batch, length, units]
@@ -182,7 +181,7 @@ class TextClassifier(Composite, keras.Model):  # type: ignore[misc]
         """None: no layer has moving statistics."""
         return []
 
-    def call(self, words: Tensor, counts: Tensor, training: bool = False, noise: Tensor = None) -> Tensor:
+    def call(self, words: Tensor, counts: Tensor, training: bool = False, noise: Tensor | None = None) -> Tensor:
         """Logits float32 [batch, classes] of words int32 [batch, length], of which `counts` [batch] are real."""
         counts = ops.cast(counts, "int32")
         if not self.settings.sentence_words:

@@ -9,15 +9,14 @@ import keras
 from keras import layers, ops
 
 from voxline.families.tts.networks.settings import AttentionSettings
-
-Tensor = Any
+from voxline.training.layers import Tensor
 
 
 class AttentionKernels(NamedTuple):
     """The attention's weights in the compute dtype, fetched once before the loop."""
 
     query: Tensor
-    location: Tensor
+    location: Tensor | None
     energy: Tensor
 
 

@@ -5,9 +5,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from voxline.training.layers import Composite, ConvBatchNorm, bidirectional, mask_padding
-
-Tensor = Any
+from voxline.training.layers import Composite, ConvBatchNorm, Tensor, bidirectional, mask_padding
 
 
 class CBHG(Composite, layers.Layer):  # type: ignore[misc]

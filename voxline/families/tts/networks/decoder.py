@@ -1,5 +1,6 @@
 """The decoder of both Tacotrons: its weights, and one step. `decoding` runs it."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import keras
@@ -8,9 +9,8 @@ from keras import layers, ops
 
 from voxline.families.tts.networks.attention import AttentionKernels, LocationSensitiveAttention
 from voxline.families.tts.networks.settings import DecoderSettings
-from voxline.training.layers import StepSeed
+from voxline.training.layers import StepSeed, Tensor
 
-Tensor = Any
 States = tuple[Tensor, ...]
 CORE_NOISE = 200
 """The stream of random numbers for a core's dropout, see `StepSeed`."""
@@ -45,7 +45,7 @@ class DecoderCore(layers.Layer):  # type: ignore[misc]
         """Initial states of `query`, then of `deepen`: float32 zeros."""
         raise NotImplementedError
 
-    def perturb(self, batch: Tensor, steps: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def perturb(self, batch: Tensor, steps: Tensor, noise: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Dropout masks for `query` and `deepen`, [batch, steps, …], or None."""
         raise NotImplementedError
 
@@ -141,7 +141,9 @@ class Decoder(layers.Layer):  # type: ignore[misc]
         self.stop_bias = self.add_weight(shape=(reduction,), initializer="zeros", name="stop_bias")
         self.built = True
 
-    def prenet_masks(self, rows: Tensor, steps: Tensor, noise: Tensor, training: bool) -> list[Tensor] | None:
+    def prenet_masks(
+        self, rows: Tensor | int, steps: Tensor | int, noise: Tensor | None, training: bool
+    ) -> list[Tensor] | None:
         """Dropout masks of the pre-net, [rows, steps, units]; one for all rows at inference."""
         rate = self.settings.prenet_dropout
         if noise is None or not rate or not (training or self.settings.prenet_dropout_at_inference):
@@ -220,7 +222,7 @@ def decode_step(
     frame: Tensor,
     masks: list[Tensor] | None,
     state: States,
-    perturb: tuple[Tensor | None, Tensor | None] = (None, None),
+    perturb: Sequence[Tensor | None] = (None, None),
 ) -> tuple[Tensor, States]:
     """Runs one decoder step. Returns float32 [batch, reduction · (mels + 1)] (frames, then stop logits), and the state.
 
@@ -247,7 +249,7 @@ def decode_step(
 
     # Tacotron 2 has a second LSTM between the attention and the output.
     output = query
-    deep_states = ()
+    deep_states: States = ()
     if len(matrices.context) > 1:
         context_part = ops.matmul(context, matrices.context[1])
         output, deep_states = core.deepen(

@@ -22,9 +22,8 @@ from voxline.families.tts.networks.decoder import (
     run_loop,
     split_columns,
 )
-from voxline.training.layers import StepSeed, length_mask
+from voxline.training.layers import StepSeed, Tensor, length_mask
 
-Tensor = Any
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Compiles a function, for example `functools.partial(tf.function, autograph=False, jit_compile=True)`."""
 STOP_LOGIT = 0.0
@@ -59,7 +58,7 @@ def decode_autoregressive(
         memory = ops.pad(memory, [(0, 0), (0, -symbols % LENGTH_MULTIPLE), (0, 0)])
         inputs = [memory, counts] if masks is None else [memory, counts, masks]
 
-        def loop(memory: Tensor, counts: Tensor, masks: Tensor = None) -> Any:
+        def loop(memory: Tensor, counts: Tensor, masks: Tensor | None = None) -> Any:
             return _run_decoder(decoder, memory, counts, masks, reduction, max_steps)
 
         collected, steps, ended, frames = compiler(loop)(*inputs)
@@ -123,7 +122,7 @@ def _run_decoder(
         alignment = decoder.attention.weigh(query, keys, real, previous, cumulative, kernels)
         context, *context_parts = split_columns(attend(alignment, folded_memory), context_cuts)
         output = query
-        deep_states = ()
+        deep_states: States = ()
         if len(context_parts) > 1:
             output, deep_states = core.deepen(
                 query, context_parts[0], tuple(core_states[query_states_count:]), None, weights
@@ -209,8 +208,8 @@ def decode_teacher_forced(
     *,
     reduction: int,
     training: bool,
-    noise: Tensor,
-    teacher_forcing: Tensor,
+    noise: Tensor | None,
+    teacher_forcing: Tensor | None,
 ) -> DecoderOutput:
     """Feeds the decoder the recorded frames [batch, steps · reduction, mels]; see `TacotronBase.call`."""
     dtype = decoder.compute_dtype
@@ -232,7 +231,7 @@ def decode_teacher_forced(
     layer_masks = decoder.prenet_masks(batch if training else 1, steps, noise, training)
     perturb = decoder.core.perturb(batch, steps, noise) if training and noise is not None else (None, None)
     text = EncodedText(memory, decoder.attention.keys(memory), length_mask(counts, ops.shape(memory)[1]))
-    if teacher_forcing is None:
+    if teacher_forcing is None or noise is None:
         return _decode_all_recorded(decoder, text, decoder.apply_prenet(fed, layer_masks), perturb, reduction)
 
     # Scheduled sampling (Bengio et al. 2015): each step draws whether it is fed the recorded frame.

@@ -21,9 +21,7 @@ from voxline.audio.feature_settings import PROSODY
 from voxline.families.tts.networks.monotonic_alignment import best_path_alignment
 from voxline.families.tts.networks.settings import FastSpeechSettings
 from voxline.families.tts.networks.tts_network import TtsNetwork, TtsOutput
-from voxline.training.layers import Composite, ConvNeXtBlock, dropout, length_mask, mask_padding
-
-Tensor = Any
+from voxline.training.layers import Composite, ConvNeXtBlock, Tensor, dropout, length_mask, mask_padding
 
 TEMPERATURE = 0.0005
 """Factor of squared distances between text and mels, as the authors have it."""
@@ -126,7 +124,7 @@ class FastSpeech(TtsNetwork):
         features: Tensor,
         frames: Tensor,
         training: bool = False,
-        noise: Tensor = None,
+        noise: Tensor | None = None,
         reduction: int | None = None,
     ) -> TtsOutput:
         """Predicts mels of a recording's durations, energy and pitch.
@@ -146,7 +144,7 @@ class FastSpeech(TtsNetwork):
         features: Tensor,
         frames: Tensor,
         training: bool = False,
-        noise: Tensor = None,
+        noise: Tensor | None = None,
     ) -> AlignedOutput:
         """Predicts mels as a call does, and returns them with all that the loss compares."""
         labels, counts, frames = (ops.cast(array, "int32") for array in (labels, counts, frames))
@@ -222,7 +220,13 @@ class FastSpeech(TtsNetwork):
         return voiced_mean, max(math.sqrt(max(variance, 0.0)), SMALLEST_PITCH_DEVIATION)
 
     def synthesize(
-        self, labels: Tensor, counts: Tensor, *, max_steps: int, noise: Tensor = None, reduction: int | None = None
+        self,
+        labels: Tensor,
+        counts: Tensor,
+        *,
+        max_steps: int,
+        noise: Tensor | None = None,
+        reduction: int | None = None,
     ) -> TtsOutput:
         """Predicts mels of predicted durations, energy and pitch.
 
@@ -253,15 +257,19 @@ class FastSpeech(TtsNetwork):
 
         return self._decode(encoded, path, frames, total > max_steps, None)
 
-    def _encode(self, embedded: Tensor, counts: Tensor, noise: Tensor) -> Tensor:
+    def _encode(self, embedded: Tensor, counts: Tensor, noise: Tensor | None) -> Tensor:
         return self._run(self.encoder, embedded, counts, noise, ENCODER_NOISE)
 
-    def _run(self, blocks: Sequence[ConvNeXtBlock], x: Tensor, counts: Tensor, noise: Tensor, stream: int) -> Tensor:
+    def _run(
+        self, blocks: Sequence[ConvNeXtBlock], x: Tensor, counts: Tensor, noise: Tensor | None, stream: int
+    ) -> Tensor:
         for index, block in enumerate(blocks):
             x = dropout(block(mask_padding(x, counts)), self.settings.dropout, noise is not None, noise, stream + index)
         return mask_padding(x, counts)
 
-    def _predict_prosody(self, encoded: Tensor, counts: Tensor, noise: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _predict_prosody(
+        self, encoded: Tensor, counts: Tensor, noise: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None]:
         """Energy and pitch of each symbol, float32 [batch, symbols]; None without the predictor."""
         predictors = (self.energy, self.pitch)
         energy, pitch = (predictor and predictor(encoded, counts, noise=noise) for predictor in predictors)
@@ -273,7 +281,9 @@ class FastSpeech(TtsNetwork):
                 encoded = encoded + layer(ops.cast(ops.expand_dims(value, -1), self.compute_dtype))
         return encoded
 
-    def _decode(self, encoded: Tensor, path: Tensor, frames: Tensor, hit_limit: Tensor, noise: Tensor) -> TtsOutput:
+    def _decode(
+        self, encoded: Tensor, path: Tensor, frames: Tensor, hit_limit: Tensor, noise: Tensor | None
+    ) -> TtsOutput:
         """Mels of encoded symbols, each repeated for the frames that `path` [batch, frames, symbols] gives it.
 
         A frame also knows how far its symbol is gone: its share, and the logarithms of the frames before and after it.
@@ -419,7 +429,7 @@ class Predictor(Composite, layers.Layer):  # type: ignore[misc]
         self.norms = [layers.LayerNormalization(dtype=self.dtype_policy) for _ in initializers]
         self.last = layers.Dense(1, kernel_initializer=last_initializer, dtype="float32")
 
-    def call(self, x: Tensor, counts: Tensor, noise: Tensor = None) -> Tensor:
+    def call(self, x: Tensor, counts: Tensor, noise: Tensor | None = None) -> Tensor:
         """Takes [batch, symbols, channels]; returns float32 [batch, symbols].
 
         Args:

@@ -9,9 +9,8 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.training.layers import Composite
+from voxline.training.layers import Composite, Tensor
 
-Tensor = Any
 TAPS = 5
 
 

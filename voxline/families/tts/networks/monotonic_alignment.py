@@ -11,9 +11,8 @@ from typing import Any
 
 from keras import ops
 
-from voxline.training.layers import length_mask
+from voxline.training.layers import Tensor, length_mask
 
-Tensor = Any
 IMPOSSIBLE = -1e9
 """Log probability; minus infinity has no gradient."""
 

@@ -11,9 +11,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.training.layers import Composite, length_mask, mask_padding
-
-Tensor = Any
+from voxline.training.layers import Composite, Tensor, length_mask, mask_padding
 
 FACTOR = 4
 """Frames, and bins, of one position of the residual blocks."""

@@ -12,9 +12,7 @@ from voxline.families.tts.networks.cbhg import CBHG
 from voxline.families.tts.networks.decoder import Decoder, DecoderCore, States
 from voxline.families.tts.networks.settings import TacotronSettings
 from voxline.families.tts.networks.tacotron_base import TacotronBase
-from voxline.training.layers import dropout, mask_padding
-
-Tensor = Any
+from voxline.training.layers import Tensor, dropout, mask_padding
 
 
 class Tacotron(TacotronBase):
@@ -78,14 +76,16 @@ class Tacotron(TacotronBase):
         )
         self.spectrum = layers.Dense(self.bins - self.mels, kernel_initializer=glorot(next(source)), dtype="float32")
 
-    def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
+    def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor | None) -> Tensor:
         # [batch, symbols, embedding] → [batch, symbols, pre-net units]
         x = self.embedding(labels)
         for index, layer in enumerate(self.prenet):
             x = dropout(layer(x), self.settings.prenet_dropout, training, noise, index)
         return self.encoder(mask_padding(x, counts), counts, training=training)
 
-    def refine(self, before: Tensor, frames: Tensor, training: bool, noise: Tensor) -> tuple[Tensor, Tensor | None]:
+    def refine(
+        self, before: Tensor, frames: Tensor, training: bool, noise: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         # [batch, frames, mels] → [batch, frames, post-net units] → [batch, frames, linear bins]
         x = self.postnet(ops.cast(before, self.compute_dtype), frames, training=training)
         return before, mask_padding(self.spectrum(x), frames)

@@ -11,9 +11,7 @@ from keras import layers, ops
 from voxline.families.tts.networks.decoder import CORE_NOISE, Decoder, DecoderCore, States, run_loop
 from voxline.families.tts.networks.settings import Tacotron2Settings
 from voxline.families.tts.networks.tacotron_base import TacotronBase
-from voxline.training.layers import ConvBatchNorm, StepSeed, bidirectional, dropout, mask_padding
-
-Tensor = Any
+from voxline.training.layers import ConvBatchNorm, StepSeed, Tensor, bidirectional, dropout, mask_padding
 
 
 class LSTMWeights(layers.Layer):  # type: ignore[misc]
@@ -114,7 +112,7 @@ class Tacotron2(TacotronBase):
             for index in range(settings.postnet_layers)
         ]
 
-    def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
+    def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor | None) -> Tensor:
         # [batch, symbols, units] throughout.
         x = mask_padding(self.embedding(labels), counts)
         for index, convolution in enumerate(self.convolutions):
@@ -125,7 +123,9 @@ class Tacotron2(TacotronBase):
             x = self.recurrent(x, mask=ops.arange(ops.shape(x)[1]) < ops.expand_dims(counts, 1))
         return mask_padding(x, counts)
 
-    def refine(self, before: Tensor, frames: Tensor, training: bool, noise: Tensor) -> tuple[Tensor, Tensor | None]:
+    def refine(
+        self, before: Tensor, frames: Tensor, training: bool, noise: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         if not self.postnet:
             return before, None
 

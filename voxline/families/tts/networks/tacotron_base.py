@@ -1,15 +1,11 @@
 """What Tacotron and Tacotron 2 share: the path through encoder, decoder and post-net."""
 
-from typing import Any
-
 from keras import ops
 
 from voxline.families.tts.networks.decoder import Decoder, DecoderOutput
 from voxline.families.tts.networks.decoding import Compiler, decode_autoregressive, decode_teacher_forced
 from voxline.families.tts.networks.tts_network import TtsNetwork, TtsOutput
-from voxline.training.layers import mask_padding
-
-Tensor = Any
+from voxline.training.layers import Tensor, mask_padding
 
 
 class TacotronBase(TtsNetwork):
@@ -17,11 +13,13 @@ class TacotronBase(TtsNetwork):
 
     decoder: Decoder
 
-    def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor) -> Tensor:
+    def encode(self, labels: Tensor, counts: Tensor, training: bool, noise: Tensor | None) -> Tensor:
         """Encoded text [batch, symbols, units], zero on padding."""
         raise NotImplementedError
 
-    def refine(self, before: Tensor, frames: Tensor, training: bool, noise: Tensor) -> tuple[Tensor, Tensor | None]:
+    def refine(
+        self, before: Tensor, frames: Tensor, training: bool, noise: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Mels after the post-net, and the linear spectrum where there is one."""
         raise NotImplementedError
 
@@ -32,9 +30,9 @@ class TacotronBase(TtsNetwork):
         features: Tensor,
         frames: Tensor,
         training: bool = False,
-        noise: Tensor = None,
+        noise: Tensor | None = None,
         reduction: int | None = None,
-        teacher_forcing: Tensor = None,
+        teacher_forcing: Tensor | None = None,
     ) -> TtsOutput:
         """Predicts mels, feeding the decoder recorded frames.
 
@@ -110,7 +108,7 @@ class TacotronBase(TtsNetwork):
         return self._output(decoded, frames, hit_limit, False, None)
 
     def _output(
-        self, decoded: DecoderOutput, frames: Tensor, hit_limit: Tensor, training: bool, noise: Tensor
+        self, decoded: DecoderOutput, frames: Tensor, hit_limit: Tensor, training: bool, noise: Tensor | None
     ) -> TtsOutput:
         before = mask_padding(decoded.frames, frames)
         mels, linear = self.refine(before, frames, training, noise)

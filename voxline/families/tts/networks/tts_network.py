@@ -7,9 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from voxline.training.layers import Composite, SequenceBatchNorm
-
-Tensor = Any
+from voxline.training.layers import Composite, SequenceBatchNorm, Tensor
 
 
 class TtsOutput(NamedTuple):

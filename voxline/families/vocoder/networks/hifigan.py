@@ -16,10 +16,8 @@ from keras import layers, ops
 
 from voxline.families.vocoder.networks.settings import DiscriminatorSettings, HifiganSettings
 from voxline.families.vocoder.networks.vocos import MAX_LOG_MAGNITUDE, mask
-from voxline.training.layers import Composite, FeatureNormalizer, length_mask
+from voxline.training.layers import Composite, FeatureNormalizer, Tensor, length_mask
 from voxline.training.stft import BANK_TAPS, inverse_stft, join_bands
-
-Tensor = Any
 
 SLOPE = 0.1
 """Negative slope of leaky ReLUs."""
@@ -89,7 +87,7 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
         self.last = draws.convolution(settings.bands * (4 * settings.istft_hop + 2 if settings.istft_hop else 1), 7)
         self(np.zeros((1, 2, self.normalize.bins), "float32"))
 
-    def call(self, mels: Tensor, frames: Tensor = None) -> Tensor:
+    def call(self, mels: Tensor, frames: Tensor | None = None) -> Tensor:
         """Returns waveforms, float32 [batch, (frames - 1) · hop]; sample 0 is the center of frame 0.
 
         They are in [-1, 1], except with an inverse STFT or bands.
@@ -127,7 +125,7 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
         # The network makes a hop around each frame's center, and a waveform begins at the first center.
         return waveform[:, self.hop // 2 : self.hop // 2 + (count - 1) * self.hop]
 
-    def _make_bands(self, x: Tensor, frames: Tensor, count: Tensor, factor: int) -> Tensor:
+    def _make_bands(self, x: Tensor, frames: Tensor | None, count: Tensor, factor: int) -> Tensor:
         """The last layer: float32 [batch, count · factor (· istft_hop), bands], of several bands zero where not real.
 
         Args:
@@ -161,7 +159,7 @@ class HifiganGenerator(Composite, keras.Model):  # type: ignore[misc]
 
         return parts if bands == 1 else mask(parts, self._real(frames, count, factor * hop))
 
-    def _real(self, frames: Tensor, count: Tensor, factor: int) -> Tensor:
+    def _real(self, frames: Tensor | None, count: Tensor, factor: int) -> Tensor | None:
         if frames is None:
             return None
         return ops.expand_dims(length_mask(ops.cast(frames, "int32") * factor, count * factor), -1)
@@ -175,7 +173,7 @@ class ResidualBlock(Composite, layers.Layer):  # type: ignore[misc]
         self.dilated = [draws.convolution(channels, kernel, dilation) for dilation in dilations]
         self.undilated = [draws.convolution(channels, kernel) for _ in dilations] if double else []
 
-    def call(self, x: Tensor, real: Tensor = None) -> Tensor:
+    def call(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         """Takes and returns [batch, samples, channels], zero where `real` is false."""
 
         # Each pair of convolutions has a residual connection.

@@ -18,10 +18,8 @@ from voxline.audio.feature_settings import FeatureSettings
 from voxline.audio.features import mel_filterbank
 from voxline.audio.griffin_lim import bin_weights
 from voxline.families.vocoder.networks.settings import VocosSettings
-from voxline.training.layers import Composite, ConvNeXtBlock, FeatureNormalizer, length_mask
+from voxline.training.layers import Composite, ConvNeXtBlock, FeatureNormalizer, Tensor, length_mask
 from voxline.training.stft import inverse_stft
-
-Tensor = Any
 
 MAX_LOG_MAGNITUDE = float(np.log(100.0))
 """As in the authors' code: an exponential without a bound breaks the first steps."""
@@ -99,7 +97,7 @@ class Vocos(Composite, keras.Model):  # type: ignore[misc]
         )
         self(np.zeros((1, 2, self.normalize.bins), "float32"))
 
-    def call(self, mels: Tensor, frames: Tensor = None) -> Tensor:
+    def call(self, mels: Tensor, frames: Tensor | None = None) -> Tensor:
         """Returns waveforms, float32 [batch, (frames - 1) · hop]; sample 0 is the center of frame 0.
 
         Args:

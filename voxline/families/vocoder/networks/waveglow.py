@@ -23,10 +23,8 @@ from keras import layers, ops
 
 from voxline.families.vocoder.networks.settings import WaveGlowSettings
 from voxline.families.vocoder.networks.vocos import mask
-from voxline.training.layers import Composite, FeatureNormalizer, length_mask
+from voxline.training.layers import Composite, FeatureNormalizer, Tensor, length_mask
 from voxline.training.stft import cut_windows, overlap_add, periodic_hann
-
-Tensor = Any
 
 UPSAMPLED_HOPS = 4
 """Length of the kernel that upsamples mels, in hops: 1,024 samples for a hop of 256."""
@@ -88,7 +86,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
         ]
         self(np.zeros((1, 2, len(mean)), "float32"))
 
-    def call(self, mels: Tensor, frames: Tensor = None) -> Tensor:
+    def call(self, mels: Tensor, frames: Tensor | None = None) -> Tensor:
         """Returns waveforms, float32 [batch, (frames - 1) · hop]; sample 0 is the center of frame 0.
 
         The noise is that of `NOISE_SEED` times `settings.sampling_sigma`, the same for all rows.
@@ -136,7 +134,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
 
         return ops.concatenate([*noise, x], axis=-1), determinant
 
-    def from_noise(self, noise: Tensor, mels: Tensor, frames: Tensor = None) -> Tensor:
+    def from_noise(self, noise: Tensor, mels: Tensor, frames: Tensor | None = None) -> Tensor:
         """The waveforms that `to_noise` takes to this noise, float32 [batch, (frames - 1) · hop].
 
         Args:
@@ -197,7 +195,7 @@ class WaveGlow(Composite, keras.Model):  # type: ignore[misc]
         groups = hops * self.hop // self.settings.group
         return self.from_noise(ops.zeros((1, groups, self.settings.group)), mels)
 
-    def denoise(self, waveforms: Tensor, frames: Tensor = None, strength: float = 1.0) -> Tensor:
+    def denoise(self, waveforms: Tensor, frames: Tensor | None = None, strength: float = 1.0) -> Tensor:
         """Waveforms [batch, samples] less a share of the bias in each magnitude; the phases stay."""
         if self._bias is None:
             raise ValueError("the bias was not measured; call turn_on_denoiser")
@@ -275,7 +273,7 @@ class Flow(layers.Layer):  # type: ignore[misc]
 
         return ops.concatenate([x_a, ops.exp(log_scale) * x_b + shift], axis=-1), determinant
 
-    def backward(self, x: Tensor, condition: Tensor, real: Tensor = None) -> Tensor:
+    def backward(self, x: Tensor, condition: Tensor, real: Tensor | None = None) -> Tensor:
         """Towards waveforms: the inverse of `forward`."""
 
         # x_b = (z_b - t) / s, then W⁻¹.
@@ -323,7 +321,7 @@ class WaveNet(Composite, layers.Layer):  # type: ignore[misc]
         # Zeros: log s = t = 0, so each coupling is the identity at first, as in Glow.
         self.last = layers.Dense(2 * channels, kernel_initializer="zeros", dtype="float32")
 
-    def call(self, x: Tensor, condition: Tensor, real: Tensor = None) -> tuple[Tensor, Tensor]:
+    def call(self, x: Tensor, condition: Tensor, real: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The logarithm of the scales, and the shifts: float32 [batch, groups, channels] each.
 
         Args:
