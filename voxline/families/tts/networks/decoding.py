@@ -141,7 +141,7 @@ def _run_decoder(
         full = ops.equal(index % CHUNK_STEPS, CHUNK_STEPS - 1)
         chunks = ops.cond(full, lambda: _insert_chunk(chunks, chunk, index), lambda: chunks)
 
-        # A row that has ended goes on with the others, and its frames are not counted.
+        # A row that has ended still runs with the others; its frames are not counted.
         frames = frames + ops.where(ended, 0, real_frames)
         state = (
             projected[:, frame_columns - mels : frame_columns],
