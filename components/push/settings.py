@@ -122,6 +122,7 @@ class PushSettings(Settings):
     def describe_margin(self, metric: str, *, in_slice: bool = False) -> str:
         """The settings of a margin, as a config spells them.
 
+        >>> from voxline.families.asr.settings import AsrPushSettings
         >>> AsrPushSettings().describe_margin("wer")
         'the larger of 10% (max_relative_regression.wer) and 0.50 points (max_regression.wer)'
         """

@@ -64,9 +64,19 @@ def slow_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def children(process: int | str = "self") -> list[int]:
-    """The ids of a process's processes."""
+    """The ids of a process's processes; of this one's, the decoders alone: servers of other tests may run beside them."""
     files = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for file in files for child in file.read_text().split()]
+    started = [int(child) for file in files for child in file.read_text().split()]
+    return [child for child in started if process != "self" or is_decoder(child)]
+
+
+def is_decoder(process: int) -> bool:
+    """Whether a process is a worker of a `DecodePool`, or ffmpeg."""
+    try:
+        command = Path(f"/proc/{process}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return b"voxline.audio.decode_pool" in command or b"ffmpeg" in command
 
 
 def resident(process: int) -> int:

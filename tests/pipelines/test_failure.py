@@ -32,9 +32,9 @@ def test_a_transient_error_has_its_own_exit_status(error: str) -> None:
 
 
 def test_other_errors_show_the_frames_of_our_code() -> None:
-    told = parse_failure(printed("from voxline.store.files import read_json; read_json(7)"))
-    assert told.message.startswith("AttributeError: 'int' object has no attribute")
-    assert [frame.split(":")[0] for frame in told.frames] == ["voxline/store/files.py"]
+    told = parse_failure(printed("from voxline.store.hashing import hash_value; hash_value({7})"))
+    assert told.message.startswith("TypeError: Object of type set is not JSON serializable")
+    assert [frame.split(":")[0] for frame in told.frames] == ["voxline/store/hashing.py"]
 
 
 def test_the_last_of_chained_errors_counts() -> None:

@@ -148,7 +148,6 @@ def test_a_grid_has_every_combination() -> None:
         (["--method", "grid", "--seed", "0"], GRID, "--seed 0: it has no effect with --method grid"),
         (["--trials", "201"], RANGES, "at most 200 are accepted"),
         ([], {"language.alpha": {"linear": [0, 2]}}, "only train.* can vary"),
-        (["--dataset", "gs://speech/x"], RANGES, "--dataset: it has no effect with --compile"),
         (["--goal", "0.1"], RANGES, "--goal: it has no effect with --compile"),
         (["--seeds", "2"], RANGES, "--seeds: it has no effect with --compile"),
         (["--no-gate"], RANGES, "--no-gate: it has no effect with --compile"),

@@ -51,8 +51,8 @@ def test_the_smoke_test_catches_damage_and_another_output_in_any_folder(
 
 PUSH = """
 import os, sys
-from voxline.components.push.settings import AsrPushSettings
 from voxline.components.push import step
+from voxline.families.asr.settings import AsrPushSettings
 if len(sys.argv) > 4:
     describe = step._describe
     def slow(folder, *rest):

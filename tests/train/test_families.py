@@ -81,12 +81,13 @@ TRAIN_ONCE = """
 import sys
 from pathlib import Path
 
+from tests.train.test_families import ToyFamily
 from tests.training.toy_family import ToyTrainSettings
-from voxline.components.train.families import FAMILIES, Family
 from voxline.components.train.step import run
+from voxline.families.family import register
 from voxline.inference.saved_model import model_digest
 
-FAMILIES["toy"] = Family(ToyTrainSettings, "tests.training.toy_family:ToyTask")
+register(ToyFamily())
 output = run(Path(sys.argv[1]), Path(sys.argv[2]), ToyTrainSettings(epochs=1, strategy="one"))
 print(model_digest(output.path("model")))
 """

@@ -333,7 +333,6 @@ def test_the_export_speaks_and_is_teacher_forced(
         {"guided_attention": {"weight": 0.3}},
         {"teacher_forcing": {"to_share": 0.5}},
         {"loss": {"stop": 2.0}},
-        {"export": {"decoder": "int8"}},
     ],
 )
 def test_settings_of_attention_are_refused_by_name(idle: dict[str, Any]) -> None:
