@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 from tests.closeness import assert_close
-from tests.training.tones import TTS_SIZES, tiny_tts_settings
+from tests.training.tones import TTS_SIZES
 from voxline.errors import SettingsError
 from voxline.families.tts.networks.fastspeech import FastSpeech
 from voxline.families.tts.networks.settings import FastSpeechSettings, Tacotron2Settings
