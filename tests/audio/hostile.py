@@ -64,7 +64,7 @@ def slow_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def children(process: int | str = "self") -> list[int]:
-    """The ids of a process's processes; of this one's, the decoders alone: servers of other tests may run beside them."""
+    """The ids of a process's processes; of this one, the decoders alone, since other tests may have servers."""
     files = Path(f"/proc/{process}/task").glob("*/children")
     started = [int(child) for file in files for child in file.read_text().split()]
     return [child for child in started if process != "self" or is_decoder(child)]

@@ -1,7 +1,6 @@
 """The canary, over HTTP with real models: a candidate that is worse is withdrawn, and no caller gets an error."""
 
 import concurrent.futures
-import contextlib
 import itertools
 import json
 import os
@@ -18,7 +17,6 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.requests import Request
 
 from tests.feedback.judged_model import push_judged
 from tests.serving.broken_models import export_fragile, export_silent, export_slow
@@ -343,10 +341,10 @@ def test_ctrl_c_ends_a_server_in_which_a_candidate_hangs(root: Path, models: dic
 class SharedUpload(RecognizerServer):
     """Uploads are read in small parts; the first read waits until somebody else reads, a second at most."""
 
-    async def _read_form(self, request: Request, stack: contextlib.AsyncExitStack) -> Any:
-        form = await super()._read_form(request, stack)
-        form["file"].file = _SlowFile(form["file"].file)
-        return form
+    def _hear(self, recording: Any, reading: threading.Lock, recognizer: Any) -> Any:
+        if not isinstance(recording.file, _SlowFile):
+            recording.file = _SlowFile(recording.file)
+        return super()._hear(recording, reading, recognizer)
 
 
 class _SlowFile:

@@ -51,8 +51,8 @@ def error_response(status: HTTPStatus, message: str, param: str | None = None) -
     code = "rate_limit_exceeded" if status == HTTPStatus.TOO_MANY_REQUESTS else None
     body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
     headers = {}
-    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        headers["retry-after"] = "1"
+    if seconds := RETRY_SECONDS.get(status):
+        headers["retry-after"] = str(seconds)
     if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.SERVICE_UNAVAILABLE):
         headers["connection"] = "close"  # what the client still sends is not read
     return JSONResponse(body, status_code=int(status), headers=headers)
