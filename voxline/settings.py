@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 import pydantic
+from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from voxline.errors import SettingsError
 
@@ -27,6 +28,12 @@ class Settings(pydantic.BaseModel):
 
     EXPOSED: ClassVar[Sequence[str]] = ()
     """Keys that are parameters of the step's KFP component and fields of the form in the UI; the others are JSON."""
+
+    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are never part of a step's key: they change no output, or a digest takes their place."""
+
+    ALWAYS_IN_KEY: ClassVar[Sequence[str]] = ()
+    """Attributes of the class that are part of every key."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -65,8 +72,41 @@ class Settings(pydantic.BaseModel):
         }
 
     def plain(self) -> dict[str, Any]:
-        """The settings as JSON values, as in done.json, dataset.json and model.json."""
+        """All settings as JSON values, as in dataset.json and model.json."""
         return self.model_dump(mode="json")
+
+    def key_values(self) -> dict[str, Any]:
+        """The settings in a step's key, as JSON values: those that differ from their defaults, without `NOT_IN_KEY`.
+
+        So a new setting changes no key. A changed default does not change it either: raise the step's REVISION. The
+        `kind` of a section that has several kinds is always there.
+
+        >>> class Network(Settings):
+        ...     units: int = 96
+        ...     layers: int = 2
+        >>> class Train(Settings):
+        ...     NOT_IN_KEY = frozenset({"workers"})
+        ...     network: Network = Network()
+        ...     workers: int = 1
+        >>> Train(network=Network(units=64), workers=4).key_values()
+        {'network': {'units': 64}}
+        """
+        return _non_defaults(self, _default_values(type(self)))
+
+    def changed_from(self, key_values: dict[str, Any]) -> list[tuple[str, str, str]]:
+        """(dotted key, value before, value now) of every setting in the key that differs from an earlier key.
+
+        >>> class Train(Settings):
+        ...     epochs: int = 15
+        ...     seed: int = 1
+        >>> Train(epochs=3).changed_from({"seed": 2})
+        [('epochs', '15', '3'), ('seed', '2', '1')]
+        """
+        defaults = dict(_leaves(_all_defaults(self, _default_values(type(self)))))
+        before = {**defaults, **dict(_leaves(key_values))}
+        now = {**defaults, **dict(_leaves(self.key_values()))}
+        # A key that this version does not have any more is no change that a person made.
+        return [(key, before.get(key, ""), value) for key, value in sorted(now.items()) if before.get(key, "") != value]
 
 
 def changed_settings(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -78,6 +118,62 @@ def changed_settings(before: dict[str, Any], after: dict[str, Any]) -> list[tupl
     old, new = dict(_leaves(before)), dict(_leaves(after))
     keys = sorted(old.keys() | new.keys())
     return [(key, old.get(key, ""), new.get(key, "")) for key in keys if old.get(key) != new.get(key)]
+
+
+def _default_values(model: type[pydantic.BaseModel]) -> dict[str, Any]:
+    """The defaults of a model's fields; `PydanticUndefined` where a field has none."""
+    return {name: field.get_default(call_default_factory=True) for name, field in model.model_fields.items()}
+
+
+def _defaults_of_section(section: Settings, default: Any) -> dict[str, Any]:
+    """The defaults of the fields of a section: those of the field's default, where that is of the same kind."""
+    return dict(default) if type(default) is type(section) else _default_values(type(section))
+
+
+def _non_defaults(settings: Settings, defaults: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {name: getattr(settings, name) for name in settings.ALWAYS_IN_KEY}
+    for name, field in type(settings).model_fields.items():
+        if name in settings.NOT_IN_KEY:
+            continue
+        key = field.alias or name
+        value = getattr(settings, name)
+        default = defaults[name]
+        if isinstance(value, Settings):
+            section = _non_defaults(value, _defaults_of_section(value, default))
+            if section or not isinstance(default, Settings):
+                values[key] = section
+        elif _is_tag(type(settings), name) or _key_value(value) != _key_value(default):
+            values[key] = _key_value(value)
+    return values
+
+
+def _all_defaults(settings: Settings, defaults: dict[str, Any]) -> dict[str, Any]:
+    """What each field in the key would be by default, with the sections of the kinds that the settings have."""
+    values = {}
+    for name, field in type(settings).model_fields.items():
+        value = getattr(settings, name)
+        if name in settings.NOT_IN_KEY or defaults[name] is PydanticUndefined:
+            continue
+        is_section = isinstance(value, Settings)
+        section = _all_defaults(value, _defaults_of_section(value, defaults[name])) if is_section else {}
+        values[field.alias or name] = section if is_section else _key_value(defaults[name])
+    return values
+
+
+def _key_value(value: Any) -> Any:
+    """A value as JSON; settings within lists and mappings are as in a key."""
+    if isinstance(value, Settings):
+        return value.key_values()
+    if isinstance(value, dict):
+        return {name: _key_value(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_key_value(inner) for inner in value]
+    return value if value is PydanticUndefined else to_jsonable_python(value)
+
+
+def _is_tag(model: type[pydantic.BaseModel], name: str) -> bool:
+    """Whether a field is the `kind` that distinguishes a class from the others of a section."""
+    return name == "kind" and len(_tags(model)) == 1
 
 
 def merge(defaults: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:

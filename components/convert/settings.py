@@ -48,7 +48,6 @@ class ConvertSettings(RunnerSettings):
     )
     prosody: bool = pydantic.Field(
         False,
-        exclude_if=lambda wanted: not wanted,  # so that manifests of before are found
         description="measure of each recording where speech begins and ends, its level and its F0, for the manifest",
     )
     decode_seconds: float = pydantic.Field(

@@ -78,9 +78,8 @@ def run(manifest: Path | str, store: Path | str, settings: ConvertSettings) -> S
 @contextlib.contextmanager
 def open_scan(manifest: Path, store: Path | str, settings: ConvertSettings) -> Iterator[ManifestScan]:
     """Scans a manifest with the pool and the line cache of a store, which are open until the block ends."""
-    naming = settings.key_settings()  # without the number of processes, which changes no output
     frontend = frontend_version(settings.frontend)  # a later version of a dictionary may read a text differently
-    made_from = {"settings": naming.plain(), "frontend": frontend, "revisions": [REVISION, WAV_REVISION]}
+    made_from = {"settings": settings.key_values(), "frontend": frontend, "revisions": [REVISION, WAV_REVISION]}
     with (
         WavPool(
             store, settings.sample_rate, settings.silence_db, settings.shaping, settings.max_seconds, settings.prosody
@@ -105,7 +104,7 @@ def convert_scanned(scan: ManifestScan, store: Path | str, settings: ConvertSett
             pool.check(folder)
         _check_memory_limit(folder, settings.worker_memory_megabytes)
 
-    with cached_step(store, "convert", settings.key_settings(), inputs, revision=REVISION, check=check) as work:
+    with cached_step(store, "convert", settings, inputs, revision=REVISION, check=check) as work:
         if not work.reused:
             cache.check()  # now that the output is locked, nobody can be purged any more
             crashed = decode_new(scan, pool, settings, work)

@@ -42,7 +42,7 @@ def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None
     """
     start = time.monotonic()
     folder = Path(os.path.realpath(folder))
-    key_parts = {"step": "demo_corpus", "revision": REVISION, "settings": settings.plain()}
+    key_parts = {"step": "demo_corpus", "revision": REVISION, "settings": settings.key_values()}
     work = StepOutput("demo_corpus", folder, hash_value(key_parts), outputs={"corpus": _layout(settings)})
     try:
         with _exclusive_output(folder, work.key) as unfinished:

@@ -14,6 +14,7 @@ class EvaluateSettings(Settings):
     """How a model is measured."""
 
     family: ClassVar[str]
+    ALWAYS_IN_KEY = ("family",)
 
     model_name: str = pydantic.Field(..., pattern=MODEL_NAME, description="the model's name in the registry")
     split: Literal["test", "dev"] = pydantic.Field("test", description="the split to measure on")

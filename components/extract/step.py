@@ -42,7 +42,7 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> S
             raise WorkError(f"{file}: changed while it was read; run this again when it is written")
 
     inputs = {"utterances": fingerprint}
-    with cached_step(store, "extract", settings.key_settings(), inputs, revision=REVISION, check=_check) as output:
+    with cached_step(store, "extract", settings, inputs, revision=REVISION, check=_check) as output:
         if not output.reused:
             with lock_shards(shards_folder(store, settings.features)):
                 from voxline.components.extract.extraction import Extraction  # numpy, only where there is work

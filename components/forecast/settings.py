@@ -8,6 +8,8 @@ from voxline.settings import Settings
 class ForecastSettings(Settings):
     """Whether a training is worth it, before it starts; off by default."""
 
+    NOT_IN_KEY = frozenset({"history"})
+
     skip_below: float = pydantic.Field(
         0.0,
         ge=0,

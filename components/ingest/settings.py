@@ -1,7 +1,7 @@
 """The `corpus` section of a config: where the corpus is, its format, and its splits."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
@@ -96,14 +96,11 @@ class RawSettings(Settings):
         return sample_format
 
 
-class KeySettings(Settings):
-    """The settings of ingest that are part of its key, with whatever keys they have."""
-
-    model_config = pydantic.ConfigDict(extra="allow")
-
-
 class CorpusSettings(Settings):
     """A corpus in its publisher's own layout."""
+
+    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"uri", "sha256", "corrections"})
+    """The content of the corpus and of the corrections takes the place of their addresses."""
 
     uri: str = pydantic.Field(
         "",
@@ -171,30 +168,14 @@ class CorpusSettings(Settings):
                 raise ValueError(f"{root!r} is no absolute path of a folder on this machine, such as /data/recordings")
         return roots
 
-    def key_settings(self) -> Settings:
-        """The settings that are part of the step's key.
 
-        The corpus' content replaces its address: the same corpus under another path is the same work. Settings that
-        came later count only where they are set, so that what older releases made is still found.
-        """
-        values = self.plain() | {"uri": "", "sha256": "", "corrections": ""}
-        defaults: dict[str, Any] = CorpusSettings().plain()
-        for key in _NOT_IN_OLD_KEYS:
-            if values[key] == defaults[key]:
-                del values[key]
-        for key in _NOT_IN_KEYS:
-            values.pop(key, None)
-        return KeySettings.of(values)
-
-
-_NOT_IN_OLD_KEYS = ("sha256", "audio_roots", "columns", "raw", "corrections")
-_NOT_IN_KEYS = ("weight", "corpora")
-"""The weight is a matter of training; several corpora are several pieces of work."""
 _NOT_INHERITED = ("uri", "sha256", "corpora")
 
 
 class WeightedCorpus(CorpusSettings):
     """One of several corpora."""
+
+    NOT_IN_KEY = CorpusSettings.NOT_IN_KEY | {"weight"}  # it is a matter of training
 
     weight: float = pydantic.Field(
         1.0,
@@ -209,6 +190,7 @@ class CorporaSettings(CorpusSettings):
     """One corpus, or several that become one manifest."""
 
     EXPOSED = ("uri", "format")
+    NOT_IN_KEY = CorpusSettings.NOT_IN_KEY | {"corpora"}  # each has a key of its own
 
     corpora: dict[Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_]{0,31}$")], WeightedCorpus] = (
         pydantic.Field(

@@ -110,7 +110,7 @@ def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> Ste
         with cached_step(
             store,
             _STEP,
-            settings.key_settings(),
+            settings,
             inputs,
             revision=REVISION,
             check=functools.partial(_check_not_moved, corpus),

@@ -1,24 +1,17 @@
 """Settings of language."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 
 from voxline.text.settings import LanguageTextSettings
 
 
-class LanguageSettings(LanguageTextSettings):
-    """The language model of a recognizer; off by default."""
+class NgramSettings(LanguageTextSettings):
+    """An n-gram model, and the text that it is made of."""
 
-    EXPOSED = ()
-    TUNING: ClassVar[frozenset[str]] = frozenset(
-        {"alpha", "beta", "alphas", "betas", "width", "open_vocabulary", "unknown_penalty", "tuning_utterances"}
-    )
-    """Keys that the n-grams do not depend on."""
+    NOT_IN_KEY = frozenset({"text"})  # the hashes of the files are in the key
 
-    kind: Literal["none", "ngram"] = pydantic.Field(
-        "none", description="none: greedy decoding; ngram: beam search with an n-gram model, and the words of its text"
-    )
     transcripts: bool = pydantic.Field(True, description="the transcripts of train are text too")
     order: int = pydantic.Field(3, ge=1, le=6, description="words in the longest n-gram")
     prune: list[int] = pydantic.Field(
@@ -26,6 +19,23 @@ class LanguageSettings(LanguageTextSettings):
     )
     vocabulary: int = pydantic.Field(
         200_000, ge=0, le=10_000_000, description="most frequent words kept; 0: all. Only these can be recognized"
+    )
+
+    @pydantic.field_validator("prune")
+    @classmethod
+    def _check_prune(cls, prune: list[int]) -> list[int]:
+        if not prune or prune[0] != 0 or sorted(prune) != prune:
+            raise ValueError("0 for single words, then numbers that do not descend, are accepted, such as [0, 0, 1]")
+        return prune
+
+
+class LanguageSettings(NgramSettings):
+    """The language model of a recognizer; off by default."""
+
+    EXPOSED = ()
+
+    kind: Literal["none", "ngram"] = pydantic.Field(
+        "none", description="none: greedy decoding; ngram: beam search with an n-gram model, and the words of its text"
     )
     open_vocabulary: bool = pydantic.Field(False, description="recognize words that the text lacks too")
     unknown_penalty: float = pydantic.Field(
@@ -48,13 +58,6 @@ class LanguageSettings(LanguageTextSettings):
     )
     width: int = pydantic.Field(64, ge=1, le=4_096, description="texts that the beam search keeps after each frame")
 
-    @pydantic.field_validator("prune")
-    @classmethod
-    def _check_prune(cls, prune: list[int]) -> list[int]:
-        if not prune or prune[0] != 0 or sorted(prune) != prune:
-            raise ValueError("0 for single words, then numbers that do not descend, are accepted, such as [0, 0, 1]")
-        return prune
-
     @pydantic.model_validator(mode="after")
     def _has_text(self) -> Self:
         if self.kind != "none" and not self.text and not self.transcripts:
@@ -67,7 +70,6 @@ class LanguageSettings(LanguageTextSettings):
             return LanguageTextSettings()
         return LanguageTextSettings.of({name: self.plain()[name] for name in LanguageTextSettings.model_fields})
 
-    def ngram_settings(self) -> "LanguageSettings":
-        """A copy in which only what the n-grams depend on differs from the defaults."""
-        kept = {key: getattr(self, key) for key in type(self).model_fields if key not in self.TUNING and key != "text"}
-        return LanguageSettings.model_construct(**{**LanguageSettings().__dict__, **kept})
+    def ngram_settings(self) -> NgramSettings:
+        """The settings that the n-grams depend on."""
+        return NgramSettings.model_construct(**{name: getattr(self, name) for name in NgramSettings.model_fields})

@@ -60,8 +60,7 @@ def run(model: Path | str, manifest: Path | str, store: Path | str, settings: La
     ngrams = _make_ngrams(splits, store, settings)
     dev = _choose_dev(splits, settings)
     inputs = {"model": model_digest(folder), "ngrams": ngrams.key, "dev": fingerprint_utterances(dev)}
-    tuning = settings.model_copy(update={"text": []})
-    with cached_step(store, "language", tuning, inputs, revision=REVISION) as output:
+    with cached_step(store, "language", settings, inputs, revision=REVISION) as output:
         if not output.reused:
             _write_model(Path(model), folder, dev, ngrams, settings, output)
         print_status(f"language: {_summarize(output)}")

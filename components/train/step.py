@@ -88,7 +88,7 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
     if _wants_workers(settings):
         return _launch(dataset, store, settings, inputs, str(registry))
     alone = not os.environ.get("TF_CONFIG")
-    with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION, exclusive=alone) as work:
+    with cached_step(store, "train", settings, inputs, revision=REVISION, exclusive=alone) as work:
         if work.reused:
             return work
         if alone and not is_remote(store):
@@ -110,7 +110,7 @@ def _continue_shorter(store: Path | str, settings: TrainSettings, inputs: dict[s
         return
     for epochs in range(settings.epochs - 1, 0, -1):
         shorter = settings.model_copy(update={"epochs": epochs})
-        _, folder = step_key(store, "train", shorter.key_settings(), inputs, REVISION)
+        _, folder = step_key(store, "train", shorter, inputs, REVISION)
         if epochs % settings.evaluate_epochs or not is_finished(store, folder) or not (folder / CHECKPOINTS).is_dir():
             continue
         for name in (BEST, LOGS, CHECKPOINTS):  # checkpoints last: with them the copy is whole
@@ -240,7 +240,7 @@ def _join(
     auxiliary: Mapping[str, Parent],
 ) -> StepOutput:
     """Trains as a worker other than the chief, in the folder that the chief has locked."""
-    with joined_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
+    with joined_step(store, "train", settings, inputs, revision=REVISION) as work:
         if not work.reused:
             from voxline.training.trainer import Trainer
 
@@ -273,9 +273,9 @@ def _launch(
     from voxline.components.train.distributed.launcher import launch_workers
 
     start = time.monotonic()
-    _, folder = step_key(store, "train", settings.key_settings(), inputs, REVISION)
+    _, folder = step_key(store, "train", settings, inputs, REVISION)
     launched = launch_workers(folder.name, dataset, str(store), settings, lambda: is_finished(store, folder), registry)
-    with cached_step(store, "train", settings.key_settings(), inputs, revision=REVISION) as work:
+    with cached_step(store, "train", settings, inputs, revision=REVISION) as work:
         if not work.reused:
             raise WorkError(f"train: the output of the workers at {folder} is incomplete; run the step again")
     work.path("model")  # from a bucket, it is published as an artifact

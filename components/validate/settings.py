@@ -158,6 +158,7 @@ class ValidateSettings(RunnerSettings):
 
     # `schema` is a method of pydantic's, so the key is an alias.
     model_config = pydantic.ConfigDict(serialize_by_alias=True, validate_by_name=False)
+    NOT_IN_KEY = RunnerSettings.NOT_IN_KEY | {"schema_"}  # its content is in the key
 
     tfdv: TfdvMode = pydantic.Field(
         "auto",

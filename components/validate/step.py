@@ -53,7 +53,7 @@ def run(
     file = manifest_path(Path(manifest))
     corpus, utterances = _fingerprint(file, store, settings)
     inputs = {"utterances": utterances, "rejects": read_reject_counts(file)[1], **plan.key_inputs()}
-    with cached_step(store, "validate", settings.key_settings(), inputs, revision=REVISION) as work:
+    with cached_step(store, "validate", settings, inputs, revision=REVISION) as work:
         if not work.reused:
             corpus = corpus or _read(file, store, settings, identities=False)
             tfdv_result = plan.execute(corpus, utterances, store, settings, work.folder / STATISTICS)

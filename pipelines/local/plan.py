@@ -11,8 +11,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
+from voxline.components.ingest.settings import CorporaSettings
 from voxline.errors import TransientError, VoxlineError, WorkError
-from voxline.pipelines.config.load import iter_values
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graph import RUNS_AFTER, graph_of, steps_until
 from voxline.pipelines.local.single_step import INPUT_ORDER, call_step, last_output
@@ -79,7 +79,7 @@ def plan_run(config: RunConfig, run_dir: Path, *, until: str = "", force: Collec
 
 def _plan_step(name: str, config: RunConfig, run_dir: Path, inputs: list[PlannedStep], forced: bool) -> PlannedStep:
     last = _last_done(run_dir, name)
-    differences = _changed_settings(last, _effective_settings(config.section(name)).plain()) if last else []
+    differences = _changed_settings(last, _effective_settings(config.section(name))) if last else []
     waits_for = [one.name for one in inputs if one.action != "reuse"]
     if name == "language" and (why := _text_refusal(config, inputs)):
         return PlannedStep(name, "run", f"it would fail: {why}")
@@ -107,7 +107,11 @@ def _plan_step(name: str, config: RunConfig, run_dir: Path, inputs: list[Planned
 
 
 def _effective_settings(settings: Settings) -> Settings:
-    """The settings that a step's marker has: a training that starts from a model has other rates."""
+    """The settings that a step's marker has: a training that starts from a model has other rates, and the manifest of
+    several corpora has none, as each corpus has its own.
+    """
+    if isinstance(settings, CorporaSettings) and settings.corpora:
+        return Settings()
     if isinstance(settings, TrainSettings) and settings.start.model:
         return settings.started_from(settings.start.model)
     return settings
@@ -154,9 +158,8 @@ def _reason(found: StepWouldRunError, name: str, last: dict[str, Any] | None, di
     return "; ".join([*differences, *inputs]) or "its output is not in this store"
 
 
-def _changed_settings(last: dict[str, Any], values: dict[str, Any]) -> list[str]:
+def _changed_settings(last: dict[str, Any], settings: Settings) -> list[str]:
     """Settings that differ from those of the last output, of those that are part of its key."""
-    before, now = dict(iter_values(last.get("settings", {}))), dict(iter_values(values))
-    changed = [f"{key} {before[key]} → {now[key]}" for key in before if key in now and before[key] != now[key]]
-    changed = [one for one in changed if not one.startswith(("uri ", "text "))]  # the key has their content instead
+    changes = settings.changed_from(last.get("settings", {}))
+    changed = [f"{key} {before} → {now}" for key, before, now in changes]
     return [*changed[:MAX_REASONS], *([f"{len(changed) - MAX_REASONS} more"] if len(changed) > MAX_REASONS else [])]

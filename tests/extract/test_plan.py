@@ -89,8 +89,8 @@ def test_a_clip_is_named_by_its_audio_and_speed_alone() -> None:
 
 def test_runner_and_shard_size_are_not_part_of_the_key() -> None:
     other_hands = ExtractSettings(shard_megabytes=0.5, beam_from_megabytes=0, runner="multi_process", workers=7)
-    assert other_hands.key_settings() == ExtractSettings().key_settings()
-    assert ExtractSettings(alphabet="abcdorw e").key_settings() != ExtractSettings().key_settings()
+    assert other_hands.key_values() == ExtractSettings().key_values()
+    assert ExtractSettings(alphabet="abcdorw e").key_values() != ExtractSettings().key_values()
 
 
 def test_utterances_that_cannot_be_labelled_are_rejected_with_a_reason() -> None:

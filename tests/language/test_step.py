@@ -213,8 +213,8 @@ def test_text_is_checked_before_a_model_is_trained_for_it(corpus: Path, tmp_path
 
 
 def test_a_plan_does_not_take_the_text_for_a_change() -> None:
-    made_with = LanguageSettings(kind="ngram").plain()  # a step's output does not name its text
-    wanted = LanguageSettings(kind="ngram", order=4, text=["a.txt"]).plain()
+    made_with = LanguageSettings(kind="ngram").key_values()  # a step's output does not name its text
+    wanted = LanguageSettings(kind="ngram", order=4, text=["a.txt"])
     assert _changed_settings({"settings": made_with}, wanted) == ["order 3 → 4"]
 
 

@@ -204,7 +204,7 @@ print("RESULT", json.dumps({"uri": model.uri, "metadata": model.metadata}))
 
 def store_training(store: str, config: AsrConfig, dataset: str, about: dict[str, Any], wer: float) -> None:
     """Finished work of train, as a search leaves it; `model.json` says `about`."""
-    with cached_step(store, "train", config.train.key_settings(), {"dataset": dataset}, revision=REVISION) as work:
+    with cached_step(store, "train", config.train, {"dataset": dataset}, revision=REVISION) as work:
         (work.folder / "model").mkdir()
         for name in ("model.json", "saved_model.pb"):
             (work.folder / "model" / name).write_text(json.dumps(about), encoding="utf-8")

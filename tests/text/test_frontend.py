@@ -120,7 +120,6 @@ def test_latin_letters_and_the_words_of_a_lexicon_are_read() -> None:
     for text, named in (("打开Wechat", "Latin here: Wechat"), ("ABCDEF", "Latin here: ABCDEF")):
         with pytest.raises(UnsupportedText, match=f"other words in frontend.lexicon; {named}"):
             read(text)
-    assert "lexicon" not in FrontendSettings().plain()
     with pytest.raises(SettingsError, match=r"'lexicon' is .*; Wechat: 'wxyz1' in 'wxyz1' is not a syllable"):
         FrontendSettings.of({"lexicon": {"Wechat": "wxyz1"}})
 

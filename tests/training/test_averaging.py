@@ -12,7 +12,6 @@ import pytest
 
 from tests.training.toy_family import ToyTask, ToyTrainSettings
 from voxline.data.dataset import Dataset
-from voxline.training.settings import AverageSettings
 from voxline.training.task import Samples, ValidationOutput
 from voxline.training.trainer import Trainer, TrainResult
 
@@ -90,9 +89,3 @@ def test_each_validation_keeps_the_better_of_the_weights_and_their_moving_averag
     for averaged, trained in zip(heard[::2], without, strict=True):
         np.testing.assert_array_equal(averaged, trained)
     assert plain.best.weights == "trained"
-
-
-def test_averages_are_part_of_the_key_only_where_they_are_chosen() -> None:
-    assert "average" not in ToyTrainSettings().key_values()
-    chosen = ToyTrainSettings(average=AverageSettings(ema_decay=0.9)).key_values()
-    assert chosen["average"] == {"ema_decay": 0.9, "best_checkpoints": 1}

@@ -102,12 +102,6 @@ def test_the_rule_by_dev_loss_ignores_patience_and_holds_after_a_resume() -> Non
     assert should_stop_early(settings, TrainState.of(saved).validations)
 
 
-def test_the_rule_is_part_of_the_key_only_where_it_is_chosen() -> None:
-    assert AsrTrainSettings().key_values() == AsrTrainSettings(stop=StopSettings(mean=0.1)).key_values()
-    chosen = AsrTrainSettings(stop=StopSettings(rule="dev_loss")).key_values()
-    assert chosen["stop"] == {"rule": "dev_loss", "validations": 4, "mean": 0.5, "deviation": 0.5}
-
-
 def test_the_best_result_has_the_lowest_wer_then_the_lowest_loss_then_is_the_first() -> None:
     found = [
         ValidationResult(n, 10 * n, (wer, loss))

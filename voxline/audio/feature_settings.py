@@ -26,7 +26,6 @@ class FeatureSettings(Settings):
     )
     cepstra: Literal["librosa", "tensorflow"] = pydantic.Field(
         "librosa",
-        exclude_if=lambda cepstra: cepstra == "librosa",  # so that datasets of before are found
         description="whose convention mfcc follows: librosa's, or that of TensorFlow's op Mfcc, which Mozilla's "
         "DeepSpeech was trained on (docs/recognizers.md)",
     )

@@ -3,7 +3,7 @@
 Beam takes seconds to import, so it is in `voxline.beam.run`, which is imported only if there is work for it.
 """
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import pydantic
 
@@ -42,8 +42,3 @@ class RunnerSettings(Settings):
         if runner in REFUSED_RUNNERS:
             raise ValueError(f"{REFUSED_RUNNERS[runner]}; use {IN_PROCESS} or {MULTI_PROCESS} on one machine")
         return runner
-
-    def key_settings(self) -> Self:
-        """The settings that are part of the step's key: those that change no output have their defaults."""
-        defaults = type(self)()
-        return self.model_copy(update={key: getattr(defaults, key) for key in self.NOT_IN_KEY})

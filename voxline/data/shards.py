@@ -43,7 +43,7 @@ def shards_folder(store: Path | str, features: FeatureSettings) -> Path:
     return (
         open_store(store).local_path()
         / SHARDS_FOLDER
-        / hash_value({"revision": REVISION, "features": features.plain()})
+        / hash_value({"revision": REVISION, "features": features.key_values()})
     )
 
 

@@ -72,7 +72,7 @@ def write_dataset(
     train = train[np.isfinite(train).all(axis=1)]  # a test may write bad features on purpose
     rows_hash = hash_file(folder / ROWS_FILE)
     Dataset(
-        key=hash_value([features.plain(), rows_hash]),
+        key=hash_value([features.key_values(), rows_hash]),
         fingerprint=rows_hash,
         features=features,
         alphabet=alphabet,

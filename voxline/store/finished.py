@@ -34,7 +34,7 @@ def step_key(
     store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], revision: int
 ) -> tuple[dict[str, Any], Path]:
     """What names a piece of work, and the folder that it has by that name, without claiming it."""
-    named_by = {"step": step, "revision": revision, "settings": settings.plain(), "inputs": inputs}
+    named_by = {"step": step, "revision": revision, "settings": settings.key_values(), "inputs": inputs}
     return named_by, local_path(store) / step / hash_value(named_by)
 
 

@@ -199,7 +199,7 @@ def cached_step(
     Args:
       store: the folder or bucket URI that holds all steps' outputs.
       step: the step's name.
-      settings: all of them are part of the key.
+      settings: `Settings.key_values` is part of the key.
       inputs: what names the inputs (fingerprints, keys), never paths.
       revision: raise it whenever the step's code changes what it writes.
       check: gets the folder of finished work before it is reused, and raises WorkError if something that the work

@@ -1,6 +1,6 @@
 """The settings of the text frontend, which a model carries in model.json."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import pydantic
 
@@ -51,14 +51,6 @@ class FrontendSettings(Settings):
             except UnsupportedText as error:
                 raise ValueError(f"{word}: {error}") from None
         return checked
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_an_empty_lexicon(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keys, datasets and models from before there was a lexicon stay as they are."""
-        values: dict[str, Any] = handler(self)
-        if not values.get("lexicon"):
-            values.pop("lexicon", None)
-        return values
 
 
 class LanguageTextSettings(Settings):

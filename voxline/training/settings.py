@@ -60,6 +60,9 @@ class StopSettings(Settings):
 class StartSettings(Settings):
     """Where the weights come from at first; docs/warm-start.md."""
 
+    # A digest takes the place of the model, and `TrainSettings.started_from` applies the rate and the epochs.
+    NOT_IN_KEY = frozenset({"model", "rate_share", "epochs", "generations"})
+
     model: str = pydantic.Field(
         "",
         description="model to start from: NAME@production (the version in service when the step runs), NAME@VERSION, "
@@ -117,21 +120,13 @@ class AverageSettings(Settings):
     )
 
 
-class _KeyedSettings(Settings):
-    """The settings that are part of a step's key, with whatever keys they have."""
-
-    model_config = pydantic.ConfigDict(extra="allow")
-
-
-STARTING_KEYS = ("keep", "new_symbols", "replay", "shrink")
-"""Of `start`, what is part of the key as settings: the model is by its digest, shares by what they are shares of."""
-
-
 class TrainSettings(Settings):
     """How a model is trained, whatever its family."""
 
     family: ClassVar[str] = ""
     """The key in `families.FAMILIES`."""
+    ALWAYS_IN_KEY = ("family",)
+    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"workers", "xla", "buckets"})
 
     name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
 
@@ -241,9 +236,9 @@ class TrainSettings(Settings):
 
         The shares in `start` are applied to the settings that they are shares of, and have no effect a second time.
         """
-        start = self.start.model_copy(update={"model": model, "rate_share": 1.0, "epochs": 0})
         if not model:
-            return self.model_copy(update={"start": start})
+            return self.model_copy(update={"start": StartSettings()})
+        start = self.start.model_copy(update={"model": model, "rate_share": 1.0, "epochs": 0})
         rate = float(f"{self.learning_rate * self.start.rate_share:.12g}")
         epochs = self.start.epochs or self.epochs
         return self.model_copy(update={"start": start, "learning_rate": rate, "epochs": epochs})
@@ -251,23 +246,3 @@ class TrainSettings(Settings):
     def not_compiled(self) -> str:
         """Why XLA cannot compile a step of this training, so that no TPU can run it; empty: it can."""
         return ""
-
-    def key_settings(self) -> Settings:
-        """The settings that are part of the step's key: all but workers, `xla` and `buckets`."""
-        return _KeyedSettings.of(self.key_values())
-
-    def key_values(self) -> dict[str, object]:
-        """The values of `key_settings`."""
-        values: dict[str, object] = self.plain()
-        if not self.corpus_weights:  # so that a training of before is found
-            del values["corpus_weights"]
-        if self.stop.rule == "patience":
-            del values["stop"]
-        values["start"] = {name: value for name, value in self.start.plain().items() if name in STARTING_KEYS}
-        if not self.start.model:
-            del values["start"]
-        if self.average == AverageSettings():
-            del values["average"]
-        for name in ("workers", "xla", "buckets"):
-            del values[name]
-        return values

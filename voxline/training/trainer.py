@@ -112,7 +112,7 @@ class Trainer:
         self._check_pruner(resumed=True)  # killed between a checkpoint and this, it ends as if it had not been
         state = self.state
         self._print_plan()
-        self.logger.log_settings(self.task.settings.key_values(), self.task.describe_data())
+        self.logger.log_settings(self.task.settings.plain(), self.task.describe_data())
         progress = Progress("utterances", (self.total_steps - state.step) * settings.batch_size)
         stopped = should_stop_early(settings, state.validations)
         while state.epoch < settings.epochs and not stopped:

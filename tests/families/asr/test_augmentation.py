@@ -29,7 +29,7 @@ from voxline.families.asr.augmentation import (
     stretch_time,
     warp_frequency,
 )
-from voxline.families.asr.settings import AsrTrainSettings, AugmentSettings
+from voxline.families.asr.settings import AugmentSettings
 
 FEATURES = FeatureSettings(sample_rate=8_000, mels=40)
 MEAN, DEVIATION = np.arange(40, dtype=np.float32), np.full(40, 2, np.float32)
@@ -140,7 +140,6 @@ def test_reverberation_is_added_to_a_share_of_the_examples() -> None:
     always = augmentation(reverberation=0.5)(example(), 1, np.random.default_rng(0))
     decay = np.exp(-FEATURES.hop_seconds / (first := np.random.default_rng(0)).uniform(*DECAY_SECONDS))
     np.testing.assert_array_equal(always, smear_energy(example(), first.uniform(0, 0.5), decay))  # as before the share
-    assert "reverberation_share" not in AsrTrainSettings().key_values()["augment"]
 
 
 def test_background_noise_has_its_ratio_to_speech_and_its_color() -> None:
@@ -228,10 +227,3 @@ def test_stretching_and_warping_by_one_change_nothing() -> None:
 def test_spectral_augmentation_of_mfcc_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"train\.augment\.pitch.*mfcc|train\.augment\.pitch.*cepstral"):
         Augmentation(AugmentSettings(pitch=0.1), FeatureSettings(kind="mfcc"), MEAN, DEVIATION)
-
-
-def test_what_is_off_and_came_later_is_not_in_the_key() -> None:
-    keyed = AsrTrainSettings(augment=AugmentSettings(equalizer=3)).key_values()["augment"]
-    assert keyed == {"equalizer": 3, **AsrTrainSettings().key_values()["augment"]}
-    later = {"equalizer", "reverberation", "background", "band_limit", "codec"}
-    assert not later & AsrTrainSettings().key_values()["augment"].keys()

@@ -41,8 +41,8 @@ def test_a_new_model_is_trained_exported_and_recognizes(
     output = run(tones.folder, tmp_path, settings)
     assert output.metrics["dev_wer"] < 0.3
     metadata = json.loads((output.path("model") / "model.json").read_text())
-    assert metadata["settings"]["model"] == {"kind": "frame_classifier", "padding": 0, "units": 32}
-    assert settings.key_settings().plain()["model"]["kind"] == "frame_classifier"
+    assert metadata["settings"]["model"] == {"kind": "frame_classifier", "padding": 0, "top_db": 0, "units": 32}
+    assert settings.key_values()["model"]["kind"] == "frame_classifier"
     unseen = make_utterances(0, 12, seed=5)
     texts = Recognizer(output.path("model")).transcribe([each.waveform for each in unseen], 8_000)
     assert sum(text == each.text for text, each in zip(texts, unseen, strict=True)) >= 8
@@ -117,12 +117,6 @@ def test_an_unknown_kind_or_key_is_refused_by_name(settings_class: type[AsrTrain
         settings_class.of({"model": {"kind": "frame_classifier", "unit": 3}}, "train")
     with pytest.raises(SettingsError, match=r"'model\.kind' is 'lstm'.*'deepspeech2'"):
         AsrTrainSettings.of({"model": {"kind": "lstm"}}, "train")
-
-
-def test_the_default_kind_is_not_part_of_the_key() -> None:
-    """Keys of models that were trained before there were kinds stay valid."""
-    assert "kind" not in AsrTrainSettings().key_settings().plain()["model"]
-    assert AsrTrainSettings().plain()["model"]["kind"] == "deepspeech2"
 
 
 @pytest.mark.parametrize("kind", MODELS)

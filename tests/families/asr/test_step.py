@@ -66,7 +66,7 @@ def test_too_few_steps_are_told_before_training(tones: Dataset, capsys: pytest.C
     with pytest.raises(WorkError, match="80 steps, and a CTC model needs about 90"):
         check(4, steps=90, severity="error")
     strict = tiny_asr_settings(epochs=4, blank_plateau={"severity": "error", "steps": 9})
-    assert strict.key_settings() == tiny_asr_settings(epochs=4).key_settings()
+    assert strict.key_values() == tiny_asr_settings(epochs=4).key_values()
 
 
 def test_the_training_data_is_listed_next_to_the_model(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:

@@ -84,7 +84,6 @@ def test_two_views_have_the_mean_of_their_losses_and_their_consistency(tones: Da
     apart = 0.5 * consistency_loss(logits[:rows], logits[rows:], frames[:rows])
     np.testing.assert_allclose(found["consistency"], apart, rtol=1e-4)
     assert (apart.numpy() > 0).all()
-    assert "cr_ctc" not in tiny_asr_settings().key_values()
 
 
 def test_the_optimizer_of_graphs_is_off_within_a_training_alone(tmp_path: Path) -> None:

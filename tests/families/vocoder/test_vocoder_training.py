@@ -262,12 +262,6 @@ def test_a_voice_that_reads_pitch_gets_that_of_the_recordings(
     assert voiced > 50
 
 
-def test_the_key_knows_no_loss_that_came_later_and_is_not_used() -> None:
-    assert settings().key_values()["loss"] == {"mel": 2, "stft": 1}
-    assert settings(loss={"stft": 0, "bands": 2}).key_values()["loss"] == {"mel": 2, "stft": 0, "bands": 2}
-    assert settings(loss={"estoi": 1}).key_values()["loss"] == {"mel": 2, "stft": 1, "estoi": 1}
-
-
 def test_a_voice_is_in_the_key_by_its_digest(dataset: Dataset, tmp_path: Path) -> None:
     keys = []
     for name in ("one", "other"):

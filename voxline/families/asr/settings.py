@@ -22,7 +22,6 @@ from voxline.components.push.settings import (
     PushSettings,
 )
 from voxline.families.asr.networks.settings import (
-    DEFAULT_KIND,
     CtcModelSettings,
     DeepSpeech2Settings,
     model_settings_type,
@@ -47,7 +46,6 @@ class AugmentSettings(Settings):
         0.0,
         ge=0,
         le=2,
-        exclude_if=lambda seconds: not seconds,  # so that trainings of before are found
         description="seconds; up to so much digital silence is put before each example, and as much after: recordings "
         "that are cut closely, and others that are not; `reverberation` and `background` reach into it",
     )
@@ -77,7 +75,6 @@ class AugmentSettings(Settings):
         1.0,
         ge=0,
         le=1,
-        exclude_if=lambda share: share == 1,  # so that trainings of before are found
         description="share of examples with `reverberation`; where it is 1, the network never sees the pauses and "
         "valleys of speech recorded close to the microphone",
     )
@@ -91,7 +88,6 @@ class AugmentSettings(Settings):
         0.0,
         ge=0,
         le=1,
-        exclude_if=lambda share: not share,  # so that trainings of before are found
         description="share of examples whose band is narrowed, as by a telephone or a small loudspeaker: to a lower "
         "edge of 50 to 400 Hz and an upper one of 3 kHz or more",
     )
@@ -99,7 +95,6 @@ class AugmentSettings(Settings):
         0.0,
         ge=0,
         le=1,
-        exclude_if=lambda share: not share,  # so that trainings of before are found
         description="share of examples with noise that follows the speech, 5 to 35 dB below it in each frame, as a "
         "codec of few bits adds",
     )
@@ -184,6 +179,7 @@ class AsrTrainSettings(TrainSettings):
 
     family: ClassVar[str] = "asr"
     EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "precision", "seed")
+    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {"blank_plateau", "language_text"}  # they are checked before training
 
     name: str = pydantic.Field("asr", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
     model: ModelSettings = pydantic.Field(DeepSpeech2Settings(), description="the network")
@@ -204,34 +200,6 @@ class AsrTrainSettings(TrainSettings):
         default_factory=LanguageTextSettings,
         description="text of the language model (follows from language); it is checked before training",
     )
-
-    def key_values(self) -> dict[str, object]:
-        """As for every family, without later defaults of `model` and `augment`: keys from before them stay valid.
-
-        What is only checked before training is not part of the key either.
-        """
-        values = super().key_values()
-        del values["blank_plateau"], values["language_text"]
-        if not self.subwords:
-            del values["subwords"]
-        if not self.cr_ctc.weight:
-            del values["cr_ctc"]
-        if self.export == AsrExportSettings():
-            del values["export"]
-        else:  # those that came later only where they are set
-            later_still = {name: getattr(self.export, name) for name in ("streaming", "frequency_warps")}
-            values["export"] = {
-                "onnx": self.export.onnx,
-                **{name: value for name, value in later_still.items() if value},
-            }
-        augment = self.augment.plain()
-        later = ("equalizer", "reverberation", "background")
-        values["augment"] = {name: value for name, value in augment.items() if value or name not in later}
-        model = values["model"]
-        if isinstance(model, dict) and model["kind"] == DEFAULT_KIND:
-            defaults = {"directions": "concatenated", "lookahead": 0, "rnn_activation": "tanh", "kind": DEFAULT_KIND}
-            values["model"] = {name: value for name, value in model.items() if (name, value) not in defaults.items()}
-        return values
 
 
 class AsrEvaluateSettings(EvaluateSettings):
@@ -273,14 +241,6 @@ class AsrEvaluateSettings(EvaluateSettings):
     aligned_utterances: int = pydantic.Field(
         8, ge=0, le=200, description="worst utterances shown in the report with their spectrogram and aligned words"
     )
-
-    @pydantic.model_serializer(mode="wrap")
-    def _without_intents(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keys of evaluations from before there were intents stay as they are."""
-        values: dict[str, Any] = handler(self)
-        if not values.get("intents"):
-            values.pop("intents", None)
-        return values
 
     @pydantic.field_validator("duration_bands", "word_bands", "level_bands", "snr_bands", "rate_bands")
     @classmethod

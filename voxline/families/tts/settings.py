@@ -109,6 +109,8 @@ class GriffinLimSettings(Settings):
 class ExportSettings(Settings):
     """The form of the exported model."""
 
+    NOT_IN_KEY = frozenset({"vocoder"})  # it is added after training, under a key of its own
+
     onnx: Literal["none", "float32", "int8"] = pydantic.Field(
         "none",
         description="float32: an ONNX graph beside the SavedModel, which `voxline synthesize` and `voxline serve` run "
@@ -124,6 +126,8 @@ class ExportSettings(Settings):
 
 class SharpenSettings(Settings):
     """A network that gives the voice's mels the detail of recorded ones, trained after it, against a critic."""
+
+    NOT_IN_KEY = frozenset({"recognizer"})  # its digest is in the key
 
     kind: Literal["none", "gan"] = pydantic.Field(
         "none",
@@ -179,6 +183,9 @@ class TtsTrainSettings(TrainSettings):
     """How a TTS model is trained."""
 
     family: ClassVar[str] = "tts"
+    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {
+        "sharpen"
+    }  # a sharpener is trained after the voice, under a key of its own
     EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "model.reduction", "precision", "seed")
 
     name: str = pydantic.Field("tts", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
@@ -296,13 +303,6 @@ class TtsTrainSettings(TrainSettings):
         export = self.export.model_copy(update={"vocoder": ""})
         return self.model_copy(update={"export": export, "sharpen": SharpenSettings()})
 
-    def key_values(self) -> dict[str, object]:
-        """See `TrainSettings`. The training's key knows neither vocoder nor sharpener; what has them has its own."""
-        values = super().key_values()
-        del values["sharpen"]
-        values["export"] = {"onnx": self.export.onnx}
-        return values
-
     def started_from(self, model: str) -> Self:
         """See `TrainSettings`. What changes over a training from random weights has its last value from the first step:
         the attention that it helps to align is aligned already.
@@ -345,6 +345,8 @@ class SharpenTrainSettings(TrainSettings):
     """How a sharpener is trained: settings of `train.sharpen` and of its voice, as the trainer reads them."""
 
     family: ClassVar[str] = "tts"
+    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {"strategy"}
+    """The chief of several workers has another strategy than the pod that launched them."""
 
     sharpen: SharpenSettings = pydantic.Field(SharpenSettings(), description="the networks and their loss")
 
@@ -369,15 +371,6 @@ class SharpenTrainSettings(TrainSettings):
             clip_norm=1_000.0,
             strategy="auto" if voice.strategy == "multi_worker" else voice.strategy,
         )
-
-    def key_values(self) -> dict[str, object]:
-        """See `TrainSettings`. The chief of several workers has another strategy than the pod that launched them. A
-        recognizer is in the key by its digest; without one, the weight of its loss is not.
-        """
-        values = {name: value for name, value in super().key_values().items() if name != "strategy"}
-        unused = {"recognizer"} if self.sharpen.recognizer else {"recognizer", "perceptual"}
-        values["sharpen"] = {name: value for name, value in self.sharpen.plain().items() if name not in unused}
-        return values
 
 
 class TtsEvaluateSettings(SpeechEvaluateSettings):

@@ -57,7 +57,7 @@ def sharpen_voice(
         chosen = chosen.model_copy(update={"strategy": "one"})
     inputs = {"model": model_digest(trained.path("model")), "dataset": dataset.key}
     inputs |= {"recognizer": recognizer.ancestor.digest} if recognizer else {}
-    with cached_step(store, "train", chosen.key_settings(), inputs, revision=REVISION) as work:
+    with cached_step(store, "train", chosen, inputs, revision=REVISION) as work:
         if not work.reused:
             _sharpen(trained, dataset, chosen, work, recognizer)
     return work

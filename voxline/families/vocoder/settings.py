@@ -75,6 +75,7 @@ class VocoderTrainSettings(TrainSettings):
     """How a vocoder is trained."""
 
     family: ClassVar[str] = "vocoder"
+    NOT_IN_KEY = TrainSettings.NOT_IN_KEY | {"voice"}  # its digest is in the key
     EXPOSED = ("name", "epochs", "batch_size", "learning_rate", "model.kind", "precision", "seed")
 
     name: str = pydantic.Field("vocoder", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
@@ -123,17 +124,6 @@ class VocoderTrainSettings(TrainSettings):
                     "alone; set discriminators.start_step to -1"
                 )
         return self
-
-    def key_values(self) -> dict[str, object]:
-        """See `TrainSettings`. A voice is in the key by its digest; without an ONNX graph, or a loss that came later,
-        keys are as before there was one.
-        """
-        values = {name: value for name, value in super().key_values().items() if name != "voice"}
-        later = ("bands", "estoi")
-        values["loss"] = {name: value for name, value in self.loss.plain().items() if value or name not in later}
-        if self.export == VocoderExportSettings():
-            del values["export"]
-        return values
 
     def adversarial_at(self, step: int) -> bool:
         """Whether the discriminators train and judge at a training step.

@@ -111,7 +111,6 @@ class CtcModelSettings(Settings):
         0.0,
         ge=0,
         le=120,
-        exclude_if=lambda decibels: not decibels,  # so that trainings of before are found
         description="dB; the network takes log power relative to the loudest frames of each utterance, and what is "
         "more than this below them as silence, such as 50: recordings of any gain, and rooms of any noise, then look "
         "more alike; 0: levels as recorded, normalized by the training split",
@@ -184,7 +183,6 @@ class DeepSpeech2Settings(CtcModelSettings):
     )
     pooling: Literal["none", "utterance"] = pydantic.Field(
         "none",
-        exclude_if=lambda pooling: pooling == "none",  # so that trainings of before are found
         description="utterance: mean and maximum of the top recurrent layer over all frames make the one output frame, "
         "for utterances of one symbol, such as the words of a small vocabulary: set `subwords` so high that each word "
         "is one",
@@ -197,7 +195,6 @@ class DeepSpeech2Settings(CtcModelSettings):
     )
     output_dropout: Annotated[float, pydantic.Field(ge=0, lt=1)] | None = pydantic.Field(
         None,
-        exclude_if=lambda rate: rate is None,  # so that trainings of before are found
         description="dropout rate before the output; empty: as `dropout`",
     )
     relu_clip: float = pydantic.Field(20.0, gt=0, description="upper bound of the clipped ReLU")

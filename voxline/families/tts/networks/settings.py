@@ -127,7 +127,6 @@ class FastSpeechSettings(Settings):
     energy: bool = pydantic.Field(True, description="predict each symbol's loudness as well")
     pitch: bool = pydantic.Field(
         False,
-        exclude_if=lambda wanted: not wanted,  # so that voices of before are found
         description="predict each symbol's pitch as well; needs extract.features.kind mel_and_prosody",
     )
 

@@ -100,13 +100,11 @@ class HifiganSettings(Settings):
         0,
         ge=0,
         le=64,
-        exclude_if=lambda hop: not hop,  # so that trainings of before are found
         description="samples that an inverse STFT makes of each step of the last layer, by windows of four times as "
         "many (iSTFTNet, Kaneko et al. 2022: 4, after rates of 8 and 8); 0: the last layer makes the samples",
     )
     bands: Literal[1, 4] = pydantic.Field(
         1,
-        exclude_if=lambda bands: bands == 1,
         description="4: the network makes four bands at a quarter of the sample rate, which a filter bank joins "
         "(Yang et al. 2020); 1: the waveform itself",
     )
