@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from voxline.audio.containers import RawFormat
 from voxline.beam.worker_paths import fetch_files, worker_path, worker_uri
 from voxline.components.convert.jobs import (
@@ -22,21 +24,13 @@ from voxline.components.convert.jobs import (
     ConversionResult,
     Converted,
     JobGroup,
-    RejectedRecording,
     Shaping,
-    SourceChanged,
     convert_in_processes,
 )
-from voxline.components.convert.process_pool import WorkerCrashed
 from voxline.components.convert.settings import ConvertSettings
-from voxline.rejects import Reason
 from voxline.store.files import atomic_write
 from voxline.store.objects import open_store
 from voxline.store.uris import is_remote
-
-_RESULT_TYPES: dict[str, type[ConversionResult]] = {
-    kind.__name__: kind for kind in (Converted, RejectedRecording, SourceChanged, WorkerCrashed)
-}
 
 BATCH_RECORDINGS = 500
 """Large enough to pay for the process that each batch starts, which costs as much as dozens of recordings."""
@@ -99,15 +93,12 @@ def convert_with_beam(
         )
         for number, results in map_with_beam("convert", convert, range(len(firsts)), settings, folder):
             for at, group in enumerate(results):
-                yield firsts[number] + at, [_result_from_json(kind, values) for kind, values in group]
+                yield firsts[number] + at, msgspec.convert(group, list[ConversionResult])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_ResultValues = tuple[str, dict[str, Any]]
-
-
-def _convert_batch(number: int, folder: str, pool: str, limits: tuple[float, float]) -> list[list[_ResultValues]]:
+def _convert_batch(number: int, folder: str, pool: str, limits: tuple[float, float]) -> list[list[dict[str, Any]]]:
     """Converts a batch in a worker. Its WAVs are in the pool afterwards."""
     groups = _read_batch(*fetch_files([f"{folder}/{_batch_name(number)}"]))
     fetch_files({job.source for group in groups for job in group})
@@ -117,9 +108,7 @@ def _convert_batch(number: int, folder: str, pool: str, limits: tuple[float, flo
         open_store(pool).upload_new(job.wav for job, result in pairs if isinstance(result, Converted))
     else:
         os.sync()  # before anything names the WAVs; the process that waits may be on another machine
-    return [
-        [(type(result).__name__, dataclasses.asdict(result)) for result in results[at]] for at in range(len(groups))
-    ]
+    return [msgspec.to_builtins(results[at]) for at in range(len(groups))]
 
 
 def _split_batches(
@@ -168,9 +157,3 @@ def _job_from_json(values: dict[str, Any]) -> ConversionJob:
     return ConversionJob(
         **(values | {"source": source, "wav": wav, "shaping": Shaping(**values["shaping"]), "raw": raw})
     )
-
-
-def _result_from_json(kind: str, values: dict[str, Any]) -> ConversionResult:
-    if kind == RejectedRecording.__name__:
-        values["reason"] = Reason(values["reason"])
-    return _RESULT_TYPES[kind](**values)

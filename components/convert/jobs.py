@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from voxline.audio.containers import RAW_FORMAT_KEY, RawFormat, is_raw_name
 from voxline.components.convert.process_pool import WorkerCrashed, map_in_processes
 from voxline.data.manifest import Utterance
@@ -73,8 +75,7 @@ JobGroup = tuple[ConversionJob, ...]
 """Segments of one source that are cut from one decode of it; mostly a single recording."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Converted:
+class Converted(msgspec.Struct, frozen=True, tag=True):
     """The WAV exists.
 
     Attributes:
@@ -88,8 +89,7 @@ class Converted:
     decoded: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
-class RejectedRecording:
+class RejectedRecording(msgspec.Struct, frozen=True, tag=True):
     """The recording cannot be used. That depends on its content alone, so it holds for later runs too.
 
     Attributes:
@@ -101,14 +101,15 @@ class RejectedRecording:
     longer_than: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class SourceChanged:
+class SourceChanged(msgspec.Struct, frozen=True, tag=True):
     """The source is no longer what the manifest says, which says nothing about the recording."""
 
     detail: str
 
 
-ConversionResult = Converted | RejectedRecording | SourceChanged | WorkerCrashed
+JobResult = Converted | RejectedRecording | SourceChanged
+"""Of a job, as a worker sends it."""
+ConversionResult = JobResult | WorkerCrashed
 
 
 def convert_in_processes(
@@ -126,9 +127,17 @@ def convert_in_processes(
             sizes.append(len(group))
             yield group
 
-    results = map_in_processes(CONVERT_RECORDINGS, counted(), workers, limit_seconds, limit_megabytes)
+    results: Iterator[tuple[int, list[ConversionResult] | WorkerCrashed]] = map_in_processes(
+        CONVERT_RECORDINGS, counted(), workers, limit_seconds, limit_megabytes, result_type=list[JobResult]
+    )
     for index, result in results:
-        yield index, [result] * sizes[index] if isinstance(result, WorkerCrashed) else result
+        if isinstance(result, WorkerCrashed):
+            yield index, [result] * sizes[index]
+        elif len(result) != sizes[index]:  # else the results of all later recordings would be those of others
+            crash = WorkerCrashed(f"its process sent {len(result)} results for {sizes[index]} recordings")
+            yield index, [crash] * sizes[index]
+        else:
+            yield index, result
 
 
 def raw_format_of(utterance: Utterance) -> RawFormat | None:

@@ -1,25 +1,31 @@
 """Maps a function over jobs in several processes. A job that kills its process is lost; all others have a result.
 
+Jobs and results cross as MessagePack, and are checked against their types: a worker that a recording controls can send
+values of the result's type, or the text of an error, and no object.
+
 Each worker has a pipe of its own and answers in order, so it is known which job a dead worker was doing. Workers are
 fresh interpreters, not forks: they inherit no threads, no locks and no `__main__`. A worker ends when its pipe closes,
 also if the parent was killed. `concurrent.futures` and pebble were tried and lose more; see docs/decisions/0038.
 """
 
 import contextlib
-import dataclasses
+import functools
 import itertools
 import os
-import pickle
 import pkgutil
 import sys
 import time
+import typing
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from voxline.audio.worker_process import WorkerProcess, ignore_interrupts, limit_memory
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.garbage import collect_rarely
 
 JobT = TypeVar("JobT")
@@ -35,9 +41,14 @@ JOBS_AHEAD = 2
 MAX_ATTEMPTS = 2
 """A worker may be killed from outside (by the system, a person), so its job is tried once more."""
 
+MAX_ANSWER_BYTES = 1 << 28
+"""Of the results of one job, such as all segments of a long recording."""
 
-@dataclasses.dataclass(frozen=True)
-class WorkerCrashed:
+_ERRORS: dict[str, type[Exception]] = {error.__name__: error for error in (WorkError, SettingsError, TransientError)}
+"""Errors that the caller gets in their own type; so are those of the system."""
+
+
+class WorkerCrashed(msgspec.Struct, frozen=True, tag=True):
     """A job without a result, and how its worker ended.
 
     Attributes:
@@ -55,23 +66,29 @@ def map_in_processes(
     limit_seconds: float,
     limit_megabytes: float = 0.0,
     grow_seconds: float = GROW_SECONDS,
+    result_type: Any = Any,
 ) -> Generator[tuple[int, ResultT | WorkerCrashed], None, None]:
     """Applies the function to each job; yields (index of the job, result) as results come.
 
     Args:
       function: at the top level of a module, or its name as `package.module:function`, which only workers import.
+        The type of its first parameter is that of a job; without one a job is plain values.
       jobs: taken one by one, when a worker can have the next.
       workers: number of processes; 0: one per available core.
       limit_seconds: what one job may take before its worker is killed.
       limit_megabytes: what a worker may allocate beyond what it has when it starts (0: no limit). A job that needs
         more loses its result; without a limit the system would kill all processes of a container together.
       grow_seconds: after that, if jobs wait, the number of processes doubles.
+      result_type: of the function, for msgspec; an answer of another type is a crash of its worker.
 
     Raises:
       WorkError: no worker could start.
-      Exception: the first that the function raised.
+      OSError, WorkError, SettingsError: the first that the function raised.
+      RuntimeError: the function raised another error; the message names its type.
     """
-    pool = _Pool(function, jobs, workers or available_cores(), limit_seconds, limit_megabytes, grow_seconds)
+    name = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
+    start: Callable[[], _Worker[JobT, ResultT]] = functools.partial(_Worker, name, limit_megabytes, result_type)
+    pool = _Pool(start, jobs, workers or available_cores(), limit_seconds, grow_seconds)
     try:
         yield from pool.results()
     finally:
@@ -88,14 +105,14 @@ class _Pool(Generic[JobT, ResultT]):
 
     def __init__(
         self,
-        function: Callable[[JobT], ResultT] | str,
+        start_worker: "Callable[[], _Worker[JobT, ResultT]]",
         jobs: Iterable[JobT],
         size: int,
         limit_seconds: float,
-        limit_megabytes: float,
         grow_seconds: float,
     ) -> None:
-        self._function, self._size, self._limit, self._megabytes = function, size, limit_seconds, limit_megabytes
+        self._start_worker = start_worker
+        self._size, self._limit = size, limit_seconds
         self._grow_seconds = grow_seconds
         self._queue = _JobQueue(jobs)
         self._workers: list[_Worker[JobT, ResultT]] = []
@@ -123,7 +140,7 @@ class _Pool(Generic[JobT, ResultT]):
         due = self._any_started and time.monotonic() - self._grown >= self._grow_seconds
         if self._queue and (due or not self._workers):
             for _ in range(min(len(self._workers) or 1, self._size - len(self._workers))):
-                self._workers.append(_Worker(self._function, self._megabytes))
+                self._workers.append(self._start_worker())
             self._grown = time.monotonic()
 
     def _wait(self) -> "list[_Worker[JobT, ResultT]]":
@@ -148,8 +165,11 @@ class _Pool(Generic[JobT, ResultT]):
                 raise
             # Other workers started, so the machine ended this one, and no job is to blame.
             self._queue.put_back(worker.assigned)
-            self._workers[self._workers.index(worker)] = _Worker(self._function, self._megabytes)
-        except (EOFError, ConnectionError):
+            self._workers[self._workers.index(worker)] = self._start_worker()
+        except _BrokenAnswerError:
+            worker.abandon()
+            return self._replace(worker, "its process sent something else than a result", retry=False)
+        except _WorkerDiedError:
             return self._replace(worker, worker.end(), retry=True)
         else:
             if not self._any_started:
@@ -166,7 +186,7 @@ class _Pool(Generic[JobT, ResultT]):
         if is_lost:
             worker.assigned.popleft()
         self._queue.put_back(worker.assigned)
-        self._workers[self._workers.index(worker)] = _Worker(self._function, self._megabytes)
+        self._workers[self._workers.index(worker)] = self._start_worker()
         return (index, WorkerCrashed(how_it_ended)) if is_lost else None
 
 
@@ -193,6 +213,68 @@ class _NotStartedError(WorkError):
     """A worker ended before it said that it was up, so no job is to blame."""
 
 
+class _WorkerDiedError(Exception):
+    """A worker closed its pipe without an answer."""
+
+
+class _BrokenAnswerError(Exception):
+    """A worker sent bytes that are no result and no failure."""
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """An error that the function raised.
+
+    Attributes:
+      error: the name of its type; OSError for all errors of the system.
+      number, file: of an error of the system.
+    """
+
+    error: str
+    detail: str
+    number: int | None = None
+    file: str | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> "_Failure":
+        if isinstance(error, OSError) and error.errno is not None:
+            file = None if error.filename is None else _plain_text(error.filename)
+            return cls("OSError", _plain_text(error.strerror), error.errno, file)
+        return cls(type(error).__name__, _plain_text(error))
+
+    def exception(self) -> Exception:
+        if self.error == "OSError" and self.number is not None:
+            return OSError(self.number, self.detail, *([] if self.file is None else [self.file]))
+        if self.error in _ERRORS:
+            return _ERRORS[self.error](self.detail)
+        return RuntimeError(f"{self.error}: {self.detail}")
+
+
+def _plain_text(value: object) -> str:
+    """A text without half surrogate pairs, which file names of odd bytes have."""
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def _plain_value(value: object) -> bytes:
+    """The plain form of a value that MessagePack lacks: of a path its bytes."""
+    if isinstance(value, Path):
+        return bytes(value)
+    raise NotImplementedError(f"{type(value).__name__} cannot be sent to a process")
+
+
+def _typed_value(kind: type, value: bytes) -> object:
+    """The inverse of `_plain_value`."""
+    if issubclass(kind, Path) and isinstance(value, bytes):
+        return Path(os.fsdecode(value))
+    raise NotImplementedError(f"{kind.__name__} cannot be sent to a process")
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_plain_value).encode
+
+
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    return msgspec.msgpack.Decoder(kind, dec_hook=_typed_value).decode
+
+
 class _Worker(Generic[JobT, ResultT]):
     """A process, and the jobs that it has.
 
@@ -200,19 +282,20 @@ class _Worker(Generic[JobT, ResultT]):
       started: whether it has said that it is up.
     """
 
-    def __init__(self, function: Callable[[JobT], ResultT] | str, limit_megabytes: float) -> None:
+    def __init__(self, function: str, limit_megabytes: float, result_type: Any) -> None:
         self._process = WorkerProcess(__name__, [str(limit_megabytes)])
+        self._decode = _decoder(tuple[_Failure | None, result_type | None])
         self.pipe = self._process.pipe
         self.assigned: deque[tuple[int, JobT]] = deque()
         self.started = False
         self._since = time.monotonic()
-        self._send(function)
+        self._send(function.encode())
 
     def assign(self, index: int, job: JobT) -> None:
         if not self.assigned:
             self._since = time.monotonic()
         self.assigned.append((index, job))
-        self._send(job)
+        self._send(_encode(job))
 
     def seconds_left(self, limit_seconds: float) -> float:
         """Seconds that the current job may still take."""
@@ -225,8 +308,8 @@ class _Worker(Generic[JobT, ResultT]):
           _NotStartedError: it ended without one.
         """
         try:
-            self.pipe.recv()
-        except (EOFError, ConnectionError):
+            self._receive()
+        except _WorkerDiedError:
             raise _NotStartedError(
                 f"a worker process could not start ({self.end()}); its own message is above, or in the full log"
             ) from None
@@ -237,17 +320,21 @@ class _Worker(Generic[JobT, ResultT]):
         """Receives a result.
 
         Raises:
-          EOFError, ConnectionError: the worker died.
+          _WorkerDiedError: the worker died.
+          _BrokenAnswerError: it sent something else than a result.
           Exception: the function raised it.
         """
-        raised, result = self.pipe.recv()
+        try:
+            failure, result = self._decode(self._receive())
+        except (ValueError, NotImplementedError, RecursionError):
+            raise _BrokenAnswerError from None
         index, _ = self.assigned.popleft()
         self._since = time.monotonic()
-        if isinstance(result, MemoryError):  # as if the system had killed the worker: this job needs too much
-            return index, WorkerCrashed(f"needs more memory than there is ({result})", out_of_memory=True)
-        if raised:
-            raise result
-        return index, result
+        if failure is None:
+            return index, result
+        if failure.error == "MemoryError":  # as if the system had killed the worker: this job needs too much
+            return index, WorkerCrashed(f"needs more memory than there is ({failure.detail})", out_of_memory=True)
+        raise failure.exception()
 
     def kill(self) -> None:
         self._process.kill()
@@ -258,36 +345,42 @@ class _Worker(Generic[JobT, ResultT]):
     def end(self) -> str:
         return self._process.end()
 
-    def _send(self, message: Any) -> None:
+    def _send(self, message: bytes) -> None:
         with contextlib.suppress(ConnectionError):  # it has died, which shows when its pipe is read
-            self.pipe.send(message)
+            self.pipe.send_bytes(message)
+
+    def _receive(self) -> bytes:
+        try:
+            return self.pipe.recv_bytes(MAX_ANSWER_BYTES)
+        except (EOFError, ConnectionError):
+            raise _WorkerDiedError from None
+        except OSError:  # longer than it may be
+            raise _BrokenAnswerError from None
 
 
 def _worker_main(pipe: Connection, limit_megabytes: float) -> None:
-    """What a worker does: receives the function, then one job after the other."""
+    """Receives the name of the function, then one job after the other. In a worker."""
     ignore_interrupts()
-    function = pipe.recv()
-    if isinstance(function, str):
-        function = pkgutil.resolve_name(function)
+    function = pkgutil.resolve_name(pipe.recv_bytes().decode())
+    decode = _decoder(_job_type(function))
     if limit_megabytes:
         limit_memory(limit_megabytes)
-    pipe.send("up")
+    pipe.send_bytes(b"up")
     while True:
-        job = pipe.recv()
+        job = decode(pipe.recv_bytes())
+        answer: tuple[_Failure | None, Any]
         try:
-            answer: tuple[bool, Any] = (False, function(job))
+            answer = (None, function(job))
         except Exception as error:  # the parent raises it, or makes it a reject
-            answer = (True, _picklable(error))
-        pipe.send(answer)
+            answer = (_Failure.of(error), None)
+        pipe.send_bytes(_encode(answer))
 
 
-def _picklable(error: Exception) -> Exception:
-    """The exception, or a RuntimeError with the same message if it cannot be sent."""
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own bytes
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+def _job_type(function: Callable[..., Any]) -> Any:
+    """The type of a function's first parameter."""
+    hints = typing.get_type_hints(function)
+    hints.pop("return", None)
+    return next(iter(hints.values()), Any)
 
 
 if __name__ == "__main__":

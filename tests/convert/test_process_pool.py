@@ -1,14 +1,21 @@
 """Workers that die, hang or fail lose the job that they were doing, and no other."""
 
+import dataclasses
+import errno
 import operator
 import os
+import pickle
 import signal
+import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from voxline.components.convert import process_pool
+from voxline.components.convert.jobs import ConversionJob, JobGroup, JobResult, SourceChanged, convert_in_processes
 from voxline.components.convert.process_pool import WorkerCrashed, map_in_processes
 from voxline.errors import WorkError
 
@@ -78,9 +85,78 @@ def test_a_job_over_the_time_limit_is_lost() -> None:
     assert time.monotonic() - start < 3_000
 
 
-def test_an_exception_of_the_function_is_raised() -> None:
-    with pytest.raises(ValueError, match="invalid literal"):
+def test_an_error_of_the_function_is_raised() -> None:
+    with pytest.raises(RuntimeError, match="ValueError: invalid literal"):
         list(map_in_processes(int, ["1", "one"], 1, 60))
+
+
+def _fail(kind: str) -> None:
+    if kind == "system":
+        raise OSError(errno.ENOSPC, "No space left on device", "/full")
+    raise WorkError("no ffmpeg")
+
+
+def test_an_error_that_a_person_can_fix_keeps_its_type() -> None:
+    with pytest.raises(OSError, match="No space left on device: '/full'") as full:
+        list(map_in_processes(_fail, ["system"], 1, 60))
+    assert full.value.errno == errno.ENOSPC
+    with pytest.raises(WorkError, match="no ffmpeg"):
+        list(map_in_processes(_fail, ["work"], 1, 60))
+
+
+class _Trap:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, (self.file,)
+
+
+def _send_pickle(file: str) -> str:
+    """Sends a pickle over the pipe of this worker, as a decoder that a recording controls could."""
+    if file:
+        Connection(int(sys.argv[1])).send_bytes(pickle.dumps((False, _Trap(file))))
+    return "result"
+
+
+def test_a_pickle_of_a_worker_is_no_result(tmp_path: Path) -> None:
+    results = dict(map_in_processes(_send_pickle, ["", str(tmp_path / "made"), ""], 1, 60, result_type=str))
+    assert not (tmp_path / "made").exists()
+    assert results == {0: "result", 1: WorkerCrashed("its process sent something else than a result"), 2: "result"}
+
+
+def test_a_result_of_another_type_is_no_result() -> None:
+    results = dict(map_in_processes(operator.neg, [1, 2], 1, 60, result_type=str))
+    assert set(results.values()) == {WorkerCrashed("its process sent something else than a result")}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    path: Path
+    seconds: float | None = None
+
+
+def _echo(jobs: tuple[_Job, ...]) -> list[_Job]:
+    assert all(isinstance(job, _Job) for job in jobs)
+    return list(jobs)
+
+
+def test_values_have_their_types_on_both_sides() -> None:
+    jobs = [(_Job(Path("/a"), 1e16), _Job(Path(os.fsdecode(b"/\xff")))), ()]
+    assert dict(map_in_processes(_echo, jobs, 1, 60, result_type=list[_Job])) == {0: list(jobs[0]), 1: []}
+
+
+def _too_few(jobs: JobGroup) -> list[JobResult]:
+    return [SourceChanged(job.source) for job in jobs[1:]]
+
+
+def test_too_few_results_are_taken_for_no_recording(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("voxline.components.convert.jobs.CONVERT_RECORDINGS", f"{__name__}:_too_few")
+    job = ConversionJob("a.wav", "hash", 0.0, None, tmp_path / "a.wav", 16_000, -60.0)
+    crash = WorkerCrashed("its process sent 1 results for 2 recordings")
+    assert list(convert_in_processes([(job, job)], 1, 60, 0)) == [(0, [crash, crash])]
 
 
 def test_a_job_that_asks_for_too_much_memory_is_the_only_one_lost() -> None:
