@@ -18,7 +18,7 @@ def arrays(step: int) -> dict[str, np.ndarray]:
 
 
 def test_reads_what_was_written_and_keeps_the_newest(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "checkpoints", kept=2)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", limit=2)
     assert checkpoints.newest() is None
     for step in (5, 40, 100):
         checkpoints.write(step, arrays(step), {"step": step, "looks": [1.5, None]})
@@ -30,7 +30,7 @@ def test_reads_what_was_written_and_keeps_the_newest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "remove"])
 def test_skips_a_damaged_checkpoint(tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]) -> None:
-    checkpoints = Checkpoints(tmp_path, kept=3)
+    checkpoints = Checkpoints(tmp_path, limit=3)
     for step in (1, 2):
         checkpoints.write(step, arrays(step), {"step": step})
     file = tmp_path / "step-00000002" / ARRAYS_FILE
@@ -47,7 +47,7 @@ def test_skips_a_damaged_checkpoint(tmp_path: Path, damage: str, capsys: pytest.
 
 
 def test_a_checkpoint_can_be_overwritten(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, kept=3)
+    checkpoints = Checkpoints(tmp_path, limit=3)
     for value in (1, 2):
         checkpoints.write(7, arrays(value), {"value": value})
     assert checkpoints.read(7)[1] == {"value": 2}
@@ -58,7 +58,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from voxline.training.checkpoints import Checkpoints
-checkpoints = Checkpoints(Path(sys.argv[1]), kept=2)
+checkpoints = Checkpoints(Path(sys.argv[1]), limit=2)
 for step in range(1, 10_000):
     checkpoints.write(step, {"a": np.full(300_000, step, np.float32)}, {"step": step})
     print(step, flush=True)
@@ -75,11 +75,11 @@ def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path: P
         time.sleep(random.uniform(0, 0.05))
         os.kill(process.pid, signal.SIGKILL)
         written += len(process.communicate()[0].split())
-        checkpoints = Checkpoints(tmp_path, kept=2)
+        checkpoints = Checkpoints(tmp_path, limit=2)
         for step in checkpoints.steps():
             found, state = checkpoints.read(step)
             assert state == {"step": step}
             assert (found["a"] == step).all()
     assert written
-    Checkpoints(tmp_path, kept=2).write(20_000, arrays(1), {})
+    Checkpoints(tmp_path, limit=2).write(20_000, arrays(1), {})
     assert not list(tmp_path.glob(".*"))

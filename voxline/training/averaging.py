@@ -13,8 +13,9 @@ from voxline.training.checkpoints import Arrays
 from voxline.training.layers import Tensor
 from voxline.training.optimizer import assign_if
 
-TRAINED, MOVING = "trained", "moving average"
-"""Which weights a validation scored."""
+TRAINED = "trained"
+MOVING = "moving average"
+"""Names of the weights that a validation scored."""
 
 
 class MovingAverage:
@@ -50,6 +51,7 @@ class MovingAverage:
             self._update_one(average, weight, count, accept)
 
     def _update_one(self, average: Any, weight: Any, count: Any, accept: Tensor) -> None:
+        # The average over few steps must not hold on to the first weights.
         decay = tf.minimum(self.decay, (count - 1) / (count + 8))
         assign_if(average, weight + decay * (average - weight), accept)
 
@@ -61,6 +63,6 @@ def mean_weights(several: Sequence[Arrays]) -> Arrays:
     [2.0, 2.0]
     """
     return {
-        name: np.mean([each[name] for each in several], axis=0, dtype=np.float64).astype(first.dtype)
+        name: np.mean([arrays[name] for arrays in several], axis=0, dtype=np.float64).astype(first.dtype)
         for name, first in several[0].items()
     }

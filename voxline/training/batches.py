@@ -88,15 +88,20 @@ class Batch:
     @classmethod
     def of(cls, examples: list[Example], buckets: Sequence[tuple[int, int]] = ()) -> "Batch":
         """Pads the examples to the longest, or to the smallest bucket of (frames, labels) that all of them fit into."""
+
+        # Real lengths first; then the smallest shape that holds all rows.
         frames = np.array([len(example.features) for example in examples], np.int32)
         counts = np.array([len(example.labels) for example in examples], np.int32)
         size = int(frames.max()), max(int(counts.max()), 1)
-        size = next((each for each in buckets if each[0] >= size[0] and each[1] >= size[1]), size)
+        size = next((bucket for bucket in buckets if bucket[0] >= size[0] and bucket[1] >= size[1]), size)
+
+        # Padding is zero, which every network masks.
         features = np.zeros((len(examples), size[0], examples[0].features.shape[1]), np.float32)
         labels = np.zeros((len(examples), size[1]), np.int32)
         for row, example in enumerate(examples):
             features[row, : frames[row]] = example.features
             labels[row, : counts[row]] = example.labels
+
         return cls([e.id for e in examples], [e.text for e in examples], features, frames, labels, counts)
 
 
@@ -161,10 +166,19 @@ class Batches:
         longer: float = 0.0,
         more_frames: int = 0,
     ) -> None:
-        self.bins, self.batch_size, self.seed = dataset.features.bins, batch_size, seed
-        self.shuffled, self.shortest_first, self.augment = shuffled, shortest_first, augment
-        self.length_noise, self.time_stride, self.padding, self.share = length_noise, time_stride, padding, share
+        self.bins = dataset.features.bins
+        self.batch_size = batch_size
+        self.seed = seed
+        self.shuffled = shuffled
+        self.shortest_first = shortest_first
+        self.augment = augment
+        self.length_noise = length_noise
+        self.time_stride = time_stride
+        self.padding = padding
+        self.share = share
         self._alphabet = dataset.alphabet
+
+        # The records of the split, and its shards, which stay open.
         records = list(self._find_records(dataset, split))
         shards = {record.file for record in records if record.file >= 0}
         self._paths = {number: dataset.file(dataset.shards[number]) for number in shards}
@@ -174,15 +188,20 @@ class Batches:
         self._records = [record for record in records if record.frames >= record.min_frames]
         self._frames = np.array([record.frames for record in self._records], np.float64)
         self._verified = np.zeros(len(self._records), bool)
+
+        # Draws of each corpus in an epoch.
         self._corpora = self._weigh_corpora(corpus_weights or {})
         if self._records and not self.draws:
             raise WorkError(
                 f"train: the weights of the corpora ({dict(corpus_weights or {})}) draw no utterance of {split}; raise "
                 "the weight of one that has some (corpus.corpora)"
             )
-        if weighted := [one for one in self._corpora if one.name]:
-            drawn = ", ".join(f"{one.name} {one.draws:,} draws of {len(one.rows):,}" for one in weighted)
+
+        if weighted := [corpus for corpus in self._corpora if corpus.name]:
+            drawn = ", ".join(f"{corpus.name} {corpus.draws:,} draws of {len(corpus.rows):,}" for corpus in weighted)
             print_status(f"train: utterances in each epoch: {drawn}")
+
+        # Static shapes, if steps are compiled.
         sizes = [(record.frames, record.labels) for record in self._records]
         self.shapes = choose_buckets(sizes, buckets, longer, more_frames) if buckets and sizes else []
 
@@ -210,6 +229,8 @@ class Batches:
         If the last batch is not full, it is filled with rows of the previous one: each number of rows builds its own
         graph, and one is enough.
         """
+
+        # Sorted by length with some noise: little padding, and other batches in each epoch.
         random = np.random.default_rng([self.seed, epoch])
         shuffled = self.shuffled and not (self.shortest_first and epoch == 0)
         draws = np.sort(np.concatenate([corpus.draw(epoch, len(self._records)) for corpus in self._corpora]))
@@ -217,10 +238,14 @@ class Batches:
         noise = np.exp(random.uniform(-1, 1, len(draws)) * np.log1p(self.length_noise))
         lengths = frames * noise if shuffled else frames
         order = draws[np.argsort(lengths, kind="stable")]
+
+        # Batches of neighbors in length, in an order of chance.
         starts = list(range(0, len(order), self.batch_size))
         if shuffled and len(order) > self.batch_size:
             starts[-1] = len(order) - self.batch_size
+
         batches = [order[start : start + self.batch_size] for start in starts]
+
         return [batches[index] for index in random.permutation(len(batches))] if shuffled else batches
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
@@ -246,23 +271,32 @@ class Batches:
         """
         if share is None:
             return Batch.of(self._read(draws, epoch))
+
+        # One worker reads the whole batch; others read the rows of their own devices.
         least = self.batch_size if self.shapes else 0
         if share.count == share.total and len(draws) >= least:
             return Batch.of(self._read(draws, epoch), self.shapes)
+
         places = share.places(len(draws), least)
-        once, again = np.unique(draws[places % len(draws)], return_inverse=True)
-        examples = self._read(once, epoch)
-        batch = Batch.of([examples[index] for index in again.tolist()], self.shapes)
-        whole = [self._records[draw % len(self._records)] for draw in draws.tolist()]
-        ids, texts = [record.id for record in whole], [record.text for record in whole]
+
+        # A place beyond the last row repeats a row, which is read once.
+        unique_draws, row_of_draw = np.unique(draws[places % len(draws)], return_inverse=True)
+        examples = self._read(unique_draws, epoch)
+        batch = Batch.of([examples[index] for index in row_of_draw.tolist()], self.shapes)
+        records = [self._records[draw % len(self._records)] for draw in draws.tolist()]
+        ids = [record.id for record in records]
+        texts = [record.text for record in records]
+
         return dataclasses.replace(batch, ids=ids, texts=texts, places=places)
 
     def _read(self, draws: npt.NDArray[np.int64], epoch: int) -> list[Example]:
         examples = []
         for draw in draws.tolist():
             row = draw % len(self._records)
-            example, record = self._example(row), self._records[row]
+            example = self._example(row)
+            record = self._records[row]
             if self.augment is not None:
+                # The seed names epoch and draw, so that any worker augments it alike.
                 random = np.random.default_rng([self.seed, epoch, draw])
                 example = dataclasses.replace(
                     example, features=self.augment(example.features, record.min_frames, random)
@@ -275,7 +309,11 @@ class Batches:
         rows = [row for row in dataset.rows() if row.split == split]
         rows.sort(key=mixed_order)
         locations = dataset.read_record_locations()
-        alphabet, stride, padding = dataset.alphabet, self.time_stride, 2 * self.padding
+        alphabet = dataset.alphabet
+        stride = self.time_stride
+        padding = 2 * self.padding
+
+        # Sped-up copies are columns of the table of locations; they have fewer frames for the same labels.
         needed = [_count_needed(alphabet.encode(row.text), stride, padding) for row in rows]
         for column in range(len(dataset.speeds)):
             for row, (count, minimum) in zip(rows, needed, strict=True):
@@ -294,7 +332,8 @@ class Batches:
     def _example(self, row: int) -> Example:
         """Reads an example, and verifies its checksum the first time."""
         record = self._records[row]
-        path, verified = self._paths[record.file], bool(self._verified[row])
+        path = self._paths[record.file]
+        verified = bool(self._verified[row])
         features = read_features(
             self._files[record.file], record.offset, record.size, path, self.bins, verify=not verified
         )
@@ -303,14 +342,15 @@ class Batches:
                 f"{path}: the record at byte {record.offset:,} has {len(features):,} frames, {record.id} has "
                 f"{record.frames:,}; run extract again"
             )
+
         self._verified[row] = True
         labels = np.array(self._alphabet.encode(record.text), np.int32)
+
         return Example(record.id, record.text, record.speaker, features, labels)
 
 
 class _DrawnCorpus:
-    """What each epoch draws of some rows: as many draws in each, and over the epochs each row equally often, give or
-    take one.
+    """Draws rows for each epoch: as many in each epoch, and over the epochs each row equally often, give or take one.
 
     With n rows and k draws in an epoch, a row of rank r (a shuffle by the seed) is drawn in epoch e as often as a
     multiple of n is in (e·k + r, (e + 1)·k + r]. This is systematic sampling (Madow & Madow 1944); by Hermite's
@@ -322,8 +362,11 @@ class _DrawnCorpus:
         Args:
           weight: draws of each row in an epoch, on average; at least one row is drawn unless it is 0.
         """
-        self.name, self.rows = name, rows
+        self.name = name
+        self.rows = rows
         self.draws = max(round(weight * len(rows)), 1) if weight and len(rows) else 0
+
+        # The shuffle of a corpus does not depend on the other corpora.
         salt = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest())
         self._ranks = np.random.default_rng([seed, salt]).permutation(len(rows))
 
@@ -332,10 +375,12 @@ class _DrawnCorpus:
         if not self.draws:
             return np.zeros(0, np.int64)
         count = len(self.rows)
-        drawn = ((epoch + 1) * self.draws + self._ranks) // count - (epoch * self.draws + self._ranks) // count
-        first = np.repeat(np.cumsum(drawn) - drawn, drawn)  # of each row's draws among all
-        rows: npt.NDArray[np.int64] = np.repeat(self.rows, drawn)
-        rows += (np.arange(self.draws) - first) * repetition
+
+        # Multiples of `count` in (e·k + r, (e + 1)·k + r], for each rank r.
+        draws_of_rows = ((epoch + 1) * self.draws + self._ranks) // count - (epoch * self.draws + self._ranks) // count
+        first_draw = np.repeat(np.cumsum(draws_of_rows) - draws_of_rows, draws_of_rows)  # of each row's draws among all
+        rows: npt.NDArray[np.int64] = np.repeat(self.rows, draws_of_rows)
+        rows += (np.arange(self.draws) - first_draw) * repetition
         return rows
 
 
@@ -345,7 +390,7 @@ def mixed_order(row: DatasetRow) -> tuple[bytes, str]:
 
 
 def _count_needed(labels: Sequence[int], time_stride: int, padding: int) -> tuple[int, int]:
-    """How many labels there are, and the fewest feature frames whose output frames suffice for CTC."""
+    """Counts labels, and the fewest feature frames whose output frames suffice for CTC."""
     needed = min_ctc_frames(labels) if time_stride else 1
     return len(labels), max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
 
@@ -353,7 +398,7 @@ def _count_needed(labels: Sequence[int], time_stride: int, padding: int) -> tupl
 def choose_buckets(
     sizes: Sequence[tuple[int, int]], count: int, longer: float = 0.0, more_frames: int = 0
 ) -> list[tuple[int, int]]:
-    """At most `count` static shapes (frames, labels), ascending, into which utterances of the given sizes fit.
+    """Chooses up to `count` static shapes (frames, labels), ascending, into which utterances of the given sizes fit.
 
     The bounds part the utterances into groups of the same number by their frames; the last one leaves room for
     utterances that augmentation lengthens by a share of up to `longer` and by `more_frames`.
@@ -361,9 +406,12 @@ def choose_buckets(
     >>> choose_buckets([(10, 3), (20, 2), (30, 9), (41, 5)], 2), choose_buckets([(10, 3), (20, 2)], 1, longer=0.25)
     ([(24, 3), (48, 9)], [(32, 3)])
     """
+
+    # Quantiles of the frames part the utterances; labels are the most of each part.
     frames = np.array([size[0] for size in sizes])
     labels = np.array([size[1] for size in sizes])
     bounds = np.quantile(frames, np.arange(1, count + 1) / count, method="inverted_cdf")
     bounds[-1] = np.ceil(bounds[-1] * (1 + longer)) + more_frames
     rounded = np.unique(-(-bounds.astype(int) // BUCKET_FRAMES) * BUCKET_FRAMES)
+
     return [(int(bound), max(int(labels[frames <= bound].max()), 1)) for bound in rounded]

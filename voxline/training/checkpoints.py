@@ -17,14 +17,16 @@ from voxline.store.size_limits import load_npz
 
 Arrays = dict[str, Any]
 """numpy arrays by name."""
-ARRAYS_FILE, STATE_FILE = "arrays.npz", "state.json"
+ARRAYS_FILE = "arrays.npz"
+STATE_FILE = "state.json"
 
 
 class Checkpoints:
-    """The checkpoints in a folder; only the newest `kept` remain, or with 0 those that `keep` names."""
+    """The checkpoints in a folder; only the newest `limit` remain, or with 0 those that `keep` names."""
 
-    def __init__(self, folder: Path, kept: int) -> None:
-        self.folder, self.kept = folder, kept
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder = folder
+        self.limit = limit
 
     def write(self, step: int, arrays: Arrays, state: dict[str, Any]) -> None:
         """Writes one, then removes the oldest."""
@@ -34,13 +36,13 @@ class Checkpoints:
             with atomic_write(unfinished / ARRAYS_FILE) as file:
                 np.savez(file, **arrays)
             write_json(unfinished / STATE_FILE, {**state, "arrays": hash_file(unfinished / ARRAYS_FILE)})
-        if self.kept:
-            self.keep(self.steps()[-self.kept :])
+        if self.limit:
+            self.keep(self.steps()[-self.limit :])
 
     def keep(self, steps: Collection[int]) -> None:
-        """Removes all others."""
-        for old in set(self.steps()) - set(steps):
-            remove_folder(self._path(old))
+        """Removes the checkpoints of all other steps."""
+        for step in set(self.steps()) - set(steps):
+            remove_folder(self._path(step))
 
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, oldest first."""
@@ -63,6 +65,8 @@ class Checkpoints:
         """
         folder = self._path(step)
         state: dict[str, Any] = read_json(folder / STATE_FILE)
+
+        # The hash tells a file that was cut off or changed from a whole one.
         if hash_file(folder / ARRAYS_FILE) != state.pop("arrays"):
             raise ValueError(f"{folder / ARRAYS_FILE} does not match its hash in {STATE_FILE}")
         return load_npz(folder / ARRAYS_FILE), state

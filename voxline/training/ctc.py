@@ -28,6 +28,7 @@ def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor, *, 
     if keras.backend.backend() == "tensorflow" and not compiled:
         import tensorflow as tf
 
+        # Sparse labels [batch, labels], without padding.
         positions = tf.where(tf.sequence_mask(counts, tf.shape(labels)[1]))
         shape = tf.shape(labels, out_type=tf.int64)
         sparse = tf.SparseTensor(positions, tf.gather_nd(tf.cast(labels, tf.int32), positions), shape)
@@ -38,6 +39,7 @@ def ctc_loss(logits: Tensor, frames: Tensor, labels: Tensor, counts: Tensor, *, 
             logit_length=tf.cast(frames, tf.int32),
             blank_index=blank,
         )
+
     return ops.ctc_loss(labels, logits, counts, frames, mask_index=blank)
 
 
@@ -60,11 +62,14 @@ def consistency_loss(first: Tensor, second: Tensor, frames: Tensor) -> Tensor:
     views = [ops.log_softmax(ops.cast(logits, "float32")) for logits in (first, second)]
 
     def divergence(target: Tensor, prediction: Tensor) -> Tensor:
+        # KL(target ‖ prediction) of each frame, [batch, frames].
         target = ops.stop_gradient(target)
         return ops.sum(ops.exp(target) * (target - prediction), axis=-1)
 
+    # Both directions, over real frames.
     summed = divergence(views[1], views[0]) + divergence(views[0], views[1])
     real = ops.arange(ops.shape(summed)[1]) < ops.expand_dims(ops.cast(frames, "int32"), 1)
+
     return 0.5 * ops.sum(ops.where(real, summed, 0.0), axis=1)
 
 
@@ -78,8 +83,11 @@ def best_path(logits: Tensor, frames: Tensor) -> Tensor:
     >>> best_path(logits, ops.convert_to_tensor([5])).numpy().tolist()
     [[0, -1, -1, 0, 1, -1]]
     """
+
+    # A label is emitted where the best class differs from that of the frame before, and is no blank.
     best = ops.cast(ops.argmax(logits, axis=-1), "int32")
     before = ops.pad(best[:, :-1], [(0, 0), (1, 0)], constant_values=-1)
     real = ops.arange(ops.shape(best)[1]) < ops.expand_dims(ops.cast(frames, "int32"), 1)
     emitted = ops.logical_and(ops.logical_and(best != before, best != logits.shape[-1] - 1), real)
+
     return ops.where(emitted, best, -1)

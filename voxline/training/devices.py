@@ -32,6 +32,7 @@ def choose_strategy(strategy: str) -> Any:
     workers = worker_count()
     if _wants_tpu():
         return _tpu_strategy(strategy, workers)
+
     check_accelerator()
     if strategy == "multi_worker" and not workers:
         raise SettingsError(
@@ -39,11 +40,15 @@ def choose_strategy(strategy: str) -> Any:
             'set TF_CONFIG to {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}} '
             "on each, or train.strategy to 'auto'"
         )
+
+    # Several machines, several GPUs of this one, or the one device.
     if strategy == "multi_worker" or (strategy == "auto" and workers > 1):
         return tf.distribute.MultiWorkerMirroredStrategy()
+
     devices = tf.config.list_logical_devices("GPU")
     if strategy == "mirrored" or (strategy == "auto" and len(devices) > 1):
         return tf.distribute.MirroredStrategy([device.name for device in devices] or _cpus())
+
     return tf.distribute.get_strategy()
 
 
@@ -73,9 +78,12 @@ def check_accelerator() -> None:
     Raises:
       WorkError: there are fewer.
     """
+
+    # Without a request any device will do.
     kind, count = _requested()
     if not kind:
         return
+
     seen = len(tf.config.list_physical_devices(kind.upper()))
     if seen < count:
         raise WorkError(
@@ -85,7 +93,7 @@ def check_accelerator() -> None:
 
 
 def is_tpu(strategy: Any) -> bool:
-    """Whether a strategy computes on TPUs: all of a step is then compiled, for static shapes."""
+    """True if a strategy computes on TPUs: all of a step is then compiled, for static shapes."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
@@ -101,11 +109,13 @@ def check_strategy(strategy: Any, settings: TrainSettings) -> None:
             f"train.xla is true, and training uses {replicas} devices: XLA compiles a step that sums over several "
             "devices on TPUs only; set train.xla to false, or train on one device (train.strategy: one)"
         )
+
     if is_tpu(strategy) and (reason := settings.not_compiled()):
         raise SettingsError(
             f"train.model.kind: {reason}, and a TPU runs compiled steps alone; train on a GPU or a CPU "
             "(cluster.steps.train.accelerator)"
         )
+
     if (settings.xla or is_tpu(strategy)) and settings.batch_size % replicas:
         raise SettingsError(
             f"train.batch_size is {settings.batch_size}, and {replicas} devices with static shapes take a multiple "
@@ -115,9 +125,12 @@ def check_strategy(strategy: Any, settings: TrainSettings) -> None:
 
 def replica_share(strategy: Any) -> ReplicaShare:
     """The replicas of this process among those of all workers, each of which has the same number."""
-    total, workers = strategy.num_replicas_in_sync, max(worker_count(), 1)
+    total = strategy.num_replicas_in_sync
+    workers = max(worker_count(), 1)
     if workers == 1 or total == 1:
         return ReplicaShare(0, total, total)
+
+    # Workers have the same number of replicas, in the order of their index.
     count = total // workers
     return ReplicaShare(_tf_config().get("task", {}).get("index", 0) * count, count, total)
 
@@ -139,24 +152,28 @@ def _tpu_strategy(strategy: str, workers: int) -> Any:
             f"train.strategy is {strategy!r}, with {max(workers, 1)} workers, on a machine with TPUs; 'auto' and "
             "'mirrored' use all chips of one host, and train.workers.count must be 1"
         )
+
     count = _requested()[1]
     try:
+        # TensorFlow must know the TPUs before it computes anything.
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-        found = tf.distribute.TPUStrategy(resolver)
+        tpu_strategy = tf.distribute.TPUStrategy(resolver)
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0][:200]
         raise WorkError(
             f"the pod requests {count} TPU chips and TensorFlow cannot start them ({reason}); "
             f"check the image (model-tpu) and that no other process uses them, {CPU_ONLY}"
         ) from error
-    if found.num_replicas_in_sync < count:
+
+    if tpu_strategy.num_replicas_in_sync < count:
         raise WorkError(
-            f"the pod requests {count} TPU chips and TensorFlow sees {found.num_replicas_in_sync} cores; check the "
-            f"type and topology under cluster.steps.train.accelerator, {CPU_ONLY}"
+            f"the pod requests {count} TPU chips and TensorFlow sees {tpu_strategy.num_replicas_in_sync} cores; "
+            f"check the type and topology under cluster.steps.train.accelerator, {CPU_ONLY}"
         )
-    return found
+
+    return tpu_strategy
 
 
 def worker_count() -> int:
@@ -165,7 +182,7 @@ def worker_count() -> int:
 
 
 def is_chief() -> bool:
-    """Whether this process writes checkpoints and logs: it is the only one, or worker 0."""
+    """True if this process writes checkpoints and logs: it is the only one, or worker 0."""
     return bool(worker_count() < 2 or _tf_config().get("task", {}).get("index", 0) == 0)
 
 
@@ -173,6 +190,8 @@ def sum_over_workers(strategy: Any, numbers: Sequence[float]) -> npt.NDArray[np.
     """The sum of each number over all workers; the same on all of them."""
     if worker_count() < 2 or strategy.num_replicas_in_sync == 1:
         return np.asarray(numbers, np.float64)
+
+    # Each replica of this worker adds the numbers once, so they are divided by its replicas.
     local = len(strategy.experimental_local_results(strategy.run(lambda: tf.constant(0))))
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]

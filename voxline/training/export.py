@@ -20,8 +20,10 @@ from voxline.store.files import atomic_folder, write_json
 from voxline.training.settings import TrainSettings
 
 START = "start"
-GRAPH, VARIABLES, FINGERPRINT = "saved_model.pb", "variables/variables", "fingerprint.pb"
-"""Of a SavedModel."""
+GRAPH = "saved_model.pb"
+VARIABLES = "variables/variables"
+FINGERPRINT = "fingerprint.pb"
+"""Files of a SavedModel."""
 PACKAGES = ("voxline", "tensorflow", "keras", "numpy")
 
 
@@ -54,6 +56,8 @@ def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], meta
       parent: an exported model whose graph is the one that would be traced.
       weights: in their order, as `Module.weights` of the exported module names them.
     """
+
+    # All tensors of the parent's table, with the weights replaced by name.
     reader = tf.train.load_checkpoint(str(parent / VARIABLES))
     tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     tensors |= {f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE": value for index, value in enumerate(weights)}
@@ -72,7 +76,7 @@ def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], meta
 def model_metadata(
     kind: str, settings: TrainSettings, dataset: Dataset, training: dict[str, Any], names: Sequence[str]
 ) -> dict[str, Any]:
-    """What every model.json holds.
+    """The part of model.json that all families have.
 
     Args:
       training: what it says about the training: steps, metrics of the best validation, …; its `start`, the ancestors of

@@ -1,4 +1,4 @@
-"""Layers and functions that both families share: masked batch normalization, dropout from a given seed, masks.
+"""Layers and functions that the families share: masked batch normalization, dropout from a given seed, masks.
 
 No layer changes its own state. The trainer changes all of it in one place, and skips steps that are not finite: a layer
 that moved its statistics in the forward pass would already hold the NaN.
@@ -83,12 +83,13 @@ class FeatureNormalizer:
     LOUD_FRAMES = 8
 
     def __init__(self, mean: Sequence[float], deviation: Sequence[float], top_db: float = 0.0) -> None:
-        self.bins, self.top_db = len(mean), top_db
+        self.bins = len(mean)
+        self.top_db = top_db
         self._shift = np.asarray(mean, "float32")
         self._scale = 1 / np.maximum(np.asarray(deviation, "float32"), 1e-5)
 
     def __call__(self, features: Tensor, frames: Tensor | None = None) -> Tensor:
-        """Of [..., bins], in float32.
+        """Normalizes [..., bins], in float32.
 
         Args:
           frames: int [batch], the real ones; a level needs them, of features [batch, frames, bins].
@@ -96,6 +97,8 @@ class FeatureNormalizer:
         features = ops.cast(features, "float32")
         if not self.top_db:
             return (features - self._shift) * self._scale
+
+        # Relative to the utterance's level, in dB; 0 at the floor, 4 at the level.
         level = self._level(features, ops.cast(frames, "int32"))
         decibels = (features - ops.reshape(level, (-1, 1, 1))) * np.float32(10 / np.log(10))
         # Added to zeros of `bins` values, since a graph of the training does not know how many the features have.
@@ -105,9 +108,13 @@ class FeatureNormalizer:
         """Natural logarithm of power, [batch]."""
         frames = ops.maximum(frames, 1)
         real = length_mask(frames, ops.shape(features)[1])
+
+        # The loudest bin of each frame, [batch, frames]; padded frames are never the loudest.
         peaks = ops.where(real, ops.max(features, axis=-1), -np.inf)
         peaks = ops.pad(peaks, [(0, 0), (0, self.LOUD_FRAMES)], constant_values=-np.inf)
         loudest, _ = ops.top_k(peaks, self.LOUD_FRAMES)
+
+        # An utterance may have fewer frames than LOUD_FRAMES.
         counted = ops.minimum(frames, self.LOUD_FRAMES)
         summed = ops.sum(ops.where(length_mask(counted, self.LOUD_FRAMES), loudest, 0.0), axis=-1)
         return summed / ops.cast(counted, "float32")
@@ -134,7 +141,8 @@ class SequenceBatchNorm(layers.Layer):  # type: ignore[misc]
 
     def __init__(self, momentum: float = 0.98, epsilon: float = 1e-3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.momentum, self.epsilon = momentum, epsilon
+        self.momentum = momentum
+        self.epsilon = epsilon
         self.batch_statistics: tuple[Tensor, ...] = ()
 
     def build(self, shape: tuple[int | None, ...]) -> None:
@@ -150,22 +158,30 @@ class SequenceBatchNorm(layers.Layer):  # type: ignore[misc]
             mean, variance = self._of_batch(x, frames)
             self.batch_statistics = (mean, variance)
         else:
-            mean, variance = ops.convert_to_tensor(self.moving_mean), ops.convert_to_tensor(self.moving_variance)
+            mean = ops.convert_to_tensor(self.moving_mean)
+            variance = ops.convert_to_tensor(self.moving_variance)
+
+        # y = γ (x - μ) / σ + β as one product and one sum, in the dtype of x.
         scale = ops.cast(self.gamma, "float32") * ops.rsqrt(ops.cast(variance, "float32") + self.epsilon)
         shift = ops.cast(self.beta, "float32") - ops.cast(mean, "float32") * scale
         return x * ops.cast(scale, x.dtype) + ops.cast(shift, x.dtype)
 
     def _of_batch(self, x: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
         real = ops.arange(ops.shape(x)[1]) < ops.expand_dims(frames, 1)
+
+        # All axes but that of the channels; `inner` positions for each frame.
         axes = tuple(range(len(x.shape) - 1))
         real = ops.reshape(real, (*ops.shape(real), *([1] * (len(x.shape) - 2))))
         inner = 1
         for size in x.shape[2:-1]:
             inner *= size
+
+        # Sums over real positions only, in float32.
         count = ops.maximum(ops.sum(ops.cast(frames, "float32")) * inner, 1.0)
         x = ops.cast(x, "float32")
         mean = ops.sum(ops.where(real, x, 0.0), axes) / count
         variance = ops.sum(ops.where(real, ops.square(x - mean), 0.0), axes) / count
+
         return mean, variance
 
 
@@ -177,7 +193,8 @@ class StepSeed(keras.random.SeedGenerator):  # type: ignore[misc]
     """
 
     def __init__(self, noise: Tensor, stream: int) -> None:
-        self._noise, self._stream = noise, stream
+        self._noise = noise
+        self._stream = stream
 
     def next(self, ordered: bool = True) -> Tensor:
         return ops.cast(self._noise + ops.convert_to_tensor([0, self._stream], dtype="int32"), "uint32")
@@ -230,7 +247,8 @@ class ConvBatchNorm(Composite, layers.Layer):  # type: ignore[misc]
             dtype=self.dtype_policy,
         )
         self.norm = SequenceBatchNorm(dtype=self.dtype_policy)
-        self.activation, self.activation_first = keras.activations.get(activation), activation_first
+        self.activation = keras.activations.get(activation)
+        self.activation_first = activation_first
 
     def call(self, x: Tensor, counts: Tensor, training: bool = False) -> Tensor:
         """Takes [batch, length, channels] with padded frames zero."""
@@ -256,6 +274,8 @@ class ConvNeXtBlock(Composite, layers.Layer):  # type: ignore[misc]
         self, channels: int, hidden: int, kernel: int, *, scale: float, seeds: Sequence[int], **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+
+        # Each frame by itself but for the depthwise convolution, which sees its neighbors.
         depthwise, widen, narrow = map(keras.initializers.GlorotUniform, seeds)
         self.convolution = layers.DepthwiseConv1D(
             kernel, padding="same", depthwise_initializer=depthwise, dtype=self.dtype_policy
@@ -273,8 +293,8 @@ class ConvNeXtBlock(Composite, layers.Layer):  # type: ignore[misc]
 def bidirectional(kind: type[Any], units: int, seeds: list[int], precision: Any, portable: bool) -> layers.Layer:
     """A GRU or LSTM in both directions; `portable`: without cuDNN kernels."""
 
-    def one(drawn: list[int], backward: bool) -> layers.Layer:
-        kernel, state = drawn
+    def direction(direction_seeds: list[int], backward: bool) -> layers.Layer:
+        kernel, state = direction_seeds
         return kind(
             units,
             return_sequences=True,
@@ -285,4 +305,4 @@ def bidirectional(kind: type[Any], units: int, seeds: list[int], precision: Any,
             dtype=precision,
         )
 
-    return layers.Bidirectional(one(seeds[:2], False), backward_layer=one(seeds[2:], True), dtype=precision)
+    return layers.Bidirectional(direction(seeds[:2], False), backward_layer=direction(seeds[2:], True), dtype=precision)

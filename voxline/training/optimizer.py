@@ -44,7 +44,7 @@ class AdamW:
 
     @property
     def state(self) -> list[Any]:
-        """Its own variables."""
+        """Variables of the optimizer itself."""
         return [self._count, *self._means, *self._squares]
 
     def update(self, strategy: Any, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
@@ -77,14 +77,18 @@ class AdamW:
             update_one(variable, gradient, mean, square, self._count, norm, rate, accept)
 
     def _scalars(self, count: Any, norm: Tensor, rate: Tensor, accept: Tensor) -> dict[str, Tensor]:
-        """What all variables share, float32 []. A step that is not accepted has a rate of 0 and betas of 1."""
-        settings, one = self.settings, tf.ones([])
+        """Scalars that all variables share, float32 []. A step that is not accepted has a rate of 0 and betas of 1."""
+        settings = self.settings
+        unchanged = tf.ones([])
+
+        # t of algorithm 2, counted from 1; β^t corrects the bias of the moments.
         count = tf.maximum(tf.convert_to_tensor(count), 1.0)
         powers = settings.beta_1**count, settings.beta_2**count
+
         return {
             "scale": 1 / tf.maximum(norm / settings.clip_norm, 1.0),
-            "beta1": tf.where(accept, settings.beta_1, one),
-            "beta2": tf.where(accept, settings.beta_2, one),
+            "beta1": tf.where(accept, settings.beta_1, unchanged),
+            "beta2": tf.where(accept, settings.beta_2, unchanged),
             "beta1_power": powers[0],
             "beta2_power": powers[1],
             # The kernel adds it before the bias is corrected, the paper after.
@@ -109,10 +113,16 @@ class AdamW:
         Args:
           shared: gets the `_scalars` of each device.
         """
+
+        # Computed once on each device, not once for each variable.
         scalars = shared.get(accept.ref()) or shared.setdefault(accept.ref(), self._scalars(count, norm, rate, accept))
-        settings, scale = self.settings, scalars["scale"]
+        settings = self.settings
+        scale = scalars["scale"]
+
+        # Decoupled decay: θ ← θ - η λ θ, of kernels alone.
         if len(variable.shape) > 1 and settings.weight_decay:
             variable.assign_sub(scalars["lr"] * settings.weight_decay * variable)
+
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=mean.handle,
@@ -132,7 +142,9 @@ class TwoOptimizers:
     """
 
     def __init__(self, generator: AdamW, discriminators: AdamW, count: int, rate_share: float = 1.0) -> None:
-        self._generator, self._discriminators, self._count = generator, discriminators, count
+        self._generator = generator
+        self._discriminators = discriminators
+        self._count = count
         self._rate_share = rate_share
 
     @property
@@ -188,13 +200,19 @@ def learning_rate(settings: TrainSettings, step: int, steps: int) -> float:
     >>> [learning_rate(settings, step, 1_000) for step in (0, 3, 15, 63)]
     [0.25, 1.0, 0.5, 0.25]
     """
+
+    # η · min(t / T, √(T / t)), with T steps of warm-up.
     if settings.schedule == "inverse_square_root":
-        rise = max(settings.warm_up_steps, 1)
-        return settings.learning_rate * min((step + 1) / rise, math.sqrt(rise / (step + 1)))
+        warm_up = max(settings.warm_up_steps, 1)
+        return settings.learning_rate * min((step + 1) / warm_up, math.sqrt(warm_up / (step + 1)))
+
     # A run shorter than twice its warm-up warms up for half of its steps.
-    rise = min(settings.warm_up_steps, steps // 2)
-    if step < rise:
-        return settings.learning_rate * (step + 1) / rise
-    fallen = (step - rise) / max(steps - rise, 1)
-    share = settings.final_rate_share + (1 - settings.final_rate_share) * (1 + math.cos(math.pi * fallen)) / 2
+    warm_up = min(settings.warm_up_steps, steps // 2)
+    if step < warm_up:
+        return settings.learning_rate * (step + 1) / warm_up
+
+    # Half a cosine from the peak to `final_rate_share` of it.
+    progress = (step - warm_up) / max(steps - warm_up, 1)
+    share = settings.final_rate_share + (1 - settings.final_rate_share) * (1 + math.cos(math.pi * progress)) / 2
+
     return settings.learning_rate * share

@@ -45,7 +45,9 @@ class PrunedError(WorkError):
 
     def __init__(self, message: str, epoch: int, metrics: dict[str, float], resumed: bool) -> None:
         super().__init__(message)
-        self.epoch, self.metrics, self.resumed = epoch, metrics, resumed
+        self.epoch = epoch
+        self.metrics = metrics
+        self.resumed = resumed
 
 
 def write_errors(logs: Path, epoch: int, errors: dict[str, float]) -> None:
@@ -57,7 +59,7 @@ def write_errors(logs: Path, epoch: int, errors: dict[str, float]) -> None:
     ids = sorted(errors)
     folder = logs / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{epoch:05d}.json", {"utterances": hash_value(ids), "errors": [errors[one] for one in ids]})
+    write_json(folder / f"{epoch:05d}.json", {"utterances": hash_value(ids), "errors": [errors[id] for id in ids]})
 
 
 def worse_p_value(trial: npt.ArrayLike, rival: npt.ArrayLike, *, draws: int = DRAWS, seed: int = 0) -> float:
@@ -70,16 +72,26 @@ def worse_p_value(trial: npt.ArrayLike, rival: npt.ArrayLike, *, draws: int = DR
     >>> worse_p_value([1, 1, 1, 1, 1], [0, 0, 0, 0, 0]) < 0.05 < worse_p_value([1, 0, 1], [0, 1, 0])
     True
     """
+
+    # Ties say nothing: their sign does not matter.
     gaps = np.asarray(trial, np.float64) - np.asarray(rival, np.float64)
     gaps = gaps[gaps != 0]
     if not gaps.size:
         return 1.0
-    chance, seen, above = np.random.default_rng(seed), float(gaps.sum()), 0
+
+    chance = np.random.default_rng(seed)
+    seen = float(gaps.sum())
+    above = 0
+
+    # Draws in blocks, so that long splits fit in memory.
     at_once = max(2_000_000 // gaps.size, 1)
     for begin in range(0, draws, at_once):
         signs = chance.integers(0, 2, (min(at_once, draws - begin), gaps.size), np.int8)
+
+        # Σ ± gap, from draws of 0 and 1.
         sums = 2.0 * (signs @ gaps) - seen
         above += int(np.count_nonzero(sums >= seen - 1e-9))
+
     return (above + 1) / (draws + 1)
 
 
@@ -94,20 +106,23 @@ class PairedPruner:
     """
 
     def __init__(self, rival: Path, confidence: float, epochs: int, every: int = 1) -> None:
-        self._rival, self._confidence = rival, confidence
+        self._rival = rival
+        self._confidence = confidence
+
+        # Looks are known in advance, since each has its share of the confidence.
         first = math.ceil(EARLIEST * epochs)
         self.looks = [epoch for epoch in range(first, epochs) if epoch % every == 0]
 
     @classmethod
     def from_environment(cls, epochs: int, every: int) -> "PairedPruner | None":
-        """That of a search's trial; None in any other training."""
-        if not (given := os.environ.get(PRUNER_ENV)):
+        """The pruner of a search's trial; None in any other training."""
+        if not (pruner := os.environ.get(PRUNER_ENV)):
             return None
-        values = json.loads(given)
+        values = json.loads(pruner)
         return cls(Path(values["rival"]), float(values["confidence"]), epochs, every)
 
     def stops(self, p: float) -> bool:
-        """Whether a training with this p at one of its looks is stopped."""
+        """True if a training with this p at one of its looks is stopped."""
         return p <= (1 - self._confidence) / len(self.looks)
 
     def check(self, logs: Path, result: "ValidationResult", *, resumed: bool = False) -> None:
@@ -121,16 +136,24 @@ class PairedPruner:
         epoch = result.epoch
         if epoch not in self.looks:
             return
+
+        # Both must have transcribed the same utterances after as many epochs.
         files = [folder / FOLDER / f"{epoch:05d}.json" for folder in (logs, self._rival / "logs")]
         if not all(file.is_file() for file in files):
             return
+
         trial, rival = (read_json(file) for file in files)
         if trial["utterances"] != rival["utterances"]:
             return
+
         p = worse_p_value(trial["errors"], rival["errors"])
         if self.stops(p):
-            ours, theirs = sum(trial["errors"]), sum(rival["errors"])
-            told = f"stopped after epoch {epoch}: {ours:,.0f} errors on dev, the best trial {theirs:,.0f} (p {p:.2g})"
+            trial_errors = sum(trial["errors"])
+            rival_errors = sum(rival["errors"])
+            message = (
+                f"stopped after epoch {epoch}: {trial_errors:,.0f} errors on dev, the best trial {rival_errors:,.0f} "
+                f"(p {p:.2g})"
+            )
             metrics: dict[str, float] = {"steps": result.step, "epochs": epoch}
             metrics |= {f"dev_{name}": value for name, value in result.metrics.items()}
-            raise PrunedError(told, epoch, metrics, resumed)
+            raise PrunedError(message, epoch, metrics, resumed)

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float32]
 
 DTYPES = ("F16", "F32", "F64")
-"""Of the weights of a file, as safetensors names them."""
-SUFFIX, ALPHABET_FILE = ".safetensors", "alphabet.txt"
+"""Accepted types of the weights of a file, as safetensors names them."""
+SUFFIX = ".safetensors"
+ALPHABET_FILE = "alphabet.txt"
 COEFFICIENTS = 26
 LSTM = "cudnn_lstm/rnn/multi_rnn_cell/cell_0/cudnn_compatible_lstm_cell"
 DENSE = {
@@ -60,12 +61,12 @@ FEATURES = FeatureSettings(
     log_floor=1e-12,
     coefficients=COEFFICIENTS,
 )
-"""What Mozilla's models hear (util/feeding.py, util/flags.py), by the defaults of TensorFlow's op Mfcc."""
+"""Features of Mozilla's models (util/feeding.py, util/flags.py), by the defaults of TensorFlow's op Mfcc."""
 HOW = "docs/warm-start.md says how to write such a file"
 
 
 def is_published(model: str) -> bool:
-    """Whether `train.start.model` is a file of published weights.
+    """True if `train.start.model` is a file of published weights.
 
     >>> is_published("deepspeech-0.9.3.safetensors"), is_published("asr@3")
     (True, False)
@@ -74,7 +75,7 @@ def is_published(model: str) -> bool:
 
 
 def find_published(model: str, *, family: str) -> Parent:
-    """The parent that a file of published weights is; its weights are not read yet.
+    """Opens a file of published weights as a parent; its weights are not read yet.
 
     Args:
       model: path or URI of the file. `alphabet.txt` beside it is read if the file's metadata has no alphabet.
@@ -89,34 +90,44 @@ def find_published(model: str, *, family: str) -> Parent:
             f"train.start.model is {model!r}: published weights are those of a recognizer, and this trains a model of "
             f"the family {family!r}; give a model of that family"
         )
+
     try:
         model = absolute_uri(model)
         path = localize(model)
     except WorkError as error:
         raise SettingsError(f"train.start.model is {model!r}: {error}") from None
+
     if not path.is_file():
         raise SettingsError(f"train.start.model is {model!r}: the file is absent; {HOW}")
+
+    # Header alone: names, shapes and types, before any weight is read.
     with _opened(path) as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
-        kinds = {name: one.get_dtype() for name, one in slices.items()}
+        shapes = {name: tuple(tensor.get_shape()) for name, tensor in slices.items()}
+        kinds = {name: tensor.get_dtype() for name, tensor in slices.items()}
         metadata = file.metadata() or {}
+
     _check_variables(path, shapes)
-    if strange := sorted(name for name, kind in kinds.items() if kind not in DTYPES):
+    if unknown_types := sorted(name for name, kind in kinds.items() if kind not in DTYPES):
         raise WorkError(
-            f"{path}: {strange[0]} is {kinds[strange[0]]}; {', '.join(DTYPES)} are accepted; convert it, or {HOW}"
+            f"{path}: {unknown_types[0]} is {kinds[unknown_types[0]]}; {', '.join(DTYPES)} are accepted; "
+            f"convert it, or {HOW}"
         )
-    own = metadata.get("alphabet")
-    alphabet = _parse_symbols(path, own) if own is not None else _alphabet_beside(model, path)
+
+    # The alphabet must be that of the output layer, or the model would speak another language.
+    own_alphabet = metadata.get("alphabet")
+    alphabet = _parse_symbols(path, own_alphabet) if own_alphabet is not None else _alphabet_beside(model, path)
     classes = shapes["layer_6/bias"][0]
     if len(alphabet) + 1 != classes:
         raise WorkError(
             f"{path}: layer_6 has {classes} classes, and the alphabet {len(alphabet)} symbols, to which the blank "
             "comes; give the alphabet that these weights were trained with"
         )
+
+    # The shapes tell the network's settings.
     inputs, units = shapes["layer_1/weights"]
     network = {"kind": "deepspeech", "context": (inputs // COEFFICIENTS - 1) // 2, "units": units}
-    about = {
+    metadata_of_model = {
         "name": path.name,
         "family": "asr",
         "alphabet": alphabet,
@@ -125,9 +136,11 @@ def find_published(model: str, *, family: str) -> Parent:
         "settings": {"model": network},
         "forget_bias": _parse_forget_bias(path, metadata.get("forget_bias", "0")),
     }
+
+    # The digest covers the alphabet, which may be in a file of its own.
     digest = hash_file(path)
-    digest = digest if own is not None else hash_value([digest, alphabet])
-    parent = Parent(Ancestor(path.name, None, digest, ""), about, None, model, path)
+    digest = digest if own_alphabet is not None else hash_value([digest, alphabet])
+    parent = Parent(Ancestor(path.name, None, digest, ""), metadata_of_model, None, model, path)
     print_status(
         f"train: {parent.label} is a file of published weights: whose recordings it was trained on is not known, so a "
         "purge of a speaker does not find it by them"
@@ -145,32 +158,36 @@ def read_published(parent: Parent) -> "dict[str, Array]":
 
     path = parent.load_folder()
     with _opened(path) as file:
-        theirs = {name: np.asarray(file.get_tensor(name), np.float32) for name in VARIABLES}
-    if strange := [name for name, values in theirs.items() if not np.isfinite(values).all()]:
-        raise WorkError(f"{path}: {', '.join(strange)}: not all are finite numbers; get the file again")
-    return to_our_layouts(theirs, parent.about["forget_bias"])
+        mozilla = {name: np.asarray(file.get_tensor(name), np.float32) for name in VARIABLES}
+    if not_finite := [name for name, values in mozilla.items() if not np.isfinite(values).all()]:
+        raise WorkError(f"{path}: {', '.join(not_finite)}: not all are finite numbers; get the file again")
+    return to_our_layouts(mozilla, parent.about["forget_bias"])
 
 
-def to_our_layouts(theirs: "dict[str, Array]", forget_bias: float = 0.0) -> "dict[str, Array]":
+def to_our_layouts(mozilla: "dict[str, Array]", forget_bias: float = 0.0) -> "dict[str, Array]":
     """Mozilla's variables by their names, as those of `models.deepspeech.DeepSpeech` by its names.
 
     Args:
-      theirs: `VARIABLES`, float32.
-      forget_bias: what their LSTM adds to its forget gate beside the bias; 0 since release 0.6.
+      mozilla: `VARIABLES`, float32.
+      forget_bias: added to the forget gate by Mozilla's LSTM, besides the bias; 0 since release 0.6.
     """
     import numpy as np
 
-    ours = {}
+    weights = {}
     for layer, part in DENSE.items():
-        weights = theirs[f"{layer}/weights"]
-        ours[f"{part}/kernel"] = weights.reshape(-1, COEFFICIENTS, weights.shape[1]) if layer == "layer_1" else weights
-        ours[f"{part}/bias"] = theirs[f"{layer}/bias"]
-    kernel, bias = (_reorder_gates(theirs[f"{LSTM}/{part}"]) for part in ("kernel", "bias"))
+        matrix = mozilla[f"{layer}/weights"]
+        weights[f"{part}/kernel"] = matrix.reshape(-1, COEFFICIENTS, matrix.shape[1]) if layer == "layer_1" else matrix
+        weights[f"{part}/bias"] = mozilla[f"{layer}/bias"]
+
+    # The LSTM's rows: those of the input, then those of the state.
+    kernel, bias = (_reorder_gates(mozilla[f"{LSTM}/{part}"]) for part in ("kernel", "bias"))
     units = len(bias) // 4
     bias[units : 2 * units] += np.float32(forget_bias)
-    ours["recurrent/cell/kernel"], ours["recurrent/cell/recurrent_kernel"] = kernel[:-units], kernel[-units:]
-    ours["recurrent/cell/bias"] = bias
-    return ours
+    weights["recurrent/cell/kernel"] = kernel[:-units]
+    weights["recurrent/cell/recurrent_kernel"] = kernel[-units:]
+    weights["recurrent/cell/bias"] = bias
+
+    return weights
 
 
 def convert_checkpoint(
@@ -194,6 +211,8 @@ def convert_checkpoint(
     path = Path(target)
     if path.suffix != SUFFIX:
         raise SettingsError(f"{target}: the file to write ends in {SUFFIX}")
+
+    # Weights alone: moments of the optimizer stay behind.
     symbols = _read_alphabet(Path(alphabet))
     try:
         reader = tf.train.load_checkpoint(str(checkpoint))
@@ -203,9 +222,11 @@ def convert_checkpoint(
         tensors = {name: reader.get_tensor(name) for name in VARIABLES}
     except (tf.errors.OpError, ValueError) as error:
         raise WorkError(f"{checkpoint}: not a checkpoint of TensorFlow, or damaged ({error})") from None
+
     metadata = {"alphabet": json.dumps(symbols, ensure_ascii=False), "forget_bias": f"{forget_bias:g}"}
     with atomic_write(path) as file:
         file.write(save(tensors, metadata))
+
     return path
 
 
@@ -220,7 +241,7 @@ def parse_alphabet(text: str) -> list[str]:
 
 
 def _reorder_gates(values: "Array") -> "Array":
-    """From input, cell, forget, output to input, forget, cell, output, along the last axis."""
+    """Reorders gates from input, cell, forget, output to input, forget, cell, output, along the last axis."""
     import numpy as np
 
     input_gate, cell, forget, output = np.split(values, 4, axis=-1)
@@ -229,24 +250,32 @@ def _reorder_gates(values: "Array") -> "Array":
 
 def _check_variables(path: Path, shapes: dict[str, tuple[int, ...]]) -> None:
     """Refuses variables that are not those of the network, or whose shapes have no meaning in it."""
-    missing, strange = sorted(set(VARIABLES) - shapes.keys()), sorted(shapes.keys() - set(VARIABLES))
-    if missing or strange:
-        found = [f"without {', '.join(missing[:3])}"] if missing else []
-        found += [f"with {', '.join(strange[:3])}"] if strange else []
+    missing = sorted(set(VARIABLES) - shapes.keys())
+    unknown = sorted(shapes.keys() - set(VARIABLES))
+    if missing or unknown:
+        problems = [f"without {', '.join(missing[:3])}"] if missing else []
+        problems += [f"with {', '.join(unknown[:3])}"] if unknown else []
         raise WorkError(
-            f"{path}: {' and '.join(found)}; the {len(VARIABLES)} variables of Mozilla's DeepSpeech 0.7 to 0.9 are "
+            f"{path}: {' and '.join(problems)}; the {len(VARIABLES)} variables of Mozilla's DeepSpeech 0.7 to 0.9 are "
             f"accepted, without layer normalization; {HOW}"
         )
+
+    # Ranks, then sizes that must agree with each other.
     ranks = {name: 1 if name.endswith("/bias") else 2 for name in VARIABLES}
     wrong = [name for name in VARIABLES if len(shapes[name]) != ranks[name] or 0 in shapes[name]]
     wrong += [f"{layer}/bias" for layer in DENSE if shapes[f"{layer}/bias"] != shapes[f"{layer}/weights"][1:]]
+
+    # The first layer sees an odd number of frames, of 26 coefficients each.
     frames, left = divmod(shapes["layer_1/weights"][0], COEFFICIENTS) if not wrong else (1, 0)
     if left or frames % 2 == 0:
         wrong.append("layer_1/weights")
+
     if not wrong:
-        gates, (rows, columns) = shapes[f"{LSTM}/bias"][0], shapes[f"{LSTM}/kernel"]
+        gates = shapes[f"{LSTM}/bias"][0]
+        rows, columns = shapes[f"{LSTM}/kernel"]
         if gates % 4 or columns != gates or rows != shapes["layer_3/bias"][0] + gates // 4:
             wrong.append(f"{LSTM}/kernel")
+
     if wrong:
         named = ", ".join(f"{name} {list(shapes[name])}" for name in dict.fromkeys(wrong))
         raise WorkError(f"{path}: shapes that are not those of Mozilla's DeepSpeech: {named}; {HOW}")
@@ -290,7 +319,7 @@ def _parse_symbols(path: Path, text: str) -> list[str]:
         symbols = json.loads(text)
     except (ValueError, RecursionError):
         symbols = None
-    if not isinstance(symbols, list) or not all(isinstance(one, str) and len(one) == 1 for one in symbols):
+    if not isinstance(symbols, list) or not all(isinstance(symbol, str) and len(symbol) == 1 for symbol in symbols):
         raise WorkError(f"{path}: metadata 'alphabet' is {text[:60]!r}; a JSON list of characters is accepted")
     return _check_symbols(path, symbols)
 

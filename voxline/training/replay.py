@@ -28,24 +28,24 @@ SEEN = "seen before"
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """What the epochs after a warm start are made of.
+    """Utterances of the epochs after a warm start.
 
     Attributes:
       dataset: today's.
       share: of an epoch's draws, those that the parent was trained on.
-      heard: numbers of today's training rows that it was trained on.
+      seen: numbers of today's training rows that it was trained on.
       earlier: datasets of ancestors, each with the numbers of its rows that today's dataset does not have.
     """
 
     dataset: Dataset
     share: float
-    heard: frozenset[int]
+    seen: frozenset[int]
     earlier: Sequence[tuple[Dataset, frozenset[int]]]
 
     def inputs(self) -> str:
-        """For the step's key: a purge may change what is replayed."""
+        """Hash for the step's key: a purge may change what is replayed."""
         return hash_value(
-            [self.share, sorted(self.heard), [[one.rows_hash, sorted(rows)] for one, rows in self.earlier]]
+            [self.share, sorted(self.seen), [[dataset.rows_hash, sorted(rows)] for dataset, rows in self.earlier]]
         )
 
     def write(self, folder: Path, weights: Mapping[str, float]) -> tuple[Dataset, dict[str, float]]:
@@ -61,6 +61,7 @@ class Replay:
 
         from voxline.data.record_locations import write_record_locations
 
+        # One list of rows and one table of locations; the shards stay where they are.
         folder.mkdir(parents=True, exist_ok=True)
         shards: list[Shard] = []
         locations: list[RecordLocations] = []
@@ -68,24 +69,30 @@ class Replay:
         corpora: set[str] = set()
         with atomic_write(folder / ROWS_FILE, "w") as file:
             for dataset, rows in [(self.dataset, None), *self.earlier]:
-                of_dataset = dataset.read_record_locations()
-                chosen = []
+                all_locations = dataset.read_record_locations()
+                rows_of_dataset = []
                 for row in dataset.rows():
                     if rows is not None and row.number not in rows:
                         continue
                     corpus = str(row.extra.get("corpus", ""))
-                    before = row.split == "train" and (rows is not None or row.number in self.heard)
-                    if before:
+
+                    # Utterances that the parent was trained on make a corpus of their own, with its own weight.
+                    is_replayed = row.split == "train" and (rows is not None or row.number in self.seen)
+                    if is_replayed:
                         corpora.add(corpus)
                         replayed += weights.get(corpus, 1.0)
                     elif row.split == "train":
                         new += weights.get(corpus, 1.0)
-                    file.write(_encode(row, _name(corpus) if before else corpus))
-                    chosen.append(row.number)
-                locations.append(_columns(of_dataset[chosen], dataset.speeds, self.dataset.speeds, len(shards)))
-                shards += [dataclasses.replace(one, path=str(dataset.file(one))) for one in dataset.shards]
-        wanted = self.share / (1 - self.share) * new
-        times = wanted / replayed if replayed else 0.0
+                    file.write(_encode(row, _name(corpus) if is_replayed else corpus))
+                    rows_of_dataset.append(row.number)
+                locations.append(
+                    _columns(all_locations[rows_of_dataset], dataset.speeds, self.dataset.speeds, len(shards))
+                )
+                shards += [dataclasses.replace(shard, path=str(dataset.file(shard))) for shard in dataset.shards]
+
+        # share = replayed / (replayed + new), solved for the draws of a replayed row.
+        target_draws = self.share / (1 - self.share) * new
+        draws_a_row = target_draws / replayed if replayed else 0.0
         merged = dataclasses.replace(
             self.dataset,
             shards=shards,
@@ -93,11 +100,12 @@ class Replay:
             rows_hash=hash_file(folder / ROWS_FILE),
             record_locations_file=write_record_locations(folder, np.concatenate(locations)),
         )
-        return merged, {**weights, **{_name(one): times * weights.get(one, 1.0) for one in corpora}}
+
+        return merged, {**weights, **{_name(shard): draws_a_row * weights.get(shard, 1.0) for shard in corpora}}
 
 
 def plan_replay(dataset: Dataset, parent: Parent, share: float, store: Path | str) -> Replay | None:
-    """What the epochs are made of; None where they are today's training split as it is.
+    """Plans the epochs after a warm start; None where they are today's training split as it is.
 
     Args:
       share: `train.start.replay`.
@@ -105,38 +113,49 @@ def plan_replay(dataset: Dataset, parent: Parent, share: float, store: Path | st
     """
     if share >= 1 or parent.training_data is None:
         return None
+
+    # Rows are compared by content, not by id: ids of another run may differ.
     lines = {content_of_line(line): line["split"] for line in parent.training_data.utterances}
     today = {content_of_row(row): row for row in dataset.rows() if row.split in ("train", "dev")}
-    heard = frozenset(row.number for key, row in today.items() if row.split == "train" and key in lines)
-    if len(heard) == sum(row.split == "train" for row in today.values()):
+    seen = frozenset(row.number for key, row in today.items() if row.split == "train" and key in lines)
+    if len(seen) == sum(row.split == "train" for row in today.values()):
         print_status(f"train: {parent.label} was trained on all of the training split; each epoch has all of it")
         return None
+
     # What today's corpus says of a recording replaces what was said of it: its text, its speaker, its split.
     recordings = {content_of_row(row)[:2] for row in dataset.rows()}
-    gone = {key for key in lines if key[:2] not in recordings}
-    earlier = _find_earlier(dataset, parent, gone, store) if share and gone else []
-    return Replay(dataset, share, heard, earlier) if heard or earlier else None
+    absent = {key for key in lines if key[:2] not in recordings}
+    earlier = _find_earlier(dataset, parent, absent, store) if share and absent else []
+
+    return Replay(dataset, share, seen, earlier) if seen or earlier else None
 
 
 def _find_earlier(
-    dataset: Dataset, parent: Parent, gone: set[Any], store: Path | str
+    dataset: Dataset, parent: Parent, absent: set[Any], store: Path | str
 ) -> list[tuple[Dataset, frozenset[int]]]:
-    found, left = [], set(gone)
+    earlier = []
+    remaining = set(absent)
+
+    # The nearest ancestor first: its features and alphabet are most like today's.
     for ancestor in (parent.ancestor, *ancestors_of(parent.about)):
-        other = ancestor.open_dataset(store) if left else None
+        other = ancestor.open_dataset(store) if remaining else None
         if other is None or other.features != dataset.features or other.frontend != dataset.frontend:
             continue
         rows = {content_of_row(row): row for row in other.rows() if row.split in ("train", "dev")}
-        chosen = {key: row for key, row in rows.items() if key in left and not dataset.alphabet.unknown(row.text)}
-        if chosen:
-            found.append((other, frozenset(row.number for row in chosen.values())))
-            left -= chosen.keys()
-    if left:
+        replayable = {
+            key: row for key, row in rows.items() if key in remaining and not dataset.alphabet.unknown(row.text)
+        }
+        if replayable:
+            earlier.append((other, frozenset(row.number for row in replayable.values())))
+            remaining -= replayable.keys()
+
+    if remaining:
         print_status(
-            f"train: {len(left):,} of the utterances that {parent.label} was trained on are neither in today's dataset "
-            f"nor, in its features and alphabet, in {store}; they are not replayed"
+            f"train: {len(remaining):,} of the utterances that {parent.label} was trained on are neither in today's "
+            f"dataset nor, in its features and alphabet, in {store}; they are not replayed"
         )
-    return found
+
+    return earlier
 
 
 def _name(corpus: str) -> str:
@@ -149,14 +168,14 @@ def _encode(row: DatasetRow, corpus: str) -> str:
 
 
 def _columns(
-    locations: "RecordLocations", speeds: Sequence[float], wanted: Sequence[float], first: int
+    locations: "RecordLocations", speeds: Sequence[float], target_speeds: Sequence[float], first: int
 ) -> "RecordLocations":
     """The locations at the wanted speeds, with the numbers of the shards from `first` on; a speed may be absent."""
     import numpy as np
 
-    result = np.zeros((len(locations), len(wanted)), locations.dtype)
+    result = np.zeros((len(locations), len(target_speeds)), locations.dtype)
     result["shard"] = -1
-    for column, speed in enumerate(wanted):
+    for column, speed in enumerate(target_speeds):
         if speed in speeds:
             result[:, column] = locations[:, list(speeds).index(speed)]
     result["shard"][result["shard"] >= 0] += first

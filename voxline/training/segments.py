@@ -38,8 +38,11 @@ class MelSegmentBatches(Batches):
         super().__init__(dataset, split, length_noise=1.0, **options)
         self.voice_mels: Path | None = None
         self._frames[:] = segment_frames  # all of a length, so that chance alone orders them
-        self.segment_frames, self._features = segment_frames, dataset.features
+        self.segment_frames = segment_frames
+        self._features = dataset.features
         self.shapes = [(segment_frames, 1)] if self.shapes else []
+
+        # The mels of silence, which follow an utterance that is shorter than a segment.
         self._silence = compute_features(np.zeros(1, np.float32), dataset.features)[0, dataset.features.mel_columns]
 
     def example(self, row: int) -> Example:
@@ -65,25 +68,25 @@ class MelSegmentBatches(Batches):
         return Example(record.id, record.text, record.speaker, segment, np.zeros(0, np.int32))
 
     def _first_frame(self, draw: int, epoch: int, frames: int) -> int:
-        """Where the segment of an utterance of so many frames begins."""
+        """First frame of a draw's segment, for an utterance of so many frames."""
         random = np.random.default_rng([self.seed, epoch, draw])
         return int(random.integers(max(frames - self.segment_frames, 0) + 1))
 
     def _cut(self, mels: Array, first: int) -> Array:
         """A segment of mels, float32 [segment_frames, mels]."""
         segment = np.tile(self._silence, (self.segment_frames, 1)).astype(np.float32)
-        found = mels[first : first + self.segment_frames]
-        segment[: len(found)] = found
+        present = mels[first : first + self.segment_frames]
+        segment[: len(present)] = present
         return segment
 
     def _recorded_mels(self, row: int) -> Array:
-        """Those of a whole utterance, float32 [frames, mels]."""
+        """Mels of a whole utterance, float32 [frames, mels]."""
         return self._example(row).features[:, self._features.mel_columns]
 
     def _voice_mels(self, row: int) -> Array:
-        """A voice's, frame by frame beside the recording's."""
-        made: Array = load_npy(Path(self.voice_mels or "") / f"{row}.npy")
-        return made
+        """A voice's mels of a whole utterance, frame by frame beside the recording's."""
+        mels: Array = load_npy(Path(self.voice_mels or "") / f"{row}.npy")
+        return mels
 
 
 class PairBatches(MelSegmentBatches):
@@ -125,7 +128,10 @@ class SegmentBatches(MelSegmentBatches):
             raise SettingsError(
                 f"extract.speeds is {dataset.speeds}; a vocoder learns from recordings as they are: set it to [1.0]"
             )
+
         super().__init__(dataset, split, segment_frames, **options)
+
+        # Waveforms come from the store's WAVs; all must be there before training begins.
         rows = {row.id: row for row in dataset.rows() if row.split == split}
         self._sources = [rows[record.id] for record in self._records]
         self._recordings = dataset.recordings((row.audio_hash for row in self._sources), "train")
@@ -137,10 +143,13 @@ class SegmentBatches(MelSegmentBatches):
             )
 
     def _segment(self, draw: int, epoch: int) -> Example:
-        row, hop = draw % len(self._records), self._features.hop_length
+        row = draw % len(self._records)
+        hop = self._features.hop_length
         mels = self._mels(row)
         first = self._first_frame(draw, epoch, len(mels))
         frames = min(self.segment_frames, len(mels))
+
+        # Samples from the center of each frame to the next one's: a frame less than the mels have.
         waveform = np.zeros((self.segment_frames, hop), np.float32)
         waveform[: frames - 1] = self._read_samples(row, first * hop, (frames - 1) * hop).reshape(frames - 1, hop)
         return self._example_of(row, np.concatenate([self._cut(mels, first), waveform], axis=1))
@@ -158,19 +167,25 @@ class SegmentBatches(MelSegmentBatches):
         """Samples of an utterance, float32 [count], from the one after `first` others on."""
         import soundfile
 
-        source, file, rate = self._sources[row], self._recordings[row], self._features.sample_rate
+        # Only the segment's samples are read.
+        source = self._sources[row]
+        file = self._recordings[row]
+        rate = self._features.sample_rate
         try:
-            samples, found = soundfile.read(
+            samples, file_rate = soundfile.read(
                 file, count, round(source.offset * rate) + first, dtype="float32", always_2d=True
             )
         except (OSError, soundfile.SoundFileError) as error:
             raise WorkError(f"{file}: cannot be read ({error}); run convert again") from None
-        if found != rate or samples.shape != (count, 1):
+
+        if file_rate != rate or samples.shape != (count, 1):
             raise WorkError(
-                f"{file}: {samples.shape[0]:,} samples of {source.id} at {found} Hz in {samples.shape[1]} channel(s); "
-                f"{count:,} at {rate} Hz in one were expected, as convert writes them; run extract again"
+                f"{file}: {samples.shape[0]:,} samples of {source.id} at {file_rate} Hz in {samples.shape[1]} "
+                f"channel(s); {count:,} at {rate} Hz in one were expected, as convert writes them; run extract again"
             )
+
         waveform: Array = samples[:, 0]
+
         return waveform
 
 

@@ -58,7 +58,7 @@ class StopSettings(Settings):
 
 
 class StartSettings(Settings):
-    """Where the weights come from at first; docs/warm-start.md."""
+    """Initial weights of a training; docs/warm-start.md."""
 
     # A digest takes the place of the model, and `TrainSettings.started_from` applies the rate and the epochs.
     NOT_IN_KEY = frozenset({"model", "rate_share", "epochs", "generations"})
@@ -121,7 +121,7 @@ class AverageSettings(Settings):
 
 
 class TrainSettings(Settings):
-    """How a model is trained, whatever its family."""
+    """Settings of a training in every family."""
 
     family: ClassVar[str] = ""
     """The key in `families.FAMILIES`."""
@@ -244,5 +244,5 @@ class TrainSettings(Settings):
         return self.model_copy(update={"start": start, "learning_rate": rate, "epochs": epochs})
 
     def not_compiled(self) -> str:
-        """Why XLA cannot compile a step of this training, so that no TPU can run it; empty: it can."""
+        """Reason why XLA cannot compile a step of this training, so that no TPU can run it; empty: it can."""
         return ""

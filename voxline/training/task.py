@@ -45,7 +45,7 @@ class ValidationResult:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "ValidationResult":
-        """From JSON, which has no tuples."""
+        """Reads a result from JSON, which has no tuples."""
         return cls(**{**values, "score": None if values["score"] is None else tuple(values["score"])})
 
     @property
@@ -72,7 +72,7 @@ class Samples:
 
 @dataclasses.dataclass(frozen=True)
 class ValidationOutput:
-    """What a task returns from a pass over the dev split: score and metrics as in `ValidationResult`, and samples.
+    """Output of a pass over the dev split: score and metrics as in `ValidationResult`, and samples.
 
     Attributes:
       errors: of each utterance, by its id, where they can be counted and this worker has all of them.
@@ -110,7 +110,7 @@ SplitBatches = TypeVar("SplitBatches", bound=TrainBatches)
 
 
 class Trainable(Protocol):
-    """What the trainer needs of a model with its optimizers; `TrainModule` is the implementation for one optimizer."""
+    """Interface of a model with its optimizers; `TrainModule` is the implementation for one optimizer."""
 
     @property
     def parameter_count(self) -> int: ...
@@ -164,7 +164,10 @@ class TrainingTask(abc.ABC):
     parent_model: Path | None = None
 
     def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
-        self.settings, self.dataset = settings, dataset
+        self.settings = settings
+        self.dataset = dataset
+
+        # Devices first: batches are divided among them.
         self.strategy = devices.choose_strategy(settings.strategy)
         devices.check_strategy(self.strategy, settings)
         self.train, self.dev = self.build_batches()
@@ -192,8 +195,8 @@ class TrainingTask(abc.ABC):
         return
 
     def symbol_axis(self, name: str) -> int | None:
-        """Of a weight by its name, the axis with an entry for each symbol: -1 with the blank as its last entry, 0
-        without a blank; None: it has no such axis.
+        """Axis of a weight that has an entry for each symbol: -1 with the blank as its last entry, 0 without a blank;
+        None: the weight has no such axis.
         """
         return None
 
@@ -205,7 +208,7 @@ class TrainingTask(abc.ABC):
 
     @property
     def infeasible_reason(self) -> str:
-        """What is wrong with utterances that have too few frames for their labels."""
+        """Reason for which utterances are left out: too few frames for their labels."""
         return f"have too few frames for their labels at stride {self.train.time_stride}"
 
     def use_auxiliary_model(self, name: str, model: Path, folder: Path) -> None:
@@ -221,7 +224,7 @@ class TrainingTask(abc.ABC):
     @property
     @abc.abstractmethod
     def infeasible_advice(self) -> str:
-        """What to change if utterances have too few frames for their labels."""
+        """Advice on the settings if utterances have too few frames for their labels."""
 
     @abc.abstractmethod
     def build_batches(self) -> tuple[TrainBatches, TrainBatches]:
@@ -243,6 +246,8 @@ class TrainingTask(abc.ABC):
             "buckets": self.buckets,
             **of_both,
         }
+
+        # Only train is shuffled, weighted and augmented; dev is the same in every epoch.
         train = kind(
             self.dataset,
             "train",
@@ -280,22 +285,27 @@ class TrainingTask(abc.ABC):
     def describe_data(self) -> str:
         """The dataset as Markdown, for the logs."""
         dataset = self.dataset
+
+        # A table for TensorBoard.
         lines = ["| split | utterances | hours |", "| --- | --- | --- |"]
         for split, count in dataset.counts.items():
             lines.append(f"| {split} | {count:,} | {dataset.seconds.get(split, 0.0) / 3600:.2f} |")
         return "\n".join([*lines, "", f"Dataset {dataset.key}"])
 
     def _check_feasible(self, batches: TrainBatches) -> None:
-        infeasible, count = batches.infeasible, len(batches.infeasible) + batches.utterances
+        infeasible = batches.infeasible
+        count = len(batches.infeasible) + batches.utterances
         if not infeasible:
             return
-        what = f"{len(infeasible):,} of {count:,} utterances {self.infeasible_reason}"
+
+        # Some utterances may be infeasible; many are a sign of wrong settings.
+        problem = f"{len(infeasible):,} of {count:,} utterances {self.infeasible_reason}"
         if len(infeasible) > self.settings.max_infeasible_share * count:
             raise WorkError(
-                f"train: {what}, at most {self.settings.max_infeasible_share:.1%} are accepted "
+                f"train: {problem}, at most {self.settings.max_infeasible_share:.1%} are accepted "
                 f"(train.max_infeasible_share): {shorten_list(infeasible)}. {self.infeasible_advice}"
             )
-        print_status(f"train: {what} and are left out: {shorten_list(infeasible)}")
+        print_status(f"train: {problem} and are left out: {shorten_list(infeasible)}")
 
 
 def best_results(results: Sequence[ValidationResult], count: int = 1) -> list[ValidationResult]:
@@ -311,7 +321,7 @@ def best_results(results: Sequence[ValidationResult], count: int = 1) -> list[Va
 
 
 def should_stop_early(settings: TrainSettings, results: list[ValidationResult]) -> bool:
-    """Whether training stops after these validations, by the rule of `train.stop`.
+    """True if training stops after these validations, by the rule of `train.stop`.
 
     Training never stops before `earliest_stop_epoch` has ended. Results within the warm-up do not count: a CTC model
     that still emits only blanks, and attention that is still uniform, have scores that mean nothing.
@@ -323,21 +333,26 @@ def should_stop_early(settings: TrainSettings, results: list[ValidationResult]) 
     """
     if not results or results[-1].epoch < settings.earliest_stop_epoch:
         return False
+
     if any(result.score is None for result in results):
         return False
+
     counted = [result for result in results if result.step > settings.warm_up_steps]
     if settings.stop.rule == "dev_loss":
         return loss_has_settled([result.loss for result in counted], settings.stop)
+
     return bool(settings.patience) and _since_improvement(settings, counted) >= settings.patience
 
 
 def _since_improvement(settings: TrainSettings, results: list[ValidationResult]) -> int:
     """Validations since the last with a score at least `min_improvement` below the lowest before it."""
-    lowest, since = math.inf, 0
+    lowest = math.inf
+    since = 0
     for result in results:
         score = (result.score or (math.inf,))[0]
         if score <= lowest - settings.min_improvement:
-            lowest, since = score, 0
+            lowest = score
+            since = 0
         else:
             since += 1
     return since
@@ -359,9 +374,10 @@ def loss_has_settled(losses: Sequence[float], settings: StopSettings) -> bool:
     """
     if len(losses) < settings.validations:
         return False
-    *others, newest = losses[-settings.validations :]
-    is_close = abs(newest - statistics.fmean(others)) < settings.mean
-    return newest > max(others) or (is_close and statistics.pstdev(others) < settings.deviation)
+
+    *earlier, newest = losses[-settings.validations :]
+    is_close = abs(newest - statistics.fmean(earlier)) < settings.mean
+    return newest > max(earlier) or (is_close and statistics.pstdev(earlier) < settings.deviation)
 
 
 def shorten_list(names: list[str]) -> str:
@@ -370,10 +386,10 @@ def shorten_list(names: list[str]) -> str:
     return ", ".join(names[:MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def evenly_spaced(count: int, wanted: int) -> list[int]:
-    """`wanted` indices below `count`, evenly spaced.
+def evenly_spaced(count: int, size: int) -> list[int]:
+    """Up to `size` indices below `count`, evenly spaced.
 
     >>> evenly_spaced(10, 4), evenly_spaced(2, 4)
     ([0, 2, 4, 6], [0, 1])
     """
-    return list(range(0, count, max(count // wanted, 1)))[:wanted]
+    return list(range(0, count, max(count // size, 1)))[:size]

@@ -1,6 +1,6 @@
 """A model with its optimizer: one training step as a graph that runs on any `tf.distribute` strategy.
 
-A family subclasses `TrainModule` and says what the loss is. One that minimizes two losses overrides `objectives`; one
+A family subclasses `TrainModule` and defines its loss. One that minimizes two losses overrides `objectives`; one
 with another kind of step implements `task.Trainable` itself.
 """
 
@@ -59,7 +59,7 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StepResult:
-    """What one training step reports.
+    """Report of one training step.
 
     Attributes:
       loss: mean over utterances.
@@ -87,8 +87,12 @@ class TrainModule(abc.ABC):
     """
 
     def __init__(self, settings: TrainSettings, strategy: Any, make_models: Callable[[], Sequence[Any]]) -> None:
-        self.seed, self.strategy, self.share = settings.seed, strategy, devices.replica_share(strategy)
+        self.seed = settings.seed
+        self.strategy = strategy
+        self.share = devices.replica_share(strategy)
         self.compiled = settings.xla or devices.is_tpu(strategy)
+
+        # Variables of models and optimizer belong to the strategy.
         with strategy.scope():
             self.model, *self.auxiliary_models = make_models()
             models = [self.model, *self.auxiliary_models]
@@ -96,8 +100,12 @@ class TrainModule(abc.ABC):
             self.optimizer: AdamW | TwoOptimizers = AdamW(self._trainable, settings)
             decay = settings.average.ema_decay
             self.average = MovingAverage(self.model.weights, decay) if decay else None
+
+        # Statistics that no layer moves itself: an accepted step does.
         self._norms = [norm for model in models for norm in model.normalizations]
-        self._moving = [each.value for norm in self._norms for each in (norm.moving_mean, norm.moving_variance)]
+        self._moving = [
+            statistic.value for norm in self._norms for statistic in (norm.moving_mean, norm.moving_variance)
+        ]
         self._momenta = [norm.momentum for norm in self._norms for _ in range(2)]
         self._train_graph = functools.cache(self._make_train_graph)
         self._eval_graph = functools.cache(self._make_eval_graph)
@@ -116,10 +124,10 @@ class TrainModule(abc.ABC):
 
     @abc.abstractmethod
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
-        """What validation needs of each row, by name: tensors [rows, …]."""
+        """Values of each row that validation needs, by name: tensors [rows, …]."""
 
     def objectives(self, terms: dict[str, Tensor]) -> list[tuple[Tensor, Sequence[Any]]]:
-        """What is minimized, float32 [], and by which variables; the first is reported as the loss.
+        """Losses to minimize, float32 [], each with its variables; the first is reported as the loss.
 
         A second one needs an `optimizer` that takes the gradients of both, one after the other.
 
@@ -143,6 +151,8 @@ class TrainModule(abc.ABC):
 
     def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
         """Runs one step; `step`, counted from 0, seeds the dropout."""
+
+        # A thousand streams a step: layers and replicas add to the second number.
         noise = tf.constant([self.seed, step * 1000], tf.int32)
         tensors, weights, _, shape = self._to_tensors(batch)
         schedule = {name: tf.constant(value, tf.float32) for name, value in self.schedule(step).items()}
@@ -158,16 +168,21 @@ class TrainModule(abc.ABC):
         Returns:
           (row, its values by name) for each row of the batch that this worker's devices evaluated.
         """
+
+        # Validation has batches of any size, so rows are left open unless XLA compiles.
         tensors, _, places, shape = self._to_tensors(batch)
         shape = shape if self.compiled else Shape(None)
         outputs = self._eval_graph(shape, self.graph_key(step))(tensors)
         columns = {name: self.strategy.experimental_local_results(values) for name, values in outputs.items()}
         results = []
+
+        # Back to the rows of the batch; rows that fill it up are left out.
         for replica in range(self.share.count):
             values = {name: column[replica].numpy() for name, column in columns.items()}
             for index, row in enumerate(places[replica :: self.share.count].tolist()):
                 if row < len(batch.ids):
                     results.append((row, {name: column[index] for name, column in values.items()}))
+
         return results
 
     def weights(self) -> Arrays:
@@ -190,6 +205,8 @@ class TrainModule(abc.ABC):
 
     def distributions(self) -> dict[str, npt.NDArray[Any]]:
         """Weights, and gradients averaged over the last steps as AdamW keeps them (its first moment), by name."""
+
+        # Names by model, since auxiliary models have weights of the same names.
         prefixes = ["", *(f"auxiliary/{index}/" for index in range(len(self.auxiliary_models)))]
         names = {
             id(weight): f"{prefix}{name}"
@@ -211,7 +228,7 @@ class TrainModule(abc.ABC):
         }
 
     def restore(self, arrays: Arrays) -> None:
-        """Takes back what `state` returned."""
+        """Restores what `state` returned."""
         for name, variables in self._variables().items():
             for index, variable in enumerate(variables):
                 variable.assign(arrays[f"{name}/{index}"])
@@ -231,13 +248,19 @@ class TrainModule(abc.ABC):
 
         Each replica gets its own rows; rows repeat at weight zero until each has one.
         """
-        count, places = len(batch.ids), batch.places
+
+        # Rows of this process's replicas; a place beyond the batch repeats a row at weight zero.
+        count = len(batch.ids)
+        places = batch.places
         arrays: list[npt.NDArray[Any]] = [batch.features, batch.frames, batch.labels, batch.counts]
         if places is None:
             places = self.share.places(count)
             arrays = [array[places % count] for array in arrays]
+
+        # The mean over the batch as a sum over rows.
         weights = np.where(places < count, 1 / count, 0).astype(np.float32)
         shape = Shape(len(places), *((arrays[0].shape[1], arrays[2].shape[1]) if self.compiled else ()))
+
         return BatchTensors(*map(self._hand_over, arrays)), self._hand_over(weights), places, shape
 
     def _hand_over(self, array: npt.NDArray[Any]) -> Tensor:
@@ -251,9 +274,12 @@ class TrainModule(abc.ABC):
 
     def _signature(self, shape: Shape) -> tuple[BatchTensors, Tensor]:
         """The types of a batch and its weights, as `_to_tensors` returns them."""
-        share, rows = self.share, shape.rows
+        share = self.share
+        rows = shape.rows
         if share.total == 1:
             return batch_signature(*shape), tf.TensorSpec([rows], tf.float32)
+
+        # Each replica has a shape of its own: rows may not divide evenly.
         counts = [None if rows is None else len(range(replica, rows, share.count)) for replica in range(share.count)]
         parts = [(*batch_signature(count, *shape[1:]), tf.TensorSpec([count], tf.float32)) for count in counts]
         # The type of a value on several replicas has no public name.
@@ -276,6 +302,8 @@ class TrainModule(abc.ABC):
         With the number of rows left open, the gradient of the recurrent loops computes shapes at each step: 1.6 times
         as slow.
         """
+
+        # One graph for each shape and key.
         schedule = {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)}
         signature = (*self._signature(shape), tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.int32), schedule)
         make = self._compiled_step if self.compiled else self._ordinary_step
@@ -290,14 +318,17 @@ class TrainModule(abc.ABC):
         noise: Tensor,
         schedule: dict[str, Tensor],
     ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        # Gradients within the replicas, the update outside: it may skip a step without a condition.
         compute = functools.partial(self._compute_gradients, graph_key)
         result = self.strategy.run(compute, args=(batch, weights, noise, schedule))
         loss, norm, accept, gradients, moved, losses = result
         self.optimizer.update(self.strategy, gradients, norm, rate, accept)
         for variable, value in zip(self._moving, moved, strict=True):
             self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
+
         if self.average:
             self.average.update(self.strategy, self.optimizer.count, accept)
+
         return self._of_first_replica(loss, norm, accept, losses)
 
     def _compiled_step(
@@ -334,27 +365,37 @@ class TrainModule(abc.ABC):
     def _compute_gradients(
         self, graph_key: Any, batch: BatchTensors, weights: Tensor, noise: Tensor, schedule: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor], dict[str, Tensor]]:
-        """On one replica: loss, gradients and moving statistics, reduced over all replicas."""
+        """Computes loss, gradients and moving statistics on one replica, reduced over all replicas."""
+
+        # Each replica drops other activations.
         context = tf.distribute.get_replica_context()
         noise = noise + tf.stack([0, 100 * tf.cast(context.replica_id_in_sync_group, tf.int32)])
         rows = self.compute_losses(batch, noise, schedule, graph_key)
+
+        # Sums over this replica's rows, whose weights add up to 1 over all replicas.
         losses = {name: tf.reduce_sum(loss * weights) for name, loss in rows.items()}
         objectives = self.objectives(losses)
         loss = objectives[0][0]
         # A persistent tape, which two objectives need, would build each loop of the graph three times.
-        gradients = [gradient for each, variables in objectives for gradient in tf.gradients(each, variables)]
+        gradients = [gradient for objective, variables in objectives for gradient in tf.gradients(objective, variables)]
         statistics = [value for norm in self._norms for value in norm.batch_statistics]
+
+        # Sums over replicas are those of the whole batch; statistics are means.
         if self.strategy.num_replicas_in_sync > 1:
             summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [loss, *losses.values(), *gradients])
-            loss, gradients = summed[0], summed[1 + len(losses) :]
+            loss = summed[0]
+            gradients = summed[1 + len(losses) :]
             losses = dict(zip(losses, summed[1:], strict=False))
             statistics = context.all_reduce(tf.distribute.ReduceOp.MEAN, statistics)
+
+        # A step is accepted if loss, gradient and statistics are finite.
         norm = tf.linalg.global_norm(gradients)
         finite = [tf.math.is_finite(tf.reduce_sum(value)) for value in (loss, norm, *statistics)]
         moved = [
             variable * momentum + value * (1 - momentum)
             for variable, momentum, value in zip(self._moving, self._momenta, statistics, strict=True)
         ]
+
         return loss, norm, tf.reduce_all(finite), gradients, moved, losses
 
     def _make_eval_graph(self, shape: Shape, graph_key: Any) -> Any:

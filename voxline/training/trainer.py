@@ -51,8 +51,8 @@ class TrainState:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "TrainState":
-        """From the JSON of a checkpoint."""
-        return cls(**{**values, "validations": [ValidationResult.of(each) for each in values["validations"]]})
+        """Reads the state from the JSON of a checkpoint."""
+        return cls(**{**values, "validations": [ValidationResult.of(result) for result in values["validations"]]})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +88,15 @@ class Trainer:
         on_checkpoint: Callable[[], None] = lambda: None,
         pruner: PairedPruner | None = None,
     ) -> None:
-        self.task, self.settings, self.on_checkpoint, self.pruner = task, task.settings, on_checkpoint, pruner
-        self.batches, self.module, self.is_chief = task.train, task.module, devices.is_chief()
+        self.task = task
+        self.settings = task.settings
+        self.on_checkpoint = on_checkpoint
+        self.pruner = pruner
+        self.batches = task.train
+        self.module = task.module
+        self.is_chief = devices.is_chief()
+
+        # Checkpoints to resume from, and those of the best validations, which are kept longer.
         self.total_steps = self.settings.epochs * self.batches.steps
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
         self.best_checkpoints = Checkpoints(folder / "best", 0)
@@ -108,11 +115,15 @@ class Trainer:
 
     def _fit(self) -> TrainResult:
         settings = self.settings
+
+        # A run that was killed continues as if it had not been.
         self._resume()
         self._check_pruner(resumed=True)  # killed between a checkpoint and this, it ends as if it had not been
         state = self.state
         self._print_plan()
         self.logger.log_settings(self.task.settings.plain(), self.task.describe_data())
+
+        # Epochs of batches; a run that resumed begins within an epoch.
         progress = Progress("utterances", (self.total_steps - state.step) * settings.batch_size)
         stopped = should_stop_early(settings, state.validations)
         while state.epoch < settings.epochs and not stopped:
@@ -120,9 +131,12 @@ class Trainer:
                 epoch = f"epoch {state.epoch + 1} of {settings.epochs}"
                 result = self._train_step(batch)
                 progress.advance(len(batch.ids), f"{epoch}, step {state.step}, loss {result.loss:.2f}")
+
+                # Validation and checkpoint, where they are due.
                 epoch_ended = state.batch == self.batches.steps
                 if epoch_ended:
-                    state.epoch, state.batch = state.epoch + 1, 0
+                    state.epoch = state.epoch + 1
+                    state.batch = 0
                 if validates := self._validation_due(epoch_ended):
                     self._validate()
                     stopped = should_stop_early(settings, state.validations)
@@ -132,6 +146,7 @@ class Trainer:
                     self._check_pruner()
                 if stopped:
                     break
+
         return self._result(stopped)
 
     def _check_pruner(self, *, resumed: bool = False) -> None:
@@ -139,15 +154,20 @@ class Trainer:
             self.pruner.check(self.logger.folder, self.state.validations[-1], resumed=resumed)
 
     def _validation_due(self, epoch_ended: bool) -> bool:
-        state, settings = self.state, self.settings
+        state = self.state
+        settings = self.settings
         if state.step == self.total_steps:
             return True
+
+        # By steps or by epochs; the last step always validates.
         if settings.evaluate_steps:
             return state.step % settings.evaluate_steps == 0
         return epoch_ended and state.epoch % settings.evaluate_epochs == 0
 
     def _train_step(self, batch: Batch) -> StepResult:
         state = self.state
+
+        # The step's result depends on state, batch and step number alone, so a resumed run repeats it.
         rate = learning_rate(self.settings, state.step, self.total_steps)
         result = self.module.train_step(batch, rate, state.step)
         state.step += 1
@@ -155,19 +175,24 @@ class Trainer:
         if not result.accepted:
             self._record_skipped(batch)
         elif state.step % self.settings.summary_steps == 0:
+            # A single term is the loss itself.
             losses = result.losses if len(result.losses) > 1 else {}
             point = {"loss": result.loss, "learning_rate": rate, "gradient_norm": result.gradient_norm, **losses}
             state.curve.append({"step": state.step, **point})
             self.logger.log_step(state.step, point)
+
         return result
 
     def _record_skipped(self, batch: Batch) -> None:
-        state, limit = self.state, self.settings.max_bad_steps
+        state = self.state
+        limit = self.settings.max_bad_steps
         # Each worker has seen its own rows only.
         places = np.arange(len(batch.ids)) if batch.places is None else batch.places
         broken = np.zeros(len(batch.ids))
         np.add.at(broken, places % len(batch.ids), [not np.isfinite(row).all() for row in batch.features])
         everywhere = devices.sum_over_workers(self.task.strategy, broken.tolist())
+
+        # Utterances with values that are not finite; else all of the batch.
         suspects = [name for name, count in zip(batch.ids, everywhere, strict=True) if count] or batch.ids
         state.skipped.append(suspects)
         print_status(f"train: step {state.step} skipped, its loss or gradient is not finite ({shorten_list(suspects)})")
@@ -184,15 +209,21 @@ class Trainer:
         state = self.state
         result, output = self._score(TRAINED)
         weights = self.module.weights()
+
+        # The moving average is scored too, and kept if it is better.
         average = self.module.averaged_weights()
         if average is not None and result.score is not None:
             self.module.load_weights(average)
-            averaged, its_output = self._score(MOVING)
+            averaged, averaged_output = self._score(MOVING)
             self.module.load_weights(weights)
             if self.is_chief:
                 self.logger.log_averaged(result, averaged)
             if best_results([result, averaged])[0] is averaged:
-                result, output, weights = averaged, its_output, average
+                result = averaged
+                output = averaged_output
+                weights = average
+
+        # Logs and the best weights are the chief's.
         state.validations.append(result)
         if self.is_chief:
             self.logger.log_validation(result, output.samples)
@@ -205,32 +236,35 @@ class Trainer:
                 self.best_checkpoints.keep(self._needed_steps())
 
     def _score(self, weights: str) -> tuple[ValidationResult, ValidationOutput]:
-        """Scores dev with the weights that the model has now.
+        """Scores dev with the weights that the model holds.
 
         Args:
-          weights: what they are.
+          weights: name of these weights, such as `TRAINED`, for the result and the console.
         """
         state = self.state
         result = ValidationResult(state.epoch, state.step, None, weights=weights)
         if not self.task.dev.utterances:
             return result, ValidationOutput((), {}, Samples())
+
         output = self.task.validate(state.step)
         result = dataclasses.replace(result, score=output.score, metrics=output.metrics)
+
+        # The console gets a line for each validation.
         epoch = f"epoch {result.epoch} of {self.settings.epochs}"
-        at = f"step {result.step} of {self.total_steps}" if self.settings.evaluate_steps else epoch
-        which = "" if weights == TRAINED else f", {weights}"
-        print_status(f"train: {at}{which}, {self.task.describe(result.metrics)}")
+        position = f"step {result.step} of {self.total_steps}" if self.settings.evaluate_steps else epoch
+        weights_note = "" if weights == TRAINED else f", {weights}"
+        print_status(f"train: {position}{weights_note}, {self.task.describe(result.metrics)}")
         return result, output
 
     def _best(self, undone: int = 0) -> list[ValidationResult]:
-        """The validations whose weights may be exported or averaged, had the last `undone` ones not been."""
+        """Validations whose weights may be exported or averaged, as if the last `undone` ones had not happened."""
         validations = self.state.validations
         return best_results(validations[: len(validations) - undone], self.settings.average.best_checkpoints)
 
     def _needed_steps(self) -> set[int]:
-        """The steps of `_best`, and of what it was at each checkpoint that training may be resumed from."""
-        most = min(self.settings.checkpoints_kept + 1, len(self.state.validations))
-        return {result.step for undone in range(most) for result in self._best(undone)}
+        """Steps of `_best`, and of the best validations at each checkpoint that training may be resumed from."""
+        checkpoints = min(self.settings.checkpoints_kept + 1, len(self.state.validations))
+        return {result.step for undone in range(checkpoints) for result in self._best(undone)}
 
     def _save_checkpoint(self) -> None:
         """All workers read the state, because reading a variable may need all of them; the chief writes it."""
@@ -240,12 +274,15 @@ class Trainer:
             self.on_checkpoint()
 
     def _resume(self) -> None:
+        # Weights, optimizer and progress as they were.
         newest = self.checkpoints.newest()
         if newest is not None:
             arrays, state = newest
             self.module.restore(arrays)
             self.state = TrainState.of(state)
             print_status(f"train: resuming from the checkpoint of step {self.state.step} of {self.total_steps}")
+
+        # Workers that do not see the same checkpoints would train different models.
         workers, steps = devices.sum_over_workers(self.task.strategy, [1, self.state.step]).tolist()
         if steps != workers * self.state.step:
             raise WorkError(
@@ -270,25 +307,32 @@ class Trainer:
         state = self.state
         if not state.validations:
             raise WorkError("train: training ended without a validation; this is a bug")
-        best, weights = self._best()[0], {}
+
+        best = self._best()[0]
+        weights = {}
         if self.is_chief:
             weights = self.best_checkpoints.read(best.step)[0]
+
+        # The mean of the best is scored on dev, and exported if it is better.
         if len(self._best()) > 1:
             average = self._average_best()
             self.module.load_weights(average)
             averaged, _ = self._score(f"mean of the {len(self._best())} best validations")
             if best_results([best, averaged])[0] is averaged:
-                best, weights = averaged, average if self.is_chief else {}
+                best = averaged
+                weights = average if self.is_chief else {}
+
         counts = {
             "utterances": self.batches.utterances,
             "dev": self.task.dev.utterances,
             "infeasible": len(self.batches.infeasible) + len(self.task.dev.infeasible),
             "skipped_steps": len(state.skipped),
         }
+
         return TrainResult(weights, best, state, counts, stopped)
 
     def _average_best(self) -> Arrays:
-        """The mean of the weights of the best validations; the chief has them, the other workers get theirs from it."""
+        """Mean of the weights of the best validations; the chief reads them, and sends it to the other workers."""
         if self.is_chief:
             average = mean_weights([self.best_checkpoints.read(result.step)[0] for result in self._best()])
         else:

@@ -1,4 +1,4 @@
-"""What a training writes for TensorBoard, and its curves."""
+"""Writes the logs of a training for TensorBoard, and its curves."""
 
 import contextlib
 from pathlib import Path
@@ -25,24 +25,26 @@ class TrainingLogger:
         self.folder = folder
         self._writer: Any = tf.summary.create_file_writer(str(folder)) if active else tf.summary.create_noop_writer()
 
-    def log_settings(self, settings: dict[str, Any], about: str) -> None:
+    def log_settings(self, settings: dict[str, Any], description: str) -> None:
         """Writes the settings: as hyperparameters, by which TensorBoard compares runs, and as text.
 
         Args:
-          about: Markdown on the data, below the settings.
+          description: Markdown on the data, below the settings.
         """
         from voxline.settings import changed_settings
 
+        # Settings by their dotted key, as one table.
         values = {key: value for key, _, value in changed_settings({}, settings)}
         lines = ["| setting | value |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in values.items())]
         with self._writer.as_default(step=0):
             tf.summary.text("config", "\n".join(lines))
-            tf.summary.text("data", about)
+            tf.summary.text("data", description)
             # TensorFlow works without TensorBoard's plugins, and they without the client of S3.
             with contextlib.suppress(ImportError), hidden_packages("boto3"):
                 from tensorboard.plugins.hparams import api
 
                 api.hparams({key: _as_number(value) for key, value in values.items()})
+
         self._writer.flush()
 
     def log_step(self, step: int, values: dict[str, float]) -> None:
@@ -74,6 +76,7 @@ class TrainingLogger:
         """Mean, standard deviation and histogram of each array, of its finite values."""
         with self._writer.as_default(step=step):
             for name, array in arrays.items():
+                # Weights that are not finite have no histogram, and are named elsewhere.
                 values = array[np.isfinite(array)].astype(np.float64)
                 if values.size:
                     tf.summary.scalar(f"{name}/mean", values.mean())
@@ -84,12 +87,16 @@ class TrainingLogger:
         self._writer.flush()
 
     def write_curves(self, train: list[dict[str, float]], results: list[ValidationResult]) -> None:
-        dev = [{"epoch": each.epoch, "step": each.step, **each.metrics} for each in results if each.score is not None]
+        dev = [
+            {"epoch": result.epoch, "step": result.step, **result.metrics}
+            for result in results
+            if result.score is not None
+        ]
         write_json(self.folder / CURVES_FILE, {"train": train, "dev": dev})
 
 
 def _histogram_metadata() -> Any:
-    """What TensorBoard knows a histogram by: [buckets, 3], left and right edge and count.
+    """Metadata by which TensorBoard draws a histogram: [buckets, 3], left and right edge and count.
 
     `tf.summary.histogram` computes them op by op, at a tenth of a short training's cost.
     """

@@ -37,7 +37,7 @@ MAX_NAMED = 4
 
 @dataclasses.dataclass(frozen=True)
 class ParentWeights:
-    """What a parent gives its child.
+    """Weights of a parent, and their description.
 
     Attributes:
       label: names the parent in messages.
@@ -57,7 +57,7 @@ class ParentWeights:
 
     @property
     def mean_and_deviation(self) -> tuple[list[float], list[float]] | None:
-        """Of the features that the weights expect; None of a model that was exported before `model.json` had them."""
+        """Statistics of the features that the weights expect; None if the parent's `model.json` does not have them."""
         normalization = self.about.get("normalization")
         return (normalization["mean"], normalization["deviation"]) if normalization else None
 
@@ -77,11 +77,14 @@ def read_parent(parent: Parent) -> ParentWeights:
     if parent.ancestor.is_published:
         named = read_published(parent)
         return ParentWeights(parent.label, parent.about, list(named.values()), list(named), published=True)
+
+    # The bytes were checked against the digest when the parent was found.
     folder = parent.load_folder()
     arrays = read_exported_weights(folder)
     names = parent.about.get("weights") or []
     if names and len(names) != len(arrays):
         raise WorkError(f"{folder}: model.json names {len(names)} weights, and there are {len(arrays)}")
+
     return ParentWeights(parent.label, parent.about, arrays, names, folder)
 
 
@@ -94,6 +97,7 @@ def read_exported_weights(folder: Path) -> list[Array]:
     import tensorflow as tf
 
     try:
+        # A table of tensors: no code of the parent runs.
         reader = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
         keys = reader.get_variable_to_shape_map()
         count = sum(key.startswith("weights/") for key in keys)
@@ -108,19 +112,27 @@ def with_normalization_of(dataset: Dataset, parent: ParentWeights) -> Dataset:
     Raises:
       SettingsError: the parent was trained on other features; the message names the settings.
     """
-    theirs, ours = parent.about["features"], dataset.features.plain()
-    if differing := changed_settings({"extract": {"features": theirs}}, {"extract": {"features": ours}}):
+
+    # Weights expect the features that they were trained on, and their statistics.
+    parent_features = parent.about["features"]
+    own_features = dataset.features.plain()
+    if differing := changed_settings(
+        {"extract": {"features": parent_features}}, {"extract": {"features": own_features}}
+    ):
         raise SettingsError(
             f"train.start: {parent.label} was trained on other features: {_name_differences(differing)}; set the same, "
             "or start from another model"
         )
+
     if parent.mean_and_deviation is None:
         print_status(
             f"train: {parent.label} was exported without the mean and deviation of its features; those of this dataset "
             "take their place"
         )
         return dataset
+
     mean, deviation = parent.mean_and_deviation
+
     return dataclasses.replace(dataset, mean=mean, deviation=deviation)
 
 
@@ -130,61 +142,82 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     Raises:
       SettingsError: a weight that is kept has another shape; the message names the settings that differ.
     """
-    start, symbols = task.settings.start, task.dataset.alphabet.symbols
+    start = task.settings.start
+    symbols = task.dataset.alphabet.symbols
+
+    # Names and fresh weights of the new network.
     names = task.module.weight_names()
     fresh = task.module.weights()
     keys = dict(zip(names, fresh, strict=True))
-    kept = _kept_names(start, names, task.decoder_parts)
-    if kept:
+    kept_names = _kept_names(start, names, task.decoder_parts)
+    if kept_names:
         _check_functions(task, parent)
-    known = list(parent.about["alphabet"])
-    placed = any(task.symbol_axis(name) is not None for name in names)
-    if known != list(symbols) and task.decoder_parts and not placed:
+
+    # Weights of symbols are carried over one by one, if the network says which they are.
+    parent_symbols = list(parent.about["alphabet"])
+    symbols_have_axis = any(task.symbol_axis(name) is not None for name in names)
+    if parent_symbols != list(symbols) and task.decoder_parts and not symbols_have_axis:
         raise SettingsError(
             f"train.start: {parent.label} has another alphabet, and this network does not say which weights belong to "
             "a symbol: its output layer must be the attribute `classifier` (docs/extend/ctc-model.md)"
         )
-    theirs = parent.by_name(names)
-    weights, strange = dict(fresh), []
-    for name in kept:
+
+    # Each weight that is kept: by name, and by symbol where it has an axis of symbols.
+    parent_weights = parent.by_name(names)
+    weights = dict(fresh)
+    misfits = []
+    for name in kept_names:
         axis = task.symbol_axis(name)
         blank = [""] if axis == -1 else []
-        value = theirs.get(name)
+        value = parent_weights.get(name)
         if value is not None and axis is not None and _fits(value, fresh[keys[name]], axis):
-            before, now = [*known, *blank], [*symbols, *blank]
-            value = carry_symbols(value, fresh[keys[name]], axis, before, now, start.new_symbols)
+            old_symbols = [*parent_symbols, *blank]
+            new_symbols = [*symbols, *blank]
+            value = carry_symbols(value, fresh[keys[name]], axis, old_symbols, new_symbols, start.new_symbols)
         if value is None or value.shape != fresh[keys[name]].shape:
-            strange.append(name)
+            misfits.append(name)
             continue
+
+        # Shrink and perturb (Ash and Adams 2020); statistics are no weights.
         if not name.endswith(MOVING):
             value = start.shrink * value + (1 - start.shrink) * fresh[keys[name]]
         weights[keys[name]] = value.astype(fresh[keys[name]].dtype)
-    unused = sorted(theirs.keys() - set(names)) if start.keep == "all" else []
-    if strange or unused:
-        raise SettingsError(_describe_misfit(task, parent, [*strange, *unused]))
+
+    # A weight without a place is as bad as one that is missing.
+    unused = sorted(parent_weights.keys() - set(names)) if start.keep == "all" else []
+    if misfits or unused:
+        raise SettingsError(_describe_misfit(task, parent, [*misfits, *unused]))
+
     task.module.load_weights(weights)
     task.parent_model = parent.folder
-    note = _symbols_in_words(known, symbols, start)
-    if left := dict.fromkeys(_part_of(name) for name in names if name not in set(kept)):
-        note += f"; left random: {', '.join(left)}"
-    print_status(f"train: starts from {parent.label}: {len(kept):,} of {len(names):,} weights{note}")
+
+    # One line for the console.
+    note = _symbols_in_words(parent_symbols, symbols, start)
+    if random_parts := dict.fromkeys(_part_of(name) for name in names if name not in set(kept_names)):
+        note += f"; left random: {', '.join(random_parts)}"
+
+    print_status(f"train: starts from {parent.label}: {len(kept_names):,} of {len(names):,} weights{note}")
 
 
 def _check_functions(task: "TrainingTask", parent: ParentWeights) -> None:
     """Refuses weights whose shapes fit, and whose network computes something else with them."""
     if not task.function_settings:
         return
+
     model: Any = task.settings.model  # type: ignore[attr-defined]
-    theirs = parent.about["settings"].get("model", {})
-    if theirs.get("kind") != model.plain().get("kind"):
+
+    # Settings that change what the same weights compute, such as an activation.
+    parent_model = parent.about["settings"].get("model", {})
+    if parent_model.get("kind") != model.plain().get("kind"):
         return  # neither names nor shapes fit
+
     # What a model.json of before does not name, its network did by default.
     defaults = dict(type(model)())
-    before, now = (
+    parent_settings, new_settings = (
         {f"train.model.{name}": _read_setting({**defaults, **values}, name) for name in task.function_settings}
-        for values in (theirs, dict(model))
+        for values in (parent_model, dict(model))
     )
-    if differing := changed_settings(before, now):
+    if differing := changed_settings(parent_settings, new_settings):
         raise SettingsError(
             f"train.start: with the same weights the network of {parent.label} computes something else: "
             f"{_name_differences(differing)}; set the same, or start from another model"
@@ -193,13 +226,13 @@ def _check_functions(task: "TrainingTask", parent: ParentWeights) -> None:
 
 def _read_setting(model: Mapping[str, Any], name: str) -> Any:
     """A setting's value, None where this kind of network has none; `a.b` is the list of b in the list a."""
-    first, _, rest = name.partition(".")
+    first, _, subkey = name.partition(".")
     value = model.get(first)
-    return [list(dict(one)[rest]) for one in value] if rest and value is not None else value
+    return [list(dict(item)[subkey]) for item in value] if subkey and value is not None else value
 
 
 def _fits(value: Array, fresh: Array, axis: int) -> bool:
-    """Whether both have the same shape but for the axis of symbols."""
+    """True if both have the same shape but for the axis of symbols."""
     shapes = [list(array.shape) for array in (value, fresh)]
     for shape in shapes:
         del shape[axis]
@@ -210,7 +243,7 @@ def carry_symbols(
     value: Array,
     fresh: Array,
     axis: int,
-    known: Symbols,
+    parent_symbols: Symbols,
     symbols: Symbols,
     new: Literal["mean", "zero", "random"] = "mean",
 ) -> Array:
@@ -218,7 +251,7 @@ def carry_symbols(
 
     Args:
       value, fresh: the parent's weights and random ones; they have as many entries along `axis` as there are symbols.
-      known: the parent's symbols.
+      parent_symbols: the parent's symbols.
       symbols: those of the new model.
       new: what a symbol gets that the parent did not know: the mean over the parent's symbols (not the blank), zero, or
         the random weights.
@@ -227,14 +260,20 @@ def carry_symbols(
     >>> carry_symbols(parent, fresh, -1, ["a", "b", ""], ["b", "é", "a", ""]).tolist()
     [[3.0, 2.0, 1.0, 9.0]]
     """
-    theirs, result = np.moveaxis(value, axis, 0), np.moveaxis(fresh, axis, 0).copy()
-    rows = dict(zip(known, theirs, strict=True))
+
+    # The axis of symbols first.
+    parent_rows = np.moveaxis(value, axis, 0)
+    result = np.moveaxis(fresh, axis, 0).copy()
+    rows = dict(zip(parent_symbols, parent_rows, strict=True))
+
+    # The blank is no symbol that could be spelled.
     mean = np.mean([row for symbol, row in rows.items() if symbol], axis=0)
     for index, symbol in enumerate(symbols):
         if symbol in rows:
             result[index] = rows[symbol]
         elif new != "random":
             result[index] = mean if new == "mean" else 0.0
+
     return np.moveaxis(result, 0, axis)
 
 
@@ -256,8 +295,8 @@ def _part_of(name: str) -> str:
     >>> _part_of("before/0/kernel"), _part_of("recurrent/cell/bias"), _part_of("classifier/bias")
     ('before/0', 'recurrent', 'classifier')
     """
-    first, *rest = name.split("/")
-    return f"{first}/{rest[0]}" if rest and rest[0].isdigit() else first
+    first, *deeper = name.split("/")
+    return f"{first}/{deeper[0]}" if deeper and deeper[0].isdigit() else first
 
 
 def _is_part(name: str, parts: Sequence[str]) -> bool:
@@ -265,19 +304,25 @@ def _is_part(name: str, parts: Sequence[str]) -> bool:
 
 
 def _describe_misfit(task: "TrainingTask", parent: ParentWeights, names: Sequence[str]) -> str:
-    theirs, ours = parent.about["settings"]["model"], task.settings.plain()["model"]
+    parent_model = parent.about["settings"]["model"]
+    own_model = task.settings.plain()["model"]
     if parent.published:
-        ours = {name: value for name, value in ours.items() if name in theirs}
-    differing = changed_settings({"train": {"model": theirs}}, {"train": {"model": ours}})
-    what = _name_differences(differing) if differing else f"other weights ({_shorten(names)})"
+        own_model = {name: value for name, value in own_model.items() if name in parent_model}
+    differing = changed_settings({"train": {"model": parent_model}}, {"train": {"model": own_model}})
+    difference = _name_differences(differing) if differing else f"other weights ({_shorten(names)})"
     return (
-        f"train.start: the network of {parent.label} does not fit: {what}; set the same, or take over fewer parts "
-        "(train.start.keep)"
+        f"train.start: the network of {parent.label} does not fit: {difference}; set the same, or take over fewer "
+        "parts (train.start.keep)"
     )
 
 
 def _name_differences(differing: Sequence[tuple[str, str, str]]) -> str:
-    return _shorten([f"{key} is {ours or 'not set'}, there {theirs or 'not set'}" for key, theirs, ours in differing])
+    return _shorten(
+        [
+            f"{key} is {own_value or 'not set'}, there {parent_value or 'not set'}"
+            for key, parent_value, own_value in differing
+        ]
+    )
 
 
 def _shorten(texts: Sequence[str]) -> str:
@@ -285,10 +330,13 @@ def _shorten(texts: Sequence[str]) -> str:
     return ", ".join(texts[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _symbols_in_words(known: Symbols, symbols: Symbols, start: StartSettings) -> str:
-    new, gone = ([one for one in a if one not in b] for a, b in ((symbols, known), (known, symbols)))
+def _symbols_in_words(parent_symbols: Symbols, symbols: Symbols, start: StartSettings) -> str:
+    new, dropped = (
+        [symbol for symbol in these if symbol not in those]
+        for these, those in ((symbols, parent_symbols), (parent_symbols, symbols))
+    )
     note = f"; new symbols ({start.new_symbols}): {_list_symbols(new)}" if new else ""
-    return note + (f"; symbols that it no longer has: {_list_symbols(gone)}" if gone else "")
+    return note + (f"; symbols that it no longer has: {_list_symbols(dropped)}" if dropped else "")
 
 
 def _list_symbols(symbols: Symbols) -> str:
@@ -296,4 +344,4 @@ def _list_symbols(symbols: Symbols) -> str:
     >>> _list_symbols(["d", "é"]), _list_symbols(["d", "the", "ing", "er", "on"])
     ("'dé'", "'d', 'the', 'ing', 'er' and 1 more")
     """
-    return repr("".join(symbols)) if max(map(len, symbols)) == 1 else _shorten([repr(one) for one in symbols])
+    return repr("".join(symbols)) if max(map(len, symbols)) == 1 else _shorten([repr(symbol) for symbol in symbols])

@@ -20,9 +20,12 @@ def weight_names(model: Any) -> list[str]:
     >>> weight_names(network)
     ['hidden/0/kernel', 'hidden/0/bias', 'hidden/1/kernel', 'hidden/1/bias']
     """
+
+    # A variable that two attributes share has the name of the first one.
     names: dict[int, str] = {}
     for name, variable in _walk(model, "", set()):
         names.setdefault(id(variable), name)
+
     return [names[id(variable)] for variable in model.weights]
 
 
@@ -32,9 +35,13 @@ def _walk(node: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
     if isinstance(node, keras.Variable):
         yield name, node
         return
+
     if id(node) in seen:
         return
+
     seen.add(id(node))
+
+    # Lists, mappings and layers lead on to further variables.
     children: list[tuple[str, Any]] = []
     if isinstance(node, list | tuple):
         children = [(str(index), child) for index, child in enumerate(node)]
@@ -47,5 +54,6 @@ def _walk(node: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
         single = (keras.Variable, keras.layers.Layer)
         private = [(key, child) for key, child in attributes if key.startswith("_") and isinstance(child, single)]
         children += [(key.lstrip("_"), child) for key, child in private]
+
     for key, child in children:
         yield from _walk(child, f"{name}/{key}".lstrip("/"), seen)

@@ -24,15 +24,23 @@ SPECTRAL = ("pitch", "volume", "tilt", "equalizer", "reverberation", "background
 RIPPLES = (1.0, 0.67, 0.42, 0.25)
 """Relative deviations of the cosines over the bins, of 1, 2, 3 and 4 half waves, that a random response is made of."""
 
-DECAY_SECONDS, SPEECH_TO_NOISE = (0.01, 0.1), (5.0, 35.0)
-"""Ranges that are drawn from: the time constant of a room's energy, in seconds; and dB of mean power."""
+DECAY_SECONDS = (0.01, 0.1)
+"""Range of the time constant of a room's energy, in seconds."""
+SPEECH_TO_NOISE = (5.0, 35.0)
+"""Range of the mean power of speech to that of noise, in dB."""
 
-LOWEST_HZ, HIGHEST_HZ, DECIBELS_PER_OCTAVE = (50.0, 400.0), 3_000.0, (12.0, 48.0)
-"""Of band limits: range of the lower edge, the lowest of the upper one, and range of the slopes beyond both."""
+LOWEST_HZ = (50.0, 400.0)
+"""Range of a band's lower edge."""
+HIGHEST_HZ = 3_000.0
+"""The lowest that a band's upper edge may be."""
+DECIBELS_PER_OCTAVE = (12.0, 48.0)
+"""Range of the slopes beyond a band's edges."""
 
-SPEECH_TO_CODING_NOISE, NOISE_SHAPING = (5.0, 35.0), (0.0, 0.8)
-"""Of codecs: ranges of each frame's power to that of its noise, in dB, and of the exponent by which the noise follows
-its spectrum. The noise of GSM 06.10 and of ADPCM is within both (a test measures it)."""
+SPEECH_TO_CODING_NOISE = (5.0, 35.0)
+"""Range of each frame's power to that of its coding noise, in dB."""
+NOISE_SHAPING = (0.0, 0.8)
+"""Range of the exponent by which coding noise follows the frame's spectrum. GSM 06.10 and ADPCM are within both
+ranges (a test measures it)."""
 
 
 class Augmentation:
@@ -58,18 +66,26 @@ class Augmentation:
         deviation: Array,
         views: int = 1,
     ) -> None:
+        # Cepstra have no frequency axis: these settings would change something else.
         spectral = [key for key in SPECTRAL if getattr(settings, key)]
         if features.kind == "mfcc" and spectral:
             raise SettingsError(
                 f"train.augment.{spectral[0]}: cepstral coefficients have no frequency axis to change it on; "
                 "set it to 0, or extract.features.kind to log_mel"
             )
-        self.settings, self.mean, self.deviation, self.views = settings, mean, deviation, views
+
+        self.settings = settings
+        self.mean = mean
+        self.deviation = deviation
+        self.views = views
+
+        # Constants of the features, computed once.
         self._hop_seconds = features.hop_seconds
         self.more_frames = 2 * round(settings.silence / features.hop_seconds)
         self._silence = digital_silence(features, self.more_frames // 2)
         self._centers = bin_centers(features) if settings.band_limit else np.zeros(0)
-        self._nyquist, self._floor = features.sample_rate / 2, np.float32(np.log(features.log_floor))
+        self._nyquist = features.sample_rate / 2
+        self._floor = np.float32(np.log(features.log_floor))
         self._changes = any(
             getattr(settings, key) for key in ("speed", "silence", *SPECTRAL, "noise", "time_masks", "frequency_masks")
         )
@@ -88,47 +104,66 @@ class Augmentation:
         settings = self.settings
         if not self.active:
             return features if self.views == 1 else np.tile(features, self.views)
+
+        # Changes of time and frequency come first, then what adds energy, in the order in which sound meets them.
         if settings.speed:
             factor = _random_factor(settings.speed, random)
             features = stretch_time(features, max(round(len(features) / factor), min(min_frames, len(features))))
+
         if settings.pitch:
             features = warp_frequency(features, _random_factor(settings.pitch, random))
+
         if settings.silence:
             frames = random.integers(0, len(self._silence) + 1, size=2)
             features = np.concatenate([self._silence[: frames[0]], features, self._silence[: frames[1]]])
+
+        # A room and its noise.
         bins = features.shape[1]
         if settings.reverberation and (
             settings.reverberation_share == 1 or random.uniform() < settings.reverberation_share
         ):
             decay = np.exp(-self._hop_seconds / random.uniform(*DECAY_SECONDS))
             features = smear_energy(features, random.uniform(0, settings.reverberation), decay)
+
         if settings.background and random.uniform() < settings.background:
             color = draw_response(bins, 5.0, random)
             features = add_background(features, color, random.uniform(*SPEECH_TO_NOISE), random)
+
+        # A frequency response multiplies power, so it is added to log power: one sum for all of them.
         offset = np.zeros(bins)
         if settings.equalizer:
             offset += draw_response(bins, settings.equalizer, random) * LOG_POWER_PER_DECIBEL
+
         if settings.volume:
             offset += random.uniform(-settings.volume, settings.volume) * LOG_POWER_PER_DECIBEL
+
         if settings.tilt:
             offset += (
                 random.uniform(-settings.tilt, settings.tilt) * LOG_POWER_PER_DECIBEL * np.linspace(-0.5, 0.5, bins)
             )
-        limited = bool(settings.band_limit) and random.uniform() < settings.band_limit
-        if limited:
+
+        band_limited = bool(settings.band_limit) and random.uniform() < settings.band_limit
+        if band_limited:
             offset += self._draw_band(random) * LOG_POWER_PER_DECIBEL
+
         features = features + offset.astype(np.float32)
-        if limited:
+        if band_limited:
             features = np.maximum(features, self._floor)
+
         if settings.codec and random.uniform() < settings.codec:
             features = add_coding_noise(
                 features, random.uniform(*SPEECH_TO_CODING_NOISE), random.uniform(*NOISE_SHAPING), random
             )
+
+        # Each view has its own noise and masks, as CR-CTC wants it.
         views = [self._view(features.copy(), random) for _ in range(self.views)]
+
         return views[0] if self.views == 1 else np.concatenate(views, axis=1)
 
     def _draw_band(self, random: np.random.Generator) -> npt.NDArray[np.float64]:
         """The response of a random band limit, in dB [bins]."""
+
+        # Edges are uniform in log frequency, as hearing is.
         lowest = np.exp(random.uniform(*np.log(LOWEST_HZ)))
         highest = np.exp(random.uniform(np.log(min(HIGHEST_HZ, self._nyquist)), np.log(self._nyquist)))
         slopes = random.uniform(*DECIBELS_PER_OCTAVE, size=2)
@@ -136,17 +171,23 @@ class Augmentation:
 
     def _view(self, features: Array, random: np.random.Generator) -> Array:
         """The features with noise and masks."""
-        settings, bins = self.settings, features.shape[1]
+        settings = self.settings
+        bins = features.shape[1]
+
+        # SpecAugment (Park et al. 2019): masks over bins and over time, filled with the mean.
         mean = features.mean(axis=0) if self.mean is None else self.mean
         if settings.noise:
             size = np.float32(random.uniform(0, settings.noise))
             features += size * self.deviation * random.standard_normal(features.shape, np.float32)
+
         for _ in range(settings.frequency_masks):
             start, stop = _random_span(bins, settings.frequency_mask_share, random)
             features[:, start:stop] = mean[start:stop]
+
         for _ in range(settings.time_masks):
             start, stop = _random_span(len(features), settings.time_mask_share, random)
             features[start:stop] = mean
+
         return features
 
 
@@ -181,12 +222,17 @@ def smear_energy(features: Array, share: float, decay: float) -> Array:
     >>> [round(float(value), 3) for value in power[:, 0]]
     [1.0, 0.25, 0.125]
     """
+
+    # A recursive filter of first order along time, for each bin alone.
     power = np.exp(features)
-    result, energy = power.copy(), np.zeros(features.shape[1], np.float32)
-    for now, heard in zip(result, power, strict=True):
-        now += np.float32(share) * energy
-        energy = np.float32(decay) * energy + np.float32(1 - decay) * heard
-    logarithm: Array = np.log(result)
+    powers = power.copy()
+    energy = np.zeros(features.shape[1], np.float32)
+    for smeared, frame_power in zip(powers, power, strict=True):
+        smeared += np.float32(share) * energy
+        energy = np.float32(decay) * energy + np.float32(1 - decay) * frame_power
+
+    logarithm: Array = np.log(powers)
+
     return logarithm
 
 
@@ -210,6 +256,8 @@ def draw_response(bins: int, deviation: float, random: np.random.Generator) -> n
     Args:
       deviation: dB, the standard deviation of the slowest ripple.
     """
+
+    # Cosines of 1 to 4 half waves over the bins: smooth, and of mean zero.
     phases = np.pi * (np.arange(bins) + 0.5) / bins
     ripples = np.cos(np.outer(np.arange(1, len(RIPPLES) + 1), phases))
     response: npt.NDArray[np.float64] = deviation * (np.array(RIPPLES) * random.standard_normal(len(RIPPLES))) @ ripples
@@ -225,10 +273,13 @@ def add_coding_noise(features: Array, ratio: float, shaping: float, random: np.r
         spectrum of the frame.
     """
     power = np.exp(features)
+
+    # The noise has the spectrum of the frame to a power below 1: louder where the speech is, and flatter.
     shape = power ** np.float32(shaping)
     noise = shape * random.standard_exponential(features.shape, np.float32)
     noise *= power.mean(axis=1, keepdims=True) / shape.mean(axis=1, keepdims=True) * np.float32(10 ** (-ratio / 10))
     logarithm: Array = np.log(power + noise)
+
     return logarithm
 
 
@@ -265,6 +316,8 @@ def band_response(
     >>> band_response(np.array([100.0, 200.0, 1000.0, 8000.0]), (200.0, 4000.0), (12.0, 24.0)).tolist()
     [-12.0, 0.0, 0.0, -24.0]
     """
+
+    # Octaves beyond each edge.
     below = np.log2(np.maximum(edges[0] / np.maximum(hertz, 1.0), 1.0))
     above = np.log2(np.maximum(hertz / edges[1], 1.0))
     response: npt.NDArray[np.float64] = 0.0 - slopes[0] * below - slopes[1] * above

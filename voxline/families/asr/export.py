@@ -61,19 +61,28 @@ class AsrGraph(tf.Module):  # type: ignore[misc]
     @tf.function(input_signature=WAVEFORM_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def logits(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """logits float32 [batch, frames, symbols + 1], the blank last; frames int32 [batch], the real ones."""
+
+        # [batch, samples] → [batch, frames, bins] → [batch, output frames, symbols + 1]
         features, frames = frontend.graph_features(waveforms, lengths, self._features)
         if self._warps is None:
             logits, frames = self._network(features, frames)
             return {"logits": logits, "frames": frames}
+
+        # All warps in one batch; their probabilities are averaged in the log domain.
         count = len(self._warps)
         warped = tf.concat([tf.matmul(features, matrix) for matrix in self._warps], 0)
         logits, frames = self._network(warped, tf.tile(frames, [count]))
-        each = tf.stack(tf.split(tf.nn.log_softmax(logits), count))
-        return {"logits": tf.reduce_logsumexp(each, 0) - math.log(count), "frames": tf.split(frames, count)[0]}
+        log_probabilities = tf.stack(tf.split(tf.nn.log_softmax(logits), count))
+        return {
+            "logits": tf.reduce_logsumexp(log_probabilities, 0) - math.log(count),
+            "frames": tf.split(frames, count)[0],
+        }
 
     @tf.function(input_signature=WAVEFORM_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def transcribe(self, waveforms: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """text string [batch]; log_probabilities float32 [batch, frames, symbols + 1]; frames int32 [batch]."""
+
+        # Greedy decoding. Serving decodes with a beam search from the log probabilities.
         outputs = self.logits(waveforms, lengths)
         labels = best_path(outputs["logits"], outputs["frames"])
         # -1, no label, becomes the empty string after the symbols.
@@ -98,19 +107,24 @@ def export_asr(
     Args:
       weights: as `TrainModule.weights` returned them.
       training: what model.json says about the training: steps, dev WER, ….
-      parent: the exported model that the training started from, if any; its graph is taken if it would be traced again.
+      parent: the exported model that the training started from, if any; its graph is used if this one would be equal.
     """
-    more: dict[str, Any] = {"graph": graph_key(settings, dataset)}
+    extra: dict[str, Any] = {"graph": graph_key(settings, dataset)}
     if settings.model.time_stride != WHOLE_UTTERANCE:
-        more["output_frames"] = _output_frames(settings.model, dataset.features)
-    before = read_model_json(parent) if parent else {}
-    if parent and before.get("graph") == more["graph"] and settings.export.onnx == "none":
-        about = model_metadata("ctc", settings, dataset, training, before["weights"])
-        write_with_graph_of(parent, folder, list(weights.values()), about | more)
+        extra["output_frames"] = _output_frames(settings.model, dataset.features)
+
+    # Tracing and saving a graph takes seconds; a daily retraining has the graph of its parent.
+    parent_metadata = read_model_json(parent) if parent else {}
+    if parent and parent_metadata.get("graph") == extra["graph"] and settings.export.onnx == "none":
+        metadata = model_metadata("ctc", settings, dataset, training, parent_metadata["weights"])
+        write_with_graph_of(parent, folder, list(weights.values()), metadata | extra)
         return
+
+    # Without cuDNN kernels, so that the graph runs on any machine.
     model = build_ctc_model(settings.model, dataset, seed=settings.seed, precision="float32", portable=True)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
+
     module = AsrGraph(model, dataset.features, dataset.alphabet, settings.export.frequency_warps)
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
     files = {}
@@ -118,16 +132,20 @@ def export_asr(
         from voxline.families.asr.onnx import export_onnx
 
         files[ONNX_FILE] = export_onnx(model, dataset.features, dataset.mean, dataset.deviation, settings.export.onnx)
+
     if settings.export.streaming:
         from voxline.families.asr.onnx_stream import export_stream
 
         files[STREAM_FILE] = export_stream(model, dataset.features, dataset.mean, dataset.deviation)
-    about = model_metadata("ctc", settings, dataset, training, weight_names(model))
-    write_exported(folder, module, signatures, about | more, files)
+
+    metadata = model_metadata("ctc", settings, dataset, training, weight_names(model))
+    write_exported(folder, module, signatures, metadata | extra, files)
 
 
 def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
-    """Equal of two exports whose graphs are: of what the graph is traced from, the code and its versions included."""
+    """Hash of all that the graph is traced from, code and versions included: equal if the graphs are."""
+
+    # Each module whose code ends up in the graph.
     network = importlib.import_module(MODELS[settings.model.kind].network.partition(":")[0])
     traced = (network, layers, models, frontend, augmentation, audio_features, feature_settings, ctc)
     files = [Path(__file__), *(Path(str(module.__file__)) for module in traced)]
@@ -145,6 +163,8 @@ def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
 
 
 def _output_frames(settings: CtcModelSettings, features: FeatureSettings) -> dict[str, float]:
-    """When the network's output frames are: seconds from one to the next, and at which the first one begins."""
+    """Times of the network's output frames: seconds from one to the next, and the start of the first one."""
+
+    # The first frame begins before the first sample, by the padding and half a window.
     hop = features.hop_length / features.sample_rate
     return {"seconds": settings.time_stride * hop, "start": -(settings.padding + settings.time_stride / 2) * hop}

@@ -1,6 +1,6 @@
-"""What a recognizer cannot be exported as, told from its settings alone: when a config is read, and before training.
+"""Checks of the export from the settings alone, when a config is read and before training.
 
-Apart from the graphs, since `onnx_export` and `onnx_stream` need numpy and onnx, and a config is read without either.
+They are apart from the graphs, since `onnx` and `onnx_stream` need numpy and onnx, and a config is read without either.
 """
 
 from typing import TYPE_CHECKING
@@ -35,16 +35,20 @@ def check_features(features: "FeatureSettings", export: "AsrExportSettings") -> 
     Raises:
       SettingsError: a model trained on them could not be exported.
     """
+
+    # The graph computes log mels, cepstra and linear spectra from the power spectrum.
     if features.kind in ("mel_and_linear", "mel_and_prosody"):
         raise SettingsError(
             f"an ASR model cannot be trained on features of kind {features.kind}; "
             "set extract.features.kind to log_mel, mfcc or linear"
         )
+
     if features.uses_magnitude and features.kind != "mfcc":
         raise SettingsError(
             "an ASR model needs features of the power spectrum, and the dataset's are of the magnitude spectrum; "
             "set extract.features.spectrum to power"
         )
+
     if export.frequency_warps and features.kind == "mfcc":
         raise SettingsError(
             "train.export.frequency_warps: cepstral coefficients have no frequency axis to stretch; set it to [], or "
@@ -53,7 +57,7 @@ def check_features(features: "FeatureSettings", export: "AsrExportSettings") -> 
 
 
 def check_onnx_export(settings: CtcModelSettings, precision: str) -> None:
-    """Refuses a network that `onnx_export` cannot write.
+    """Refuses a network that `onnx` cannot write.
 
     Args:
       precision: float32 or int8.
@@ -61,21 +65,26 @@ def check_onnx_export(settings: CtcModelSettings, precision: str) -> None:
     Raises:
       SettingsError: naming the setting, and what is accepted.
     """
+
+    # Each check names the setting to change, before any training.
     if settings.kind not in ONNX_KINDS:
         raise SettingsError(
             f"train.export.onnx: no ONNX graph is known for train.model.kind {settings.kind!r}; accepted: "
             f"{', '.join(ONNX_KINDS)}. Set train.export.onnx to none"
         )
+
     if settings.time_stride == WHOLE_UTTERANCE:
         raise SettingsError(
             "train.export.onnx: with train.model.pooling utterance, a network has no ONNX graph; set pooling to none, "
             "or train.export.onnx to none"
         )
+
     if settings.top_db:
         raise SettingsError(
             f"train.export.onnx: with train.model.top_db {settings.top_db:g}, a network has no ONNX graph; set top_db "
             "to 0, or train.export.onnx to none"
         )
+
     rnn = getattr(settings, "rnn", "lstm")
     if precision == "int8" and rnn != "lstm":
         raise SettingsError(
@@ -95,18 +104,22 @@ def check_streaming(settings: CtcModelSettings, features: "FeatureSettings") -> 
             f"train.export.streaming: train.model.kind {settings.kind!r} sees the whole utterance before its first "
             f"frame; accepted: {', '.join(STREAMING_KINDS)}"
         )
+
     if isinstance(settings, DeepSpeech2Settings):
         if settings.directions != "forward":
             raise SettingsError(
                 f"train.export.streaming: with train.model.directions {settings.directions!r}, layers read backward, "
                 "from the end of an utterance; set it to forward, with a lookahead"
             )
-        for number, each in enumerate(settings.convolutions):
-            if each.stride[0] > each.kernel[0]:
+
+        # A window must reach the next one, or the stream would have to drop samples.
+        for number, convolution in enumerate(settings.convolutions):
+            if convolution.stride[0] > convolution.kernel[0]:
                 raise SettingsError(
                     f"train.export.streaming: train.model.convolutions.{number} skips frames: its stride over frames, "
-                    f"{each.stride[0]}, is above its kernel, {each.kernel[0]}; make the kernel as large"
+                    f"{convolution.stride[0]}, is above its kernel, {convolution.kernel[0]}; make the kernel as large"
                 )
+
     if features.hop_length > features.win_length:
         raise SettingsError(
             "train.export.streaming: extract.features.hop_seconds is above window_seconds: samples are skipped"

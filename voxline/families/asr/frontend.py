@@ -28,6 +28,8 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     >>> graph_features(tf.zeros([2, 800]), tf.constant([800, 320]), FeatureSettings(mels=40))[1].numpy().tolist()
     [6, 3]
     """
+
+    # Frames are centered on multiples of the hop, as `features.compute_features` has them.
     frames = 1 + lengths // settings.hop_length
     real_samples = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32)
     # Zero beyond the end, even if there is NaN.
@@ -36,12 +38,18 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     real = tf.expand_dims(tf.sequence_mask(frames, tf.shape(spectrum)[1], tf.float32), -1)
     if settings.uses_magnitude:
         spectrum = tf.sqrt(spectrum)
+
     if settings.kind != "linear":
         spectrum = tf.matmul(spectrum, audio_features.mel_filterbank(settings))
+
     values = tf.math.log(tf.maximum(spectrum, settings.log_floor))
+
+    # Cepstra of padding would not be zero, and neighbors are stacked: so the mask comes before.
     if settings.kind == "mfcc":
         values = _stack(tf.matmul(values, audio_features.cepstral_basis(settings)) * real, settings.context)
+
     values = tf.ensure_shape(values * real, [None, None, settings.bins])
+
     return values, frames
 
 
@@ -56,10 +64,14 @@ def warp_matrices(factors: Sequence[float], bins: int) -> npt.NDArray[np.float32
 
 def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:
     """Squared magnitudes, float32 [batch, frames, transform // 2 + 1]."""
+
+    # [batch, samples] → [batch, frames, window] → [batch, frames, bins]
     count = 1 + tf.shape(waveforms)[1] // settings.hop_length
     needed = (count - 1) * settings.hop_length + settings.win_length
     # The last window may end before or after the last sample.
     missing = tf.maximum(needed - settings.padding - tf.shape(waveforms)[1], 0)
+
+    # [batch, frames, (2 · context + 1) · coefficients], oldest first.
     padded = tf.pad(waveforms, [[0, 0], [settings.padding, missing]])[:, :needed]
     windows = tf.signal.frame(padded, settings.win_length, settings.hop_length) * audio_features.hann_window(settings)
     transform = tf.signal.rfft(windows, [settings.n_fft])

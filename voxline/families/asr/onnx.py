@@ -47,6 +47,8 @@ def export_onnx(
     Raises:
       SettingsError: the network is not known here, or has no 8-bit form.
     """
+
+    # Waveforms to normalized features, to the network's log probabilities.
     kind = str(model.settings.kind)
     check_onnx_export(model.settings, precision)
     graph = Graph(int8=precision == "int8")
@@ -55,6 +57,7 @@ def export_onnx(
     values, frames = _pad(graph, graph.mask(values, frames, axis=1, rank=3), frames, model.settings.padding)
     log_probabilities, frames = _NETWORKS[kind](graph, model, values, frames)
     taken = [("waveforms", TensorProto.FLOAT, ["batch", "samples"]), ("lengths", TensorProto.INT32, ["batch"])]
+
     return graph.finish(
         "recognizer",
         taken,
@@ -68,14 +71,18 @@ def export_onnx(
 def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
     """The features of a batch, as `frontend.graph_features` computes them: float32 [batch, frames, bins].
 
-    Beyond a row's frames is anything.
+    Frames beyond a row's end are undefined.
     """
+
+    # frames = 1 + lengths // hop, of each row and of the whole batch.
     lengths = graph("Cast", "lengths", to=TensorProto.INT64)
     hop = np.int64(settings.hop_length)
     frames = graph("Add", graph("Div", lengths, hop), np.int64(1))
     waveforms = graph.mask("waveforms", lengths, axis=1, rank=2)
     samples = graph.size("waveforms", 1)
     count = graph("Add", graph("Div", samples, hop), np.int64(1))
+
+    # Zeros at both ends, so that all windows are whole.
     needed = graph("Add", graph("Mul", graph("Sub", count, np.int64(1)), hop), np.int64(settings.win_length))
     missing = graph("Sub", graph("Sub", needed, np.int64(settings.padding)), samples)
     behind = graph("Unsqueeze", graph("Max", missing, np.int64(0)), np.array([0]))
@@ -83,29 +90,39 @@ def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
     values = log_spectra(graph, padded, count, settings)
     if settings.kind == "mfcc" and settings.context:
         values = _stack(graph, graph.mask(values, frames, axis=1, rank=3), count, settings.context)
+
     return values, frames
 
 
 def log_spectra(graph: Graph, waveforms: Name, count: Name, settings: FeatureSettings) -> Name:
     """The features of the first windows of waveforms, without context: float32 [batch, count, bins]."""
+
+    # A bank of the power spectrum joins the transform; one of magnitudes has to wait for the root.
     weights = np.eye(settings.fft_bins, dtype=np.float32)
     if settings.kind != "linear" and not settings.uses_magnitude:
         weights = audio_features.mel_filterbank(settings)
+
     block = _block(settings)
     power = (_power_by_blocks if block else _power_by_dft)(graph, waveforms, count, settings, weights)
     if settings.uses_magnitude:
         power = str(graph("MatMul", graph("Sqrt", power), audio_features.mel_filterbank(settings)))
+
     values = graph("Log", graph("Max", power, np.float32(settings.log_floor)))
     if settings.kind == "mfcc":
         values = graph("MatMul", values, audio_features.cepstral_basis(settings))
+
+    # [batch · count, bins] → [batch, count, bins]
     bins = settings.coefficients if settings.kind == "mfcc" else settings.bins
     batch = graph("Shape", waveforms, start=0, end=1)
     shape = graph("Concat", batch, graph("Unsqueeze", count, np.array([0])), np.array([bins]), axis=0)
+
     return str(graph("Reshape", values, shape))
 
 
 def _power_by_dft(graph: Graph, waveforms: Name, count: Name, settings: FeatureSettings, weights: Array) -> Name:
     """The power spectra of all windows times weights, float32 [batch · count, …]."""
+
+    # [batch, count, window]
     starts = graph("Mul", graph("Range", np.int64(0), count, np.int64(1)), np.int64(settings.hop_length))
     indices = graph("Add", graph("Unsqueeze", starts, np.array([1])), np.arange(settings.win_length)[None])
     windows = graph("Mul", graph("Gather", waveforms, indices, axis=1), audio_features.hann_window(settings))
@@ -122,48 +139,54 @@ def _block(settings: FeatureSettings) -> int:
 
 
 def _power_by_blocks(graph: Graph, waveforms: Name, count: Name, settings: FeatureSettings, weights: Array) -> Name:
-    """As `_power_by_dft`, in half the time of the whole front end and less: ONNX Runtime's `DFT` is slow.
+    """Computes `_power_by_dft` in half the time or less: ONNX Runtime's `DFT` is slow.
 
     The FFT of N = R · C samples is two products of matrices (Cooley and Tukey 1965), with sample n = C a + b and bin
     k = p + R q: X[k] = Σ_b w(N, b p) w(C, b q) Σ_a x[C a + b] w(R, a p), where w(M, j) = exp(-2πi j / M). Sums are as
     short as those of an FFT, so that quiet bins beside loud ones keep their precision. Of real samples the bins with
     p up to R / 2 are enough: the others have the power of their mirror image N - k.
     """
-    columns, size = _block(settings), settings.n_fft
-    rows, used = size // columns, -(-settings.win_length // columns)
-    half = rows // 2 + 1
+    columns = _block(settings)
+    size = settings.n_fft
+    rows = size // columns
+    used_rows = -(-settings.win_length // columns)
+    used_frequencies = rows // 2 + 1
     # The windows as rows of blocks, which are copied whole.
     hop = settings.hop_length // columns
     last = graph("Mul", graph("Sub", count, np.int64(1)), np.int64(hop))
-    needed = graph("Unsqueeze", graph("Mul", graph("Add", last, np.int64(used)), np.int64(columns)), np.array([0]))
+    needed = graph("Unsqueeze", graph("Mul", graph("Add", last, np.int64(used_rows)), np.int64(columns)), np.array([0]))
     missing = graph("Max", graph("Sub", needed, graph("Shape", waveforms, start=1, end=2)), np.int64(0))
     padded = graph("Pad", waveforms, graph("Concat", np.array([0, 0, 0]), missing, axis=0))
     padded = graph("Slice", padded, np.array([0]), needed, np.array([1]))
     blocks = graph("Reshape", padded, np.array([0, -1, columns]))
     starts = graph("Mul", graph("Range", np.int64(0), count, np.int64(1)), np.int64(hop))
-    indices = graph("Add", graph("Unsqueeze", starts, np.array([1])), np.arange(used)[None])
-    hann = np.zeros(used * columns, np.float32)
+    indices = graph("Add", graph("Unsqueeze", starts, np.array([1])), np.arange(used_rows)[None])
+    hann = np.zeros(used_rows * columns, np.float32)
     hann[: settings.win_length] = audio_features.hann_window(settings)
-    windows = graph("Mul", graph("Gather", blocks, indices, axis=1), hann.reshape(used, columns))
-    windows = graph("Reshape", windows, np.array([-1, used, columns]))
+    windows = graph("Mul", graph("Gather", blocks, indices, axis=1), hann.reshape(used_rows, columns))
+    windows = graph("Reshape", windows, np.array([-1, used_rows, columns]))
     # Over the rows: [batch · count, (p, real or imaginary), b]
-    angle = 2 * np.pi / rows * np.outer(np.arange(half), np.arange(used))
-    first = np.stack([np.cos(angle), -np.sin(angle)], axis=1).reshape(2 * half, used).astype(np.float32)
-    inner = graph("Reshape", graph("MatMul", first, windows), np.array([-1, half, 2 * columns]))
+    angle = 2 * np.pi / rows * np.outer(np.arange(used_frequencies), np.arange(used_rows))
+    first = (
+        np.stack([np.cos(angle), -np.sin(angle)], axis=1).reshape(2 * used_frequencies, used_rows).astype(np.float32)
+    )
+    inner = graph("Reshape", graph("MatMul", first, windows), np.array([-1, used_frequencies, 2 * columns]))
     # Over the columns, with a matrix for each p: [p, batch · count, (real or imaginary, q)]
-    p, b, q = np.meshgrid(np.arange(half), np.arange(columns), np.arange(columns), indexing="ij")
+    p, b, q = np.meshgrid(np.arange(used_frequencies), np.arange(columns), np.arange(columns), indexing="ij")
     angle = 2 * np.pi * (b * p / size + b * q / columns)
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos = np.cos(angle)
+    sin = np.sin(angle)
     second = np.block([[cos, -sin], [sin, cos]]).astype(np.float32)  # [p, (real or imaginary, b), …]
     spectrum = graph("MatMul", graph("Transpose", inner, perm=[1, 0, 2]), second)
     squares = graph("Transpose", graph("Mul", spectrum, spectrum), perm=[1, 0, 2])
-    squares = graph("Reshape", squares, np.array([-1, half * 2 * columns]))
+    squares = graph("Reshape", squares, np.array([-1, used_frequencies * 2 * columns]))
     # The weights of a bin are those of its real and of its imaginary part.
     bins = np.arange(settings.fft_bins)
-    mirrored = np.where(bins % rows < half, bins, size - bins)
-    spread = np.zeros((half, 2, columns, weights.shape[1]), np.float32)
+    mirrored = np.where(bins % rows < used_frequencies, bins, size - bins)
+    spread = np.zeros((used_frequencies, 2, columns, weights.shape[1]), np.float32)
     spread[mirrored % rows, :, mirrored // rows] = weights[:, None]
-    return str(graph("MatMul", squares, spread.reshape(half * 2 * columns, -1)))
+
+    return str(graph("MatMul", squares, spread.reshape(used_frequencies * 2 * columns, -1)))
 
 
 def _stack(graph: Graph, values: Name, count: Name, context: int) -> Name:
@@ -177,41 +200,52 @@ def _stack(graph: Graph, values: Name, count: Name, context: int) -> Name:
 
 
 def _pad(graph: Graph, values: Name, frames: Name, padding: int) -> tuple[Name, Name]:
-    """With the empty frames before and after each utterance."""
+    """Adds empty frames before and after each utterance."""
     padded = graph("Pad", values, np.array([0, padding, 0, 0, padding, 0]))
     return padded, graph("Add", frames, np.int64(2 * padding))
 
 
 def _deep_speech_2(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
     settings = model.settings
+
+    # Convolutions with their normalization in the weights.
     values = graph("Unsqueeze", values, np.array([1]))  # [batch, channels, frames, bins]
     for number, block in enumerate(model.convolutions, start=1):
         values, frames = _convolution_block(graph, block, values, frames)
         if number < len(model.convolutions):  # recurrent layers read no further than the lengths
             values = graph.mask(values, frames, axis=2, rank=4)
+
     values = graph("Transpose", values, perm=[2, 0, 3, 1])  # [frames, batch, bins, channels]
     values = graph(
         "Reshape", values, np.array([0, 0, to_numpy(directions(model.recurrent[0])[0].cell.kernel).shape[0]])
     )
+
+    # Recurrent layers: [frames, batch, units].
     lengths = graph("Cast", frames, to=TensorProto.INT32)
     for norm, layer in zip(model.norms, model.recurrent, strict=True):
         if norm is not None:
             values = affine(graph, norm, values)
         values = recurrent(graph, layer, values, lengths)
+
     if model.row_convolution is not None:
+        # A row convolution is a depthwise one over time.
         kernel = to_numpy(model.row_convolution.kernel)  # [taps, channels, 1]
         values = graph(
             "Conv", graph("Transpose", values, perm=[1, 2, 0]), kernel.transpose(1, 2, 0),
             group=kernel.shape[1], pads=[0, settings.lookahead],
         )  # fmt: skip
         values = graph("Transpose", values, perm=[2, 0, 1])
+
     if model.output_norm is not None:
         values = affine(graph, model.output_norm, values)
+
     return classify(graph, model.classifier, values), frames
 
 
 def _deep_speech(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
     settings = model.settings
+
+    # The first layer is a convolution over 2 · context + 1 frames.
     window, *dense = model.before
     kernel = to_numpy(window.kernel)  # [taps, bins, units]
     values = graph(
@@ -221,8 +255,10 @@ def _deep_speech(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[
     values = graph.clip(graph("Transpose", values, perm=[2, 0, 1]), settings.relu_clip)
     for layer in dense:
         values = graph.clip(graph.dense(values, layer), settings.relu_clip)
+
     values = recurrent(graph, model.recurrent, values, graph("Cast", frames, to=TensorProto.INT32))
     values = graph.clip(graph.dense(values, model.after), settings.relu_clip)
+
     return classify(graph, model.classifier, values), frames
 
 
@@ -232,7 +268,10 @@ _NETWORKS: dict[str, Callable[..., tuple[Name, Name]]] = {"deepspeech": _deep_sp
 
 def _convolution_block(graph: Graph, block: Any, values: Name, frames: Name) -> tuple[Name, Name]:
     """Convolution with the batch normalization in its weights, and clipped ReLU."""
-    (taps, width), stride = block.settings.kernel, block.settings.stride
+
+    # Padding as `deepspeech2._same_padding` has it.
+    taps, width = block.settings.kernel
+    stride = block.settings.stride
     kernel, shift = convolution_weights(block)
     pads = [(taps - 1) // 2, (width - 1) // 2, taps // 2, width // 2]
     values = graph("Conv", values, kernel, shift, strides=list(stride), pads=pads)

@@ -35,10 +35,14 @@ from voxline.training.settings import TrainSettings
 from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.training.train_module import BatchTensors, TrainModule
 
-LOGGED_TRANSCRIPTS, LOGGED_SPECTROGRAMS = 5, 3
-"""Transcripts of dev that each validation logs, and utterances of which it logs an image."""
+LOGGED_TRANSCRIPTS = 5
+"""Transcripts of dev that each validation logs."""
+LOGGED_SPECTROGRAMS = 3
+"""Utterances of dev of which each validation logs an image."""
 
-MAX_NAME, MEL_PIXELS, SYMBOL_PIXELS = 60, 3, 6
+MAX_NAME = 60
+MEL_PIXELS = 3
+SYMBOL_PIXELS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,11 @@ class AsrTrainModule(TrainModule):
     """
 
     def __init__(self, settings: AsrTrainSettings, dataset: Dataset, strategy: Any) -> None:
-        self.alphabet, self.bins, self.consistency = dataset.alphabet, dataset.features.bins, settings.cr_ctc.weight
+        self.alphabet = dataset.alphabet
+        self.bins = dataset.features.bins
+        self.consistency = settings.cr_ctc.weight
+
+        # An export that cannot be written fails here, before any training.
         check_export(settings.model, settings.export, dataset.features)
         super().__init__(
             settings,
@@ -74,13 +82,17 @@ class AsrTrainModule(TrainModule):
         if not self.consistency:
             logits, frames = self.model(batch.features, batch.frames, training=True, noise=noise)
             return {"ctc": ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)}
+
+        # CR-CTC: both views in one batch, [2 · rows, frames, bins], so that they share statistics.
         views = batch.features[..., : self.bins], batch.features[..., self.bins :]
-        frames, labels, counts = (tf.concat([each, each], 0) for each in batch[1:])
+        frames, labels, counts = (tf.concat([tensor, tensor], 0) for tensor in batch[1:])
         logits, frames = self.model(tf.concat(views, 0), frames, training=True, noise=noise)
         first, second = tf.split(ctc_loss(logits, frames, labels, counts, compiled=self.compiled), 2)
-        (one, other), lengths = tf.split(logits, 2), tf.split(frames, 2)[0]
-        apart = consistency_loss(one, other, lengths)
-        return {"ctc": (first + second) / 2, "consistency": self.consistency * apart}
+        (first_logits, second_logits) = tf.split(logits, 2)
+        lengths = tf.split(frames, 2)[0]
+        divergence = consistency_loss(first_logits, second_logits, lengths)
+
+        return {"ctc": (first + second) / 2, "consistency": self.consistency * divergence}
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """Greedy path int32 [rows, frames], loss float32 [rows], logits [rows, frames, symbols + 1], frames [rows]."""
@@ -106,20 +118,25 @@ class AsrTrainModule(TrainModule):
 
 
 def posterior_image(features: npt.NDArray[np.float32], posteriors: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """The features above what the model makes of them: uint8 [height, frames, 3].
+    """Draws features above the posteriors of the model: uint8 [height, frames, 3].
 
     Args:
       features: [frames, bins]; the lowest bin is at the bottom.
       posteriors: [output frames, symbols + 1]; the first symbol is on top, the blank at the bottom.
     """
+
+    # Shares of the color scale; the quantiles leave out what is far off.
     colors = palette()
     low, high = np.quantile(features, [0.01, 0.99])
     shades = np.clip((features.T[::-1] - low) / max(high - low, 1e-6), 0, 1)
+
+    # Each frame of the posteriors lasts as long as its feature frames.
     columns = np.arange(len(features)) * len(posteriors) // len(features)
     above = shades.repeat(MEL_PIXELS, axis=0)
     below = np.clip(posteriors, 0, 1).T[:, columns].repeat(SYMBOL_PIXELS, axis=0)
     parts = [colors[(part * (len(colors) - 1)).round().astype(int)] for part in (above, below)]
     gap = np.full((4, len(features), 3), 255, np.uint8)
+
     return np.concatenate([parts[0], gap, parts[1]])
 
 
@@ -138,26 +155,37 @@ class AsrTask(TrainingTask):
 
     @classmethod
     def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
-        """With subwords of the alphabet, learned from train; those of a parent with as many are kept."""
+        """Adds subwords to the alphabet, learned from train; those of a parent with as many stay."""
+
+        # A parent's subwords are kept: its output layer has a column for each.
         size = cast(AsrTrainSettings, settings).subwords
         if not size:
             return dataset
+
         if parent.get("settings", {}).get("subwords") == size:
-            alphabet, how = extend_subwords(Alphabet(parent["alphabet"]), dataset.alphabet), "those of its parent"
+            alphabet = extend_subwords(Alphabet(parent["alphabet"]), dataset.alphabet)
+            how = "those of its parent"
         else:
             texts = (row.text for row in dataset.rows() if row.split == "train")
-            alphabet, how = learn_subwords(texts, dataset.alphabet, size), "learned from the transcripts of train"
+            alphabet = learn_subwords(texts, dataset.alphabet, size)
+            how = "learned from the transcripts of train"
+
         several = len(alphabet.symbols) - len(alphabet.characters)
         print_status(f"train: {len(alphabet.symbols):,} symbols, {several:,} of them subwords, {how}")
         return dataclasses.replace(dataset, alphabet=alphabet)
 
     def build_batches(self) -> tuple[Batches, Batches]:
-        settings, dataset = self.settings, self.dataset
-        mean, deviation = np.array(dataset.mean, np.float32), np.array(dataset.deviation, np.float32)
+        settings = self.settings
+        dataset = self.dataset
+
+        # CR-CTC compares two views of each utterance.
+        mean = np.array(dataset.mean, np.float32)
+        deviation = np.array(dataset.deviation, np.float32)
         views = 2 if settings.cr_ctc.weight else 1
         # Masks of the mean of train would be the loudest part of a quiet recording, and so set its level.
         of_masks = None if settings.model.top_db else mean
         augment = Augmentation(settings.augment, dataset.features, of_masks, deviation, views)
+
         return self.batches_of_splits(
             Batches,
             {"augment": augment, "longer": settings.augment.speed, "more_frames": augment.more_frames},
@@ -178,10 +206,14 @@ class AsrTask(TrainingTask):
         at 0.001, 100% after 96 and 0% after 200. The demo of 1,080 commands begins to spell after about 100.
         """
         check_language_text(self.settings.language_text, ((row.split, row.text) for row in self.dataset.rows()))
-        settings, needed = self.settings, self.settings.blank_plateau
+        settings = self.settings
+        needed = self.settings.blank_plateau
+
+        # A model that starts from another one has left the blanks behind.
         planned = settings.epochs * self.train.steps
         if needed.severity == "off" or planned >= needed.steps or settings.start.model:
             return
+
         epochs = math.ceil(needed.steps / max(self.train.steps, 1))
         message = (
             f"train: {plural(settings.epochs, 'epoch')} of {plural(self.train.steps, 'step')} are {planned:,} steps, "
@@ -190,6 +222,7 @@ class AsrTask(TrainingTask):
         )
         if needed.severity == "error":
             raise WorkError(message)
+
         print_status(message.replace("train:", "train: warning:", 1))
 
     @property
@@ -206,13 +239,18 @@ class AsrTask(TrainingTask):
 
     def validate(self, step: int) -> ValidationOutput:
         """WER and mean loss over all of dev, and some transcripts."""
-        ids, references, hypotheses, losses = [], [], [], []
+        ids = []
+        references = []
+        hypotheses = []
+        losses = []
         for batch in self.dev.epoch(0):
             for hypothesis in self.module.transcribe(batch):
                 ids.append(batch.ids[hypothesis.row])
                 references.append(batch.texts[hypothesis.row])
                 hypotheses.append(" ".join(hypothesis.text.split()))
                 losses.append(hypothesis.loss)
+
+        # Sums over the rows of this worker, then over all workers.
         edits = count_word_edits(references, hypotheses)
         words = sum_edits(edits)
         characters = sum_edits(count_character_edits(references, hypotheses))
@@ -228,31 +266,43 @@ class AsrTask(TrainingTask):
         ]
         total = devices.sum_over_workers(self.strategy, sums).tolist()
         errors, length, loss, count = total[:4]
-        wer, loss = errors / max(length, 1), loss / count
+
+        # WER, loss and CER over all of dev.
+        wer = errors / max(length, 1)
+        loss = loss / count
         metrics = {"wer": wer, "loss": loss, "cer": total[4] / max(total[5], 1)}
         rates = ("substitution_rate", "deletion_rate", "insertion_rate")
         metrics |= {name: value / max(length, 1) for name, value in zip(rates, total[6:], strict=True)}
+
+        # Some transcripts for TensorBoard.
         lines = ["| utterance | reference | hypothesis |", "| --- | --- | --- |"]
         for index in evenly_spaced(len(ids), LOGGED_TRANSCRIPTS):
             lines.append(f"| {ids[index]} | {references[index]} | {hypotheses[index]} |")
+
         samples = self._samples({"transcripts": "\n".join(lines)})
-        by_utterance = {name: float(one.errors) for name, one in zip(ids, edits, strict=True)}
+        by_utterance = {name: float(counted.errors) for name, counted in zip(ids, edits, strict=True)}
+
         return ValidationOutput((wer, loss), metrics, samples, by_utterance if len(ids) == count else {})
 
     def _samples(self, texts: dict[str, str]) -> Samples:
         """The texts, and of some utterances the features with the CTC posteriors below; once, the features as audio."""
+
+        # Spectrogram and posteriors, one above the other.
         features = self.dataset.features
         batch = self.dev.read(np.array(evenly_spaced(self.dev.utterances, LOGGED_SPECTROGRAMS)))
-        images, audio = {}, {}
+        images = {}
+        audio = {}
         for row, values in enumerate(self.module.posteriors(batch)):
-            shown = batch.features[row, : batch.frames[row]]
-            images[f"posteriors {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = posterior_image(shown, values)
+            features_of_row = batch.features[row, : batch.frames[row]]
+            images[f"posteriors {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = posterior_image(features_of_row, values)
+
         if not self._heard and features.kind == "log_mel" and len(images):
             for row in range(len(batch.ids)):
                 waveform = features_to_waveform(batch.features[row, : batch.frames[row]], features, iterations=30)
                 peak = float(np.abs(waveform).max())
                 audio[f"features {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = waveform / max(peak, 1e-6) * 0.7
             self._heard = True
+
         return Samples(texts, images, audio, features.sample_rate)
 
     def describe(self, metrics: dict[str, float]) -> str:

@@ -42,15 +42,16 @@ from voxline.training.task import Samples, TrainingTask, ValidationOutput, short
 from voxline.training.train_module import BatchTensors, TrainModule
 from voxline.training.weight_names import weight_names
 
-CRITIC, CONVERTER = "critic", "converter"
-"""Whose step it is."""
+CRITIC = "critic"
+CONVERTER = "converter"
+"""Keys of a step's graph: the critic's step, or the converter's."""
 MAX_VALUES = 256
-"""Of all attributes together."""
+"""Limit on the values of all attributes together."""
 MIN_DEVIATION = np.float32(1e-5)
 
 
 class Converter(keras.Model):  # type: ignore[misc]
-    """What is exported: the converter, and the classifier that judges it."""
+    """Exported networks: the converter, and the classifier that judges it."""
 
     def __init__(self, settings: ConversionTrainSettings, bins: int, values: int) -> None:
         super().__init__(name="conversion")
@@ -92,10 +93,12 @@ class ConversionTrainModule(TrainModule):
     def __init__(
         self, settings: ConversionTrainSettings, dataset: Dataset, sizes: Sequence[int], strategy: Any
     ) -> None:
-        self.settings, self.sizes = settings, list(sizes)
+        self.settings = settings
+        self.sizes = list(sizes)
         self._mean = np.asarray(dataset.mean, np.float32)
         self._deviation = np.maximum(np.asarray(dataset.deviation, np.float32), MIN_DEVIATION)
-        bins, values = dataset.features.bins, sum(sizes)
+        bins = dataset.features.bins
+        values = sum(sizes)
         super().__init__(settings, strategy, lambda: [Converter(settings, bins, values)])
         with strategy.scope():
             self.critic = MelDiscriminator(
@@ -114,42 +117,53 @@ class ConversionTrainModule(TrainModule):
             self.optimizer = AlternatingOptimizers(self._trainable, self._adversaries, settings)
 
     def graph_key(self, step: int) -> str:
-        """Whose step it is: the converter's after every `critic_steps` of the critic."""
+        """Network that the step trains: the converter after every `critic_steps` of the critic."""
         return CONVERTER if (step + 1) % (self.settings.critic_steps + 1) == 0 else CRITIC
 
     def compute_losses(
         self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
     ) -> dict[str, Tensor]:
         """The terms of the converter's loss, or of the critic's and the classifier's: the paper's equations 5 to 10."""
-        mels, weights, network = self._normalize(batch), self.settings.losses, self.model.converter
-        own = one_hots(batch.labels, self.sizes)
+
+        # [batch, segment_frames, bins]; attributes as a one for each value, [batch, values].
+        mels = self._normalize(batch)
+        weights = self.settings.losses
+        network = self.model.converter
+        attributes = one_hots(batch.labels, self.sizes)
         # Attributes that another voice of the batch has, so that no attribute has two values.
         order = tf.argsort(tf.random.stateless_uniform([tf.shape(mels)[0]], noise))
-        wanted, wanted_labels = tf.gather(own, order), tf.gather(batch.labels, order)
+        target = tf.gather(attributes, order)
+        target_labels = tf.gather(batch.labels, order)
         encoded = network.encode(mels, training=True)
         if graph_key == CRITIC:
-            made = tf.stop_gradient(network.decode(encoded, signs(wanted), training=True))
-            recorded_score, found = self.critic(mels)
+            # The critic learns to tell recorded from converted, and which attributes recordings have.
+            converted = tf.stop_gradient(network.decode(encoded, signs(target), training=True))
+            recorded_score, logits = self.critic(mels)
             return {
-                "critic": self.critic(made)[0] - recorded_score + self._penalty(mels, made, noise),
-                "critic_attributes": weights.critic_attributes * cross_entropy(found, batch.labels, self.sizes),
+                "critic": self.critic(converted)[0] - recorded_score + self._penalty(mels, converted, noise),
+                "critic_attributes": weights.critic_attributes * cross_entropy(logits, batch.labels, self.sizes),
                 "classifier": cross_entropy(
                     self.model.classifier(mels, training=True, noise=noise)[1], batch.labels, self.sizes
                 ),
             }
+
         # Both at once: statistics of the norms are of both.
-        twice = tuple(tf.concat([part, part], 0) for part in encoded)
-        made, again = tf.split(network.decode(twice, signs(tf.concat([wanted, own], 0)), training=True), 2)
-        score, found = self.critic(made)
+        encoded_twice = tuple(tf.concat([part, part], 0) for part in encoded)
+        converted, reconstructed = tf.split(
+            network.decode(encoded_twice, signs(tf.concat([target, attributes], 0)), training=True), 2
+        )
+        score, logits = self.critic(converted)
+
         return {
-            "reconstruction": weights.reconstruction * tf.reduce_mean(tf.abs(again - mels), axis=[1, 2]),
+            "reconstruction": weights.reconstruction * tf.reduce_mean(tf.abs(reconstructed - mels), axis=[1, 2]),
             "adversarial": -score,
-            "attributes": weights.attributes * cross_entropy(found, wanted_labels, self.sizes),
+            "attributes": weights.attributes * cross_entropy(logits, target_labels, self.sizes),
         }
 
-    def _penalty(self, recorded: Tensor, made: Tensor, noise: Tensor) -> Tensor:
-        share = tf.random.stateless_uniform([tf.shape(made)[0], 1, 1], noise + tf.constant([0, 7]))
-        between = share * recorded + (1 - share) * made
+    def _penalty(self, recorded: Tensor, converted: Tensor, noise: Tensor) -> Tensor:
+        # |∇ critic| is to be 1 between recorded and converted mels.
+        share = tf.random.stateless_uniform([tf.shape(converted)[0], 1, 1], noise + tf.constant([0, 7]))
+        between = share * recorded + (1 - share) * converted
         (gradient,) = tf.gradients(self.critic(between)[0], between)
         # A square root has no derivative at zero.
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradient), axis=[1, 2]) + 1e-12)
@@ -159,19 +173,23 @@ class ConversionTrainModule(TrainModule):
         return [(tf.add_n(list(terms.values())), self._adversaries if CRITIC in terms else self._trainable)]
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
-        """Of each row: the distance of what is decoded with its own attributes; the classifier's logits [rows, values]
-        of the recording, and of the same with the next value of every attribute, whose raw mels are `converted`.
+        """Measures each row: the distance when it is decoded with its own attributes; and the classifier's logits
+        [rows, values] of the recording and of its conversion to the next value of every attribute (raw, `converted`).
         """
-        mels, network = self._normalize(batch), self.model.converter
+        mels = self._normalize(batch)
+        network = self.model.converter
         encoded = network.encode(mels)
-        again = network.decode(encoded, signs(one_hots(batch.labels, self.sizes)))
+        reconstructed = network.decode(encoded, signs(one_hots(batch.labels, self.sizes)))
+
+        # The next value of every attribute, at twice the strength of the training: that is how it is used.
         following = (batch.labels + 1) % tf.constant(self.sizes, tf.int32)
-        made = network.decode(encoded, 2 * signs(one_hots(following, self.sizes)))
+        converted = network.decode(encoded, 2 * signs(one_hots(following, self.sizes)))
+
         return {
-            "distance": tf.reduce_mean(tf.abs(again - mels), axis=[1, 2]),
+            "distance": tf.reduce_mean(tf.abs(reconstructed - mels), axis=[1, 2]),
             "recorded_logits": self.model.classifier(mels)[1],
-            "converted_logits": self.model.classifier(made)[1],
-            "converted": made * self._deviation + self._mean,
+            "converted_logits": self.model.classifier(converted)[1],
+            "converted": converted * self._deviation + self._mean,
         }
 
     def _normalize(self, batch: BatchTensors) -> Tensor:
@@ -195,8 +213,8 @@ def signs(ones: Tensor) -> Tensor:
 def cross_entropy(logits: Tensor, labels: Tensor, sizes: Sequence[int]) -> Tensor:
     """Mean over the attributes, in nats, float32 [batch]: of each attribute, one value is the right one."""
     parts = enumerate(tf.split(logits, list(sizes), axis=1))
-    each = [tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, index], part) for index, part in parts]
-    return tf.add_n(each) / len(each)
+    entropies = [tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, index], part) for index, part in parts]
+    return tf.add_n(entropies) / len(entropies)
 
 
 class Attributes:
@@ -208,17 +226,20 @@ class Attributes:
 
     def __init__(self, dataset: Dataset, settings: Sequence[AttributeSettings]) -> None:
         self._settings = list(settings)
+
+        # Values are those of train: the network has no input for others.
         rows = [row for row in dataset.rows() if row.split == "train"]
         self.values: dict[str, list[str]] = {}
-        for one in settings:
-            found = sorted({value for row in rows if (value := value_of(row, one))})
-            if len(found) < 2:
+        for attribute in settings:
+            values = sorted({value for row in rows if (value := value_of(row, attribute))})
+            if len(values) < 2:
                 fields = sorted({"speaker", *(name for row in rows for name in row.extra)})
                 raise WorkError(
-                    f"train: attributes has the field {one.field!r}, and its values in train are {found}; two are "
-                    f"needed. The fields are: {', '.join(fields)}"
+                    f"train: attributes has the field {attribute.field!r}, and its values in train are {values}; two "
+                    f"are needed. The fields are: {', '.join(fields)}"
                 )
-            self.values[one.field] = found
+            self.values[attribute.field] = values
+
         if sum(self.sizes) > MAX_VALUES:
             raise WorkError(f"train: the attributes have {sum(self.sizes):,} values, at most {MAX_VALUES} are accepted")
 
@@ -229,8 +250,8 @@ class Attributes:
     def labels(self, row: DatasetRow) -> list[int] | None:
         """The number of its value of each attribute; None if it has not all of them."""
         numbers = []
-        for one, values in zip(self._settings, self.values.values(), strict=True):
-            value = value_of(row, one)
+        for attribute, values in zip(self._settings, self.values.values(), strict=True):
+            value = value_of(row, attribute)
             if value not in values:
                 return None
             numbers.append(values.index(value))
@@ -242,19 +263,21 @@ def value_of(row: DatasetRow, attribute: AttributeSettings) -> str:
     text = row.speaker if attribute.field == "speaker" else str(row.extra.get(attribute.field) or "")
     if not attribute.pattern:
         return text
-    found = re.search(attribute.pattern, text)
-    return (found[1] or "") if found else ""
+    match = re.search(attribute.pattern, text)
+    return (match[1] or "") if match else ""
 
 
 class AttributeBatches(MelSegmentBatches):
     """Segments of mels; the labels of an example are the numbers of its attributes' values, int32 [attributes]."""
 
     def __init__(self, dataset: Dataset, split: str, frames: int, attributes: Attributes, **options: Any) -> None:
-        self._attributes, self._labels = attributes, dict[str, list[int]]()
+        self._attributes = attributes
+        self._labels = dict[str, list[int]]()
         super().__init__(dataset, split, frames, **options)
         self.shapes = [(frames, len(attributes.sizes))] if self.shapes else []
 
     def _find_records(self, dataset: Dataset, split: str) -> Iterator[Record]:
+        # Utterances without a value, or with one that train lacks, are left out and listed.
         labels = {row.id: self._attributes.labels(row) for row in dataset.rows() if row.split == split}
         self._labels = {id: numbers for id, numbers in labels.items() if numbers is not None}
         if left_out := [id for id in labels if id not in self._labels]:
@@ -271,7 +294,8 @@ class AttributeBatches(MelSegmentBatches):
 
     def _segment(self, draw: int, epoch: int) -> Example:
         row = draw % len(self._records)
-        mels, record = self._recorded_mels(row), self._records[row]
+        mels = self._recorded_mels(row)
+        record = self._records[row]
         segment = self._cut(mels, self._first_frame(draw, epoch, len(mels)))
         labels = np.array(self._labels[record.id], np.int32)
         return Example(record.id, record.text, record.speaker, segment, labels)
@@ -316,7 +340,9 @@ class ConversionTask(TrainingTask):
         return ""  # a converter reads no transcripts
 
     def validate(self, step: int) -> ValidationOutput:
-        sizes, samples = self.attributes.sizes, Samples()
+        # Shares of rows whose attribute the classifier reads as it should.
+        sizes = self.attributes.sizes
+        samples = Samples()
         names = ("distance", *(f"{of}_{name}" for of in ("recorded", "converted") for name in self.attributes.values))
         sums = np.zeros(len(names) + 1)
         for batch in self.dev.epoch(0):
@@ -328,10 +354,14 @@ class ConversionTask(TrainingTask):
                 sums += [float(out["distance"]), *recorded, *converted, 1]
             if not samples.images and rows:
                 samples = self._samples(batch.features[rows[0][0]], rows[0][1]["converted"])
+
         *totals, count = devices.sum_over_workers(self.strategy, sums.tolist()).tolist()
         metrics = {name: total / count for name, total in zip(names, totals, strict=True)}
+
+        # Wrongly read attributes, and the distance of what is decoded as it was.
         right = float(np.mean([metrics[f"converted_{name}"] for name in self.attributes.values]))
         score = (1 - right) + metrics["distance"]
+
         return ValidationOutput((score, metrics["distance"]), {"score": score, **metrics}, samples)
 
     def describe(self, metrics: dict[str, float]) -> str:
@@ -374,16 +404,22 @@ class ConversionGraph(tf.Module):  # type: ignore[misc]
         self, model: Converter, settings: ConversionTrainSettings, dataset: Dataset, sizes: Sequence[int]
     ) -> None:
         super().__init__()
-        bins, features = dataset.features.bins, dataset.features
+        bins = dataset.features.bins
+        features = dataset.features
         mean = np.asarray(dataset.mean, np.float32)
         deviation = np.maximum(np.asarray(dataset.deviation, np.float32), MIN_DEVIATION)
+
+        # Normalized features of silence, as training pads with.
         silence = (compute_features(np.zeros(1, np.float32), features)[0].astype(np.float32) - mean) / deviation
         self.weights = [variable.value for variable in model.weights]
         # Functions of plain values, so that the SavedModel holds weights and signatures but no Keras objects.
-        converter, classifier, factor = model.converter, model.classifier, model.converter.factor
+        converter = model.converter
+        classifier = model.classifier
+        factor = model.converter.factor
 
         def convert(mels: Tensor, attributes: Tensor) -> dict[str, Tensor]:
-            rows, frames = tf.shape(mels)[0], tf.shape(mels)[1]
+            rows = tf.shape(mels)[0]
+            frames = tf.shape(mels)[1]
             # As in training, where a short utterance is followed by silence; a multiple of the stride of all layers.
             after = tf.broadcast_to(silence, [rows, -frames % factor, bins])
             normalized = tf.concat([(mels - mean) / deviation, after], axis=1)
@@ -396,7 +432,7 @@ class ConversionGraph(tf.Module):  # type: ignore[misc]
         def spec(name: str, *shape: int | None) -> Any:
             return tf.TensorSpec([None, *shape], tf.float32, name=name)
 
-        wanted = spec("attributes", sum(sizes))
-        self.convert = tf.function(convert, input_signature=[spec("mels", None, bins), wanted], autograph=False)
+        attribute_spec = spec("attributes", sum(sizes))
+        self.convert = tf.function(convert, input_signature=[spec("mels", None, bins), attribute_spec], autograph=False)
         segment = spec("mels", settings.segment_frames, bins)
         self.classify = tf.function(classify, input_signature=[segment], autograph=False)

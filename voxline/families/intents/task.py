@@ -27,7 +27,9 @@ from voxline.training.weight_names import weight_names
 
 LOGGED_ERRORS = 20
 """Texts of dev with a wrong intent that each validation logs."""
-CAPSULES, MEAN = "capsules", "mean_pooling"
+CAPSULES = "capsules"
+MEAN = "mean_pooling"
+"""Names of the classifier and of its baseline."""
 
 
 class Classifiers(keras.Model):  # type: ignore[misc]
@@ -67,12 +69,13 @@ class IntentsTrainModule(TrainModule):
         return {name: _cross_entropy(batch, logits) for name, logits in self._logits(batch, True, noise).items()}
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
-        """The intent that each found, int [rows], by its name; and the loss float32 [rows] of the capsules."""
+        """Predicted intents int [rows] by classifier, and the loss float32 [rows] of the capsules."""
         logits = self._logits(batch, False, None)
-        found = {name: tf.argmax(values, axis=-1) for name, values in logits.items()}
-        return {**found, "loss": _cross_entropy(batch, logits[CAPSULES])}
+        predictions = {name: tf.argmax(values, axis=-1) for name, values in logits.items()}
+        return {**predictions, "loss": _cross_entropy(batch, logits[CAPSULES])}
 
     def _logits(self, batch: BatchTensors, training: bool, noise: Tensor | None) -> dict[str, Tensor]:
+        # The batch holds word numbers as features, float32 [rows, words, 1].
         words = tf.cast(batch.features[..., 0], tf.int32)
         return {
             name: classifier(words, batch.frames, training=training, noise=noise)
@@ -111,21 +114,35 @@ class IntentsTask(TrainingTask):
         return ""  # every text with a word has enough of them
 
     def validate(self, step: int) -> ValidationOutput:
+        # Errors of each classifier; the capsules come first, and decide.
         names = tuple(self.module.model.by_name)
-        errors, loss, count, wrong = np.zeros(len(names)), 0.0, 0, []
+        errors = np.zeros(len(names))
+        loss = 0.0
+        count = 0
+        wrong = []
         for batch in self.dev.epoch(0):
             for row, out in self.module.run_eval(batch, step):
-                wanted, found = int(batch.labels[row, 0]), [int(out[name]) for name in names]
-                errors += [one != wanted for one in found]
-                loss, count = loss + float(out["loss"]), count + 1
-                if found[0] != wanted:
-                    wrong.append((batch.texts[row], self.vocabulary.intents[wanted], self.vocabulary.intents[found[0]]))
+                label = int(batch.labels[row, 0])
+                predictions = [int(out[name]) for name in names]
+                errors += [prediction != label for prediction in predictions]
+                loss = loss + float(out["loss"])
+                count = count + 1
+                if predictions[0] != label:
+                    wrong.append(
+                        (batch.texts[row], self.vocabulary.intents[label], self.vocabulary.intents[predictions[0]])
+                    )
+
         *totals, total_loss, number = devices.sum_over_workers(self.strategy, [*errors, loss, count]).tolist()
+
+        # Means over the rows of all workers.
         rates = [total / number for total in totals]
         metrics = {"text_intent_error_rate": rates[0], "loss": total_loss / number}
         metrics |= {f"{name}_error_rate": rate for name, rate in zip(names[1:], rates[1:], strict=True)}
+
+        # Some of the errors for TensorBoard.
         lines = ["| text | intent | found |", "| --- | --- | --- |"]
-        lines += [f"| {' | '.join(one)} |" for one in wrong[:LOGGED_ERRORS]]
+        lines += [f"| {' | '.join(row_of_table)} |" for row_of_table in wrong[:LOGGED_ERRORS]]
+
         return ValidationOutput((rates[0], metrics["loss"]), metrics, Samples({"errors": "\n".join(lines)}))
 
     def describe(self, metrics: dict[str, float]) -> str:
@@ -134,13 +151,16 @@ class IntentsTask(TrainingTask):
         return f"dev intents wrong {metrics['text_intent_error_rate']:.2%}{beside}, dev loss {metrics['loss']:.3f}"
 
     def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        # In float32, with the trained weights.
         model = Classifiers(self.settings, self.vocabulary, "float32")
         for index, variable in enumerate(model.weights):
             variable.assign(weights[f"model/{index}"])
+
         graph = IntentsGraph(model)
         signatures = {CLASSIFY: graph.classify, "serving_default": graph.classify}
         if self.settings.baseline:
             signatures[BASELINE] = graph.baseline
+
         metadata = {
             **model_metadata("capsules", self.settings, self.dataset, training, weight_names(model)),
             "frontend": self.dataset.frontend,

@@ -33,20 +33,28 @@ class Vocabulary:
         Raises:
           WorkError: it has fewer than two intents.
         """
-        counts, intents, fields = collections.Counter[str](), set[str](), set[str]()
+
+        # Only train: words and intents of dev must not be known.
+        counts = collections.Counter[str]()
+        intents = set[str]()
+        fields = set[str]()
         for row in dataset.rows():
             if row.split == "train":
                 fields |= row.extra.keys()
                 if intent := intent_of(row.extra, settings.field):
                     intents.add(intent)
                     counts.update(split_words(row.text))
+
         if len(intents) < 2:
-            known = f"the training split has {', '.join(map(repr, sorted(intents))) or 'none'}"
+            present = f"the training split has {', '.join(map(repr, sorted(intents))) or 'none'}"
             raise WorkError(
-                f"train: a classifier needs two intents, and by the manifest's field {settings.field!r} {known}; set "
-                f"train.field to one of {', '.join(sorted(fields)) or 'the fields that the manifest gets'}"
+                f"train: a classifier needs two intents, and by the manifest's field {settings.field!r} {present}; "
+                f"set train.field to one of {', '.join(sorted(fields)) or 'the fields that the manifest gets'}"
             )
+
+        # Ties by spelling, so that the order does not depend on the dataset's.
         ordered = sorted(counts, key=lambda word: (-counts[word], word))
+
         return cls(ordered[: settings.model.max_words], sorted(intents))
 
     @property
@@ -65,23 +73,27 @@ class TextBatches(Batches):
     """
 
     def __init__(self, dataset: Dataset, split: str, vocabulary: Vocabulary, field: str, **options: Any) -> None:
-        self.vocabulary, self.field = vocabulary, field
+        self.vocabulary = vocabulary
+        self.field = field
         self._words: dict[str, tuple[list[int], int]] = {}
         super().__init__(dataset, split, **options)
 
     def _find_records(self, dataset: Dataset, split: str) -> Iterator[Record]:
+        # An utterance with an unknown intent has no label, and one without words no input.
         numbers = self.vocabulary.numbers
         intents = {intent: index for index, intent in enumerate(self.vocabulary.intents)}
         rows = [row for row in dataset.rows() if row.split == split]
         left_out: list[str] = []
         for row in sorted(rows, key=mixed_order):
-            words, intent = number_words(row.text, numbers), intent_of(row.extra, self.field)
+            words = number_words(row.text, numbers)
+            intent = intent_of(row.extra, self.field)
             if not words or intent not in intents:
                 left_out.append(row.id)
                 continue
             self._words[row.id] = words, intents[intent]
             corpus = str(row.extra.get("corpus", ""))
             yield Record(row.id, row.text, row.speaker, -1, 0, 0, len(words), 1, 1, corpus)
+
         if left_out:
             print_status(
                 f"train: {len(left_out):,} of {len(rows):,} utterances of {split} have no intent of train in "
@@ -101,7 +113,7 @@ class TextBatches(Batches):
 
 
 def drop_words(rate: float) -> Callable[[Array, int, np.random.Generator], Array] | None:
-    """Reads a share of the words as unknown ones, as words that are heard wrong are; for `Batches`' `augment`."""
+    """Replaces a share of the words by the unknown one, as a recognizer's errors do; for `Batches`' `augment`."""
     if not rate:
         return None
 

@@ -48,7 +48,9 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         self, model: Any, settings: TtsTrainSettings, dataset: Dataset, reduction: int, sharpener: Any = None
     ) -> None:
         super().__init__()
-        self._griffin_lim, self._features, self._reduction = settings.griffin_lim, dataset.features, reduction
+        self._griffin_lim = settings.griffin_lim
+        self._features = dataset.features
+        self._reduction = reduction
         self.max_steps = max_decoder_steps(settings, dataset, reduction)
         # Behind functions, so that the SavedModel holds weights and signatures but no Keras objects.
         self._network: Callable[..., Any] = lambda *inputs, **named: model(*inputs, **named)
@@ -82,11 +84,17 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
     )
     def teacher_forced(self, symbols: Tensor, lengths: Tensor, features: Tensor, frames: Tensor) -> dict[str, Tensor]:
         """Feeds the decoder recorded frames."""
+
+        # Padding of the raw features may be anything: it is zero before and after the normalization.
         features = tf.ensure_shape(features, [None, None, self._features.bins])
-        longest, noise = tf.shape(features)[1], tf.constant(INFERENCE_NOISE)
+        longest = tf.shape(features)[1]
+        noise = tf.constant(INFERENCE_NOISE)
         target = self._mask(self._normalize(self._mask(features, frames)), frames)
+
+        # A decoder of several frames a step makes some more than were recorded.
         output = self._network(symbols, lengths, target, frames, noise=noise, reduction=self._reduction)
         mels = self._mask(self._finish(output.mels, output.linear, frames)[0][:, :longest], frames)
+
         return {
             "mels": mels,
             "alignments": tf.cast(output.alignment, tf.float32),
@@ -128,10 +136,10 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
 
     @tf.function(input_signature=TEXT_SIGNATURE, autograph=False)  # type: ignore[untyped-decorator]
     def speak(self, symbols: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """As `synthesize`, without waveforms."""
+        """Runs `synthesize` without waveforms."""
         output = self._decode(symbols, lengths)
-        made = self._mels(output.mels, tf.cast(output.frames, tf.int32))
-        return {**made, "alignments": tf.cast(output.alignment, tf.float32), "hit_limit": output.hit_limit}
+        features = self._mels(output.mels, tf.cast(output.frames, tf.int32))
+        return {**features, "alignments": tf.cast(output.alignment, tf.float32), "hit_limit": output.hit_limit}
 
 
 def max_decoder_steps(settings: TtsTrainSettings, dataset: Dataset, reduction: int) -> int:
@@ -155,11 +163,16 @@ def export_tts(
       training: what model.json says about the training; its `best_step` decides the reduction factor.
       sharpener: as `TtsGraph` takes it.
     """
+
+    # A model without cuDNN kernels, in float32, with the trained weights.
     model = build_tts_model(settings, dataset, portable=True)
     for index, variable in enumerate(model.weights):
         variable.assign(weights[f"model/{index}"])
+
     reduction = settings.trained_reduction(int(training["best_step"]))
     module = TtsGraph(model, settings, dataset, reduction, sharpener)
+
+    # Names by which serving calls the graphs.
     signatures = {
         "synthesize": module.synthesize,
         "serving_default": module.synthesize,
@@ -176,6 +189,8 @@ def export_tts(
             precision=settings.export.onnx,
             sharpener=sharpener,
         )
+
+    # What an application needs besides the graph.
     metadata = model_metadata(settings.model.kind, settings, dataset, training, weight_names(model))
     metadata |= {"frontend": dataset.frontend, "max_steps": module.max_steps, "reduction": reduction}
     write_exported(folder, module, signatures, metadata, files)

@@ -33,16 +33,20 @@ def reconstruct_waveforms(
     Returns:
       waveforms, float32 [batch, samples], zero beyond a row's samples; and int32 [batch], samples.
 
-    >>> made, samples = reconstruct_waveforms(
+    >>> waveforms, samples = reconstruct_waveforms(
     ...     tf.zeros([2, 11, 80]), tf.constant([11, 3]), FeatureSettings(), iterations=1
     ... )
-    >>> made.shape.as_list(), samples.numpy().tolist()
+    >>> waveforms.shape.as_list(), samples.numpy().tolist()
     ([2, 1600], [1600, 320])
     """
-    raw, frames = tf.convert_to_tensor(raw, tf.float32), tf.convert_to_tensor(frames, tf.int32)
+
+    # [batch, time, bins] of either kind to magnitudes [batch, time, fft_bins].
+    raw = tf.convert_to_tensor(raw, tf.float32)
+    frames = tf.convert_to_tensor(frames, tf.int32)
     width = raw.shape[-1]
     if width not in (settings.mels, settings.fft_bins):
         raise ValueError(f"frames of {width} bins; {settings.mels} (mels) or {settings.fft_bins} (linear) are accepted")
+
     time = tf.shape(raw)[1]
     real = tf.expand_dims(tf.sequence_mask(frames, time), -1)
     linear = width == settings.fft_bins and settings.kind in ("linear", "mel_and_linear")
@@ -50,11 +54,15 @@ def reconstruct_waveforms(
     magnitudes = _linear_to_magnitude(raw, settings) if linear else _mel_to_magnitude(raw, settings)
     if power != 1:
         magnitudes = tf.pow(magnitudes, power)
+
     magnitudes = tf.where(real, magnitudes, 0.0)
+
+    # Silence beyond a row's end, after the phases are found.
     samples = tf.maximum(frames - 1, 0) * settings.hop_length
-    found = _griffin_lim(magnitudes, tf.cast(real, tf.float32), samples, settings, iterations, momentum)
-    audible = tf.sequence_mask(samples, tf.shape(found)[1])
-    return tf.where(audible, _deemphasise(found, settings), 0.0), samples
+    waveforms = _griffin_lim(magnitudes, tf.cast(real, tf.float32), samples, settings, iterations, momentum)
+    audible = tf.sequence_mask(samples, tf.shape(waveforms)[1])
+
+    return tf.where(audible, _deemphasise(waveforms, settings), 0.0), samples
 
 
 def _griffin_lim(
@@ -69,32 +77,40 @@ def _griffin_lim(
     scale = tf.where(tf.sequence_mask(samples, longest), 1 / sums, 0.0)
     after = (time - 1) * settings.hop_length + settings.win_length - settings.padding - longest
 
+    # The fast Griffin-Lim algorithm (Perraudin et al. 2013), whose momentum makes it converge sooner.
     def inverse(spectrum: Tensor) -> Tensor:
-        made = tf.signal.irfft(spectrum, [settings.n_fft])[..., : settings.win_length] * hann
-        return _overlap(made, settings, longest) * scale
+        windows = tf.signal.irfft(spectrum, [settings.n_fft])[..., : settings.win_length] * hann
+        return _overlap(windows, settings, longest) * scale
 
     def transform(waveform: Tensor) -> Tensor:
         padded = tf.pad(waveform, [[0, 0], [settings.padding, after]])
         return tf.signal.rfft(_windows(padded, time, settings) * hann, [settings.n_fft])
 
-    def step(waveform: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-        found = transform(waveform)
-        turned = found - weight * before
-        size = tf.sqrt(tf.square(tf.math.real(turned)) + tf.square(tf.math.imag(turned)) + griffin_lim.MIN_POWER)
-        return inverse(turned * tf.cast(magnitudes / size, tf.complex64)), found
+    def step(waveform: Tensor, previous: Tensor) -> tuple[Tensor, Tensor]:
+        # Keeps the phases of the accelerated estimate, and the given magnitudes.
+        transformed = transform(waveform)
+        accelerated = transformed - weight * previous
+        norm = tf.sqrt(
+            tf.square(tf.math.real(accelerated)) + tf.square(tf.math.imag(accelerated)) + griffin_lim.MIN_POWER
+        )
+        return inverse(accelerated * tf.cast(magnitudes / norm, tf.complex64)), transformed
 
     weight = tf.constant(momentum / (1 + momentum), tf.complex64)
     first = inverse(tf.cast(magnitudes, tf.complex64) * _first_phases(time, settings))
     if not iterations:
         return first
+
     waveform, _ = tf.while_loop(
         lambda *_: True, step, (first, tf.zeros_like(magnitudes, tf.complex64)), maximum_iterations=iterations
     )
+
     return waveform
 
 
 def _windows(padded: Tensor, time: Tensor, settings: FeatureSettings) -> Tensor:
     """Overlapping windows [batch, time, window] of [batch, (time - 1) hop + window], by hops side by side."""
+
+    # A window is `hops` pieces of a hop each; slices cost less than a gather.
     hop = settings.hop_length
     hops = -(-settings.win_length // hop)
     missing = hops * hop - settings.win_length
@@ -105,9 +121,12 @@ def _windows(padded: Tensor, time: Tensor, settings: FeatureSettings) -> Tensor:
 
 def _overlap(windows: Tensor, settings: FeatureSettings, longest: Tensor) -> Tensor:
     """Adds windows [batch, time, window] where they overlap: [batch, longest], from the first one's middle on."""
+
+    # The inverse of `_windows`: each piece is added at its place.
     hop = settings.hop_length
     hops = -(-settings.win_length // hop)
-    batch, time = tf.shape(windows)[0], tf.shape(windows)[1]
+    batch = tf.shape(windows)[0]
+    time = tf.shape(windows)[1]
     whole = tf.pad(windows, [[0, 0], [0, 0], [0, hops * hop - settings.win_length]])
     added = tf.add_n(
         [
@@ -115,16 +134,19 @@ def _overlap(windows: Tensor, settings: FeatureSettings, longest: Tensor) -> Ten
             for number in range(hops)
         ]
     )
+
     return tf.reshape(added, [batch, (time - 1 + hops) * hop])[:, settings.padding : settings.padding + longest]
 
 
 def _mel_to_magnitude(mels: Tensor, settings: FeatureSettings) -> Tensor:
+    # Multiplicative updates, as `griffin_lim.mel_to_spectrum` has them: [batch, time, mels] → bins.
     bands = _from_range(mels, settings) if settings.kind == "mel_and_linear" else tf.exp(mels)
-    forth, back = tf.constant(spectra.mel_filterbank(settings)), tf.constant(griffin_lim.bin_weights(settings))
-    found = tf.maximum(tf.matmul(bands, griffin_lim.mel_pseudo_inverse(settings)), griffin_lim.MIN_POWER)
+    to_mels = tf.constant(spectra.mel_filterbank(settings))
+    to_bins = tf.constant(griffin_lim.bin_weights(settings))
+    spectrum = tf.maximum(tf.matmul(bands, griffin_lim.mel_pseudo_inverse(settings)), griffin_lim.MIN_POWER)
     for _ in range(griffin_lim.UPDATES):
-        found *= tf.matmul(bands / tf.maximum(tf.matmul(found, forth), griffin_lim.MIN_POWER), back)
-    return found if settings.uses_magnitude else tf.sqrt(found)
+        spectrum *= tf.matmul(bands / tf.maximum(tf.matmul(spectrum, to_mels), griffin_lim.MIN_POWER), to_bins)
+    return spectrum if settings.uses_magnitude else tf.sqrt(spectrum)
 
 
 def _linear_to_magnitude(linear: Tensor, settings: FeatureSettings) -> Tensor:
@@ -138,7 +160,10 @@ def _from_range(share: Tensor, settings: FeatureSettings) -> Tensor:
 
 def _first_phases(time: Tensor, settings: FeatureSettings) -> Tensor:
     """complex64 [time, bins]."""
-    frame, bin_ = tf.range(tf.cast(time, tf.int64))[:, None], tf.range(settings.fft_bins, dtype=tf.int64)
+
+    # Phases that look random, by integers: the same in numpy and on any device.
+    frame = tf.range(tf.cast(time, tf.int64))[:, None]
+    bin_ = tf.range(settings.fft_bins, dtype=tf.int64)
     by_both, by_bin, by_frame = griffin_lim.PHASE_STEPS
     scattered = frame * bin_ * by_both + bin_ * bin_ * by_bin + frame * frame * by_frame
     turns = scattered % griffin_lim.TURN // (griffin_lim.TURN // griffin_lim.PHASES)
@@ -147,9 +172,13 @@ def _first_phases(time: Tensor, settings: FeatureSettings) -> Tensor:
 
 def _deemphasise(samples: Tensor, settings: FeatureSettings) -> Tensor:
     """The recursion y[n] = x[n] + a y[n - 1] without a loop: 1 / (1 - x) is (1 + x)(1 + x^2)(1 + x^4)…"""
-    share, shift = settings.preemphasis_factor, 1
+
+    # Each factor doubles the reach; those below 1e-9 are nothing in float32.
+    share = settings.preemphasis_factor
+    shift = 1
     while share > 1e-9:
         count = tf.shape(samples)[1]
         samples += share * tf.pad(samples, [[0, 0], [shift, 0]])[:, :count]
-        share, shift = share * share, shift * 2
+        share = share * share
+        shift = shift * 2
     return samples

@@ -1,6 +1,6 @@
-"""What a recognizer's convolutions make of a voice's mels: the perceptual loss of a sharpener.
+"""Perceptual loss of a sharpener: distances between outputs of a recognizer's convolutions.
 
-DeblurGAN compares what an image classifier makes of two images (Kupyn et al. 2018; Johnson et al. 2016, arXiv
+DeblurGAN compares two images by the layers of an image classifier (Kupyn et al. 2018; Johnson et al. 2016, arXiv
 1603.08155, equation 2). Here a recognizer takes its place. It has features of its own, with other windows, hops and
 bands, so a linear map reads them off the voice's mels m, with p = j · hop / hop of the voice:
 
@@ -55,27 +55,32 @@ class Listener:
     """
 
     def __init__(self, folder: Path, mels: FeatureSettings) -> None:
-        about = read_model_json(folder)
-        settings = AsrTrainSettings.of(about["settings"]).model
+        # The recognizer's convolutions without its training: settings, normalization and weights.
+        metadata = read_model_json(folder)
+        settings = AsrTrainSettings.of(metadata["settings"]).model
         if not isinstance(settings, DeepSpeech2Settings):
             raise SettingsError(
                 f"{SETTING}: {folder} is a recognizer of the kind {settings.kind!r}; 'deepspeech2' is accepted, whose "
                 "convolutions a sharpener learns from"
             )
-        self.mels, self.features = mels, FeatureSettings.of(about["features"])
-        normalization = about["normalization"]
+
+        self.mels = mels
+        self.features = FeatureSettings.of(metadata["features"])
+        normalization = metadata["normalization"]
         self._network = DeepSpeech2(
             settings,
             mean=normalization["mean"],
             deviation=normalization["deviation"],
-            classes=len(about["alphabet"]) + 1,
+            classes=len(metadata["alphabet"]) + 1,
             portable=True,
         )
         weights = read_exported_weights(folder)
-        if [each.shape for each in weights] != [tuple(each.shape) for each in self._network.weights]:
+        if [weight.shape for weight in weights] != [tuple(weight.shape) for weight in self._network.weights]:
             raise WorkError(f"{folder}: has other weights than its settings say; train it again")
+
         for variable, value in zip(self._network.weights, weights, strict=True):
             variable.assign(value)
+
         self.matrix: Array | None = None
         self.bias: Array | None = None
         self.explained = 0.0
@@ -87,57 +92,75 @@ class Listener:
           pairs: of each recording the voice's mels, normalized, [frames, mels], and the recognizer's features, [other
             frames, bins].
         """
-        inputs, wanted = [], []
+        inputs = []
+        targets = []
         for mels, features in pairs:
+            # x[j]: mels of the frames around j, side by side, [other frames, shifts · mels].
             around = self._around(len(mels))
             count = min(around.shape[1], len(features))
             inputs.append(np.concatenate([weights[:count] @ mels for weights in around], axis=1))
-            wanted.append(features[:count])
-        x, y = np.concatenate(inputs).astype(np.float64), np.concatenate(wanted).astype(np.float64)
-        x_mean, y_mean = x.mean(0), y.mean(0)
-        x, y = x - x_mean, y - y_mean
+            targets.append(features[:count])
+
+        # Ridge regression on centered values: W = (XᵀX + λ n I)⁻¹ Xᵀ Y.
+        x = np.concatenate(inputs).astype(np.float64)
+        y = np.concatenate(targets).astype(np.float64)
+        x_mean = x.mean(0)
+        y_mean = y.mean(0)
+        x = x - x_mean
+        y = y - y_mean
         matrix = np.linalg.solve(x.T @ x + RIDGE * len(x) * np.eye(x.shape[1]), x.T @ y)
         self.explained = float(1 - np.square(y - x @ matrix).sum() / max(np.square(y).sum(), 1e-12))
-        self.matrix, self.bias = matrix.astype(np.float32), (y_mean - x_mean @ matrix).astype(np.float32)
+        self.matrix = matrix.astype(np.float32)
+        self.bias = (y_mean - x_mean @ matrix).astype(np.float32)
 
     def read(self, mels: Tensor) -> Tensor:
         """The recognizer's features, float32 [batch, other frames, bins], of normalized mels [batch, frames, mels]."""
+
+        # [shifts, other, frames] · [batch, frames, mels] → [batch, other, shifts, mels]
         around = tf.constant(self._around(mels.shape[1]))
-        found = tf.einsum("sjt,btm->bjsm", around, mels)
+        frames = tf.einsum("sjt,btm->bjsm", around, mels)
         return (
-            tf.matmul(tf.reshape(found, (-1, found.shape[1], found.shape[2] * found.shape[3])), self.matrix) + self.bias
+            tf.matmul(tf.reshape(frames, (-1, frames.shape[1], frames.shape[2] * frames.shape[3])), self.matrix)
+            + self.bias
         )
 
     def __call__(self, mels: Tensor) -> list[Tensor]:
-        """What each convolution puts out, float32 [batch, frames, bins, channels], of mels as `read` takes them."""
+        """Outputs of each convolution, float32 [batch, frames, bins, channels], for mels as `read` takes them."""
+
+        # [batch, other frames, bins, 1] → each convolution's output
         x = self.read(mels)
         frames = tf.fill([tf.shape(x)[0]], x.shape[1])
-        x, found = self._network.normalize(x, frames)[..., None], []
+        x = self._network.normalize(x, frames)[..., None]
+        outputs = []
         for convolution in self._network.convolutions:
             x, frames = convolution(x, frames)
-            found.append(x)
-        return found
+            outputs.append(x)
+        return outputs
 
-    def distance(self, made: Tensor, recorded: Tensor) -> Tensor:
-        """Mean squared difference of what the convolutions put out, over them all, float32 [batch]."""
-        pairs = zip(self(made), self(recorded), strict=True)
-        return tf.add_n([tf.reduce_mean(tf.square(one - other), axis=[1, 2, 3]) for one, other in pairs])
+    def distance(self, sharpened: Tensor, recorded: Tensor) -> Tensor:
+        """Mean squared difference of the outputs of all convolutions, summed, float32 [batch]."""
+        pairs = zip(self(sharpened), self(recorded), strict=True)
+        return tf.add_n([tf.reduce_mean(tf.square(left - right), axis=[1, 2, 3]) for left, right in pairs])
 
     def _around(self, frames: int) -> Array:
         """The weights of the voice's frames in the recognizer's, float32 [shifts, other frames, frames].
 
         Beyond the ends the first and last frame go on.
         """
-        theirs = self.features.hop_length / self.features.sample_rate
-        ratio = theirs / (self.mels.hop_length / self.mels.sample_rate)
-        places = np.arange(int((frames - 1) / ratio + 1e-9) + 1) * ratio
-        weights = np.zeros((len(SHIFTS), len(places), frames), np.float32)
+
+        # Position of the recognizer's frames among the voice's, in frames of the voice.
+        hop_seconds = self.features.hop_length / self.features.sample_rate
+        ratio = hop_seconds / (self.mels.hop_length / self.mels.sample_rate)
+        positions = np.arange(int((frames - 1) / ratio + 1e-9) + 1) * ratio
+        weights = np.zeros((len(SHIFTS), len(positions), frames), np.float32)
         for number, shift in enumerate(SHIFTS):
-            exact = np.clip(places + shift, 0, frames - 1)
-            first = np.minimum(exact.astype(int), max(frames - 2, 0))
-            rows = np.arange(len(places))
-            weights[number, rows, np.minimum(first + 1, frames - 1)] = exact - first
-            weights[number, rows, first] += 1 - (exact - first)
+            # Linear interpolation between the two frames beside it.
+            position = np.clip(positions + shift, 0, frames - 1)
+            first = np.minimum(position.astype(int), max(frames - 2, 0))
+            rows = np.arange(len(positions))
+            weights[number, rows, np.minimum(first + 1, frames - 1)] = position - first
+            weights[number, rows, first] += 1 - (position - first)
+
         return weights
 
 
@@ -151,18 +174,20 @@ def fit_listener(listener: Listener, dataset: Dataset, batches: PairBatches, mea
     Raises:
       WorkError: a recording is not in the store of the dataset.
     """
+
+    # Some recordings, evenly spaced over the split.
     rate = listener.features.sample_rate
-    chosen = np.unique(np.linspace(0, batches.utterances - 1, UTTERANCES).astype(int)).tolist()
-    examples = [batches.example(row) for row in chosen]
-    wanted = {one.id for one in examples}
-    rows = {row.id: row for row in dataset.rows() if row.id in wanted}
+    rows_to_fit = np.unique(np.linspace(0, batches.utterances - 1, UTTERANCES).astype(int)).tolist()
+    examples = [batches.example(row) for row in rows_to_fit]
+    ids = {example.id for example in examples}
+    rows = {row.id: row for row in dataset.rows() if row.id in ids}
     files = dict(zip(rows, dataset.recordings((row.audio_hash for row in rows.values()), "train"), strict=True))
 
     def pairs() -> Iterator[tuple[Array, Array]]:
-        for one in examples:
-            row = rows[one.id]
-            samples = read_waveform(files[one.id], rate, row.offset, row.duration)
-            mels = one.features[:, dataset.features.mel_columns]
+        for example in examples:
+            row = rows[example.id]
+            samples = read_waveform(files[example.id], rate, row.offset, row.duration)
+            mels = example.features[:, dataset.features.mel_columns]
             yield (mels - mean) / deviation, compute_features(samples, listener.features)
 
     listener.fit(pairs())

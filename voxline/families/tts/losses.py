@@ -22,9 +22,12 @@ def masked_distance(predicted: Tensor, target: Tensor, frames: Tensor, kind: str
       kind: "l1" or "mse".
     """
     longest = ops.shape(target)[1]
+
+    # [batch, frames, bins] → [batch, frames]; the decoder may have made frames beyond the last.
     error = ops.cast(predicted[:, :longest], "float32") - target
     error = ops.mean(ops.abs(error) if kind == "l1" else ops.square(error), axis=-1)
     real = frame_mask(frames, longest)
+
     # `where`, not a product: the padding may hold infinities.
     return ops.sum(ops.where(real > 0, error, 0.0), axis=1) / ops.sum(real, axis=1)
 
@@ -54,14 +57,18 @@ def stop_loss(logits: Tensor, frames: Tensor) -> Tensor:
     """
     longest = ops.shape(logits)[1]
     logits = ops.cast(logits, "float32")
+
+    # 1 on the last real frame: the mask of all frames less the mask of all but one.
     target = frame_mask(frames, longest) - frame_mask(frames - 1, longest)
+
+    # max(x, 0) - x z + log(1 + e^-|x|), which neither overflows nor loses small values.
     entropy = ops.relu(logits) - logits * target + ops.log1p(ops.exp(-ops.abs(logits)))
     real = frame_mask(frames, longest)
     return ops.sum(ops.where(real > 0, entropy, 0.0), axis=1) / ops.sum(real, axis=1)
 
 
 def guided_attention_loss(alignment: Tensor, steps: Tensor, counts: Tensor, sigma: float) -> Tensor:
-    """Attention far from the diagonal (Tachibana et al. 2018), float32 [batch].
+    """Mean attention far from the diagonal (Tachibana et al. 2018), float32 [batch].
 
     The paper takes the mean over all pairs of step and symbol, so that long texts cost less than short ones. Here it is
     the mean over steps: attention that is wrong everywhere costs 1, whatever the length of the text.
@@ -70,11 +77,18 @@ def guided_attention_loss(alignment: Tensor, steps: Tensor, counts: Tensor, sigm
       alignment: [batch, steps, symbols].
       steps, counts: int32 [batch], real steps and symbols.
     """
-    longest, widest = ops.shape(alignment)[1], ops.shape(alignment)[2]
-    steps, counts = ops.cast(steps, "float32"), ops.cast(counts, "float32")
+    longest = ops.shape(alignment)[1]
+    widest = ops.shape(alignment)[2]
+    steps = ops.cast(steps, "float32")
+    counts = ops.cast(counts, "float32")
+
+    # n / N and t / T of the paper's W[n, t] = 1 - exp(-(n / N - t / T)² / 2 g²).
     step = ops.expand_dims(ops.arange(longest, dtype="float32"), 0) / ops.expand_dims(steps, 1)
     symbol = ops.expand_dims(ops.arange(widest, dtype="float32"), 0) / ops.expand_dims(counts, 1)
-    apart = ops.expand_dims(symbol, 1) - ops.expand_dims(step, 2)
-    cost = 1 - ops.exp(-ops.square(apart) / (2 * sigma**2))
+    distance = ops.expand_dims(symbol, 1) - ops.expand_dims(step, 2)
+    cost = 1 - ops.exp(-ops.square(distance) / (2 * sigma**2))
+
+    # [batch, steps, symbols] → [batch, steps]
     costs = ops.sum(ops.cast(alignment, "float32") * cost, axis=2)
+
     return ops.sum(ops.where(step < 1, costs, 0.0), axis=1) / steps

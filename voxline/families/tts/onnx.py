@@ -50,6 +50,8 @@ def export_onnx_voice(
     Raises:
       SettingsError: the network is not known here, or has no 8-bit form.
     """
+
+    # Symbols to normalized mels, sharpened if the voice has a sharpener, then raw.
     kind = str(model.settings.kind)
     check_onnx_voice(kind, precision)
     graph = Graph()
@@ -57,6 +59,7 @@ def export_onnx_voice(
     output = _NETWORKS[kind](graph, model, counts, Decoding(max_steps, reduction, noise, precision))
     mels = output.mels if sharpener is None else add_sharpener(graph, sharpener, output.mels, output.frames)
     mels = graph("Add", graph("Mul", mels, model._deviation[: model.mels]), model._mean[: model.mels])
+
     return graph.finish(
         "voice",
         [("symbols", TensorProto.INT32, ["batch", "symbols"]), ("lengths", TensorProto.INT32, ["batch"])],
@@ -80,6 +83,7 @@ def check_onnx_voice(kind: str, precision: str) -> None:
             f"train.export.onnx: no ONNX graph is known for train.model.kind {kind!r}; accepted: "
             f"{', '.join(sorted(_NETWORKS))}. Set train.export.onnx to none"
         )
+
     if precision != "float32" and kind != "tacotron2":
         raise SettingsError(
             f"train.export.onnx: {precision} is for the steps of a decoder, and {kind} makes all frames at once; set "
@@ -93,26 +97,39 @@ def _tacotron2(graph: Graph, model: Any, counts: Name, how: Decoding) -> VoiceOu
 
 def _fastspeech(graph: Graph, model: Any, counts: Name, how: Decoding) -> VoiceOutput:
     """`FastSpeech.synthesize`."""
+
+    # [batch, symbols, channels]
     embedded = graph("Gather", to_numpy(model.embedding.embeddings), "symbols")
     encoded = _blocks(graph, model.encoder, embedded, counts)
-    found = graph("Squeeze", _column(graph, model.duration, encoded, counts), np.array([2]))
-    predictors = [(each, layer) for each, layer in ((model.energy, model.louder), (model.pitch, model.higher)) if each]
-    prosody = [graph.dense(_column(graph, each, encoded, counts), layer) for each, layer in predictors]
-    for each in prosody:
-        encoded = graph("Add", encoded, each)
-    found = graph("Round", graph("Exp", graph("Min", found, np.float32(math.log(how.max_steps)))))
-    durations = graph.mask(graph("Clip", found, np.float32(1), np.float32(how.max_steps)), counts, 1, 2)
+    log_durations = graph("Squeeze", _column(graph, model.duration, encoded, counts), np.array([2]))
+
+    # Predicted prosody is added to the encoded symbols.
+    predictors = [
+        (predictor, layer)
+        for predictor, layer in ((model.energy, model.louder), (model.pitch, model.higher))
+        if predictor
+    ]
+    prosody = [graph.dense(_column(graph, predictor, encoded, counts), layer) for predictor, layer in predictors]
+    for values in prosody:
+        encoded = graph("Add", encoded, values)
+
+    # Whole frames, at least one a symbol; the logarithm is bounded before its exponential.
+    log_durations = graph("Round", graph("Exp", graph("Min", log_durations, np.float32(math.log(how.max_steps)))))
+    durations = graph.mask(graph("Clip", log_durations, np.float32(1), np.float32(how.max_steps)), counts, 1, 2)
     ends = graph("CumSum", durations, np.int64(1))
     total = graph("Gather", ends, np.int64(-1), axis=1)
     frames = graph("Cast", graph("Min", total, np.float32(how.max_steps)), to=TensorProto.INT64)
     # Symbol n has the frames from the end of the one before to its own.
-    starts, ends = (graph("Unsqueeze", each, np.array([1])) for each in (graph("Sub", ends, durations), ends))
+    starts, ends = (graph("Unsqueeze", edges, np.array([1])) for edges in (graph("Sub", ends, durations), ends))
+
+    # The path [batch, frames, symbols]: 1 where a frame belongs to a symbol.
     longest = graph("ReduceMax", frames, keepdims=0)
     frame = graph("Cast", graph("Range", np.int64(0), longest, np.int64(1)), to=TensorProto.FLOAT)
     frame = graph("Reshape", frame, np.array([1, -1, 1]))
     path = graph("And", graph("GreaterOrEqual", frame, starts), graph("Less", frame, ends))
     path = graph.mask(graph("Cast", path, to=TensorProto.FLOAT), frames, 1, 3)
     mels = _frames_of_symbols(graph, model, encoded, path, frame, starts, frames)
+
     return VoiceOutput(mels, frames, path, graph("Greater", total, np.float32(how.max_steps)))
 
 
@@ -120,19 +137,24 @@ def _frames_of_symbols(
     graph: Graph, model: Any, encoded: Name, path: Name, frame: Name, starts: Name, frames: Name
 ) -> Name:
     """Normalized mels of encoded symbols; see `FastSpeech._decode`."""
+
+    # Length regulator: each symbol's encoding, repeated for its frames.
     last = np.array([2])
     repeated = graph("MatMul", path, encoded)
     start = graph("MatMul", path, graph("Transpose", starts, perm=[0, 2, 1]))
     before = graph("Sub", frame, start)  # [batch, frames, 1]
     counted = graph("ReduceSum", path, np.array([1]), keepdims=1)
-    whole = graph("MatMul", path, graph("Transpose", counted, perm=[0, 2, 1]))
-    share = graph("Div", graph("Add", before, np.float32(0.5)), graph("Max", whole, np.float32(1)))
-    after = graph("Relu", graph("Sub", graph("Sub", whole, before), np.float32(1)))
-    logarithms = (graph("Log", graph("Add", graph("Relu", each), np.float32(1))) for each in (before, after))
+    symbol_frames = graph("MatMul", path, graph("Transpose", counted, perm=[0, 2, 1]))
+
+    # Where in its symbol a frame is: the share, and logarithms of the frames before and after.
+    share = graph("Div", graph("Add", before, np.float32(0.5)), graph("Max", symbol_frames, np.float32(1)))
+    after = graph("Relu", graph("Sub", graph("Sub", symbol_frames, before), np.float32(1)))
+    logarithms = (graph("Log", graph("Add", graph("Relu", count), np.float32(1))) for count in (before, after))
     place = graph("Concat", share, *logarithms, axis=int(last[0]))
-    found = graph("Add", repeated, graph.dense(place, model.place))
-    found = graph.layer_norm(_blocks(graph, model.decoder, found, frames), model.last_norm)
-    return graph.dense(found, model.spectrum)
+    values = graph("Add", repeated, graph.dense(place, model.place))
+    values = graph.layer_norm(_blocks(graph, model.decoder, values, frames), model.last_norm)
+
+    return graph.dense(values, model.spectrum)
 
 
 def _blocks(graph: Graph, blocks: Any, value: Name, counts: Name) -> Name:
@@ -142,7 +164,7 @@ def _blocks(graph: Graph, blocks: Any, value: Name, counts: Name) -> Name:
 
 
 def _column(graph: Graph, predictor: Any, value: Name, counts: Name) -> Name:
-    """What a predictor says of each symbol, float32 [batch, symbols, 1]."""
+    """Output of a predictor for each symbol, float32 [batch, symbols, 1]."""
     for layer, norm in zip(predictor.convolutions, predictor.norms, strict=True):
         value = graph.convolution(graph.mask(value, counts, 1, 3), to_numpy(layer.kernel), to_numpy(layer.bias))
         value = graph.layer_norm(graph("Relu", value), norm)

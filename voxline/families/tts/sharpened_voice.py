@@ -52,45 +52,56 @@ def sharpen_voice(
       settings: the voice's, with `sharpen`.
       recognizer: that listens (`find_listening_recognizer`). It is in the key by its digest.
     """
-    chosen = SharpenTrainSettings.of_voice(settings)
+    sharpen_settings = SharpenTrainSettings.of_voice(settings)
     if os.environ.get("TF_CONFIG"):  # a chief trains it alone, when the other workers have left
-        chosen = chosen.model_copy(update={"strategy": "one"})
+        sharpen_settings = sharpen_settings.model_copy(update={"strategy": "one"})
+
+    # The key holds digests, not paths: the same voice and recognizer give the same key anywhere.
     inputs = {"model": model_digest(trained.path("model")), "dataset": dataset.key}
     inputs |= {"recognizer": recognizer.ancestor.digest} if recognizer else {}
-    with cached_step(store, "train", chosen, inputs, revision=REVISION) as work:
+    with cached_step(store, "train", sharpen_settings, inputs, revision=REVISION) as work:
         if not work.reused:
-            _sharpen(trained, dataset, chosen, work, recognizer)
+            _sharpen(trained, dataset, sharpen_settings, work, recognizer)
+
     return work
 
 
 def _sharpen(
-    trained: StepOutput, dataset: Dataset, chosen: SharpenTrainSettings, work: StepOutput, recognizer: Parent | None
+    trained: StepOutput,
+    dataset: Dataset,
+    sharpen_settings: SharpenTrainSettings,
+    work: StepOutput,
+    recognizer: Parent | None,
 ) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from voxline.families.tts.sharpening import SharpenTask, export_sharpened
     from voxline.training.trainer import Trainer
     from voxline.training.warm_start import read_exported_weights
 
-    voice, model, folder = trained.path("model"), work.folder / "model", work.folder / WORK
-    about = read_model_json(voice)
+    voice = trained.path("model")
+    model = work.folder / "model"
+    folder = work.folder / WORK
+    metadata = read_model_json(voice)
     # What the voice's weights expect: a warm start keeps the statistics of its parent.
-    normalization = about["normalization"]
+    normalization = metadata["normalization"]
     dataset = dataclasses.replace(
         dataset,
-        alphabet=Alphabet(about["alphabet"]),
+        alphabet=Alphabet(metadata["alphabet"]),
         mean=normalization["mean"],
         deviation=normalization["deviation"],
     )
     work.scratch_dirs = (WORK,)
     work.unverified = ("logs",)
     print_status("train: a sharpener for the voice")
-    heard = recognizer.load_folder() if recognizer else None
-    task = SharpenTask(chosen, dataset, voice, folder / VOICE_MELS, heard)
+    recognizer_folder = recognizer.load_folder() if recognizer else None
+    task = SharpenTask(sharpen_settings, dataset, voice, folder / VOICE_MELS, recognizer_folder)
+
+    # Trains the sharpener; a checkpoint of a killed run is resumed.
     result = Trainer(task, folder, work.save).fit()
     best = result.best
     training: dict[str, Any] = {
-        **about["provenance"]["trained"],
-        **({"start": about["start"]} if "start" in about else {}),
+        **metadata["provenance"]["trained"],
+        **({"start": metadata["start"]} if "start" in metadata else {}),
         "sharpener": {
             "steps": result.state.step,
             "best_step": best.step,
@@ -98,18 +109,24 @@ def _sharpen(
             **({"recognizer": dataclasses.asdict(recognizer.ancestor)} if recognizer else {}),
         },
     }
-    pinned = chosen.sharpen.model_copy(update={"recognizer": recognizer.pinned} if recognizer else {})
-    settings = TtsTrainSettings.of(about["settings"]).model_copy(update={"sharpen": pinned})
+
+    # model.json names the recognizer by version, even if the config says @production.
+    pinned = sharpen_settings.sharpen.model_copy(update={"recognizer": recognizer.pinned} if recognizer else {})
+    settings = TtsTrainSettings.of(metadata["settings"]).model_copy(update={"sharpen": pinned})
     export_sharpened(model, settings, dataset, read_exported_weights(voice), result.weights, training)
-    write_json(model / MODEL_JSON, {**read_model_json(model), "dataset": about["dataset"]})
-    listed = read_training_data((voice / TRAINED_ON).read_bytes(), str(voice / TRAINED_ON))
-    listed.with_ancestors(recognizer.training_data if recognizer else None).write(model / TRAINED_ON)
+    write_json(model / MODEL_JSON, {**read_model_json(model), "dataset": metadata["dataset"]})
+    training_data = read_training_data((voice / TRAINED_ON).read_bytes(), str(voice / TRAINED_ON))
+    training_data.with_ancestors(recognizer.training_data if recognizer else None).write(model / TRAINED_ON)
+
+    # The rest of the voice's output: logs, curves, metrics.
     for name in set(trained.outputs) - {"model"}:
-        source, to = trained.path(name), work.folder / trained.outputs[name]
+        source = trained.path(name)
+        target = work.folder / trained.outputs[name]
         if source.is_dir():
-            shutil.copytree(source, to, dirs_exist_ok=True)
+            shutil.copytree(source, target, dirs_exist_ok=True)
         else:
-            shutil.copyfile(source, to)
+            shutil.copyfile(source, target)
+
     shutil.copytree(folder / "logs", work.folder / trained.outputs["logs"] / WORK, dirs_exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     work.outputs.update(trained.outputs)

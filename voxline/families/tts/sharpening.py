@@ -32,7 +32,7 @@ CRITIC = "critic"
 """The term that the critic minimizes; all others are the sharpener's."""
 SUMS = ("distance", "distance_before", "sharpness", "sharpness_before", "sharpness_recorded", "change", "change_before",
         "change_recorded")  # fmt: skip
-"""What validation sums over rows."""
+"""Sums over rows that validation computes."""
 
 
 def build_sharpener(settings: SharpenSettings, seed: int) -> Sharpener:
@@ -45,17 +45,18 @@ class SharpenTrainModule(TrainModule):
     Both gradients are of the weights before the step, so that a step is accepted as a whole or not at all.
 
     Args:
-      recognizer: the exported folder of the one that listens; None: nobody does.
+      recognizer: the exported folder of the recognizer for the perceptual loss; None: no such loss.
 
     Attributes:
-      listener: its convolutions, to be fitted before the first step.
+      listener: the recognizer's convolutions, to be fitted before the first step.
       mean, deviation: that mels are normalized by, float32 [mels].
     """
 
     def __init__(
         self, settings: SharpenTrainSettings, dataset: Dataset, strategy: Any, recognizer: Path | None = None
     ) -> None:
-        self.settings, columns = settings.sharpen, dataset.features.mel_columns
+        self.settings = settings.sharpen
+        columns = dataset.features.mel_columns
         self.mean = np.asarray(dataset.mean, np.float32)[columns]
         self.deviation = np.maximum(np.asarray(dataset.deviation, np.float32)[columns], np.float32(1e-5))
         super().__init__(settings, strategy, lambda: [build_sharpener(self.settings, settings.seed)])
@@ -76,46 +77,55 @@ class SharpenTrainModule(TrainModule):
     def compute_losses(
         self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
     ) -> dict[str, Tensor]:
+        # [batch, segment_frames, mels] each, normalized.
         smoothed, recorded = self._split(batch)
-        made = self.model(smoothed, self._frames(smoothed), training=True)
-        judged = self.critic(made, smoothed)
-        share = tf.random.stateless_uniform([tf.shape(made)[0], 1, 1], noise)
-        between = tf.stop_gradient(share * recorded + (1 - share) * made)
+        sharpened = self.model(smoothed, self._frames(smoothed), training=True)
+        score = self.critic(sharpened, smoothed)
+
+        # Gradient penalty: |∇ critic| is to be 1 between sharpened and recorded mels (algorithm 1, lines 4 to 7).
+        share = tf.random.stateless_uniform([tf.shape(sharpened)[0], 1, 1], noise)
+        between = tf.stop_gradient(share * recorded + (1 - share) * sharpened)
         (gradient,) = tf.gradients(self.critic(between, smoothed), between)
         # A square root has no derivative at zero.
         norm = tf.sqrt(tf.reduce_sum(tf.square(gradient), axis=[1, 2]) + 1e-12)
         penalty = self.settings.gradient_penalty * tf.square(norm - 1)
         # Neighboring bins of a spectrum that is not flat differ where their normalized values do not.
-        steps = [self._raw(mels) / np.mean(self.deviation) for mels in (made, recorded)]
+        steps = [self._raw(mels) / np.mean(self.deviation) for mels in (sharpened, recorded)]
         perceptual = {}
         if self.listener is not None:
-            perceptual["perceptual"] = self.settings.perceptual * self.listener.distance(made, recorded)
+            perceptual["perceptual"] = self.settings.perceptual * self.listener.distance(sharpened, recorded)
+
         return {
-            "content": self.settings.content * _mean(tf.abs(made - recorded)),
+            "content": self.settings.content * _mean(tf.abs(sharpened - recorded)),
             "detail": self.settings.detail * detail_loss(*steps),
             "level": self.settings.level * level_loss(*steps),
             **perceptual,
-            "adversarial": -judged,
-            CRITIC: judged - self.critic(recorded, smoothed) + penalty,
+            "adversarial": -score,
+            CRITIC: score - self.critic(recorded, smoothed) + penalty,
         }
 
     def objectives(self, terms: dict[str, Tensor]) -> list[tuple[Tensor, Sequence[Any]]]:
+        # Two objectives: the critic must not learn from the sharpener's terms, nor the other way round.
         sharpener = [term for name, term in terms.items() if name != CRITIC]
         return [(tf.add_n(sharpener), self._trainable), (terms[CRITIC], self.critic.trainable_variables)]
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """The `SUMS` of each row, and the sharpened mels, raw."""
+
+        # Sharpness is the mean step to the next bin, change the mean step to the next frame.
         smoothed, recorded = self._split(batch)
-        made = self.model(smoothed, self._frames(smoothed))
-        found = {"distance": _mean(tf.abs(made - recorded)), "distance_before": _mean(tf.abs(smoothed - recorded))}
-        for name, mels in (("", made), ("_before", smoothed), ("_recorded", recorded)):
+        sharpened = self.model(smoothed, self._frames(smoothed))
+        sums = {"distance": _mean(tf.abs(sharpened - recorded)), "distance_before": _mean(tf.abs(smoothed - recorded))}
+        for name, mels in (("", sharpened), ("_before", smoothed), ("_recorded", recorded)):
             raw = self._raw(mels)
-            found[f"sharpness{name}"] = _mean(tf.abs(raw[:, :, 1:] - raw[:, :, :-1]))
-            found[f"change{name}"] = _mean(tf.abs(raw[:, 1:] - raw[:, :-1]))
-        return {**found, "mels": self._raw(made)}
+            sums[f"sharpness{name}"] = _mean(tf.abs(raw[:, :, 1:] - raw[:, :, :-1]))
+            sums[f"change{name}"] = _mean(tf.abs(raw[:, 1:] - raw[:, :-1]))
+        return {**sums, "mels": self._raw(sharpened)}
 
     def _split(self, batch: BatchTensors) -> tuple[Tensor, Tensor]:
         """The voice's mels and the recording's, normalized, [batch, segment_frames, mels] each."""
+
+        # A static shape: the critic has dense layers.
         bins = len(self.mean)
         features = tf.ensure_shape(batch.features, [None, self.settings.segment_frames, 2 * bins])
         smoothed, recorded = ((mels - self.mean) / self.deviation for mels in split_pairs(features, bins))
@@ -139,7 +149,7 @@ class SharpenTask(TrainingTask):
     Args:
       voice: its exported folder.
       folder: for its mels, until training ends.
-      recognizer: the exported folder of the one that listens for the perceptual loss; None: nobody does.
+      recognizer: the exported folder of the recognizer for the perceptual loss; None: no such loss.
     """
 
     settings: SharpenTrainSettings
@@ -162,11 +172,13 @@ class SharpenTask(TrainingTask):
             print_status(
                 f"train: {listener.explained:.1%} of the variance of the recognizer's features is in the voice's mels"
             )
+
         for split, batches in (("train", self.train), ("dev", self.dev)):
             use_mels_of_voice(batches, voice, dataset.features, folder / split)
 
     def build_batches(self) -> tuple[PairBatches, PairBatches]:
-        settings, frames = self.settings, self.settings.sharpen.segment_frames
+        settings = self.settings
+        frames = self.settings.sharpen.segment_frames
         shared: dict[str, Any] = {
             "batch_size": settings.batch_size,
             "share": devices.replica_share(self.strategy),
@@ -186,7 +198,10 @@ class SharpenTask(TrainingTask):
         return ""  # a sharpener reads no labels
 
     def validate(self, step: int) -> ValidationOutput:
-        totals, samples, mels = np.zeros(len(SUMS)), Samples(), self.dataset.features.mels
+        # Sums, not means: workers have different numbers of rows.
+        totals = np.zeros(len(SUMS))
+        samples = Samples()
+        mels = self.dataset.features.mels
         for batch in self.dev.epoch(0):
             rows = self.module.run_eval(batch, max(step - 1, 0))
             totals += np.sum([[float(out[name]) for name in SUMS] for _, out in rows], axis=0)
@@ -194,13 +209,20 @@ class SharpenTask(TrainingTask):
                 row, out = rows[0]
                 smoothed, recorded = split_pairs(batch.features[row], mels)
                 images = {"smoothed": smoothed, "sharpened": out["mels"]}
-                samples = Samples(images={name: render_comparison(made, recorded) for name, made in images.items()})
+                samples = Samples(
+                    images={name: render_comparison(mels_shown, recorded) for name, mels_shown in images.items()}
+                )
+
         sums = dict(zip(SUMS, devices.sum_over_workers(self.strategy, totals.tolist()).tolist(), strict=True))
+
+        # As shares of the recording's: 1 is what a sharpener is to reach.
         metrics = {"distance": sums["distance"] / max(sums["distance_before"], 1e-12)}
         for name in ("sharpness", "change"):
             recorded_sum = max(sums[f"{name}_recorded"], 1e-12)
             metrics |= {name: sums[name] / recorded_sum, f"{name}_before": sums[f"{name}_before"] / recorded_sum}
+
         score = abs(1 - metrics["sharpness"]) + abs(1 - metrics["change"]) + max(metrics["distance"] - 1, 0)
+
         return ValidationOutput((score, metrics["distance"]), {"score": score, **metrics}, samples)
 
     def describe(self, metrics: dict[str, float]) -> str:
@@ -232,40 +254,43 @@ def export_sharpened(
     sharpener = build_sharpener(settings.sharpen, settings.seed)
     for index, variable in enumerate(sharpener.weights):
         variable.assign(weights[f"model/{index}"])
+
     arrays = {f"model/{index}": array for index, array in enumerate(voice)}
     export_tts(folder, settings, dataset, arrays, training, sharpener)
 
 
-def detail_loss(made: Tensor, recorded: Tensor) -> Tensor:
+def detail_loss(sharpened: Tensor, recorded: Tensor) -> Tensor:
     """Mean squared difference of the sizes of steps to the next bin, plus that to the next frame, float32 [batch].
 
     The gradient difference loss of Mathieu, Couprie and LeCun 2016 (arXiv 1511.05440, equation 6, α = 2). The size that
     minimizes it is the mean of what is possible; with α = 1 it is the median, which is less than the recording has.
 
     Args:
-      made, recorded: [batch, frames, bins].
+      sharpened, recorded: [batch, frames, bins].
     """
-    across = tf.abs(made[:, :, 1:] - made[:, :, :-1]) - tf.abs(recorded[:, :, 1:] - recorded[:, :, :-1])
-    along = tf.abs(made[:, 1:] - made[:, :-1]) - tf.abs(recorded[:, 1:] - recorded[:, :-1])
+
+    # |Δ over bins| and |Δ over frames|, of both.
+    across = tf.abs(sharpened[:, :, 1:] - sharpened[:, :, :-1]) - tf.abs(recorded[:, :, 1:] - recorded[:, :, :-1])
+    along = tf.abs(sharpened[:, 1:] - sharpened[:, :-1]) - tf.abs(recorded[:, 1:] - recorded[:, :-1])
     return _mean(tf.square(across)) + _mean(tf.square(along))
 
 
-def level_loss(made: Tensor, recorded: Tensor) -> Tensor:
+def level_loss(sharpened: Tensor, recorded: Tensor) -> Tensor:
     """Mean over bins of the squared difference of the mean sizes of steps, float32 [batch].
 
-    Of steps to the next bin and to the next frame, each size averaged over the frames of a segment: how much detail a
-    bin has, wherever it is.
+    The steps are those to the next bin and to the next frame, each size averaged over the frames of a segment: how much
+    detail a bin has, wherever it is.
 
     Args:
-      made, recorded: [batch, frames, bins].
+      sharpened, recorded: [batch, frames, bins].
     """
 
     def sizes(mels: Tensor) -> list[Tensor]:
         steps = mels[:, :, 1:] - mels[:, :, :-1], mels[:, 1:] - mels[:, :-1]
-        return [tf.reduce_mean(tf.abs(each), axis=1) for each in steps]
+        return [tf.reduce_mean(tf.abs(step), axis=1) for step in steps]
 
-    pairs = zip(sizes(made), sizes(recorded), strict=True)
-    return tf.add_n([tf.reduce_mean(tf.square(one - other), axis=1) for one, other in pairs])
+    pairs = zip(sizes(sharpened), sizes(recorded), strict=True)
+    return tf.add_n([tf.reduce_mean(tf.square(left - right), axis=1) for left, right in pairs])
 
 
 def _mean(values: Tensor) -> Tensor:

@@ -52,30 +52,37 @@ def ship_with_vocoder(trained: StepOutput, vocoder: Parent, store: Path | str) -
                 shutil.copytree(trained.path("model"), unfinished, copy_function=_link_or_copy, dirs_exist_ok=True)
                 _copy_vocoder(vocoder, unfinished)
             for name in set(trained.outputs) - {"model"}:
-                source, to = trained.path(name), work.folder / trained.outputs[name]
+                source = trained.path(name)
+                target = work.folder / trained.outputs[name]
                 if source.is_dir():
-                    shutil.copytree(source, to, dirs_exist_ok=True)  # a killed run may have copied some of it
+                    shutil.copytree(source, target, dirs_exist_ok=True)  # a killed run may have copied some of it
                 else:
-                    shutil.copyfile(source, to)
+                    shutil.copyfile(source, target)
             work.outputs.update(trained.outputs)
             work.counts.update(trained.counts)
             work.metrics.update(trained.metrics)
             print_status(f"train: the voice ships with the vocoder {vocoder.label}")
+
     return work
 
 
 def _copy_vocoder(vocoder: Parent, target: Path) -> None:
     """Writes its files into a voice's folder, and says so in the voice's model.json and in its training data."""
-    folder, ancestor = vocoder.load_folder(), vocoder.ancestor
+
+    # Byte for byte, so that the digest of the vocoder stays.
+    folder = vocoder.load_folder()
+    ancestor = vocoder.ancestor
     for file in model_files(folder):
         (target / VOCODER / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / file, target / VOCODER / file)
-    about = read_model_json(target)
-    about["vocoder"] = {"name": ancestor.name, "version": ancestor.version, "digest": ancestor.digest}
-    about["settings"]["export"]["vocoder"] = vocoder.pinned
-    write_json(target / MODEL_JSON, about)
-    own = target / TRAINED_ON
-    read_training_data(own.read_bytes(), str(own)).with_ancestors(vocoder.training_data).write(own)
+
+    # The voice's model.json and its training data name the vocoder, so that a purge finds it.
+    metadata = read_model_json(target)
+    metadata["vocoder"] = {"name": ancestor.name, "version": ancestor.version, "digest": ancestor.digest}
+    metadata["settings"]["export"]["vocoder"] = vocoder.pinned
+    write_json(target / MODEL_JSON, metadata)
+    trained_on = target / TRAINED_ON
+    read_training_data(trained_on.read_bytes(), str(trained_on)).with_ancestors(vocoder.training_data).write(trained_on)
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -74,7 +74,8 @@ class SampleGallery:
     """
 
     def __init__(self, shown: set[str], worst_count: int) -> None:
-        self._shown, self._worst_count = shown, worst_count
+        self._shown = shown
+        self._worst_count = worst_count
         self.samples: list[Sample] = []
         self._worst: list[tuple[tuple[float, ...], str, Sample]] = []
 
@@ -105,11 +106,15 @@ def measure_synthesis(
       unit: for the progress line.
       gallery: is offered every sample.
     """
+
+    # F0 and DNSMOS are slow, so only some utterances have them.
     records: dict[str, SynthesisRecord] = {}
     f0_ids = evenly_spaced_ids(utterances, settings.f0_utterances)
     mos_ids = evenly_spaced_ids(utterances, settings.mos_utterances)
     f0_pairs: dict[str, F0Pair] = {}
     progress = Progress(unit, len(utterances))
+
+    # Batches of similar length pad little; results come back in the given order.
     order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
     for start in range(0, len(order), settings.batch_size):
         batch = order[start : start + settings.batch_size]
@@ -122,6 +127,8 @@ def measure_synthesis(
                 _add_round_trip(record, reference_text(sample.utterance), hypotheses[index])
             if sample.utterance.id in mos_ids:
                 record.metrics["dnsmos"] = measure_dnsmos(waveforms[index], synthesizer.sample_rate)
+
+            # F0 is compared along the DTW path, all pairs together at the end.
             if sample.utterance.id in f0_ids:
                 f0_pairs[sample.utterance.id] = F0Pair(
                     sample.recorded, sample.synthesized.waveform, path, synthesizer.sample_rate,
@@ -131,6 +138,7 @@ def measure_synthesis(
             if gallery is not None:
                 gallery.offer(sample, record)
         progress.advance(len(batch))
+
     _add_f0(records, f0_pairs)
     return [records[utterance.id] for utterance in utterances]
 
@@ -144,19 +152,25 @@ def synthesize_samples(synthesizer: Synthesizer, utterances: Sequence[Utterance]
     """
     from voxline.audio.features import compute_features
 
+    # Recordings at the model's rate, and features as it was trained on.
     recorded = [read_utterance(utterance, synthesizer.sample_rate) for utterance in utterances]
     features = [compute_features(samples, synthesizer.features) for samples in recorded]
     texts = [utterance.text for utterance in utterances]
+
+    # Checked one by one, so that the message names the utterance.
     for utterance in utterances:
         try:
             synthesizer.text.check_symbols(utterance.text)
         except SettingsError as error:
             raise SettingsError(f"utterance {utterance.id}: {error}") from None
-    forced, synthesized = synthesizer.teacher_forced(texts, features), synthesizer.synthesize_symbols(texts)
+
+    forced = synthesizer.teacher_forced(texts, features)
+    synthesized = synthesizer.synthesize_symbols(texts)
     for utterance, result in zip(utterances, synthesized, strict=True):
         # One frame without a sound is the output of a bad model, and is measured as such; no frame cannot be measured.
         if not len(result.mels):
             raise WorkError(f"utterance {utterance.id}: the model outputs no frame for it; train it again")
+
     return [Sample(*parts) for parts in zip(utterances, recorded, features, forced, synthesized, strict=True)]
 
 
@@ -164,6 +178,8 @@ def _measure(
     sample: Sample, synthesizer: Synthesizer, settings: TtsEvaluateSettings
 ) -> tuple[SynthesisRecord, "npt.NDArray[np.int32]"]:
     """All metrics but those of the round trip and of F0; and the DTW path of recorded and synthesized frames."""
+
+    # [frames, mels] each; the path pairs frames of both.
     recorded = sample.features[:, synthesizer.features.mel_columns]
     synthesized = sample.synthesized.mels
     aligned = dtw(recorded, synthesized)
@@ -189,11 +205,12 @@ def _measure(
         "hit_limit": SumAndWeight(int(sample.synthesized.hit_limit)),
     }
     seconds = round(len(sample.synthesized.waveform) / synthesizer.sample_rate, 3)
+
     return SynthesisRecord(metrics, {"text": sample.utterance.text, "seconds": seconds}), aligned.path
 
 
 def _share(synthesized: float, recorded: float) -> SumAndWeight:
-    """Of a recording that has none, such as silence, a share cannot be measured."""
+    """Share of the recording's value; not measured for a recording that has none, such as silence."""
     return SumAndWeight(synthesized / recorded) if recorded else NOT_MEASURED
 
 

@@ -77,17 +77,23 @@ class TtsTask(TrainingTask):
 
     def validate(self, step: int) -> ValidationOutput:
         """Synthesizes some of dev, and computes the loss under teacher forcing over all of it."""
+
+        # Free synthesis of some texts, and their scores.
         batch = self._validation_batch()
         longest = round(MAX_LENGTH_RATIO * int(batch.frames.max()))
         output = self.module.synthesize(batch, step, longest)
         reduction = self.settings.trained_reduction(step)
         scores = self._score(batch, output, reduction)
+
+        # Teacher forcing over all of dev, with the graph of the last step.
         last = max(step - 1, 0)
-        losses = [float(out["loss"]) for each in self.dev.epoch(0) for _, out in self.module.run_eval(each, last)]
+        losses = [float(out["loss"]) for dev in self.dev.epoch(0) for _, out in self.module.run_eval(dev, last)]
         # Every worker synthesizes all texts; averaging over workers gives all of them the same numbers.
-        sums = [sum(getattr(each, field.name) for each in scores) for field in dataclasses.fields(SynthesisScores)]
+        sums = [sum(getattr(scored, field.name) for scored in scores) for field in dataclasses.fields(SynthesisScores)]
         numbers = [*sums, len(scores), sum(losses), len(losses)]
         *totals, rows, loss, count = devices.sum_over_workers(self.strategy, numbers).tolist()
+
+        # mel_dtw is in standard deviations, so that the three can be added.
         mean = SynthesisScores(*(total / rows for total in totals))
         score = mean.mel_dtw + (1 - mean.diagonality) + mean.hit_limit
         metrics = {
@@ -98,6 +104,7 @@ class TtsTask(TrainingTask):
             "hit_limit": mean.hit_limit,
             "loss": loss / count,
         }
+
         return ValidationOutput((score, loss / count), metrics, self._samples(batch, output, reduction))
 
     def describe(self, metrics: dict[str, float]) -> str:
@@ -111,14 +118,19 @@ class TtsTask(TrainingTask):
 
     def _validation_batch(self) -> Batch:
         """Some utterances of dev, from its shortest to its longest."""
+
+        # dev is sorted by length, so even spacing takes short and long texts.
         order = np.concatenate(self.dev.plan(0))
         return self.dev.read(order[evenly_spaced(len(order), self.settings.validation_utterances)])
 
     def _score(self, batch: Batch, output: TtsOutput, reduction: int) -> list[SynthesisScores]:
         mels = self.dataset.features.mels
+
+        # [rows, frames, mels] in normalized space.
         reference = np.asarray(self.module.model.normalize(batch.features))[..., :mels]
         scores = []
         for row in range(len(batch.ids)):
+            # A synthesis without a frame counts as one frame, which is far from any recording.
             frames = max(int(output.frames[row]), 1)
             steps = -(-frames // reduction)
             alignment = np.asarray(output.alignment[row, :steps, : batch.counts[row]], np.float64)
@@ -127,14 +139,19 @@ class TtsTask(TrainingTask):
             scores.append(
                 SynthesisScores(distance, attention.diagonality, attention.coverage, float(output.hit_limit[row]))
             )
+
         return scores
 
     def _samples(self, batch: Batch, output: TtsOutput, reduction: int) -> Samples:
         """Mels above those of the recording, alignments, and audio of the longest utterances of the batch."""
+
+        # The longest utterances show most of what goes wrong.
         features = self.dataset.features
         mels, linear = self.module.denormalize(output)
         rows = np.argsort(-batch.frames)[:LOGGED_SAMPLES].tolist()
-        images, audio, lines = {}, {}, ["| utterance | text |", "| --- | --- |"]
+        images = {}
+        audio = {}
+        lines = ["| utterance | text |", "| --- | --- |"]
         for number, row in enumerate(rows):
             frames = max(int(output.frames[row]), 1)
             recorded = batch.features[row, : batch.frames[row]]
@@ -145,6 +162,7 @@ class TtsTask(TrainingTask):
             spectrum = synthesized if linear is None else np.asarray(linear[row, :frames], np.float32)
             audio[f"speech_{number}"] = render_audio(spectrum, features, self.settings.griffin_lim.power)
             lines.append(f"| {batch.ids[row]} | {batch.texts[row]} |")
+
         return Samples({"texts": "\n".join(lines)}, images, audio, features.sample_rate)
 
 
@@ -165,6 +183,8 @@ def render_heatmap(values: Values, lowest: float | None = None, highest: float |
     >>> render_heatmap(np.array([[0.0, 1.0]])).shape
     (6, 3, 3)
     """
+
+    # Position of each value among the colors, then the color between two of them.
     low = float(values.min()) if lowest is None else lowest
     high = float(values.max()) if highest is None else highest
     share = np.clip((values.T[::-1] - low) / max(high - low, 1e-9), 0, 1) * (len(COLOR_MAP) - 1)
@@ -172,12 +192,16 @@ def render_heatmap(values: Values, lowest: float | None = None, highest: float |
     weight = (share - left)[..., None]
     image = (COLOR_MAP[left] * (1 - weight) + COLOR_MAP[left + 1] * weight).astype(np.uint8)
     enlarged: Image = image.repeat(PIXELS_PER_VALUE, axis=0).repeat(PIXELS_PER_VALUE, axis=1)
+
     return enlarged
 
 
 def render_comparison(synthesized: Values, recorded: Values) -> Image:
     """Draws the synthesized mels above the recorded ones, both in the colors of the latter, with a line between."""
-    low, high = float(recorded.min()), float(recorded.max())
+
+    # One scale for both, so that they can be compared.
+    low = float(recorded.min())
+    high = float(recorded.max())
     images = [render_heatmap(values, low, high) for values in (synthesized, recorded)]
     width = max(image.shape[1] for image in images)
     padded = [np.pad(image, ((0, 0), (0, width - image.shape[1]), (0, 0))) for image in images]
@@ -189,5 +213,7 @@ def render_audio(spectrum: Values, features: FeatureSettings, power: float = 1.0
     samples = features_to_waveform(
         np.asarray(spectrum, np.float32), features, iterations=GRIFFIN_LIM_ITERATIONS, power=power
     )
+
+    # Only what would clip is made quieter.
     peak = float(np.abs(samples).max(initial=0.0))
     return samples / np.float32(peak) if peak > 1 else samples

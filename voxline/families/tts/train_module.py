@@ -37,10 +37,15 @@ class TtsTrainModule(TrainModule):
     """
 
     def __init__(self, settings: TtsTrainSettings, dataset: Dataset, strategy: Any) -> None:
-        self.settings, self.features = settings, dataset.features
+        self.settings = settings
+        self.features = dataset.features
+
         symbols = len(dataset.alphabet.symbols)
+
+        # An export that cannot be written fails here, before hours of training.
         if settings.export.onnx != "none":
             check_onnx_voice(settings.model.kind, settings.export.onnx)
+
         self._low_bins = count_low_bins(settings.loss.low_hz, dataset.features)
 
         def make_models() -> list[Any]:
@@ -69,41 +74,55 @@ class TtsTrainModule(TrainModule):
         self, batch: BatchTensors, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
     ) -> dict[str, Tensor]:
         """The terms of the loss, see `losses`, times their weights in the settings."""
+
+        # Mels of the recording in normalized space, [batch, frames, bins].
         target = self._normalize(batch)
         if isinstance(self.model, FastSpeech):
             output, terms = self._compute_by_durations(batch, target, noise)
         else:
             output, terms = self._compute_by_attention(batch, target, noise, schedule, graph_key)
+
         if self.auxiliary_models:
+            # Mels that a recognizer can read: CTC for each symbol (Liu et al. 2019).
             logits = self.auxiliary_models[0](output.mels[:, : tf.shape(target)[1]], batch.frames)
             ctc = ctc_loss(logits, batch.frames, batch.labels, batch.counts, compiled=self.compiled)
             terms["mel_ctc"] = self.settings.mel_ctc.weight * ctc / tf.cast(batch.counts, tf.float32)
+
         return terms
 
     def _compute_by_durations(
         self, batch: BatchTensors, target: Tensor, noise: Tensor
     ) -> tuple[TtsOutput, dict[str, Tensor]]:
         """Mels of the recording's durations, and the loss but for the auxiliary CTC; weights as in the papers."""
-        made = self.model.align(batch.labels, batch.counts, target, batch.frames, training=True, noise=noise)
-        wanted = tf.math.log(tf.maximum(made.durations, 1.0))
+
+        # Durations are predicted as logarithms: a frame too many is worse for a short symbol.
+        aligned = self.model.align(batch.labels, batch.counts, target, batch.frames, training=True, noise=noise)
+        log_durations = tf.math.log(tf.maximum(aligned.durations, 1.0))
         mels = target[..., : self.features.mels]
         terms = {
-            "mel": losses.masked_distance(made.output.mels, mels, batch.frames, self.settings.loss.mel),
-            "alignment": forward_sum_loss(made.log_alignment, batch.frames, batch.counts),
-            "duration": losses.symbol_distance(made.log_durations, wanted, batch.counts),
+            "mel": losses.masked_distance(aligned.output.mels, mels, batch.frames, self.settings.loss.mel),
+            "alignment": forward_sum_loss(aligned.log_alignment, batch.frames, batch.counts),
+            "duration": losses.symbol_distance(aligned.log_durations, log_durations, batch.counts),
         }
-        if made.energy is not None:
-            terms["energy"] = losses.symbol_distance(made.predicted_energy, made.energy, batch.counts)
-        if made.pitch is not None:
-            distance = losses.symbol_distance(made.predicted_pitch, made.pitch, batch.counts)
+        if aligned.energy is not None:
+            terms["energy"] = losses.symbol_distance(aligned.predicted_energy, aligned.energy, batch.counts)
+
+        if aligned.pitch is not None:
+            # Pitch and energy are those of the recording; the predictors learn from its durations.
+            distance = losses.symbol_distance(aligned.predicted_pitch, aligned.pitch, batch.counts)
             terms["pitch"] = PITCH_WEIGHT * distance
-        return made.output, terms
+
+        return aligned.output, terms
 
     def _compute_by_attention(
         self, batch: BatchTensors, target: Tensor, noise: Tensor, schedule: dict[str, Tensor], graph_key: Any
     ) -> tuple[TtsOutput, dict[str, Tensor]]:
         """Mels of recorded frames, and the loss but for the auxiliary CTC."""
-        settings, mels, frames = self.settings, self.features.mels, batch.frames
+
+        # The graph key is static: each reduction, with and without own frames, is a graph.
+        settings = self.settings
+        mels = self.features.mels
+        frames = batch.frames
         reduction, mixed = graph_key
         output = self.model(
             batch.labels,
@@ -115,21 +134,31 @@ class TtsTrainModule(TrainModule):
             reduction=reduction,
             teacher_forcing=schedule["teacher_forcing"] if mixed else None,
         )
+
+        # The decoder's mels and the post-net's have a term each (section 2.2 of Tacotron 2).
         terms = {"mel": losses.masked_distance(output.before, target[..., :mels], frames, settings.loss.mel)}
         if settings.model.kind == "tacotron2" and settings.model.postnet_layers:
             terms["mel_after"] = losses.masked_distance(output.mels, target[..., :mels], frames, settings.loss.mel)
+
         if output.linear is not None:
+            # Tacotron alone predicts a linear spectrum, whose low bins count twice.
             linear = losses.linear_loss(output.linear, target[..., mels:], frames, self._low_bins)
             terms["linear"] = settings.loss.linear * linear
+
         terms["stop"] = settings.loss.stop * losses.stop_loss(output.stop, frames)
         if settings.guided_attention.weight:
-            steps, sigma = -(-frames // reduction), settings.guided_attention.sigma
+            # [batch, steps, symbols]; the weight falls to zero once the attention has learned its diagonal.
+            steps = -(-frames // reduction)
+            sigma = settings.guided_attention.sigma
             guided = losses.guided_attention_loss(output.alignment, steps, batch.counts, sigma)
             terms["guided_attention"] = schedule["guided_attention"] * guided
+
         return output, terms
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """The loss under teacher forcing: mean distance of mels, in standard deviations."""
+
+        # Dropout of the pre-net stays on, from a fixed seed, as at inference.
         target = self._normalize(batch)
         noise = tf.constant(INFERENCE_NOISE)
         output = self.model(batch.labels, batch.counts, target, batch.frames, noise=noise, reduction=graph_key[0])
@@ -142,6 +171,8 @@ class TtsTrainModule(TrainModule):
           step: completed steps; they decide the reduction factor.
           max_frames: frames after which a row is cut.
         """
+
+        # A graph for each reduction and length.
         reduction = self.settings.trained_reduction(step)
         output = self._synthesis_graph(reduction, math.ceil(max_frames / reduction))(batch.labels, batch.counts)
         arrays: list[Any] = [None if part is None else np.asarray(part) for part in output]
@@ -152,6 +183,7 @@ class TtsTrainModule(TrainModule):
         return denormalize_output(self.model, output.mels, output.linear)
 
     def _normalize(self, batch: BatchTensors) -> Tensor:
+        # Zeros would not be zero after the normalization, so padding is set again.
         real = tf.expand_dims(tf.sequence_mask(batch.frames, tf.shape(batch.features)[1]), -1)
         return tf.where(real, self.model.normalize(batch.features), 0.0)
 
@@ -168,8 +200,8 @@ def denormalize_output(model: Any, mels: Tensor, linear: Tensor | None) -> tuple
     """Mels and linear spectrum of a model's output as raw features."""
     if linear is None:
         return model.denormalize(mels), None
-    both = model.denormalize(tf.concat([mels, linear], -1))
-    return both[..., : mels.shape[-1]], both[..., mels.shape[-1] :]
+    raw = model.denormalize(tf.concat([mels, linear], -1))
+    return raw[..., : mels.shape[-1]], raw[..., mels.shape[-1] :]
 
 
 def count_low_bins(hertz: float, features: FeatureSettings) -> int:
@@ -187,7 +219,8 @@ def build_tts_model(settings: TtsTrainSettings, dataset: Dataset, *, portable: b
     Raises:
       SettingsError: the model does not produce the dataset's kind of features.
     """
-    kind, features = settings.model.kind, dataset.features
+    kind = settings.model.kind
+    features = dataset.features
     settings.check_features(features)
     return NETWORKS[kind](
         settings.model,

@@ -23,7 +23,7 @@ AT_A_TIME = 64
 
 
 def use_mels_of_voice(batches: MelSegmentBatches, voice: Path, features: FeatureSettings, folder: Path) -> None:
-    """Lets batches have a voice's mels, of the texts and frames of the recordings.
+    """Gives batches a voice's mels of the same texts and frames as the recordings.
 
     Args:
       voice: its exported folder.
@@ -33,6 +33,8 @@ def use_mels_of_voice(batches: MelSegmentBatches, voice: Path, features: Feature
     Raises:
       SettingsError: the voice makes mels of other settings, or cannot read a text.
     """
+
+    # Mels of a killed run are used again: the folder appears once all are in it.
     if not folder.is_dir():
         synthesizer = Synthesizer(voice)
         check_same_mels(features, synthesizer.features, "train.voice", f"the voice {voice}")
@@ -43,20 +45,23 @@ def use_mels_of_voice(batches: MelSegmentBatches, voice: Path, features: Feature
                 rows = range(first, min(first + AT_A_TIME, batches.utterances))
                 examples = [batches.example(row) for row in rows]
                 _check_texts(synthesizer, examples)
+
+                # Teacher forcing needs features of the voice's kind, which may have more columns than the vocoder's.
                 recorded = [
-                    batches.features_for(synthesizer.features, row, one.features)
-                    for row, one in zip(rows, examples, strict=True)
+                    batches.features_for(synthesizer.features, row, example.features)
+                    for row, example in zip(rows, examples, strict=True)
                 ]
-                spoken = synthesizer.teacher_forced([one.text for one in examples], recorded)
-                for row, one in zip(rows, spoken, strict=True):
-                    np.save(unfinished / f"{row}.npy", one.mels)
+                spoken = synthesizer.teacher_forced([example.text for example in examples], recorded)
+                for row, example in zip(rows, spoken, strict=True):
+                    np.save(unfinished / f"{row}.npy", example.mels)
                 progress.advance(len(rows))
+
     batches.voice_mels = folder
 
 
 def _check_texts(synthesizer: Synthesizer, examples: list[Example]) -> None:
-    for one in examples:
+    for example in examples:
         try:
-            synthesizer.text.check_symbols(one.text)
+            synthesizer.text.check_symbols(example.text)
         except SettingsError as error:
-            raise SettingsError(f"train.voice cannot read the text of {one.id}: {error}") from None
+            raise SettingsError(f"train.voice cannot read the text of {example.id}: {error}") from None

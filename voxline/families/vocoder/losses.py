@@ -17,11 +17,13 @@ MIN_MAGNITUDE = 1e-5
 SILENCE = 1e-3
 """Root mean square, of full scale, under which a frame is silent to `estoi_distance`: -60 dB."""
 BINS_A_BAND = 12
-"""Of a transform, for each of its mel bands in `band_distance`."""
+"""Bins of a transform for each of its mel bands in `band_distance`."""
 
 
 def log_mels(waveforms: Tensor, features: FeatureSettings) -> Tensor:
     """Natural logarithms of mel magnitudes, [batch, frames, mels]: windows as the features have them, of magnitude."""
+
+    # Centered frames, as extract has them.
     around = features.win_length // 2
     padded = ops.pad(waveforms, [[0, 0], [around, around]])
     spectrum = magnitudes(padded, features.n_fft, features.hop_length, features.win_length)
@@ -45,10 +47,14 @@ def stft_distances(generated: list[Tensor], recorded: list[Tensor]) -> tuple[Ten
     """
     convergence: list[Any] = []
     log_distance: list[Any] = []
-    for made, wanted in zip(generated, recorded, strict=True):
-        apart, whole = (ops.sqrt(ops.sum(ops.square(x), axis=(1, 2))) for x in (wanted - made, wanted))
-        convergence.append(apart / whole)
-        log_distance.append(_mean(ops.abs(ops.log(made) - ops.log(wanted))))
+    for generated_spectrum, recorded_spectrum in zip(generated, recorded, strict=True):
+        # Spectral convergence: the Frobenius norm of the difference over that of the recording.
+        difference_norm, recorded_norm = (
+            ops.sqrt(ops.sum(ops.square(x), axis=(1, 2)))
+            for x in (recorded_spectrum - generated_spectrum, recorded_spectrum)
+        )
+        convergence.append(difference_norm / recorded_norm)
+        log_distance.append(_mean(ops.abs(ops.log(generated_spectrum) - ops.log(recorded_spectrum))))
     totals: tuple[Any, Any] = (sum(convergence), sum(log_distance))
     return totals[0] / len(generated), totals[1] / len(generated)
 
@@ -60,8 +66,12 @@ def band_distance(generated: list[Tensor], recorded: list[Tensor], features: Fea
     every `BINS_A_BAND` bins, so that short windows have few wide bands and show when there is sound in them.
     """
     distances = []
-    for (size, hop, length), made, wanted in zip(RESOLUTIONS, generated, recorded, strict=True):
+    for (size, hop, length), generated_spectrum, recorded_spectrum in zip(
+        RESOLUTIONS, generated, recorded, strict=True
+    ):
         rate = features.sample_rate
+
+        # A bank of its own for each transform: a band for every BINS_A_BAND bins.
         bank = mel_filterbank(
             FeatureSettings(
                 sample_rate=rate,
@@ -71,8 +81,11 @@ def band_distance(generated: list[Tensor], recorded: list[Tensor], features: Fea
                 mels=size // (2 * BINS_A_BAND),
             )
         )
-        one, other = (ops.log(ops.maximum(spectrum @ bank, MIN_MAGNITUDE)) for spectrum in (made, wanted))
-        distances.append(_mean(ops.abs(one - other)))
+        generated_bands, recorded_bands = (
+            ops.log(ops.maximum(spectrum @ bank, MIN_MAGNITUDE)) for spectrum in (generated_spectrum, recorded_spectrum)
+        )
+        distances.append(_mean(ops.abs(generated_bands - recorded_bands)))
+
     return sum(distances[1:], distances[0]) / len(distances)
 
 
@@ -85,27 +98,38 @@ def estoi_distance(generated: Tensor, recorded: Tensor, sample_rate: int) -> Ten
 
     Kolbæk, Tan and Jensen 2018 (arXiv 1802.00604) train on the measure before it, STOI, in this manner.
     """
+
+    # Powers in third octaves, [batch, frames, bands].
     window, hop, _ = estoi.spans(sample_rate)
     size = 2 ** math.ceil(math.log2(2 * window))
     bands = estoi.octave_bands(size, sample_rate).astype(np.float32)
     bands = bands[:, bands.any(axis=0)]
-    wanted, made = (ops.square(magnitudes(each, size, hop, window)) for each in (recorded, generated))
-    level = ops.sum(wanted, axis=-1, keepdims=True)
+    recorded_power, generated_power = (
+        ops.square(magnitudes(waveforms, size, hop, window)) for waveforms in (recorded, generated)
+    )
+
+    # Silent frames are found in the recording alone, as in the measure.
+    level = ops.sum(recorded_power, axis=-1, keepdims=True)
     loudest = ops.max(level, axis=1, keepdims=True)
     # A Hann window keeps 3/8 of a power, of which the bins of one side have size / 2 times as much.
     floor = SILENCE**2 * 3 / 8 * window * size / 2
     silent = ops.maximum(loudest * 10 ** (-estoi.DYNAMIC_RANGE / 10), floor)
+
+    # [batch, segments, frames, 1]; each segment is normalized over time, then over bands.
     loud = _in_segments(ops.cast(level > silent, "float32"))
     frames = ops.sum(loud, axis=2, keepdims=True)
     normalized = []
-    for power in (wanted, made):
-        pieces = _in_segments(ops.sqrt(power @ bands)) * loud
-        pieces = (pieces - ops.sum(pieces, axis=2, keepdims=True) / ops.maximum(frames, 1.0)) * loud
-        pieces = pieces / _norm(pieces, 2)
-        pieces = pieces - ops.mean(pieces, axis=3, keepdims=True)
-        normalized.append(pieces / _norm(pieces, 3))
-    found = ops.sum(normalized[0] * normalized[1], axis=(1, 2, 3))
-    return 1 - found / ops.maximum(ops.sum(loud, axis=(1, 2, 3)), 1.0)
+    for power in (recorded_power, generated_power):
+        segments = _in_segments(ops.sqrt(power @ bands)) * loud
+        segments = (segments - ops.sum(segments, axis=2, keepdims=True) / ops.maximum(frames, 1.0)) * loud
+        segments = segments / _norm(segments, 2)
+        segments = segments - ops.mean(segments, axis=3, keepdims=True)
+        normalized.append(segments / _norm(segments, 3))
+
+    # Mean correlation over segments and frames (Jensen and Taal 2016).
+    correlation = ops.sum(normalized[0] * normalized[1], axis=(1, 2, 3))
+
+    return 1 - correlation / ops.maximum(ops.sum(loud, axis=(1, 2, 3)), 1.0)
 
 
 def _in_segments(frames: Tensor) -> Tensor:
@@ -122,23 +146,23 @@ def _norm(values: Tensor, axis: int) -> Tensor:
 def discriminator_loss(recorded: list[Tensor], generated: list[Tensor]) -> Tensor:
     """The discriminators' least squares (Mao et al. 2017): recorded speech is to be judged 1, generated 0; [batch]."""
     terms = [
-        _mean(ops.square(1 - real)) + _mean(ops.square(made)) for real, made in zip(recorded, generated, strict=True)
+        _mean(ops.square(1 - real)) + _mean(ops.square(fake)) for real, fake in zip(recorded, generated, strict=True)
     ]
     return sum(terms[1:], terms[0])
 
 
 def adversarial_loss(generated: list[Tensor]) -> Tensor:
-    """The generator's: what it makes is to be judged 1; [batch]."""
-    terms = [_mean(ops.square(1 - made)) for made in generated]
+    """The generator's least squares: generated speech is to be judged 1; [batch]."""
+    terms = [_mean(ops.square(1 - judgment)) for judgment in generated]
     return sum(terms[1:], terms[0])
 
 
 def feature_matching_loss(recorded: list[list[Tensor]], generated: list[list[Tensor]]) -> Tensor:
     """Mean absolute difference of activations, summed over all layers of all discriminators (Larsen et al. 2016)."""
     terms = [
-        _mean(ops.abs(real - made))
+        _mean(ops.abs(real - fake))
         for of_recorded, of_generated in zip(recorded, generated, strict=True)
-        for real, made in zip(of_recorded, of_generated, strict=True)
+        for real, fake in zip(of_recorded, of_generated, strict=True)
     ]
     return sum(terms[1:], terms[0])
 

@@ -33,11 +33,14 @@ def export_onnx_vocoder(
     Raises:
       SettingsError: the network is not known here.
     """
-    chosen = check_onnx_vocoder(settings)
+    vocos_settings = check_onnx_vocoder(settings)
     graph = Graph()
     frames = graph("Cast", "frames", to=TensorProto.INT64)
-    waveforms = _vocos(graph, model, chosen, features, frames, normalize_features(graph, "mels", mean, deviation))
+    waveforms = _vocos(
+        graph, model, vocos_settings, features, frames, normalize_features(graph, "mels", mean, deviation)
+    )
     samples = graph("Mul", graph("Max", graph("Sub", frames, np.int64(1)), np.int64(0)), np.int64(features.hop_length))
+
     return graph.finish(
         "vocoder",
         [
@@ -69,6 +72,8 @@ def _vocos(
     graph: Graph, model: Any, settings: VocosSettings, features: FeatureSettings, frames: Name, values: Name
 ) -> Name:
     """`Vocos.call`: waveforms [batch, (frames - 1) · hop]."""
+
+    # [batch, frames, mels] → [batch, frames, channels] → log magnitude and phase.
     size = settings.inverse_fft_size(features)
     bins = size // 2 + 1
 
@@ -79,36 +84,47 @@ def _vocos(
     values = real(graph.layer_norm(values, model.first_norm))
     for block in model.blocks:
         values = real(graph.convnext(values, block))
+
     spectrum = graph.dense(graph.layer_norm(values, model.last_norm), model.head)
     logarithm, phase = graph("Split", spectrum, np.array([bins, bins]), axis=2, outputs=2)
     if settings.prior:
         logarithm = graph("Add", logarithm, _prior(graph, features, size))
+
     magnitude = real(graph("Exp", graph("Min", logarithm, np.float32(MAX_LOG_MAGNITUDE))))
     real_part, imaginary_part = (graph("Mul", magnitude, graph(op, phase)) for op in ("Cos", "Sin"))
+
     return _inverse_stft(graph, real_part, imaginary_part, size, features.hop_length, frames)
 
 
 def _prior(graph: Graph, features: FeatureSettings, size: int) -> Name:
     """`vocos.magnitude_prior` of the graph's mels."""
-    forth, back, louder, denser = prior_matrices(features, size)
+    to_mels, to_bins, magnitude_offset, mel_offset = prior_matrices(features, size)
+
+    # Features in decibels of a range become natural logarithms of magnitude.
     mels: Name = "mels"
     if features.kind == "mel_and_linear":
         share = graph("Clip", mels, np.float32(0), np.float32(1))
         decibels = graph("Mul", share, np.float32(-features.floor_db))
         decibels = graph("Add", decibels, np.float32(features.floor_db + features.reference_db))
         mels = graph("Mul", decibels, np.float32(math.log(10) / 20))
-    bands = graph("Exp", graph("Add", mels, np.float32(denser)))
-    found = graph("MatMul", bands, back)
+
+    # Multiplicative updates from a spectrum that is nowhere zero.
+    bands = graph("Exp", graph("Add", mels, np.float32(mel_offset)))
+    spectrum = graph("MatMul", bands, to_bins)
     for _ in range(PRIOR_UPDATES):
-        made = graph("Max", graph("MatMul", found, forth), np.float32(MIN_PRIOR**2))
-        found = graph("Mul", found, graph("MatMul", graph("Div", bands, made), back))
+        bands_of_spectrum = graph("Max", graph("MatMul", spectrum, to_mels), np.float32(MIN_PRIOR**2))
+        spectrum = graph("Mul", spectrum, graph("MatMul", graph("Div", bands, bands_of_spectrum), to_bins))
+
     power = 1.0 if features.uses_magnitude else 0.5
-    logarithm = graph("Log", graph("Max", found, np.float32(MIN_PRIOR ** (1 / power))))
-    return str(graph("Add", graph("Mul", logarithm, np.float32(power)), np.float32(louder)))
+    logarithm = graph("Log", graph("Max", spectrum, np.float32(MIN_PRIOR ** (1 / power))))
+
+    return str(graph("Add", graph("Mul", logarithm, np.float32(power)), np.float32(magnitude_offset)))
 
 
 def _inverse_stft(graph: Graph, real: Name, imaginary: Name, size: int, hop: int, frames: Name) -> Name:
     """Waveforms of spectra [batch, frames, size // 2 + 1], as `stft.inverse_stft` computes them."""
+
+    # Least squares: windows added where they overlap, over the squared windows there.
     hann = periodic_hann(size)
     added = _overlap_add(graph, graph("Mul", inverse_fft(graph, real, imaginary, size), hann), size, hop)
     present = graph("Cast", graph.below(frames, graph.size(real, 1)), to=TensorProto.FLOAT)
@@ -124,6 +140,8 @@ def _inverse_stft(graph: Graph, real: Name, imaginary: Name, size: int, hop: int
 
 def _overlap_add(graph: Graph, windows: Name, size: int, hop: int) -> Name:
     """`stft.overlap_add`, before its reshaping: [batch, frames - 1 + hops, hop]."""
+
+    # Each window is cut in pieces of a hop; pieces of a row of windows are added with a shift.
     hops = -(-size // hop)
     if hops * hop > size:
         windows = graph("Pad", windows, np.array([0, 0, 0, 0, 0, hops * hop - size]))
@@ -142,6 +160,8 @@ def inverse_fft(graph: Graph, real: Name, imaginary: Name, size: int) -> Name:
     quarters: a quarter of the products is enough. ONNX Runtime's `DFT` is slow, and inverts no half of a spectrum.
     """
     half = size // 2
+
+    # The bins between the first and the last stand for two of the whole spectrum.
     once = np.full(half + 1, 2 / size)
     once[[0, -1]] = 1 / size
 
@@ -151,14 +171,17 @@ def inverse_fft(graph: Graph, real: Name, imaginary: Name, size: int) -> Name:
         return (once[bins, None] * function(2 * np.pi * turns / size)).astype(np.float32)
 
     if size % 4:
-        bins, samples = np.arange(half + 1), np.arange(size)
-        cosines, sines = (
-            graph("MatMul", real, waves(np.cos, bins, samples)),
-            graph("MatMul", imaginary, waves(np.sin, bins, samples)),
-        )
+        bins = np.arange(half + 1)
+        samples = np.arange(size)
+        cosines = graph("MatMul", real, waves(np.cos, bins, samples))
+        sines = graph("MatMul", imaginary, waves(np.sin, bins, samples))
         return str(graph("Sub", cosines, sines))
+
+    # Half a window of cosines and half of sines; the other half is their difference and sum mirrored.
     quarter = np.arange(size // 4 + 1)
-    step, axis, end = np.array([2]), np.array([2]), np.array([half + 1])
+    step = np.array([2])
+    axis = np.array([2])
+    end = np.array([half + 1])
 
     def halves(value: Name, function: Any, sign: float) -> tuple[Name, Name]:
         """Over samples 0 to half: of even bins, which repeat with `sign` around the quarter, and of odd ones."""
@@ -175,6 +198,8 @@ def inverse_fft(graph: Graph, real: Name, imaginary: Name, size: int) -> Name:
 
     cosines = graph("Concat", *halves(real, np.cos, 1.0), axis=2)
     sines = graph("Concat", *halves(imaginary, np.sin, -1.0), axis=2)  # [batch, frames, half + 1]
-    first, second = graph("Sub", cosines, sines), graph("Add", cosines, sines)
+    first = graph("Sub", cosines, sines)
+    second = graph("Add", cosines, sines)
     second = graph("Slice", second, np.array([half - 1]), np.array([0]), axis, np.array([-1]))
+
     return str(graph("Concat", first, second, axis=2))

@@ -72,17 +72,23 @@ class VocoderTask(TrainingTask):
         return ""  # a vocoder reads no labels
 
     def validate(self, step: int) -> ValidationOutput:
+        # Sums and a count, so that workers with different numbers of rows agree.
         names = (*DISTANCES, *([LIKELIHOOD] if self.settings.model.kind == "waveglow" else []))
-        sums, count, samples, shown = np.zeros(len(names)), 0, Samples(), self.settings.validation_samples
+        sums = np.zeros(len(names))
+        count = 0
+        samples = Samples()
+        shown = self.settings.validation_samples
         for batch in self.dev.epoch(0):
             rows = self.module.run_eval(batch, max(step - 1, 0))
             sums += np.sum([[float(out[name]) for name in names] for _, out in rows], axis=0)
             count += len(rows)
             if shown and not samples.audio:
                 samples = self._samples(batch, dict(rows))
+
         *totals, number = devices.sum_over_workers(self.strategy, [*sums.tolist(), count]).tolist()
         metrics = {name: total / number for name, total in zip(names, totals, strict=True)}
         score = metrics.get(LIKELIHOOD, metrics["log_stft"] + metrics["mel_distance"])
+
         return ValidationOutput((score, metrics["log_stft"]), metrics, samples)
 
     def describe(self, metrics: dict[str, float]) -> str:
@@ -91,15 +97,20 @@ class VocoderTask(TrainingTask):
         return likelihood + distances
 
     def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
+        # The exported network computes in float32, with the trained weights.
         model = build_vocoder(self.settings, self.dataset, "float32")
         for index, variable in enumerate(model.weights):
             variable.assign(weights[f"model/{index}"])
+
         if isinstance(model, WaveGlow):
             model.turn_on_denoiser()
+
         graph = VocoderGraph(model, self.dataset.features.mels, self.dataset.features.hop_length)
         metadata = model_metadata(self.settings.model.kind, self.settings, self.dataset, training, weight_names(model))
         if model.context_frames is not None:
             metadata["context_frames"] = model.context_frames
+
+        # With an ONNX graph a voice speaks without TensorFlow.
         files = {}
         if self.settings.export.onnx != "none":
             columns = self.dataset.features.mel_columns
@@ -110,20 +121,25 @@ class VocoderTask(TrainingTask):
                 self.dataset.mean[columns],
                 self.dataset.deviation[columns],
             )
+
         write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, metadata, files)
 
     def _samples(self, batch: Any, outputs: dict[int, dict[str, Any]]) -> Samples:
-        """Mels of what was generated above the recorded ones, and the audio of both."""
-        features, images, audio = self.dataset.features, {}, {}
+        """Generated mels above the recorded ones, and the audio of both."""
+        features = self.dataset.features
+        images = {}
+        audio = {}
         mels, recorded = split_segments(batch.features, features.mels)
         for row in evenly_spaced(len(batch.ids), self.settings.validation_samples):
             if row not in outputs:  # another worker has it
                 continue
-            name, generated = batch.ids[row], np.asarray(outputs[row]["generated"], np.float32)
-            made = compute_features(generated, features)[:, features.mel_columns]
-            images[f"mel/{name}"] = render_comparison(made, mels[row])
+            name = batch.ids[row]
+            generated = np.asarray(outputs[row]["generated"], np.float32)
+            generated_mels = compute_features(generated, features)[:, features.mel_columns]
+            images[f"mel/{name}"] = render_comparison(generated_mels, mels[row])
             audio[f"generated/{name}"] = np.clip(generated, -1, 1)
             audio[f"recorded/{name}"] = recorded[row].reshape(-1)
+
         return Samples({}, images, audio, features.sample_rate)
 
 
@@ -146,6 +162,7 @@ class VocoderGraph(tf.Module):  # type: ignore[misc]
         )
 
     def _vocode(self, mels: Tensor, frames: Tensor) -> dict[str, Tensor]:
+        # [batch, samples]; a row's padding is silent.
         samples = tf.maximum(frames - 1, 0) * self._hop
         waveforms = self._network(mels, frames)
         audible = tf.sequence_mask(samples, tf.shape(waveforms)[1])

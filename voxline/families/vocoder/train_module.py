@@ -24,7 +24,7 @@ LIKELIHOOD = "negative_log_likelihood"
 
 
 class VocoderNetwork(Protocol):
-    """What a vocoder's network offers.
+    """Interface of a vocoder's network.
 
     A row of a batch must give what it gives alone, and the call may use `keras.ops` only.
 
@@ -53,10 +53,12 @@ def build_vocoder(settings: VocoderTrainSettings, dataset: Dataset, precision: s
     Raises:
       SettingsError: the settings do not suit the dataset's features.
     """
-    model, features = settings.model, dataset.features
+    model = settings.model
+    features = dataset.features
     settings.check_features(features)
     if settings.export.onnx != "none":
         check_onnx_vocoder(model)
+
     shared: dict[str, Any] = {
         "mean": dataset.mean[features.mel_columns],
         "deviation": dataset.deviation[features.mel_columns],
@@ -67,8 +69,10 @@ def build_vocoder(settings: VocoderTrainSettings, dataset: Dataset, precision: s
         size = model.inverse_fft_size(features)
         prior = magnitude_prior(features, size) if model.prior else None
         return Vocos(model, fft_size=size, hop=features.hop_length, prior=prior, **shared)
+
     if model.kind == "waveglow":
         return WaveGlow(model, hop=features.hop_length, **shared)
+
     return HifiganGenerator(model, **shared)
 
 
@@ -81,7 +85,8 @@ class VocoderTrainModule(TrainModule):
     """
 
     def __init__(self, settings: VocoderTrainSettings, dataset: Dataset, strategy: Any) -> None:
-        self.settings, self.features = settings, dataset.features
+        self.settings = settings
+        self.features = dataset.features
         self.discriminators: Discriminators | None = None
         super().__init__(settings, strategy, lambda: [build_vocoder(settings, dataset)])
         if settings.discriminators.start_step >= 0:
@@ -105,35 +110,47 @@ class VocoderTrainModule(TrainModule):
         if isinstance(self.model, WaveGlow):
             mels, recorded = self._split(batch)
             return {LIKELIHOOD: self.model.negative_log_likelihood(recorded, mels)}
+
+        # [batch, samples] each.
         generated, recorded = self._generate(batch)
-        weights, terms = self.settings.loss, {}
+        weights = self.settings.loss
+        terms = {}
         if weights.mel:
             terms["mel"] = weights.mel * losses.mel_distance(generated, recorded, self.features)
+
         if weights.stft or weights.bands:
-            made, wanted = losses.spectra(generated), losses.spectra(recorded)
+            generated_spectra = losses.spectra(generated)
+            recorded_spectra = losses.spectra(recorded)
             if weights.stft:
-                terms["stft"] = weights.stft * tf.add_n(losses.stft_distances(made, wanted))
+                terms["stft"] = weights.stft * tf.add_n(losses.stft_distances(generated_spectra, recorded_spectra))
             if weights.bands:
-                terms["bands"] = weights.bands * losses.band_distance(made, wanted, self.features)
+                terms["bands"] = weights.bands * losses.band_distance(
+                    generated_spectra, recorded_spectra, self.features
+                )
+
         if weights.estoi:
             distance = losses.estoi_distance(generated, recorded, self.features.sample_rate)
             terms["estoi"] = weights.estoi * distance
+
         if graph_key and self.discriminators is not None:
-            chosen = self.settings.discriminators
-            real, real_activations = self.discriminators(recorded)
-            made, made_activations = self.discriminators(generated)
-            terms["adversarial"] = chosen.adversarial * losses.adversarial_loss(made)
-            matching = losses.feature_matching_loss(real_activations, made_activations)
-            terms["feature_matching"] = chosen.feature_matching * matching
-            terms[DISCRIMINATOR] = losses.discriminator_loss(real, made)
+            # Both judge the same step: real and generated speech, by judgments and by activations.
+            weights_of_judges = self.settings.discriminators
+            recorded_judgments, recorded_activations = self.discriminators(recorded)
+            generated_judgments, generated_activations = self.discriminators(generated)
+            terms["adversarial"] = weights_of_judges.adversarial * losses.adversarial_loss(generated_judgments)
+            matching = losses.feature_matching_loss(recorded_activations, generated_activations)
+            terms["feature_matching"] = weights_of_judges.feature_matching * matching
+            terms[DISCRIMINATOR] = losses.discriminator_loss(recorded_judgments, generated_judgments)
+
         return terms
 
     def objectives(self, terms: dict[str, Tensor]) -> list[tuple[Tensor, Sequence[Any]]]:
+        # The discriminators minimize their own term, and nothing of the generator's.
         generator = [term for name, term in terms.items() if name != DISCRIMINATOR]
-        found: list[tuple[Tensor, Sequence[Any]]] = [(tf.add_n(generator), self._trainable)]
+        objectives: list[tuple[Tensor, Sequence[Any]]] = [(tf.add_n(generator), self._trainable)]
         if self.discriminators is not None and DISCRIMINATOR in terms:
-            found.append((terms[DISCRIMINATOR], self.discriminators.trainable_variables))
-        return found
+            objectives.append((terms[DISCRIMINATOR], self.discriminators.trainable_variables))
+        return objectives
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """Distances of the segments in dB, and what was generated; of a WaveGlow also its likelihood."""
@@ -158,6 +175,8 @@ class VocoderTrainModule(TrainModule):
 
     def _split(self, batch: BatchTensors) -> tuple[Tensor, Tensor]:
         """The mels [batch, frames, mels] and the recorded waveforms [batch, samples] of a batch of segments."""
+
+        # Static lengths: XLA and discriminators by period need them.
         mels, samples = split_segments(batch.features, self.features.mels)
         mels = tf.ensure_shape(mels, [None, self.settings.segment_frames, self.features.mels])
         length = (self.settings.segment_frames - 1) * self.features.hop_length
