@@ -5,7 +5,7 @@ their norm. The two start from different phases, so their convergence differs by
 either direction; the means over the recordings must agree within one percent.
 
   python -m benchmarks.griffin_lim
-  python -m benchmarks.griffin_lim --closeness FOLDER_OF_WAVS    # the table of docs/decisions/0014
+  python -m benchmarks.griffin_lim --closeness FOLDER_OF_WAVS    # how near each number of iterations comes
 """
 
 import statistics

@@ -1,7 +1,7 @@
 """Vertex AI Pipelines: what a task says there, and a run or a schedule by Google's own client.
 
 Vertex AI takes the same graph as one document, without Kubernetes' settings: it chooses a machine by the limits of CPU
-and memory and by the accelerator. Its client comes with Beam, and is loaded by name (docs/decisions/0050-vertex-ai.md).
+and memory and by the accelerator. Its client comes with Beam, and is loaded by name.
 """
 
 import contextlib

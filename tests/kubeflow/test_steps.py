@@ -86,7 +86,7 @@ def test_logs_are_read_while_pods_are_there_and_after_they_are_gone(cluster: Clu
 
 
 def test_a_refused_corpus_ends_the_run_and_keeps_its_page(cluster: Cluster, pipelines: PipelinesServer) -> None:
-    """By decision 49: validate succeeds with its page, and the next step fails, once."""
+    """Validate succeeds with its page, and the next step fails, once."""
     ended = cluster.submit("--wait", "--poll", "1", "--resubmit", "2", **REFUSED)
     assert ended.status == 1
     assert "failed at extract" in ended.err
@@ -298,7 +298,7 @@ def test_store_and_registry_are_in_s3(cluster: Cluster, pipelines: PipelinesServ
 
 
 def test_a_training_that_is_not_worth_it_is_skipped(cluster: Cluster) -> None:
-    """Decision 57: after a month of refusals no pod of train starts. The last test, as its run has no model."""
+    """After a month of refusals no pod of train starts. The last test, as its run has no model."""
     folder, versions = cluster.volumes / "store" / "history", cluster.versions()
     extracted = next(cluster.volumes.glob("store/extract/*/done.json")).parent
     _record_refusals(folder, Dataset.read(extracted, shards=False))

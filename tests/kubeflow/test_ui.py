@@ -118,7 +118,7 @@ def test_reports_are_opened_in_the_page(page: Page, run_id: str, step: str) -> N
 
 
 def test_the_page_of_a_refused_corpus_is_opened(page: Page, cluster: Cluster) -> None:
-    """The run has failed at extract; validate has succeeded, with its report (decision 49)."""
+    """The run has failed at extract; validate has succeeded, with its report."""
     runs = answer("runs?page_size=100")["runs"]
     found = (one["run_id"] for one in runs if one["display_name"].startswith("refused-"))
     refused = next(found, "") or cluster.start(**REFUSED)

@@ -1,7 +1,7 @@
 """The history of runs: one JSON object a run, in a folder or a bucket, and the figures of successive runs.
 
 A run's object is created and never changed, but for the purge of a speaker, so runs on several machines need no lock,
-which a database in a bucket would: docs/decisions/0067-history-is-one-object-a-run.md.
+which a database in a bucket would.
 """
 
 import contextlib

@@ -35,7 +35,7 @@ def publish_artifact(
 
     The folder artifact says where in the store the output is; pages are copied to where the UI reads them. On a
     cluster an artifact keeps the URI that KFP gave it: for another one, its launcher fails the task, or downloads all
-    of it to the next one's disk. So its content is copied there (docs/decisions/0049).
+    of it to the next one's disk. So its content is copied there.
 
     Args:
       folder: the artifact of the output.

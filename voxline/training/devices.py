@@ -57,7 +57,7 @@ def without_graph_optimizer() -> Iterator[None]:
     """Runs graphs as they were traced where the devices are CPUs alone.
 
     TensorFlow's optimizer of graphs (Grappler) costs seconds before the first step, and the steps of a recognizer are
-    no faster for it (docs/decisions/0076). On a GPU it also chooses layouts, so there it stays.
+    no faster for it. On a GPU it also chooses layouts, so there it stays.
     """
     if tf.config.list_logical_devices("GPU") or _wants_tpu():
         yield
