@@ -94,6 +94,7 @@ def test_a_route_or_a_method_that_is_not_here_is_refused_in_openais_form(served:
     assert served.send(wav()).status_code == 200
 
 
+SECOND = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HEAD = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
 FILE = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 Start = Callable[[ServingLimits], Served]
@@ -232,7 +233,7 @@ def test_recordings_fill_no_more_than_their_room(start: Start) -> None:
     with connected(served, HEAD + b"Content-Length: 90000\r\n\r\n" + FILE + bytes(80_000)) as first:
         wait_until(lambda: served.server.uploads._spooled > 80_000, "the first")
         refused = served.send(bytes(50_000))
-        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert (refused.status_code, int(refused.headers["retry-after"]) > 0) == (503, True)
         assert "room for uploads" in str(openai_error(refused)["message"])
         first.close()
     wait_until(lambda: served.server.uploads._spooled == 0, "the end of the first")
@@ -250,7 +251,8 @@ def test_a_full_disk_is_an_answer_and_a_state(start: Start, monkeypatch: pytest.
     assert served.send(wav()).status_code == 200, "a short one needs no disk"
 
 
-def test_idle_connections_keep_nobody_out(start: Start) -> None:
+def test_idle_connections_keep_nobody_out(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections.HttpConnection, "head_seconds", PATIENCE_SECONDS)  # they are idle in peace
     served = start(ServingLimits(uploads=4))  # 16 connections
     with contextlib.ExitStack() as stack:
         idle = [stack.enter_context(connected(served)) for _ in range(40)]
@@ -268,7 +270,8 @@ def test_where_all_connections_are_busy_the_next_one_gets_503_in_openais_form(st
             stack.enter_context(connected(served, HEAD + b"Content-Length: 9999\r\n\r\n"))
             wait_until(lambda n=number: len(served.server.uploads) + len(served.server.uploads._waiting) == n, "it")
         status, headers, body = read_answer(stack.enter_context(connected(served)))
-        assert (status, headers["retry-after"], body["error"]["type"]) == (503, "1", "server_error")
+        assert (status, body["error"]["type"]) == (503, "server_error")
+        assert int(headers["retry-after"]) > 0
 
 
 def test_a_body_in_chunks_of_a_byte_is_refused(served: Served) -> None:
@@ -286,7 +289,7 @@ def test_a_body_in_chunks_of_a_byte_is_refused(served: Served) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+        HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + SECOND,
         HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcde",
         HEAD + b"Content-Length: -5\r\n\r\n",
         b"GET / HTTP/1.1\r\n\r\n",
@@ -302,7 +305,11 @@ def test_a_broken_request_is_refused_in_openais_form_and_its_connection_closed(s
         status, headers, body = read_answer(client)
         assert (status // 100, headers["content-type"]) == (4, "application/json")
         assert body["error"].keys() == {"message", "type", "param", "code"}
-        assert is_closed(client)
+        rest = b""
+        with contextlib.suppress(ConnectionError):
+            while part := client.recv(65_536):
+                rest += part
+    assert rest == b"", "nothing after a broken request is answered"
 
 
 def test_a_client_that_does_not_read_is_ended(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,7 +396,7 @@ def test_a_request_that_the_end_of_the_server_cuts_off_gets_503_in_openais_form(
         served._uvicorn.should_exit = True
         answer = request.result()
         free.set()
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert (answer.status_code, int(answer.headers["retry-after"]) > 0) == (503, True)
     openai_error(answer)
 
 

@@ -165,7 +165,7 @@ class HttpConnection(H11Protocol):
         if others:
             min(others, key=lambda other: other._idle_since).transport.abort()
         else:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again in a second")
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
 
     def _answer(self, status: HTTPStatus, message: str) -> None:
         response = error_response(status, message)

@@ -158,7 +158,7 @@ class Uploads:
             if upload.received > most:
                 raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
             if self._spooled > self._limits.spool_bytes:
-                message_full = "the recordings of other requests fill the room for uploads; try again in a second"
+                message_full = "the recordings of other requests fill the room for uploads; try again later"
                 raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message_full)
             if upload.deadline and not upload.deadline.expired():
                 upload.deadline.reschedule(self._due(upload))
