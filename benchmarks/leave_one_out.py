@@ -34,7 +34,7 @@ from voxline.components.demo_corpus.step import run as generate  # noqa: E402
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate  # noqa: E402
 from voxline.metrics.evaluation import Evaluation, UtteranceResult  # noqa: E402
 from voxline.pipelines.config.load import load_config  # noqa: E402
-from voxline.pipelines.graph import steps_until  # noqa: E402
+from voxline.pipelines.graphs import steps_until  # noqa: E402
 from voxline.pipelines.local.single_step import run_step  # noqa: E402
 from voxline.store.files import read_json, write_json  # noqa: E402
 

@@ -18,7 +18,7 @@ from benchmarks.table import Row, print_table
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_manifest
 from voxline.data.recordings import remove_changed_audio
-from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.graphs import graph_of
 from voxline.store.files import read_json
 from voxline.store.finished import changed_files
 
@@ -59,7 +59,7 @@ def verification(record: dict[str, Any]) -> Row:
     Every WAV is read for each speed of extract, and those of the test split for evaluate, as the run does.
     """
     store = Path(record["store"])
-    readers = Counter(producer for inputs in GRAPHS["asr"].values() for producer in inputs.values())
+    readers = Counter(producer for inputs in graph_of("asr").values() for producer in inputs.values())
     folders = {step["name"]: Path(step["folder"]) for step in record["steps"]}
     utterances = read_manifest(folders["convert"])
     speeds = Dataset.read_header(folders["extract"]).speeds

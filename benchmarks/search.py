@@ -176,7 +176,7 @@ def _halving_beside_random(folder: Path) -> None:
     best = min(winners, key=lambda trial: trial.trainings[-1].rank)
     again = load_config(with_settings(config, best.settings), pipeline="asr")
     with contextlib.redirect_stdout(sys.stderr):
-        made = call_step("train", again, [dataset]).metrics["dev_wer"]
+        made = call_step("train", again, {"dataset": dataset}).metrics["dev_wer"]
     _show("the best one by the step train", f"{made:.2%}", *[""] * 6)
     if made != best.trainings[-1].value:
         raise SystemExit(f"the step train came to {made}, and the study has {best.trainings[-1].value}")

@@ -1,65 +1,97 @@
-"""The graph of each pipeline, as KFP pipelines.
+"""The graph of each pipeline, on one page.
 
-    asr, tts, vocoder, intents
-        ingest > convert > validate > extract > [forecast] > train > [language] > evaluate > push
-    refresh
-        ingest > convert > validate > extract > publish
+    ingest > convert > validate > extract > [forecast] > train > evaluate > push                a family of models
+    ingest > convert > validate > extract > [forecast] > train > [language] > evaluate > push   asr
+    ingest > convert > validate > extract > publish                                             refresh
 
-A step in brackets is there if the config turns it on; `graph.py` says whose output each step takes. `language` belongs
-to asr alone.
+A step in brackets is there if the config turns it on. `steps.py` says what each step takes and writes: an input comes
+from the last step before it that outputs something of that name, so `evaluate` judges the model of `language` if the
+run has that step. `kfp_graph.py` builds the KFP pipelines.
 """
 
-import functools
 from collections.abc import Collection
-from typing import Any
 
-from voxline.components.convert.component import convert
-from voxline.components.evaluate.component import evaluate_component
-from voxline.components.extract.component import extract
-from voxline.components.forecast.component import forecast
-from voxline.components.ingest.component import ingest
-from voxline.components.language.component import language
-from voxline.components.publish.component import publish
-from voxline.components.push.component import push_component
-from voxline.components.train.component import train_component
-from voxline.components.validate.component import validate
-from voxline.pipelines.config.pipeline_configs import CONFIG_CLASSES
-from voxline.pipelines.graph import steps_until
-from voxline.pipelines.kfp_graph import build_pipeline
+from voxline.errors import SettingsError
+from voxline.families.family import family_names, find_family
+from voxline.pipelines.steps import STEPS
 
-DESCRIPTIONS = {
-    "asr": "Trains a speech recognizer from a corpus, and puts it into service if it passes the gate.",
-    "tts": "Trains a TTS model from one speaker's corpus, and puts it into service if it passes the gate.",
-    "vocoder": "Trains a vocoder on the dataset of a voice, and puts it into service if it passes the gate.",
-    "intents": "Trains a classifier of the intents of transcripts, and puts it into service if it passes the gate.",
-    "refresh": "Publishes the current content of a corpus as a version of a dataset, without training.",
+Graph = dict[str, dict[str, str]]
+"""Step → its inputs → the step that outputs each."""
+
+_DATASET = ("ingest", "convert", "validate", "extract")
+
+TRAINING = (*_DATASET, "forecast", "train", "evaluate", "push")
+"""The pipeline of every family that has none of its own in `GRAPHS`."""
+
+GRAPHS = {
+    "asr": (*_DATASET, "forecast", "train", "language", "evaluate", "push"),
+    "refresh": (*_DATASET, "publish"),
 }
+"""Pipeline → its steps."""
 
-DATASET = (ingest, convert, validate, extract)
+DESCRIPTIONS = {"refresh": "Publishes the current content of a corpus as a version of a dataset, without training."}
+"""Pipelines that train nothing; the others have `Family.description`."""
 
-
-@functools.cache
-def build_graph(pipeline: str) -> Any:
-    """The KFP pipeline of a name."""
-    if pipeline == "refresh":
-        steps = (*DATASET, publish)
-    else:
-        steps = (
-            *DATASET,
-            forecast,
-            train_component(pipeline),
-            *((language,) if pipeline == "asr" else ()),
-            evaluate_component(pipeline),
-            push_component(pipeline),
-        )
-    return build_pipeline(CONFIG_CLASSES[pipeline], DESCRIPTIONS[pipeline], *steps)
+DEFAULT_PIPELINE = "asr"
+"""The pipeline of a config that names none."""
 
 
-def load_pipeline(name: str, until: str = "", optional: Collection[str] = ()) -> Any:
-    """The KFP pipeline of `voxline.pipelines.graphs`.
+def pipeline_names() -> list[str]:
+    """Every pipeline: one for each family that can be evaluated and pushed, and those that train nothing."""
+    trained = [name for name in family_names() if find_family(name).has_pipeline]
+    return [*trained, *DESCRIPTIONS]
+
+
+def check_pipeline(name: str) -> None:
+    """Refuses an unknown pipeline.
+
+    Raises:
+      SettingsError: the message lists the pipelines.
+    """
+    if name not in (names := pipeline_names()):
+        raise SettingsError(f"pipeline {name!r}: accepted: {', '.join(names)}")
+
+
+def steps_of(pipeline: str) -> tuple[str, ...]:
+    """All steps of a pipeline in order, those that a config turns on included."""
+    return GRAPHS.get(pipeline, TRAINING)
+
+
+def optional_steps(pipeline: str) -> list[str]:
+    """The steps of a pipeline that a run has only if its config turns them on."""
+    return [step for step in steps_of(pipeline) if STEPS[step].optional_if]
+
+
+def graph_of(pipeline: str, optional: Collection[str] = ()) -> Graph:
+    """The steps of a pipeline, with those optional ones that are named.
+
+    >>> graph_of("asr", ["language"])["evaluate"]
+    {'model': 'language', 'manifest': 'convert'}
+    """
+    graph: Graph = {}
+    producers: dict[str, str] = {}
+    for name in steps_of(pipeline):
+        step = STEPS[name]
+        if step.optional_if and name not in optional:
+            continue
+        graph[name] = {kind: producers[kind] for kind in step.inputs}
+        producers |= dict.fromkeys(step.outputs, name)
+    return graph
+
+
+def steps_until(pipeline: str, last: str = "", optional: Collection[str] = ()) -> list[str]:
+    """The steps of a pipeline in order, up to one of them; empty: all.
+
+    >>> steps_until("asr", "convert")
+    ['ingest', 'convert']
 
     Args:
-      until: its last step; empty: the whole graph.
-      optional: steps of `OPTIONAL_STEPS` that it has.
+      optional: the optional steps that the run has.
+
+    Raises:
+      SettingsError: the pipeline does not have the step.
     """
-    return build_graph(name).until(steps_until(name, until, optional))
+    steps = list(graph_of(pipeline, optional))
+    if last and last not in steps:
+        raise SettingsError(f"--until {last!r}: accepted: {', '.join(steps)}")
+    return steps[: steps.index(last) + 1] if last else steps

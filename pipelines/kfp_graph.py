@@ -8,14 +8,21 @@ come from the components, defaults from the config.
 import contextlib
 import copy
 import dataclasses
+import functools
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from voxline.families.family import find_family
 from voxline.pipelines.config.keys import Values, get_key
+from voxline.pipelines.config.pipeline_configs import config_class_of
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import DECIDES, RUNS_AFTER, SECTIONS
+from voxline.pipelines.graphs import DESCRIPTIONS, check_pipeline, steps_of, steps_until
+from voxline.pipelines.steps import STEPS
+
+DECIDES = "Output"
+"""Output parameter of a step: "yes", or "no" if the steps after it are not to run. kfp.local finds no other name."""
 
 _TOP_LEVEL = {"store": "store", "registry": "registry", "datasets": "datasets", "model_name": "model"}
 """Parameter of a component → the top-level key of the config that it takes its value from."""
@@ -69,6 +76,24 @@ class ParallelTrials:
         return best.outputs["model"]
 
 
+def load_pipeline(name: str, until: str = "", optional: Collection[str] = ()) -> Any:
+    """The KFP pipeline of a graph of `voxline.pipelines.graphs`.
+
+    Args:
+      until: its last step; empty: the whole graph.
+      optional: the optional steps that it has.
+    """
+    return _whole_pipeline(name).until(steps_until(name, until, optional))
+
+
+@functools.cache
+def _whole_pipeline(name: str) -> Any:
+    check_pipeline(name)
+    description = DESCRIPTIONS.get(name) or find_family(name).description
+    components = [STEPS[step].component(name) for step in steps_of(name)]
+    return build_pipeline(config_class_of(name), description, *components)
+
+
 def build_pipeline(
     config: type[RunConfig], description: str, *components: Any, trials: ParallelTrials | None = None
 ) -> Any:
@@ -97,7 +122,7 @@ def build_pipeline(
                     for name, spec in component.component_spec.inputs.items()
                 }
                 task = tasks[component.name] = component(**inputs)
-                if before := RUNS_AFTER.get(component.name):
+                if before := STEPS[component.name].after:
                     task.after(tasks[before])
                 artifacts |= {_IN_PLACE_OF.get(name, name): output for name, output in task.outputs.items()}
                 if DECIDES in task.outputs:
@@ -175,8 +200,8 @@ def _parameter(config: type[RunConfig], step: str, name: str) -> str:
     """The pipeline's parameter that a component's parameter takes its value from."""
     if name in _TOP_LEVEL:
         return _TOP_LEVEL[name]
-    key = f"{SECTIONS.get(step, step)}.{name.replace('__', '.')}"
-    for target, source in config.copied_keys.items():
+    key = f"{STEPS[step].config_section}.{name.replace('__', '.')}"
+    for target, source in config.copied_keys().items():
         if f"{key}.".startswith(f"{target}."):
             key = source + key.removeprefix(target)
     return key.replace(".", "__")

@@ -205,7 +205,7 @@ def run(
     """
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.console import Console
-    from voxline.pipelines.graph import check_pipeline
+    from voxline.pipelines.graphs import check_pipeline
     from voxline.pipelines.local.runner import run_pipeline
 
     check_pipeline(pipeline)

@@ -36,7 +36,6 @@ from voxline.pipelines.cli.store import store_commands
 from voxline.pipelines.cli.text import text_commands
 from voxline.pipelines.cli.transcripts import transcript_commands
 from voxline.pipelines.cli.voices import voice_commands
-from voxline.pipelines.graph import check_pipeline
 from voxline.progress import neutralize_output
 from voxline.store.files import USER_FIXABLE_ERRNOS, use_private_umask
 
@@ -126,6 +125,7 @@ def run(
     """
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.console import Console
+    from voxline.pipelines.graphs import check_pipeline
     from voxline.pipelines.local.runner import run_pipeline
     from voxline.pipelines.local.summary import summary_lines
 
@@ -243,6 +243,7 @@ def compile_(
     from voxline.pipelines.cluster.compiler import compile_pipeline
     from voxline.pipelines.cluster.vertex import check_config
     from voxline.pipelines.config.load import load_config
+    from voxline.pipelines.graphs import check_pipeline
 
     check_pipeline(pipeline)
     chosen = load_config(config, set_ or [], pipeline=pipeline)

@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from voxline.errors import SettingsError
-from voxline.pipelines.graph import PIPELINES
 
 if TYPE_CHECKING:
     from voxline.pipelines.cluster.access import KfpEndpoint
@@ -60,7 +59,9 @@ def machine_path(text: str) -> Path:
     return Path(text)
 
 
-Pipeline = Annotated[str, typer.Argument(help=f"The pipeline: {', '.join(PIPELINES)}.", metavar="PIPELINE")]
+Pipeline = Annotated[
+    str, typer.Argument(help="The pipeline: a family of models, such as asr or tts; or refresh.", metavar="PIPELINE")
+]
 Config = Annotated[
     list[Path],
     typer.Option(

@@ -30,10 +30,10 @@ from voxline.pipelines.config.cluster import (
 )
 from voxline.pipelines.config.locations import corpus_locations
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import RUNS_AFTER, graph_of, steps_until
-from voxline.pipelines.graphs import load_pipeline
+from voxline.pipelines.graphs import graph_of, steps_until
 from voxline.pipelines.images import ROOT, content_tag
-from voxline.pipelines.kfp_graph import ParallelTrials, pipeline_arguments
+from voxline.pipelines.kfp_graph import ParallelTrials, load_pipeline, pipeline_arguments
+from voxline.pipelines.steps import STEPS, step_of, writer_of
 from voxline.store.artifacts import ARTIFACT_URIS_ENV, REFUSE_LATER_ENV
 from voxline.store.permanent_failures import ATTEMPT_ENV, RESTART_SECONDS_ENV, RESTARTS_ENV
 from voxline.training.settings import ACCELERATOR_ENV, TrainSettings
@@ -108,7 +108,7 @@ def _compile(
 
 def _check_tpu(config: RunConfig) -> None:
     """Refuses TPUs for a training that they cannot run, before a node is booked for it."""
-    devices = config.cluster.steps.train.devices
+    devices = config.cluster.steps.for_step("train").devices
     settings = config.section("train") if "train" in graph_of(config.pipeline) else None
     if devices and devices.kind == "tpu" and isinstance(settings, TrainSettings) and settings.not_compiled():
         raise SettingsError(
@@ -211,12 +211,6 @@ TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 NODE_NAME_ANNOTATION = "workflows.argoproj.io/node-name"
 """Argo's annotation of every pod: the run, the step and the number of the attempt."""
 
-STEP_IMAGES = {
-    "ingest": "data", "convert": "data", "validate": "validate", "extract": "data", "forecast": "data",
-    "publish": "data",
-}  # fmt: skip
-"""Step → its image. Other steps have `model`, or its variant for the step's accelerator."""
-
 
 def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSettings) -> None:
     """Applies the section `cluster` to the task of a step."""
@@ -247,8 +241,9 @@ def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSetting
 
 def image_reference(step: str, own: StepPlacement, cluster: ClusterSettings) -> str:
     """The reference of a step's image, by digest if the config has one, else by tag."""
-    variant = f"model-{own.devices.kind}" if own.devices else "model"
-    name = own.image or STEP_IMAGES.get(step, variant)
+    image = step_of(step).image
+    variant = f"{image}-{own.devices.kind}" if own.devices and image == "model" else image
+    name = own.image or variant
     environment = _images_from_environment()
     repository = f"{(cluster.images.registry or environment.registry).rstrip('/') or 'voxline'}/{name}"
     digest = {str(image): digest for image, digest in cluster.images.digests.items()}.get(name)
@@ -337,7 +332,7 @@ def _set_variables(task: Any, step: str, own: StepPlacement, cluster: ClusterSet
         task.set_env_variable(name, value)
     if own.devices:
         task.set_env_variable(ACCELERATOR_ENV, f"{own.devices.kind}:{own.devices.count}")
-    if step in RUNS_AFTER.values():  # KFP keeps no page of a task that failed
+    if any(other.after == step for other in STEPS.values()):  # KFP keeps no page of a task that failed
         task.set_env_variable(REFUSE_LATER_ENV, "1")
     if own.retries:
         task.set_env_variable(RESTARTS_ENV, str(own.retries))
@@ -354,10 +349,6 @@ def _set_secrets_and_volumes(task: Any, own: StepPlacement, cluster: ClusterSett
                 kubernetes.use_secret_as_volume(task, secret.name, secret.mount)
 
 
-WRITERS = {"registry": "push", "datasets": "publish"}
-"""Location → the one step that writes it. Every step writes the store."""
-
-
 def _mount_claims(task: Any, step: str, cluster: ClusterSettings, locations: Mapping[str, str]) -> None:
     """Mounts the volumes that a step needs; kfp-kubernetes itself cannot mount a claim read-only.
 
@@ -367,10 +358,10 @@ def _mount_claims(task: Any, step: str, cluster: ClusterSettings, locations: Map
     Raises:
       SettingsError: a claim that every step writes has a read-only name.
     """
-    section = {"ingest": "corpus", "trial": "train"}.get(step, step)
+    section = step_of(step).config_section
     for claim in cluster.claims:
         keys = [key for key, path in locations.items() if claim.holds(path)]
-        writers = {WRITERS[key] for key in keys if key in WRITERS}
+        writers = {writer for key in keys if (writer := writer_of(key))}
         if claim.read_only_name and ("store" in keys or not writers):
             raise SettingsError(
                 f"cluster.claims: {claim.name} has a read_only_name, and holds {', '.join(keys) or 'no location'}; "

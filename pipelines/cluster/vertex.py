@@ -77,7 +77,7 @@ def check_config(config: "RunConfig") -> list[str]:
     """
     from voxline.pipelines.config.keys import get_key
     from voxline.pipelines.config.locations import path_keys
-    from voxline.pipelines.graph import steps_until
+    from voxline.pipelines.graphs import steps_until
 
     values, faults = config.plain(), []
     for key in path_keys(values):

@@ -6,12 +6,12 @@ a run on this machine ignores it. It names secrets; their values stay in the clu
 
 import dataclasses
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pydantic
 import pydantic_core.core_schema
 
-from voxline.pipelines.config.keys import Values
+from voxline.pipelines.steps import STEPS, Step, step_of
 from voxline.settings import Settings, merge
 
 
@@ -307,56 +307,41 @@ class StepPlacement(Placement):
         return self.accelerator if self.accelerator and self.accelerator.count else None
 
 
-STEP_DEFAULTS: dict[str, Values] = {
-    "ingest": {"memory": "2Gi"},
-    "convert": {"cpu": "4", "memory": "8Gi"},
-    "validate": {"cpu": "2", "memory": "8Gi"},
-    "extract": {"cpu": "4", "memory": "8Gi"},
-    "forecast": {"memory": "2Gi"},
-    "train": {"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
-    "language": {"cpu": "2", "memory": "16Gi"},
-    "evaluate": {"cpu": "4", "memory": "8Gi", "timeout_hours": 12.0},
-    "push": {"cpu": "2", "timeout_hours": 2.0},
-}
-"""Defaults of single steps that differ from those of `StepPlacement`."""
-
-
-class StepPlacements(Settings):
+class _PlacementOfEachStep(Settings):
     """A section for each step; sections of steps that a pipeline does not have are ignored."""
-
-    ingest: StepPlacement = pydantic.Field(
-        default_factory=StepPlacement, description="the pod of ingest, which reads the corpus"
-    )
-    convert: StepPlacement = pydantic.Field(
-        default_factory=StepPlacement, description="the pod of convert, which uses every core"
-    )
-    validate_: StepPlacement = pydantic.Field(
-        default_factory=StepPlacement, alias="validate", description="the pod of validate"
-    )
-    extract: StepPlacement = pydantic.Field(
-        default_factory=StepPlacement, description="the pod of extract, which uses every core"
-    )
-    publish: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of publish")
-    forecast: StepPlacement = pydantic.Field(
-        default_factory=StepPlacement, description="the pod of forecast, if the run has one"
-    )
-    train: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of train")
-    language: StepPlacement = pydantic.Field(
-        default_factory=StepPlacement, description="the pod of language, if the run has one"
-    )
-    evaluate: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of evaluate")
-    push: StepPlacement = pydantic.Field(default_factory=StepPlacement, description="the pod of push")
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _over_defaults(cls, values: Any) -> Any:
-        return merge(STEP_DEFAULTS, values) if isinstance(values, dict) else values
+        defaults = {step.name: dict(step.pod) for step in STEPS.values()}
+        return merge(defaults, values) if isinstance(values, dict) else values
 
-    def for_step(self, step: str) -> StepPlacement:
-        """The section of a step; a search's trial is a training, and what chooses among them is as small as push."""
-        names = {"validate": "validate_", "trial": "train", "choose": "push"}
-        placement: StepPlacement = getattr(self, names.get(step, step))
+    def for_step(self, task: str) -> StepPlacement:
+        """The section of a task's step; a search's trial is a training, and what chooses among them is as small as
+        push."""
+        placement: StepPlacement = getattr(self, attribute_of(step_of(task).name))
         return placement
+
+
+def attribute_of(section: str) -> str:
+    """The attribute for a section of this name: `validate` is a method of pydantic's models."""
+    return f"{section}_" if hasattr(pydantic.BaseModel, section) else section
+
+
+def _pod_field(step: Step) -> Any:
+    description = f"the pod of {step.name}{', if the run has one' if step.optional_if else ''}"
+    return StepPlacement, pydantic.Field(default_factory=StepPlacement, alias=step.name, description=description)
+
+
+if TYPE_CHECKING:
+    StepPlacements = _PlacementOfEachStep
+else:
+    StepPlacements = pydantic.create_model(
+        "StepPlacements",
+        __base__=_PlacementOfEachStep,
+        __doc__=_PlacementOfEachStep.__doc__,
+        **{attribute_of(step.name): _pod_field(step) for step in STEPS.values()},
+    )
 
 
 class PodUser(Settings):

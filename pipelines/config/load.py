@@ -20,8 +20,9 @@ import yaml
 from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key, is_key_set, list_keys, set_key
 from voxline.pipelines.config.locations import is_http_corpus, path_keys
-from voxline.pipelines.config.pipeline_configs import CONFIG_CLASSES
+from voxline.pipelines.config.pipeline_configs import config_class_of
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graphs import DEFAULT_PIPELINE, pipeline_names
 from voxline.settings import dotted_key, format_validation_errors, merge
 from voxline.store.size_limits import SizeLimitError, read_bounded
 from voxline.store.uris import is_remote
@@ -147,16 +148,16 @@ def _resolve_path(key: str, value: Any, folder: Path) -> Any:
 
 def _config_class(layers: ConfigLayers, wanted: str | None) -> type[RunConfig]:
     """The class for the config's key `pipeline`."""
-    name = layers.document.get("pipeline", "asr")
+    name = layers.document.get("pipeline", DEFAULT_PIPELINE)
     source = layers.source("pipeline")
-    if not isinstance(name, str) or name not in CONFIG_CLASSES:
-        raise SettingsError(f"{source}: 'pipeline' is {name!r}; accepted: {', '.join(map(repr, CONFIG_CLASSES))}")
+    if name not in (names := pipeline_names()):
+        raise SettingsError(f"{source}: 'pipeline' is {name!r}; accepted: {', '.join(map(repr, names))}")
     if wanted is not None and name != wanted:
         raise SettingsError(
             f"{source}: 'pipeline' is {name!r}, but the command names {wanted!r}; "
             f"write {name} in place of {wanted}, or give a config with `pipeline: {wanted}`"
         )
-    return CONFIG_CLASSES[name]
+    return config_class_of(name)
 
 
 def _validate(config_class: type[RunConfig], document: Values, layers: ConfigLayers) -> RunConfig:

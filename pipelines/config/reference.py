@@ -20,9 +20,10 @@ from pydantic.json_schema import models_json_schema
 
 from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key
-from voxline.pipelines.config.pipeline_configs import CONFIG_CLASSES
+from voxline.pipelines.config.pipeline_configs import config_class_of, config_classes
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import SECTIONS
+from voxline.pipelines.graphs import DEFAULT_PIPELINE, pipeline_names
+from voxline.pipelines.steps import STEPS
 from voxline.settings import nested_models
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -67,8 +68,8 @@ class SettingReference:
         first = self.key.partition(".")[0].removesuffix("[]")
         if first == "cluster":
             return "compile, submit and schedule; ignored on this machine"
-        steps = {section: step for step, section in SECTIONS.items()}
-        model = CONFIG_CLASSES[self.pipelines[0]].model_fields
+        steps = {step.config_section: step.name for step in STEPS.values()}
+        model = config_class_of(self.pipelines[0]).model_fields
         is_step = any(
             (field.alias or name) == first and nested_models(field.annotation) for name, field in model.items()
         )
@@ -132,7 +133,7 @@ def _group(settings: list[SettingReference], of_section: list[SettingReference])
       settings: in the order of the config.
       of_section: the sections that hold them.
     """
-    pipelines = {name for one in of_section for name in one.pipelines} or set(CONFIG_CLASSES)
+    pipelines = {name for one in of_section for name in one.pipelines} or set(pipeline_names())
     groups: dict[Any, list[SettingReference]] = {}
     for one in settings:
         groups.setdefault((one.key, one.type, one.accepted, one.description), []).append(one)
@@ -149,10 +150,10 @@ def _group(settings: list[SettingReference], of_section: list[SettingReference])
     ]
 
 
-def list_settings(classes: Mapping[str, type[RunConfig]] = CONFIG_CLASSES) -> list[SettingReference]:
+def list_settings(classes: Mapping[str, type[RunConfig]] | None = None) -> list[SettingReference]:
     """Every key of every pipeline's config, in the order of the config; equal ones of several pipelines are one."""
     merged: dict[Any, SettingReference] = {}
-    for pipeline, config_class in classes.items():
+    for pipeline, config_class in (classes or config_classes()).items():
         for setting in _settings(config_class, "", config_class.example(), ""):
             default = setting.default if setting.default is REQUIRED else json.dumps(setting.default)
             same = (setting.key, setting.type, setting.accepted, default, setting.description, setting.kind)
@@ -242,7 +243,9 @@ def markdown_reference() -> str:
         if own and not section.endswith("[]"):
             description = own[0].description
             only = (
-                f" Only for {', '.join(pipelines)}." if len(pipelines := _pipelines(own)) < len(CONFIG_CLASSES) else ""
+                f" Only for {', '.join(pipelines)}."
+                if len(pipelines := _pipelines(own)) < len(pipeline_names())
+                else ""
             )
             lines += [f"{description[:1].upper()}{description[1:]}. Step: {own[0].step}.{only}", ""]
         lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
@@ -251,7 +254,7 @@ def markdown_reference() -> str:
 
 
 def _pipelines(settings: list[SettingReference]) -> list[str]:
-    return [name for name in CONFIG_CLASSES if any(name in one.pipelines for one in settings)]
+    return [name for name in pipeline_names() if any(name in one.pipelines for one in settings)]
 
 
 _OF_CORPORA = ("uri", "weight")
@@ -286,21 +289,20 @@ def _markdown_row(variants: _Variants) -> str:
 
 def json_schema() -> dict[str, Any]:
     """A JSON schema of a config file of any pipeline."""
-    classes = list(CONFIG_CLASSES.items())
+    classes = list(config_classes().items())
     names, schema = models_json_schema([(model, "validation") for _, model in classes])
     references = {pipeline: names[model, "validation"] for pipeline, model in classes}
-    first = classes[0][0]
     rules = [
         {"if": {"required": ["pipeline"], "properties": {"pipeline": {"const": pipeline}}}, "then": reference}
         for pipeline, reference in references.items()
     ]
-    rules.append({"if": {"not": {"required": ["pipeline"]}}, "then": references[first]})
+    rules.append({"if": {"not": {"required": ["pipeline"]}}, "then": references[DEFAULT_PIPELINE]})
     definitions = _simplify(schema["$defs"])
     return {
         "$schema": SCHEMA_DIALECT,
         "title": "A config of Voxline",
         "type": "object",
-        "properties": {"pipeline": {"enum": list(references), "default": first}},
+        "properties": {"pipeline": {"enum": list(references), "default": DEFAULT_PIPELINE}},
         "allOf": rules,
         "$defs": definitions,
     }

@@ -12,9 +12,11 @@ from voxline.components.extract.settings import ExtractSettings
 from voxline.components.ingest.settings import CorporaSettings
 from voxline.components.validate.settings import ValidateSettings
 from voxline.notify.settings import MlflowUri, NotifySettings
-from voxline.pipelines.config.cluster import ClusterSettings
+from voxline.pipelines.config.cluster import ClusterSettings, attribute_of
 from voxline.pipelines.config.keys import Values, get_key, set_key
 from voxline.pipelines.config.locations import is_http_corpus, path_keys
+from voxline.pipelines.graphs import steps_of
+from voxline.pipelines.steps import STEPS
 from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
 from voxline.store.uris import is_remote
@@ -52,13 +54,6 @@ class SigningSettings(Settings):
 
 class RunConfig(Settings):
     """A run of a pipeline; each pipeline has a class of its own."""
-
-    copied_keys: ClassVar[Mapping[str, str]] = {
-        "extract.alphabet": "convert.alphabet",
-        "extract.features.sample_rate": "convert.sample_rate",
-        "extract.frontend": "convert.frontend",
-    }
-    """Key → the key whose value it takes."""
 
     default_folders: ClassVar[Mapping[str, str]] = {"store": "store", "registry": "registry"}
     """Key of a location → the folder in the run's folder that it defaults to."""
@@ -99,6 +94,12 @@ class RunConfig(Settings):
     )
 
     @classmethod
+    def copied_keys(cls) -> dict[str, str]:
+        """Key → the key whose value it takes."""
+        steps = [STEPS[name] for name in steps_of(cls.pipeline_name())]
+        return {f"{step.config_section}.{key}": source for step in steps for key, source in step.copies.items()}
+
+    @classmethod
     def defaults(cls, document: Values) -> Values:
         """Defaults of this pipeline that differ from those of its steps."""
         return {"cluster": {"service_account": cls.account}}
@@ -116,11 +117,12 @@ class RunConfig(Settings):
     def derived_values(self) -> dict[str, tuple[Any, str]]:
         """Key → its value, and the key or the rule that it follows from."""
         values = self.plain()
-        return {key: (get_key(values, origin), origin) for key, origin in self.copied_keys.items()}
+        return {key: (get_key(values, origin), origin) for key, origin in self.copied_keys().items()}
 
     def optional_steps(self) -> tuple[str, ...]:
-        """The steps that this run has, and others of its pipeline have not; see `graph.OPTIONAL_STEPS`."""
-        return ()
+        """The steps that this run has, and others of its pipeline have not."""
+        conditions = {name: STEPS[name].optional_if for name in steps_of(self.pipeline)}
+        return tuple(name for name, condition in conditions.items() if condition and condition(self))
 
     def history_root(self) -> str:
         """The location that the run's result goes to, beside which its history is kept."""
@@ -154,8 +156,7 @@ class RunConfig(Settings):
 
     def section(self, step: str) -> Settings:
         """The settings of a step."""
-        name = {"ingest": "corpus", "validate": "validate_"}.get(step, step)
-        section: Settings = getattr(self, name)
+        section: Settings = getattr(self, attribute_of(STEPS[step].config_section))
         return section
 
     def plain(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.garbage import collect_rarely
-from voxline.pipelines.kfp_graph import pipeline_arguments
+from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.store.files import read_json, use_private_umask
 
 
@@ -38,8 +38,6 @@ def main(request_file: str) -> None:
     warnings.filterwarnings("ignore", message="You may be attemping to run a task that uses custom")
     with _no_cluster_client():
         from kfp import local
-
-    from voxline.pipelines.graphs import load_pipeline
 
     workspace = root / "workspace"
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(root), workspace_root=str(workspace))

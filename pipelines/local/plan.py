@@ -14,20 +14,15 @@ from typing import Any, Literal
 from voxline.components.ingest.settings import CorporaSettings
 from voxline.errors import TransientError, VoxlineError, WorkError
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import RUNS_AFTER, graph_of, steps_until
-from voxline.pipelines.local.single_step import INPUT_ORDER, call_step, last_output
+from voxline.pipelines.graphs import graph_of, steps_until
+from voxline.pipelines.local.single_step import call_step, last_output
+from voxline.pipelines.steps import STEPS
 from voxline.settings import Settings
 from voxline.store.finished import read_done
 from voxline.store.objects import open_store
 from voxline.store.step_cache import StepWouldRunError, plan_steps
 from voxline.training.settings import TrainSettings
 
-NEVER_REUSED = {
-    "forecast": "asks the history at that time whether a training is worth it",
-    "push": "compares with the model in service at that time",
-    "publish": "compares with the latest version at that time",
-}
-"""Steps whose result depends on more than their input → why they always run."""
 MAX_REASONS = 3
 
 
@@ -68,23 +63,26 @@ def plan_run(config: RunConfig, run_dir: Path, *, until: str = "", force: Collec
     graph = graph_of(config.pipeline, optional)
     planned: dict[str, PlannedStep] = {}
     for name in steps_until(config.pipeline, until, optional):
-        producers = [graph[name][kind] for kind in sorted(graph[name], key=INPUT_ORDER.index)]
-        before = [*producers, *([RUNS_AFTER[name]] if name in RUNS_AFTER else [])]
-        planned[name] = _plan_step(name, config, run_dir, [planned[one] for one in producers], name in force)
+        inputs = {kind: planned[producer] for kind, producer in graph[name].items()}
+        after = STEPS[name].after
+        before = [*graph[name].values(), *([after] if after else [])]
+        planned[name] = _plan_step(name, config, run_dir, inputs, name in force)
         changed = next((one for one in before if planned[one].action != "reuse"), "")
-        if changed and planned[name].action == "reuse" and name in RUNS_AFTER:
+        if changed and planned[name].action == "reuse" and after:
             planned[name] = dataclasses.replace(planned[name], reason=f"unchanged, once {changed} has passed")
     return list(planned.values())
 
 
-def _plan_step(name: str, config: RunConfig, run_dir: Path, inputs: list[PlannedStep], forced: bool) -> PlannedStep:
+def _plan_step(
+    name: str, config: RunConfig, run_dir: Path, inputs: dict[str, PlannedStep], forced: bool
+) -> PlannedStep:
     last = _last_done(run_dir, name)
     differences = _changed_settings(last, _effective_settings(config.section(name))) if last else []
-    waits_for = [one.name for one in inputs if one.action != "reuse"]
+    waits_for = [step.name for step in inputs.values() if step.action != "reuse"]
     if name == "language" and (why := _text_refusal(config, inputs)):
         return PlannedStep(name, "run", f"it would fail: {why}")
-    if name in NEVER_REUSED:
-        return PlannedStep(name, "run", NEVER_REUSED[name])
+    if STEPS[name].never_reused:
+        return PlannedStep(name, "run", STEPS[name].never_reused)
     if forced:
         return PlannedStep(name, "run", "--force")
     if waits_for:
@@ -95,7 +93,7 @@ def _plan_step(name: str, config: RunConfig, run_dir: Path, inputs: list[Planned
         return PlannedStep(name, "depends", f"reused if {' and '.join(waits_for)} writes what it wrote before")
     try:
         with plan_steps(), contextlib.redirect_stdout(io.StringIO()):
-            output = call_step(name, config, [one.output for one in inputs])
+            output = call_step(name, config, {kind: step.output for kind, step in inputs.items()})
     except StepWouldRunError as found:
         return PlannedStep(name, "run", _reason(found, name, last, differences))
     except TransientError:
@@ -117,12 +115,12 @@ def _effective_settings(settings: Settings) -> Settings:
     return settings
 
 
-def _text_refusal(config: RunConfig, inputs: list[PlannedStep]) -> str:
+def _text_refusal(config: RunConfig, inputs: dict[str, PlannedStep]) -> str:
     """Why training would refuse the text of the language model, as far as the transcripts are known; empty if not."""
     from voxline.data.language_text import check_language_text
     from voxline.data.manifest import read_manifest
 
-    manifest = next((one.output for one in inputs if one.name == "convert" and one.action == "reuse"), "")
+    manifest = inputs["manifest"].output
     if not manifest:
         return ""
     try:

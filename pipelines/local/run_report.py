@@ -17,6 +17,7 @@ from voxline.forecast.run_forecast import format_figure, title_of
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT, VERDICT_SLOT
 from voxline.pipelines.local.failure_page import failure_page, find_fresh, steps_table
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
+from voxline.pipelines.steps import STEPS
 from voxline.provenance import git_revision
 from voxline.report import (
     Block,
@@ -37,15 +38,14 @@ from voxline.settings import changed_settings
 from voxline.store.files import read_json, write_text
 
 REPORT, VALIDATION_PAGE = "report.html", "validation.html"
-REPORT_STEPS = ("push", "evaluate", "forecast", "validate")
-"""Steps that write a report. The run's report is that of the first one here that finished."""
 
 
 def write_run_report(record: RunRecord) -> None:
     """Writes the run's page, and notes it in the record. It never makes a run fail."""
     (record.run_dir / VALIDATION_PAGE).unlink(missing_ok=True)
     published, stopped = record.step("publish"), record.status in ("failed", "interrupted")
-    steps = ("validate",) if record.failed_step == "validate" else REPORT_STEPS[:2] if stopped else REPORT_STEPS
+    reporting = [step for step in reversed(STEPS.values()) if step.report and (step.judges or not stopped)]
+    steps = ["validate"] if record.failed_step == "validate" else [step.name for step in reporting]
     found = next(((name, page) for name in steps if (page := _page_of(record, name))), None)
     if found is None or found[0] != "validate":
         _copy_validation(record)
@@ -113,8 +113,7 @@ def _date(started: float) -> str:
 def _with_run(html: str, record: RunRecord, step: str) -> str:
     """A step's page with the run's name and facts."""
     model = record.config["model"] or "the model"
-    subjects = {"validate": "validation of the corpus", "forecast": f"no training of {model}"}
-    subject = subjects.get(step, f"evaluation of {model}")
+    subject = STEPS[step].report.format(model=model)
     with contextlib.suppress(WorkError):  # validate's page has no slot
         html = fill_slot(html, RUN_SLOT, _facts(record))
         if record.published:  # push has no page: it published the model, and did not end

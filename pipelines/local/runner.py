@@ -33,9 +33,8 @@ from voxline.notify.event import RunEvent
 from voxline.notify.history import FOLDER, record_run
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.console import Console, remove_colors, strip_colors
-from voxline.pipelines.graph import steps_until
+from voxline.pipelines.graphs import steps_until
 from voxline.pipelines.local.failure import Failure, parse_failure
-from voxline.pipelines.local.plan import NEVER_REUSED
 from voxline.pipelines.local.run_record import (
     CONFIG_FILE,
     RUN_FILE,
@@ -47,6 +46,7 @@ from voxline.pipelines.local.run_record import (
 from voxline.pipelines.local.single_step import make_run_dir, record_output
 from voxline.pipelines.local.summary import finalize
 from voxline.pipelines.local.tracking import log_to_mlflow
+from voxline.pipelines.steps import STEPS
 from voxline.progress import neutralize, print_status
 from voxline.store.bucket_cache import CACHE_ENV, cache_root
 from voxline.store.file_locks import try_lock
@@ -211,9 +211,10 @@ def check_steps(config: RunConfig, until: str, force: Collection[str]) -> list[s
     """
     steps = steps_until(config.pipeline, until, config.optional_steps())
     for name in force:
-        accepted = [step for step in steps if step not in NEVER_REUSED]
+        accepted = [step for step in steps if not STEPS[step].never_reused]
         if name not in accepted:
-            always = f" ({name} always runs: it {NEVER_REUSED[name]})" if name in NEVER_REUSED else ""
+            reason = STEPS[name].never_reused if name in STEPS else ""
+            always = f" ({name} always runs: it {reason})" if reason else ""
             raise SettingsError(f"--force {name!r}: accepted: {', '.join(accepted)}{always}")
     return steps
 

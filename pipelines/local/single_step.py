@@ -1,14 +1,14 @@
 """Runs one step in this process, with the same `run` and the same config as in a graph."""
 
-import importlib
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.pipelines.config.pipeline_configs import RefreshConfig
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import graph_of
+from voxline.pipelines.graphs import graph_of
+from voxline.pipelines.steps import STEPS
 from voxline.store.files import read_json, users_umask, write_json
 from voxline.store.step_cache import StepOutput
 
@@ -45,15 +45,11 @@ def last_output(run_dir: Path, step: str) -> str | None:
     return uri
 
 
-INPUT_ORDER = ("model", "manifest", "dataset", "evaluation", "validation")
-"""Inputs in the order in which the steps' `run` functions take them."""
-
-
 def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str]) -> StepOutput:
     """Runs a step on the given inputs; inputs that are not given default to the last outputs in `run_dir`.
 
     Args:
-      given: input name → location (see `voxline.pipelines.graph.graph_of`).
+      given: input name → location (see `voxline.pipelines.graphs.graph_of`).
 
     Raises:
       SettingsError: the step is unknown, or does not take one of the inputs.
@@ -68,29 +64,31 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
         raise SettingsError(f"--{extra}: {name} does not take it; it takes {takes}")
     run_dir = run_dir.absolute()
     config = config.with_default_folders(run_dir)
-    inputs = [
-        given.get(kind) or _last_output(run_dir, kind, needed[kind], name)
-        for kind in sorted(needed, key=INPUT_ORDER.index)
-    ]
+    inputs = {kind: given.get(kind) or _last_output(run_dir, kind, producer, name) for kind, producer in needed.items()}
     make_run_dir(run_dir)
     output = call_step(name, config, inputs)
     record_output(run_dir, name, output.uri)
     return output
 
 
-def call_step(name: str, config: RunConfig, inputs: Sequence[str]) -> StepOutput:
+def call_step(name: str, config: RunConfig, inputs: Mapping[str, str]) -> StepOutput:
     """Calls the `run` function of a step.
 
     Args:
       config: with all locations set.
-      inputs: their locations, in `INPUT_ORDER`.
+      inputs: their locations by name.
     """
-    registries: list[Any] = [config.registry] if name in ("evaluate", "push") else []
-    datasets: list[Any] = [config.datasets] if isinstance(config, RefreshConfig) and name == "publish" else []
-    in_service = {"registry": config.registry} if name in ("forecast", "train", "validate") else {}
-    in_service |= {"model_name": config.model} if name in ("forecast", "validate") else {}
-    step = importlib.import_module(f"voxline.components.{name}.step")
-    output: StepOutput = step.run(*inputs, *registries, config.store, *datasets, config.section(name), **in_service)
+    run = STEPS[name].function()
+    values: dict[str, Any] = {
+        **inputs,
+        "store": config.store,
+        "registry": config.registry,
+        "datasets": getattr(config, "datasets", ""),
+        "model_name": config.model,
+        "settings": config.section(name),
+    }
+    parameters = inspect.signature(run).parameters
+    output: StepOutput = run(**{key: value for key, value in values.items() if key in parameters})
     return output
 
 

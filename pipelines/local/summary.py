@@ -10,6 +10,7 @@ from voxline.metrics.catalog import headline_metrics
 from voxline.notify.event import PublishedModel, RunEvent
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import name_logs, write_run_report
+from voxline.pipelines.steps import STEPS
 from voxline.store.files import read_json
 from voxline.store.uris import is_remote
 
@@ -75,6 +76,7 @@ def summary_lines(record: RunRecord) -> list[str]:
     reused = [step.name for step in record.steps if step.reused]
     lines = [""]
     lines += _metric_lines(record)
+    lines += _step_lines(record)
     lines += [f"{'warning':<17}{warning}" for warning in record.warnings]
     lines += [f"{'stands out':<17}{describe_anomaly(anomaly)}" for anomaly in record.anomalies]
     lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
@@ -90,6 +92,15 @@ def summary_lines(record: RunRecord) -> list[str]:
     if record.status == "succeeded":
         lines.append(record.reason or f"Stopped after {record.until}, as --until says")
     return lines
+
+
+def _step_lines(record: RunRecord) -> list[str]:
+    """A line for each step that `steps.py` gives one."""
+    return [
+        f"{step.name:<17}{STEPS[step.name].summary.format(**step.counts, **step.metrics)}"
+        for step in record.steps
+        if step.status == "succeeded" and STEPS[step.name].summary
+    ]
 
 
 def _metric_lines(record: RunRecord) -> list[str]:

@@ -29,6 +29,7 @@ from voxline.pipelines.local.graph_process import end_with_parent
 from voxline.pipelines.local.single_step import call_step
 from voxline.pipelines.search.space import with_settings
 from voxline.pipelines.search.trial_files import Training, Trial, TrialFailedError
+from voxline.pipelines.steps import STEPS
 from voxline.store.files import read_json, write_json
 from voxline.training.pruner import PRUNER_ENV, PrunedError
 
@@ -207,14 +208,15 @@ def main(request_file: str) -> None:
         config = load_config(request["config"])
         if request["pruner"]:
             os.environ[PRUNER_ENV] = json.dumps(request["pruner"])
-        inputs = [request["dataset"]]
+        available = {"dataset": request["dataset"], "manifest": request["manifest"]}
         for step in request["steps"]:
+            inputs = {kind: available[kind] for kind in STEPS[step].inputs}
             work = call_step(step, config, inputs)
             metrics = {name: float(value) for name, value in work.metrics.items()}
             result["metrics"] |= {name: value if math.isfinite(value) else None for name, value in metrics.items()}
             if step == "train":
                 result |= {"counts": work.counts, "reused": work.reused, "folder": work.uri}
-            inputs = [work.uri, request["manifest"]]
+            available |= dict.fromkeys(STEPS[step].outputs, work.uri)
     except PrunedError as error:
         result |= {"pruned": str(error), "epoch": error.epoch, "metrics": error.metrics, "reused": error.resumed}
     except VoxlineError as error:

@@ -15,7 +15,7 @@ from tests.cluster.kfp_stand_in import StandIn
 from voxline.pipelines.cluster.namespace_checks import exceeds
 from voxline.pipelines.config.cluster import parse_quantity
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graphs import load_pipeline
+from voxline.pipelines.kfp_graph import load_pipeline
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "cluster" / "README.md"

@@ -10,8 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from voxline.pipelines.graphs import load_pipeline
-from voxline.pipelines.kfp_graph import pipeline_arguments
+from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.store.files import read_json
 
 

@@ -33,7 +33,7 @@ from voxline.notify.settings import NotifySettings
 from voxline.pipelines.cli.history_page import history_page
 from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graphs import load_pipeline
+from voxline.pipelines.kfp_graph import load_pipeline
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import Registry
 

@@ -30,8 +30,7 @@ from voxline.operations.purge.locations import PurgeScope
 from voxline.operations.purge.purge import purge_speaker
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graphs import load_pipeline
-from voxline.pipelines.kfp_graph import pipeline_arguments
+from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.pipelines.local.plan import plan_run
 from voxline.store.files import write_json
 from voxline.store.step_cache import StepOutput

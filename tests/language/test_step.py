@@ -23,8 +23,8 @@ from voxline.inference.ngram import NgramModel
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import graph_of
-from voxline.pipelines.graphs import load_pipeline
+from voxline.pipelines.graphs import graph_of
+from voxline.pipelines.kfp_graph import load_pipeline
 from voxline.pipelines.local.plan import _changed_settings
 from voxline.store.step_cache import StepOutput
 

@@ -38,7 +38,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
     ("arguments", "status", "told"),
     [
         (["run", "asr", "--config", "absent.yaml"], 2, "voxline: absent.yaml: no such file"),
-        (["run", "ttx", "--config", "run.yaml"], 2, "voxline: pipeline 'ttx': accepted: asr, tts"),
+        (["run", "ttx", "--config", "run.yaml"], 2, "voxline: pipeline 'ttx': accepted: asr, intents"),
         (
             ["run", "tts", "--config", "run.yaml"],
             2,

@@ -14,7 +14,7 @@ from kfp.pipeline_spec.pipeline_spec_pb2 import PipelineSpec, PlatformSpec
 
 from tests.pipelines.conftest import compile_to_yaml, load_ir
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.graphs import graph_of
 
 GOLDEN = Path(__file__).parent / "golden"
 OVERLAYS = Path(__file__).parents[2] / "configs" / "cluster"
@@ -210,7 +210,7 @@ def test_every_field_of_the_form_and_every_input_of_a_step_is_described(document
 def test_steps_run_in_order_from_images_with_a_version(case: str, documents: tuple[Any, Any]) -> None:
     spec = documents[0]
     tasks = spec["root"]["dag"]["tasks"]
-    steps = GRAPHS[CASES[case][0]]
+    steps = graph_of(CASES[case][0])
     assert set(tasks) == set(steps)
     for step, inputs in steps.items():
         assert set(inputs.values()) <= set(tasks[step].get("dependentTasks", []))

@@ -9,12 +9,13 @@ import pytest
 
 from voxline.components.step_component import step_component
 from voxline.families.asr.settings import AsrTrainSettings
-from voxline.pipelines.config.pipeline_configs import AsrConfig
-from voxline.pipelines.graphs import load_pipeline
-from voxline.pipelines.kfp_graph import pipeline_arguments
+from voxline.pipelines.config.pipeline_configs import config_class_of
+from voxline.pipelines.kfp_graph import load_pipeline, pipeline_arguments
 from voxline.settings import Settings, exposed_keys
 
-CONFIG = AsrConfig.model_validate({"name": "defaults", "store": "s", "registry": "r", "corpus": {"uri": "c"}})
+CONFIG = config_class_of("asr").model_validate(
+    {"name": "defaults", "store": "s", "registry": "r", "corpus": {"uri": "c"}}
+)
 
 
 @pytest.fixture(scope="module")

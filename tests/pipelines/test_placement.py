@@ -10,7 +10,7 @@ from tests.pipelines.conftest import compile_to_yaml, load_ir
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import code_tag
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.graphs import graph_of
 from voxline.pipelines.images import content_tag
 from voxline.store.permanent_failures import ATTEMPT_ENV
 
@@ -224,8 +224,10 @@ def test_spot_nodes_and_queues_have_the_labels_of_their_provider(tmp_path: Path)
     pod = compiled.pod("convert")
     assert pod["nodeSelector"]["labels"]["eks.amazonaws.com/capacityType"] == "SPOT"
     assert pod["tolerations"][-1]["key"] == "eks.amazonaws.com/capacityType"
-    queues = {step: compiled.pod(step)["podMetadata"]["labels"]["kueue.x-k8s.io/queue-name"] for step in GRAPHS["asr"]}
-    assert queues == {**dict.fromkeys(GRAPHS["asr"], "speech"), "train": "gpus"}
+    queues = {
+        step: compiled.pod(step)["podMetadata"]["labels"]["kueue.x-k8s.io/queue-name"] for step in graph_of("asr")
+    }
+    assert queues == {**dict.fromkeys(graph_of("asr"), "speech"), "train": "gpus"}
 
 
 def test_a_step_may_have_more_scratch_than_others(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.pipelines.conftest import House, check_step_keys
 from tests.waiting import PATIENCE_SECONDS
 from voxline.data.dataset import Dataset
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.graphs import graph_of
 from voxline.store.files import read_json
 
 OURS = Path(__file__).parents[2] / "configs"
@@ -65,7 +65,7 @@ def runs(house: House) -> dict[str, Any]:
 
 def test_a_corpus_is_published_as_a_version(house: House, runs: dict[str, Any]) -> None:
     record = runs["first"]["record"]
-    assert [step["name"] for step in record["steps"]] == list(GRAPHS["refresh"])
+    assert [step["name"] for step in record["steps"]] == list(graph_of("refresh"))
     assert (record["pipeline"], record["status"]) == ("refresh", "succeeded")
     assert record["dataset"] == str(house.run_dir / "datasets" / "commands" / "1")
     assert read_json(Path(record["dataset"]) / "version.json")["number"] == 1
@@ -92,7 +92,7 @@ def test_the_gauges_of_a_run_are_in_the_textfile(runs: dict[str, Any]) -> None:
     assert f"voxline_dataset_version{{{of}}} 2.0" in gauges["corrected"]
     assert f"voxline_success_interval_seconds{{{of}}} 172800.0" in gauges["first"]
     assert 'voxline_rejects{model="",pipeline="refresh",reason="none",run="tiny",step="convert"} 0.0' in gauges["first"]
-    assert sum(line.startswith("voxline_step_seconds") for line in gauges["first"]) == len(GRAPHS["refresh"])
+    assert sum(line.startswith("voxline_step_seconds") for line in gauges["first"]) == len(graph_of("refresh"))
     assert sum("voxline_last_success_timestamp_seconds" in line for line in gauges["again"]) == 1
 
 

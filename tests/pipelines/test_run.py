@@ -22,7 +22,7 @@ from voxline.notify.event import MetricValue, PublishedModel, RunEvent, RunIdent
 from voxline.notify.history import read_runs, record_run
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.graphs import graph_of
 from voxline.pipelines.kfp_graph import pipeline_arguments
 from voxline.pipelines.local.run_record import RunRecord
 from voxline.pipelines.local.runner import write_last_record
@@ -112,7 +112,7 @@ def test_a_killed_run_can_be_resumed(runs: dict[str, Any]) -> None:
     refused = runs["refused"]
     assert refused["status"] == 0, refused["seen"]
     steps = refused["record"]["steps"]
-    assert [step["name"] for step in steps] == list(GRAPHS["asr"])
+    assert [step["name"] for step in steps] == list(graph_of("asr"))
     assert {step["status"] for step in steps} == {"succeeded"}
     assert [step["reused"] for step in steps] == [True] * 4 + [False] * 3
 
@@ -191,7 +191,7 @@ def test_a_run_that_would_be_refused_trains_nothing_and_says_so(runs: dict[str, 
     """On the screen, in the log, on its page, in run.json and in the history; with status 0."""
     skipped, house = runs["skipped"], runs["house"]
     assert skipped["status"] == 0, skipped["seen"]
-    assert [step["name"] for step in skipped["record"]["steps"]] == [*list(GRAPHS["asr"])[:4], "forecast"]
+    assert [step["name"] for step in skipped["record"]["steps"]] == [*list(graph_of("asr"))[:4], "forecast"]
     assert skipped["record"]["pushed"] is False
     reason = skipped["record"]["reason"]
     assert re.match(r"Nothing was trained: a promotion has a probability of 1?\d%, less than 20% \(forecast", reason)
@@ -301,7 +301,7 @@ def test_a_dry_run_names_the_steps_that_would_run_and_writes_nothing(runs: dict[
 
     quick = ("--set", "push.smoke_test=false")
     actions = {name: action for name, (action, _) in plan(*quick).items()}
-    assert actions == {**dict.fromkeys(GRAPHS["asr"], "reuse"), "push": "run"}
+    assert actions == {**dict.fromkeys(graph_of("asr"), "reuse"), "push": "run"}
     changed = plan("--set", "train.epochs=2", "--force", "convert")
     assert changed["ingest"][0] == "reuse"
     assert changed["convert"] == ("run", "--force")

@@ -27,7 +27,7 @@ from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.config.pipeline_configs import AsrConfig
+from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.search.kfp_trials import _changes, grid
 from voxline.pipelines.search.space import Space
 from voxline.pipelines.search.study import Study
@@ -202,7 +202,7 @@ print("RESULT", json.dumps({"uri": model.uri, "metadata": model.metadata}))
 """
 
 
-def store_training(store: str, config: AsrConfig, dataset: str, about: dict[str, Any], wer: float) -> None:
+def store_training(store: str, config: RunConfig, dataset: str, about: dict[str, Any], wer: float) -> None:
     """Finished work of train, as a search leaves it; `model.json` says `about`."""
     with cached_step(store, "train", config.train, {"dataset": dataset}, revision=REVISION) as work:
         (work.folder / "model").mkdir()
@@ -230,7 +230,7 @@ def test_kfp_runs_the_trials_and_passes_on_the_best_one(tmp_path: Path) -> None:
     items = []
     for number, wer in enumerate([0.5, 0.2, 0.4]):
         config = load_config({**base, "train": {"learning_rate": 0.001 * (1 + number)}})
-        assert isinstance(config, AsrConfig)
+        assert config.pipeline == "asr"
         store_training(base["store"], config, dataset.key, {"number": number}, wer)
         settings = {"train.learning_rate": 0.001 * (1 + number)}
         changes = {"learning_rate": config.train.learning_rate}

@@ -117,7 +117,7 @@ def test_what_is_no_fault_of_a_trial_does_not_count_against_it(
 ) -> None:
     """A scheduler's signal to all processes, a full disk, a process that cannot start: the trial is run again."""
 
-    def call_step(step: str, config: RunConfig, inputs: list[str]) -> StepOutput:
+    def call_step(step: str, config: RunConfig, inputs: dict[str, str]) -> StepOutput:
         assert error
         raise error
 
@@ -143,7 +143,7 @@ def test_where_decoding_varies_its_metric_is_the_one_that_counts(
     """The process of a trial, in this one: train on the dataset, then language on train's model and the manifest."""
     calls = []
 
-    def call_step(step: str, config: RunConfig, inputs: list[str]) -> StepOutput:
+    def call_step(step: str, config: RunConfig, inputs: dict[str, str]) -> StepOutput:
         calls.append((step, get_key(config.plain(), "language.alphas"), inputs))
         metrics = {"train": {"dev_wer": 0.2, "steps": 90.0}, "language": {"dev_wer": 0.1, "dev_wer_greedy": math.nan}}
         return StepOutput(step, tmp_path / step, "0f3c", counts={"continued_epochs": 1}, metrics=metrics[step])
@@ -160,8 +160,8 @@ def test_where_decoding_varies_its_metric_is_the_one_that_counts(
     made = processes(Trial(7, {"language.alpha": 0.5}), 3)
     assert (made.value, made.cpu_seconds, made.continued_epochs, made.steps) == (0.1 if decodes else 0.2, 1.5, 1, 60)
     assert calls == [
-        ("train", [0.5], ["dataset"]),
-        *[("language", [0.5], [str(tmp_path / "train"), "manifest"])] * decodes,
+        ("train", [0.5], {"dataset": "dataset"}),
+        *[("language", [0.5], {"model": str(tmp_path / "train"), "manifest": "manifest"})] * decodes,
     ]
     processes.metric = "dev_wer_greedy"
     study = Study(tmp_path, Space({"language.alpha": {"linear": [0, 2]}}), "random", 3)

@@ -7,16 +7,16 @@ import pytest
 from voxline.errors import SettingsError
 from voxline.families.tts.networks.settings import Tacotron2Settings, TacotronSettings
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.config.pipeline_configs import TtsConfig
+from voxline.pipelines.config.run_config import RunConfig
 
 SMALLEST = "pipeline: tts\nname: small\ncorpus: {uri: recordings}\n"
 
 
-def config(folder: Path, text: str = "", *assignments: str) -> TtsConfig:
+def config(folder: Path, text: str = "", *assignments: str) -> RunConfig:
     file = folder / "run.yaml"
     file.write_text(SMALLEST + text, encoding="utf-8")
     chosen = load_config(file, assignments)
-    assert isinstance(chosen, TtsConfig)
+    assert chosen.pipeline == "tts"
     return chosen
 
 

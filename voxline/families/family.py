@@ -65,14 +65,56 @@ class Family(abc.ABC):
       name: as in configs and `model.json`.
       train_settings: the class of the config's section `train`.
       evaluate_settings, push_settings: the same for `evaluate` and `push`; None: no pipeline trains this family.
+      description: of its pipeline, a sentence.
       step_texts: descriptions of its steps for the pipeline UI.
+      copied_keys: key of its pipeline's config → the key whose value it takes.
     """
 
     name: ClassVar[str]
     train_settings: ClassVar[type[TrainSettings]]
     evaluate_settings: ClassVar[type[EvaluateSettings] | None] = None
     push_settings: ClassVar[type[PushSettings] | None] = None
+    description: ClassVar[str] = "Trains a model, and puts it into service if it passes the gate."
     step_texts: ClassVar[StepTexts] = {}
+    copied_keys: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def has_pipeline(self) -> bool:
+        """Whether `voxline run <name>` trains, evaluates and pushes a model of the family."""
+        return self.evaluate_settings is not None and self.push_settings is not None
+
+    def config_defaults(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Defaults of its pipeline's config that differ from those of the steps.
+
+        Args:
+          document: what the config sets, as JSON values that were not validated.
+        """
+        return {}
+
+    def check_config(self, config: Any) -> None:  # noqa: B027 - most families check nothing
+        """Refuses what does not fit together in a config, before the first step runs.
+
+        Args:
+          config: of the pipeline: `train`, `evaluate`, `push`, `extract` and the other sections.
+
+        Raises:
+          SettingsError: names both keys.
+        """
+
+    def derived_values(self, config: Any) -> dict[str, tuple[Any, str]]:
+        """Key of the config → its value, and the key or the rule that it follows from."""
+        return {}
+
+    def check_inputs(self, config: Any) -> None:  # noqa: B027 - most families read no file
+        """Refuses a run if a file that a later step reads does not exist.
+
+        Raises:
+          SettingsError: names the file.
+        """
+
+    def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
+        """Models of the run's registry that a step will need: the setting, the model's name, and its family."""
+        return []
 
     @abc.abstractmethod
     def task(self) -> type[TrainingTask]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from voxline.pipelines.cluster.submit import CompiledPipeline
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.graphs import pipeline_names
 from voxline.pipelines.search.kfp_trials import MAX_TRIALS, compile_trials
 from voxline.pipelines.search.space import Space
 
 ROOT = Path(__file__).resolve().parents[3]
-CONFIGS = sorted(file for graph in GRAPHS for file in ROOT.glob(f"configs/{graph}/*.yaml"))
+CONFIGS = sorted(file for graph in pipeline_names() for file in ROOT.glob(f"configs/{graph}/*.yaml"))
 OVERLAYS = sorted(file for file in ROOT.glob("configs/cluster/*.yaml") if file.stem != "vertex")
 PLACES = ["store=/mnt/store", "registry=/mnt/registry", "datasets=/mnt/store/datasets"]
 REFUSED = {

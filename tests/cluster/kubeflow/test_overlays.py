@@ -13,7 +13,7 @@ import yaml
 
 from tests.cluster.kubeflow.compiled import CONFIGS, OVERLAYS, REFUSED, accepted_runs, compile_run, compile_search
 from voxline.errors import SettingsError
-from voxline.pipelines.graph import OPTIONAL_STEPS, steps_until
+from voxline.pipelines.graphs import optional_steps, steps_until
 
 ARGUMENT_BYTES = 128 * 1024
 """Linux' limit for one argument."""
@@ -35,7 +35,7 @@ def test_a_config_compiles_on_an_overlay_with_a_container_for_each_step(name: st
     pipeline = compile_run(config, overlay, settings)
     containers = executors(pipeline.text)
     steps = {executor.removeprefix("exec-") for executor in containers}
-    optional = steps & OPTIONAL_STEPS.keys()
+    optional = steps & set(optional_steps("asr"))
 
     assert steps == set(steps_until(name.partition("-")[0], optional=optional))
     assert len(pipeline.text) < WORKFLOW_BYTES

@@ -19,7 +19,7 @@ from voxline.families.asr.networks.settings import (
     DeepSpeechSettings,
 )
 from voxline.families.asr.settings import AsrTrainSettings
-from voxline.pipelines.config.pipeline_configs import AsrConfig
+from voxline.pipelines.config.pipeline_configs import config_class_of
 from voxline.training.ctc import ctc_loss
 from voxline.training.layers import FeatureNormalizer
 
@@ -269,7 +269,7 @@ def test_deepspeech_refuses_frames_that_are_stacked_already() -> None:
         "train": {"model": {"kind": "deepspeech"}},
     }
     with pytest.raises(SettingsError, match=r"features\.context is 9 and train\.model\.context is 9.* set extract"):
-        AsrConfig.of(stacked)
+        config_class_of("asr").of(stacked)
     DeepSpeechSettings(context=0).check_features(FeatureSettings(kind="mfcc", context=9))
 
 

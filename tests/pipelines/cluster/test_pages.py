@@ -12,7 +12,7 @@ import typer.main
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.cluster.vertex import check_config
 from voxline.pipelines.config.load import load_config
-from voxline.pipelines.graph import PIPELINES
+from voxline.pipelines.graphs import pipeline_names
 
 ROOT = Path(__file__).resolve().parents[3]
 CLUSTER = ROOT / "docs" / "cluster"
@@ -85,7 +85,7 @@ def test_our_commands_are_parsed_and_their_configs_load(page: Path, line: str, m
     if not files or any(len(file.parts) == 1 for file in files):
         return  # a file of the reader's own
     given = [word for before, word in itertools.pairwise(words) if before == "--set"]
-    pipeline = next((word for word in words if word in PIPELINES), None)
+    pipeline = next((word for word in words if word in pipeline_names()), None)
     config = load_config(files, given, pipeline=pipeline)
     if "vertex" in words:
         check_config(config)

@@ -20,7 +20,7 @@ from voxline.pipelines.cli.main import app
 from voxline.pipelines.cluster.vertex import check_config
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graph import GRAPHS
+from voxline.pipelines.graphs import pipeline_names
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = [ROOT / "configs/asr/librispeech.yaml", ROOT / "configs/cluster/vertex.yaml"]
@@ -35,7 +35,7 @@ def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     """The compiled graphs by name."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     compiled = {}
-    for graph in GRAPHS:
+    for graph in pipeline_names():
         folder = tmp_path_factory.mktemp(graph)
         config = load_config(layers(graph, folder, "vertex"))
         text = compile_to_yaml(config, folder / "ir.yaml", platform="vertex")
@@ -43,7 +43,7 @@ def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     return compiled
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("graph", pipeline_names())
 def test_it_is_one_strict_document_with_limits_and_without_kubernetes(
     graph: str, specs: dict[str, dict[str, Any]]
 ) -> None:

@@ -1,6 +1,6 @@
 """The family `asr`."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
 from voxline.families.family import EvaluateFamily, Family, PushFamily, StepTexts
@@ -16,6 +16,7 @@ class AsrFamily(Family):
     train_settings = AsrTrainSettings
     evaluate_settings = AsrEvaluateSettings
     push_settings = AsrPushSettings
+    description = "Trains a speech recognizer from a corpus, and puts it into service if it passes the gate."
     step_texts: ClassVar[StepTexts] = {
         "train": {
             "": "Trains a speech recognizer and exports it.",
@@ -26,6 +27,39 @@ class AsrFamily(Family):
             "report": "plots, slices, and the worst utterances to listen to.",
         },
     }
+
+    def check_config(self, config: Any) -> None:
+        from voxline.families.asr.export_checks import check_export
+        from voxline.text.alphabet import Alphabet
+        from voxline.text.subwords import check_size
+
+        train = config.train
+        train.model.check_features(config.extract.features)
+        features = config.extract.features.model_copy(update={"sample_rate": config.convert.sample_rate})
+        check_export(train.model, train.export, features)
+        if train.subwords and not train.start.model:  # a child keeps the subwords of its parent
+            check_size(train.subwords, Alphabet.from_name(config.convert.alphabet))
+
+    def derived_values(self, config: Any) -> dict[str, tuple[Any, str]]:
+        from voxline.families.asr.networks.settings import WHOLE_UTTERANCE
+
+        derived: dict[str, tuple[Any, str]] = {}
+        pooled = config.train.model.time_stride == WHOLE_UTTERANCE  # train leaves out what is more than one symbol
+        if not config.train.subwords and not pooled:  # fewer than characters, and not known before train learns them
+            origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"
+            derived["validate.frames_per_second"] = (_frames_per_second(config), origin)
+        if config.language.kind != "none" and config.language.text:
+            text = config.language.text_settings().plain() | {"frontend": config.convert.frontend.plain()}
+            derived["train.language_text"] = (text, "language")
+        return derived
+
+    def check_inputs(self, config: Any) -> None:
+        from voxline.data.language_text import check_text_exists
+
+        check_text_exists(config.language.text_settings())
+
+    def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
+        return [("evaluate.intents", config.evaluate.intents, "intents")]
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.asr.task import AsrTask
@@ -41,3 +75,10 @@ class AsrFamily(Family):
         from voxline.families.asr.push import AsrPushFamily
 
         return AsrPushFamily()
+
+
+def _frames_per_second(config: Any) -> float:
+    """The model's output frames per second of a recording at the fastest speed; CTC needs one for each label."""
+    rate = config.convert.sample_rate
+    features = config.extract.features.model_copy(update={"sample_rate": rate})
+    return round(rate / (features.hop_length * config.train.model.time_stride * max(config.extract.speeds)), 6)

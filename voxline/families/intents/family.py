@@ -1,6 +1,7 @@
 """The family `intents`."""
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.families.family import EvaluateFamily, Family, PushFamily, StepTexts
 from voxline.families.intents.settings import IntentsEvaluateSettings, IntentsPushSettings, IntentsTrainSettings
@@ -16,6 +17,8 @@ class IntentsFamily(Family):
     train_settings = IntentsTrainSettings
     evaluate_settings = IntentsEvaluateSettings
     push_settings = IntentsPushSettings
+    description = "Trains a classifier of the intents of transcripts, and puts it into service if it passes the gate."
+    copied_keys: ClassVar[Mapping[str, str]] = {"evaluate.field": "train.field"}
     step_texts: ClassVar[StepTexts] = {
         "train": {
             "": "Trains a classifier of the intents of texts and exports it.",
@@ -29,6 +32,12 @@ class IntentsFamily(Family):
             "report": "error rates by slice, confusions, the worst utterances.",
         },
     }
+
+    def config_defaults(self, document: dict[str, Any]) -> dict[str, Any]:
+        return {"validate": {"ctc_feasibility": {"severity": "off"}}}  # texts need no frames for their labels
+
+    def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
+        return [("evaluate.recognizer", config.evaluate.recognizer, "asr")]
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.intents.task import IntentsTask

@@ -1,14 +1,51 @@
 """The family `tts`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.families.family import EvaluateFamily, Family, PostTrainingStage, PushFamily, StepTexts
 from voxline.families.tts.settings import TtsEvaluateSettings, TtsPushSettings, TtsTrainSettings
+from voxline.settings import merge
 
 if TYPE_CHECKING:
     from voxline.data.dataset import Dataset
     from voxline.training.task import TrainingTask
+
+DEFAULT_FRONTEND = "english"
+FRONTEND_ALPHABETS = {
+    "english": "english_speech",
+    "english_phonemes": "phonemes",
+    "mandarin": "pinyin_speech",
+    "pinyin": "pinyin_speech",
+}
+"""Text frontend → the alphabet of its output, for configs that name none."""
+
+# A TTS corpus has one speaker, in train and in test. Attention does not limit labels to frames, as CTC does.
+_SPEECH_DEFAULTS = {
+    "corpus": {"format": "ljspeech"},
+    "convert": {"frontend": {"kind": DEFAULT_FRONTEND}},
+    "validate": {
+        "schema": "tts",
+        "ctc_feasibility": {"severity": "off"},
+        "speaker_overlap": {"severity": "off"},
+        "dominant_speaker": {"severity": "off"},
+    },
+}
+
+
+def speech_defaults(document: dict[str, Any], network: str) -> dict[str, Any]:
+    """Defaults of a pipeline for a model that makes speech: a voice, or a vocoder on the voice's dataset.
+
+    Args:
+      document: what the config sets.
+      network: the default of `train.model.kind`.
+    """
+    kind: Any = document
+    for key in ("convert", "frontend", "kind"):
+        kind = kind.get(key) if isinstance(kind, dict) else None
+    alphabet = FRONTEND_ALPHABETS.get(DEFAULT_FRONTEND if kind is None else str(kind))
+    derived: dict[str, Any] = {"convert": {"alphabet": alphabet}} if alphabet else {}
+    return merge(_SPEECH_DEFAULTS, {**derived, "train": {"model": {"kind": network}}})
 
 
 class TtsFamily(Family):
@@ -18,6 +55,7 @@ class TtsFamily(Family):
     train_settings = TtsTrainSettings
     evaluate_settings = TtsEvaluateSettings
     push_settings = TtsPushSettings
+    description = "Trains a TTS model from one speaker's corpus, and puts it into service if it passes the gate."
     step_texts: ClassVar[StepTexts] = {
         "train": {
             "": "Trains a TTS model and exports it.",
@@ -28,6 +66,19 @@ class TtsFamily(Family):
             "report": "recorded and synthesized speech side by side, spectrograms, alignments.",
         },
     }
+
+    def config_defaults(self, document: dict[str, Any]) -> dict[str, Any]:
+        return speech_defaults(document, "tacotron2")
+
+    def check_config(self, config: Any) -> None:
+        config.train.check_features(config.extract.features)
+
+    def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
+        needed = [("evaluate.round_trip_recognizer", config.evaluate.round_trip_recognizer, "asr")]
+        name, _, version = config.train.sharpen.recognizer.partition("@")
+        if config.train.sharpens and version == "production" and "/" not in name:
+            needed.append(("train.sharpen.recognizer", name, "asr"))
+        return needed
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.tts.task import TtsTask

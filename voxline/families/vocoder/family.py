@@ -1,8 +1,10 @@
 """The family `vocoder`."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from voxline.errors import SettingsError
 from voxline.families.family import AuxiliaryModel, EvaluateFamily, Family, PushFamily, StepTexts
+from voxline.families.tts.family import speech_defaults
 from voxline.families.vocoder.settings import VocoderEvaluateSettings, VocoderPushSettings, VocoderTrainSettings
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ class VocoderFamily(Family):
     train_settings = VocoderTrainSettings
     evaluate_settings = VocoderEvaluateSettings
     push_settings = VocoderPushSettings
+    description = "Trains a vocoder on the dataset of a voice, and puts it into service if it passes the gate."
     step_texts: ClassVar[StepTexts] = {
         "train": {
             "": "Trains a vocoder and exports it.",
@@ -27,6 +30,21 @@ class VocoderFamily(Family):
             "report": "speech as recorded, by Griffin-Lim and by the model, with spectrograms.",
         },
     }
+
+    def config_defaults(self, document: dict[str, Any]) -> dict[str, Any]:
+        return speech_defaults(document, "vocos")
+
+    def check_config(self, config: Any) -> None:
+        features = config.extract.features.model_copy(update={"sample_rate": config.convert.sample_rate})
+        config.train.check_features(features)
+        if config.extract.speeds != [1.0]:
+            raise SettingsError(
+                f"extract.speeds is {config.extract.speeds}; a vocoder learns from recordings as they are: set it to "
+                "[1.0]"
+            )
+
+    def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
+        return [("evaluate.round_trip_recognizer", config.evaluate.round_trip_recognizer, "asr")]
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.vocoder.task import VocoderTask

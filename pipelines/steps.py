@@ -1,0 +1,202 @@
+"""The steps, a line each: everything that a pipeline, its config and a cluster know of a step.
+
+A new step is a folder `voxline/components/<name>/` (`step.py` with `run`, `component.py`, `settings.py`), an entry of
+`STEPS`, and its name in a graph of `graphs.py`. docs/extend/step.md walks through one.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from voxline.components.convert.settings import ConvertSettings
+from voxline.components.extract.settings import ExtractSettings
+from voxline.components.forecast.settings import ForecastSettings
+from voxline.components.ingest.settings import CorporaSettings
+from voxline.components.language.settings import LanguageSettings
+from voxline.components.publish.settings import PublishSettings
+from voxline.components.validate.settings import ValidateSettings
+from voxline.settings import Settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of the pipelines.
+
+    Attributes:
+      name: of its folder in `voxline/components`, of its component, and of its section in `cluster.steps`.
+      description: of its section in a config.
+      settings: the class of that section; None: `<name>_settings` of the model family.
+      section: the section's name, where it is not the step's.
+      inputs: outputs of earlier steps that `run` takes, by the names of its parameters; each comes from the last step
+        before this one that has it.
+      outputs: names of its outputs for later steps.
+      image: the container image; `model` has a variant for each kind of accelerator.
+      pod: resources and retries that differ from the defaults of `config.cluster.StepPlacement`.
+      accelerator: whether the step uses the accelerator of its pod.
+      copies: key of the section → the key of the config whose value it takes.
+      optional_if: whether a config turns the step on; None: every run has it.
+      after: a step that must accept the input first, although nothing that it writes is read.
+      writes: the shared location that this step alone writes.
+      never_reused: why it always runs, after "it"; empty: an unchanged step is reused.
+      report: subject of the run's report if this step wrote the last page; `{model}` is the model's name. Empty: the
+        step writes no page, or the run's report is made of its outputs.
+      judges: whether the page is about the model, and worth showing of a run that failed afterwards.
+      summary: a line of the run's summary, a format of the step's `counts` and `metrics`.
+    """
+
+    name: str
+    description: str
+    settings: type[Settings] | None = None
+    section: str = ""
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    image: Literal["data", "validate", "model"] = "data"
+    pod: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    accelerator: bool = False
+    copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    optional_if: Callable[[Any], bool] | None = None
+    after: str = ""
+    writes: Literal["", "registry", "datasets"] = ""
+    never_reused: str = ""
+    report: str = ""
+    judges: bool = False
+    summary: str = ""
+
+    @property
+    def config_section(self) -> str:
+        """The section of a config that holds its settings."""
+        return self.section or self.name
+
+    def function(self) -> Callable[..., Any]:
+        """Its `run`, which a run on this machine and a component call alike."""
+        run: Callable[..., Any] = importlib.import_module(f"voxline.components.{self.name}.step").run
+        return run
+
+    def component(self, family: str) -> Any:
+        """Its KFP component; that of a family if the family has the settings."""
+        module = importlib.import_module(f"voxline.components.{self.name}.component")
+        return getattr(module, self.name) if self.settings else getattr(module, f"{self.name}_component")(family)
+
+
+_STEPS = (
+    Step(
+        name="ingest",
+        description="the recordings",
+        section="corpus",
+        settings=CorporaSettings,
+        outputs=("manifest",),
+        pod={"memory": "2Gi"},
+    ),
+    Step(
+        name="convert",
+        description="any audio to wav",
+        settings=ConvertSettings,
+        inputs=("manifest",),
+        outputs=("manifest",),
+        pod={"cpu": "4", "memory": "8Gi"},
+    ),
+    Step(
+        name="validate",
+        description="checks before training",
+        settings=ValidateSettings,
+        inputs=("manifest",),
+        outputs=("validation",),
+        image="validate",
+        pod={"cpu": "2", "memory": "8Gi"},
+        report="validation of the corpus",
+    ),
+    Step(
+        name="extract",
+        description="features, shards",
+        settings=ExtractSettings,
+        inputs=("manifest",),
+        outputs=("dataset",),
+        pod={"cpu": "4", "memory": "8Gi"},
+        copies={
+            "alphabet": "convert.alphabet",
+            "features.sample_rate": "convert.sample_rate",
+            "frontend": "convert.frontend",
+        },
+        after="validate",
+    ),
+    Step(
+        name="publish",
+        description="the published dataset",
+        settings=PublishSettings,
+        inputs=("dataset",),
+        writes="datasets",
+        never_reused="compares with the latest version at that time",
+    ),
+    Step(
+        name="forecast",
+        description="whether a training is worth it",
+        settings=ForecastSettings,
+        inputs=("dataset", "validation"),
+        pod={"memory": "2Gi"},
+        copies={"history": "notify.history"},
+        optional_if=lambda config: bool(config.section("forecast").skip_below),
+        never_reused="asks the history at that time whether a training is worth it",
+        report="no training of {model}",
+    ),
+    Step(
+        name="train",
+        description="the model and its training",
+        inputs=("dataset",),
+        outputs=("model",),
+        image="model",
+        pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
+        accelerator=True,
+        copies={"name": "model"},
+    ),
+    Step(
+        name="language",
+        description="the language model",
+        settings=LanguageSettings,
+        inputs=("model", "manifest"),
+        outputs=("model",),
+        image="model",
+        pod={"cpu": "2", "memory": "16Gi"},
+        copies={"frontend": "convert.frontend"},
+        optional_if=lambda config: config.section("language").kind != "none",
+    ),
+    Step(
+        name="evaluate",
+        description="what is measured",
+        inputs=("model", "manifest"),
+        outputs=("evaluation",),
+        image="model",
+        pod={"cpu": "4", "memory": "8Gi", "timeout_hours": 12.0},
+        copies={"model_name": "model"},
+        report="evaluation of {model}",
+        judges=True,
+    ),
+    Step(
+        name="push",
+        description="the gate",
+        inputs=("model", "evaluation"),
+        image="model",
+        pod={"cpu": "2", "timeout_hours": 2.0},
+        copies={"model_name": "model"},
+        writes="registry",
+        never_reused="compares with the model in service at that time",
+        report="evaluation of {model}",
+        judges=True,
+    ),
+)
+
+STEPS: dict[str, Step] = {step.name: step for step in _STEPS}
+"""Step by name, in an order that every graph keeps."""
+
+POD_OF = {"trial": "train", "choose": "push"}
+"""Tasks of a search on a cluster → the step whose section of `cluster.steps` they have."""
+
+
+def step_of(task: str) -> Step:
+    """The step of a task of a graph; that of a trial is `train`."""
+    return STEPS[POD_OF.get(task, task)]
+
+
+def writer_of(location: str) -> str:
+    """The one step that writes a shared location; empty if every step may."""
+    return next((step.name for step in STEPS.values() if step.writes == location), "")
