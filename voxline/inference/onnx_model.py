@@ -1,7 +1,7 @@
 """The ONNX graph of a model, run by ONNX Runtime: what a signature of the SavedModel computes, without TensorFlow.
 
-Train writes it: `onnx_export.py` a recognizer's, `onnx_voice.py` a voice's, `onnx_vocoder.py` a vocoder's. ONNX Runtime
-is imported when a graph is loaded, by `import_onnxruntime` and nowhere else.
+Train writes it: `families/*/onnx.py` of recognizers, voices and vocoders. ONNX Runtime is imported when a graph is
+loaded, by `import_onnxruntime` and nowhere else.
 """
 
 import os

@@ -63,6 +63,7 @@ def mean_weights(several: Sequence[Arrays]) -> Arrays:
     [2.0, 2.0]
     """
     return {
+        # In float64: weights of many checkpoints are added.
         name: np.mean([arrays[name] for arrays in several], axis=0, dtype=np.float64).astype(first.dtype)
         for name, first in several[0].items()
     }

@@ -41,6 +41,8 @@ def write_exported(
     """
     with atomic_folder(folder) as unfinished:
         tf.saved_model.save(module, str(unfinished), signatures=signatures)
+
+        # A random number in it would give each export of one model another digest.
         (unfinished / FINGERPRINT).unlink(missing_ok=True)
         for name, content in files.items():
             (unfinished / name).write_bytes(content)
@@ -63,6 +65,8 @@ def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], meta
     tensors |= {f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE": value for index, value in enumerate(weights)}
     with atomic_folder(folder) as unfinished:
         (unfinished / VARIABLES).parent.mkdir(parents=True)
+
+        # The format of `tf.train.Checkpoint`, without building the module.
         tf.raw_ops.SaveV2(
             prefix=str(unfinished / VARIABLES),
             tensor_names=list(tensors),
@@ -83,6 +87,8 @@ def model_metadata(
         the model, becomes a key of its own.
       names: of the weights of the export, in their order (`weight_names`).
     """
+
+    # The ancestors are a key of their own, which a purge reads.
     trained = {name: value for name, value in training.items() if name != START}
     return {
         **({START: training[START]} if START in training else {}),
@@ -94,6 +100,7 @@ def model_metadata(
         "features": dataset.features.plain(),
         "settings": settings.plain(),
         "weights": list(names),
+        # A warm start gives the next dataset these statistics.
         "normalization": {"mean": list(dataset.mean), "deviation": list(dataset.deviation)},
         "dataset": {
             "key": dataset.key,

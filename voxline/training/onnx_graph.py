@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -25,7 +26,7 @@ LARGEST_WEIGHT = 64
 """Largest magnitude of weights in `Graph.rowwise`. Two products with unsigned bytes fit in 16 bits, in which processors
 without VNNI add them: 2 · 64 · 255 < 2^15."""
 
-Array = Any
+Array = npt.NDArray[Any]
 Name = str
 """Name of a value in the graph."""
 
@@ -45,7 +46,9 @@ class Graph:
         self._domains: set[str] = {""} if around is None else around._domains
         self._prefix: str = "v" if around is None else f"{around._prefix}{len(around._nodes)}_"
 
-    def __call__(self, op: str, *inputs: Name | Array | None, outputs: int = 1, **attributes: Any) -> Any:
+    def __call__(
+        self, op: str, *inputs: Name | Array | np.number[Any] | None, outputs: int = 1, **attributes: Any
+    ) -> Any:
         """Adds a node. An input is the name of a value, an array, or None for one that is left out."""
         names = [self._input(value) for value in inputs]
         self._domains.add(attributes.get("domain", ""))
@@ -53,7 +56,7 @@ class Graph:
         self._nodes.append(helper.make_node(op, names, names_of_outputs, **attributes))
         return names_of_outputs[0] if outputs == 1 else names_of_outputs
 
-    def _input(self, value: Name | Array | None) -> Name:
+    def _input(self, value: Name | Array | np.number[Any] | None) -> Name:
         if value is None or isinstance(value, str):
             return value or ""
         name = f"c{len(self._constants)}"
@@ -133,7 +136,7 @@ class Graph:
 
     def loop(
         self,
-        most: Name | Array,
+        most: Name | np.number[Any],
         states: Sequence[tuple[Name, int]],
         step: "Callable[[Graph, Name, Sequence[Name]], tuple[Name, Sequence[Name], Sequence[tuple[Name, int]]]]",
     ) -> list[Name]:

@@ -5,7 +5,7 @@
 
 Neither format holds code: a checkpoint of TensorFlow is a table of tensors, safetensors a JSON header before them. A
 pickle is not read. The file has Mozilla's names, layouts and values (training/deepspeech_training/train.py of 0.9.3),
-and this module turns them into those of `models.deepspeech`:
+and this module turns them into those of `networks.deepspeech`:
   layer_1/weights      [19 · 26, units], 19 frames of 26 coefficients, oldest first: a convolution over 19 frames
   …/kernel, …/bias     of the LSTM, the input's rows above the state's, gates in the order of LSTMBlockCell: input,
                        cell, forget, output; Keras has input, forget, cell, output
@@ -165,7 +165,7 @@ def read_published(parent: Parent) -> "dict[str, Array]":
 
 
 def to_our_layouts(mozilla: "dict[str, Array]", forget_bias: float = 0.0) -> "dict[str, Array]":
-    """Mozilla's variables by their names, as those of `models.deepspeech.DeepSpeech` by its names.
+    """Mozilla's variables by their names, as those of `networks.deepspeech.DeepSpeech` by its names.
 
     Args:
       mozilla: `VARIABLES`, float32.

@@ -171,6 +171,8 @@ class TrainingTask(abc.ABC):
         self.strategy = devices.choose_strategy(settings.strategy)
         devices.check_strategy(self.strategy, settings)
         self.train, self.dev = self.build_batches()
+
+        # Both splits are checked before the model is built, which takes longer.
         self._check_feasible(self.train)
         self._check_feasible(self.dev)
         if not self.train.utterances:
@@ -240,6 +242,8 @@ class TrainingTask(abc.ABC):
           of_train, of_both: further arguments of it, for train alone and for both.
         """
         settings = self.settings
+
+        # Arguments that follow from settings and devices; the family's own may replace them.
         of_both = {
             "batch_size": settings.batch_size,
             "share": devices.replica_share(self.strategy),
@@ -346,6 +350,8 @@ def should_stop_early(settings: TrainSettings, results: list[ValidationResult]) 
 
 def _since_improvement(settings: TrainSettings, results: list[ValidationResult]) -> int:
     """Validations since the last with a score at least `min_improvement` below the lowest before it."""
+
+    # Counts validations since the score fell by at least min_improvement.
     lowest = math.inf
     since = 0
     for result in results:
@@ -376,12 +382,16 @@ def loss_has_settled(losses: Sequence[float], settings: StopSettings) -> bool:
         return False
 
     *earlier, newest = losses[-settings.validations :]
+
+    # Mozilla's rule compares the newest loss with the mean and the spread of those before it.
     is_close = abs(newest - statistics.fmean(earlier)) < settings.mean
     return newest > max(earlier) or (is_close and statistics.pstdev(earlier) < settings.deviation)
 
 
 def shorten_list(names: list[str]) -> str:
     """The first names, and how many more there are."""
+
+    # A message names a few utterances only: there may be thousands.
     more = len(names) - MAX_LISTED
     return ", ".join(names[:MAX_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 

@@ -96,8 +96,9 @@ class Trainer:
         self.module = task.module
         self.is_chief = devices.is_chief()
 
-        # Checkpoints to resume from, and those of the best validations, which are kept longer.
         self.total_steps = self.settings.epochs * self.batches.steps
+
+        # Checkpoints to resume from, and those of the best validations, which are kept longer.
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
         self.best_checkpoints = Checkpoints(folder / "best", 0)
         self.logger = TrainingLogger(folder / "logs", active=self.is_chief)

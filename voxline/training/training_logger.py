@@ -76,7 +76,7 @@ class TrainingLogger:
         """Mean, standard deviation and histogram of each array, of its finite values."""
         with self._writer.as_default(step=step):
             for name, array in arrays.items():
-                # Weights that are not finite have no histogram, and are named elsewhere.
+                # A histogram has no bucket for values that are not finite.
                 values = array[np.isfinite(array)].astype(np.float64)
                 if values.size:
                     tf.summary.scalar(f"{name}/mean", values.mean())

@@ -71,7 +71,6 @@ def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:
     # The last window may end before or after the last sample.
     missing = tf.maximum(needed - settings.padding - tf.shape(waveforms)[1], 0)
 
-    # [batch, frames, (2 · context + 1) · coefficients], oldest first.
     padded = tf.pad(waveforms, [[0, 0], [settings.padding, missing]])[:, :needed]
     windows = tf.signal.frame(padded, settings.win_length, settings.hop_length) * audio_features.hann_window(settings)
     transform = tf.signal.rfft(windows, [settings.n_fft])
@@ -82,6 +81,8 @@ def _stack(frames: Tensor, context: int) -> Tensor:
     """Each frame with its neighbors; zeros beyond the ends."""
     if context == 0:
         return frames
+
+    # [batch, frames, (2 · context + 1) · coefficients], oldest first.
     padded = tf.pad(frames, [[0, 0], [context, context], [0, 0]])
     count = tf.shape(frames)[1]
     return tf.concat([padded[:, shift : shift + count] for shift in range(2 * context + 1)], axis=-1)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from onnx import TensorProto
 
 from voxline.audio import features as audio_features
@@ -25,7 +26,7 @@ from voxline.training.onnx_graph import (
     to_numpy,
 )
 
-Array = Any
+Array = npt.NDArray[Any]
 
 
 def export_onnx(

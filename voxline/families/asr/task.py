@@ -157,11 +157,11 @@ class AsrTask(TrainingTask):
     def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
         """Adds subwords to the alphabet, learned from train; those of a parent with as many stay."""
 
-        # A parent's subwords are kept: its output layer has a column for each.
         size = cast(AsrTrainSettings, settings).subwords
         if not size:
             return dataset
 
+        # A parent's subwords are kept: its output layer has a column for each.
         if parent.get("settings", {}).get("subwords") == size:
             alphabet = extend_subwords(Alphabet(parent["alphabet"]), dataset.alphabet)
             how = "those of its parent"
@@ -178,9 +178,10 @@ class AsrTask(TrainingTask):
         settings = self.settings
         dataset = self.dataset
 
-        # CR-CTC compares two views of each utterance.
         mean = np.array(dataset.mean, np.float32)
         deviation = np.array(dataset.deviation, np.float32)
+
+        # CR-CTC compares two views of each utterance.
         views = 2 if settings.cr_ctc.weight else 1
         # Masks of the mean of train would be the loudest part of a quiet recording, and so set its level.
         of_masks = None if settings.model.top_db else mean
@@ -250,11 +251,12 @@ class AsrTask(TrainingTask):
                 hypotheses.append(" ".join(hypothesis.text.split()))
                 losses.append(hypothesis.loss)
 
-        # Sums over the rows of this worker, then over all workers.
         edits = count_word_edits(references, hypotheses)
         words = sum_edits(edits)
         characters = sum_edits(count_character_edits(references, hypotheses))
         kinds = [words.substitutions, words.deletions, words.insertions]
+
+        # Sums over the rows of this worker, then over all workers.
         sums = [
             words.errors,
             words.length,

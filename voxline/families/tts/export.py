@@ -91,8 +91,9 @@ class TtsGraph(tf.Module):  # type: ignore[misc]
         noise = tf.constant(INFERENCE_NOISE)
         target = self._mask(self._normalize(self._mask(features, frames)), frames)
 
-        # A decoder of several frames a step makes some more than were recorded.
         output = self._network(symbols, lengths, target, frames, noise=noise, reduction=self._reduction)
+
+        # A decoder of several frames a step makes some more than were recorded.
         mels = self._mask(self._finish(output.mels, output.linear, frames)[0][:, :longest], frames)
 
         return {

@@ -57,9 +57,10 @@ def reconstruct_waveforms(
 
     magnitudes = tf.where(real, magnitudes, 0.0)
 
-    # Silence beyond a row's end, after the phases are found.
     samples = tf.maximum(frames - 1, 0) * settings.hop_length
     waveforms = _griffin_lim(magnitudes, tf.cast(real, tf.float32), samples, settings, iterations, momentum)
+
+    # Silence beyond a row's end, after the phases are found.
     audible = tf.sequence_mask(samples, tf.shape(waveforms)[1])
 
     return tf.where(audible, _deemphasise(waveforms, settings), 0.0), samples

@@ -38,13 +38,13 @@ def add_sharpener(graph: Graph, sharpener: Any, mels: Name, frames: Name) -> Nam
         y = _norm(graph, block.norms[1], _convolution(graph, block.convolutions[1], y), counts[2])
         x = graph("Add", x, _mask(graph, y, counts[2]))
 
+    # Up, by nearest neighbors as `keras.ops.repeat` does; frames and bins are the last two axes.
     for convolution, norm, size in zip(sharpener.up, sharpener.up_norms, (1, 0), strict=True):
         x = graph(
             "Resize", x, None, np.array([1, 1, 2, 2], np.float32),
             mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor",
         )  # fmt: skip
 
-        # Up, by nearest neighbors as `keras.ops.repeat`.
         x = graph("Relu", _norm(graph, norm, _convolution(graph, convolution, x), counts[size]))
         x = graph("Add", skips[size], _mask(graph, x, counts[size]))
 

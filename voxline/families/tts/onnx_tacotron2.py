@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from onnx import TensorProto
 
 from voxline.families.tts.networks.decoding import STOP_LOGIT
 from voxline.training.onnx_graph import Graph, Name, recurrent, scale_and_shift, to_numpy
 
-Array = Any
+Array = npt.NDArray[Any]
 FLOAT = TensorProto.FLOAT
 INT64 = TensorProto.INT64
 Precision = Literal["float32", "int8"]
@@ -97,7 +98,6 @@ def _decode(graph: Graph, decoder: Any, memory: Name, counts: Name, how: Decodin
 
     attention = _Attention(graph, decoder.attention, memory, counts)
 
-    # States before the first step: highest stop logit, last frame, context, weights, their sum, LSTM states.
     masks = _prenet_masks(graph, decoder, how)
     rows, symbols = (graph("Shape", "symbols", start=axis, end=axis + 1) for axis in (0, 1))
 
@@ -105,6 +105,7 @@ def _decode(graph: Graph, decoder: Any, memory: Name, counts: Name, how: Decodin
         shape = graph("Concat", *(np.array([size]) if isinstance(size, int) else size for size in sizes), axis=0)
         return str(graph("Expand", np.float32(value), shape))
 
+    # States before the first step: highest stop logit, last frame, context, weights, their sum, LSTM states.
     no_weights = filled(0, rows, 1, symbols)
     start = [
         filled(-np.inf, rows),

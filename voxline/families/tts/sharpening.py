@@ -82,7 +82,7 @@ class SharpenTrainModule(TrainModule):
         sharpened = self.model(smoothed, self._frames(smoothed), training=True)
         score = self.critic(sharpened, smoothed)
 
-        # Gradient penalty: |∇ critic| is to be 1 between sharpened and recorded mels (algorithm 1, lines 4 to 7).
+        # Gradient penalty: |∇ critic| is to be 1 between sharpened and recorded mels (algorithm 1).
         share = tf.random.stateless_uniform([tf.shape(sharpened)[0], 1, 1], noise)
         between = tf.stop_gradient(share * recorded + (1 - share) * sharpened)
         (gradient,) = tf.gradients(self.critic(between, smoothed), between)

@@ -104,11 +104,12 @@ class TtsTrainModule(TrainModule):
             "alignment": forward_sum_loss(aligned.log_alignment, batch.frames, batch.counts),
             "duration": losses.symbol_distance(aligned.log_durations, log_durations, batch.counts),
         }
+
+        # Targets are the energy and the pitch of the recording, averaged over each symbol's frames.
         if aligned.energy is not None:
             terms["energy"] = losses.symbol_distance(aligned.predicted_energy, aligned.energy, batch.counts)
 
         if aligned.pitch is not None:
-            # Pitch and energy are those of the recording; the predictors learn from its durations.
             distance = losses.symbol_distance(aligned.predicted_pitch, aligned.pitch, batch.counts)
             terms["pitch"] = PITCH_WEIGHT * distance
 

@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from onnx import TensorProto
 
 from voxline.audio.feature_settings import FeatureSettings
@@ -17,7 +18,7 @@ from voxline.families.vocoder.networks.vocos import MAX_LOG_MAGNITUDE, MIN_PRIOR
 from voxline.training.onnx_graph import Graph, Name, normalize_features, to_numpy
 from voxline.training.stft import MIN_ENVELOPE, periodic_hann
 
-Array = Any
+Array = npt.NDArray[Any]
 
 
 def export_onnx_vocoder(

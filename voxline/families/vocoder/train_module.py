@@ -118,6 +118,7 @@ class VocoderTrainModule(TrainModule):
         if weights.mel:
             terms["mel"] = weights.mel * losses.mel_distance(generated, recorded, self.features)
 
+        # Spectra at several resolutions, shared by both terms.
         if weights.stft or weights.bands:
             generated_spectra = losses.spectra(generated)
             recorded_spectra = losses.spectra(recorded)
@@ -134,12 +135,12 @@ class VocoderTrainModule(TrainModule):
 
         if graph_key and self.discriminators is not None:
             # Both judge the same step: real and generated speech, by judgments and by activations.
-            weights_of_judges = self.settings.discriminators
+            discriminator_settings = self.settings.discriminators
             recorded_judgments, recorded_activations = self.discriminators(recorded)
             generated_judgments, generated_activations = self.discriminators(generated)
-            terms["adversarial"] = weights_of_judges.adversarial * losses.adversarial_loss(generated_judgments)
+            terms["adversarial"] = discriminator_settings.adversarial * losses.adversarial_loss(generated_judgments)
             matching = losses.feature_matching_loss(recorded_activations, generated_activations)
-            terms["feature_matching"] = weights_of_judges.feature_matching * matching
+            terms["feature_matching"] = discriminator_settings.feature_matching * matching
             terms[DISCRIMINATOR] = losses.discriminator_loss(recorded_judgments, generated_judgments)
 
         return terms

@@ -42,7 +42,7 @@ class CtcModel(Protocol):
       trainable_variables, weights: Keras variables, in an order that depends on the settings alone: checkpoints name
         weights by their index.
       classifier: the output layer, a `keras.layers.Dense`; a warm start carries its weights symbol by symbol.
-      normalizations: the layers with moving statistics, such as `models.layers.SequenceBatchNorm`; [] if there are
+      normalizations: the layers with moving statistics, such as `training.layers.SequenceBatchNorm`; [] if there are
         none. A call with training=True must not change these statistics itself. It leaves those of the batch in
         `batch_statistics`, and the trainer moves `moving_mean` and `moving_variance` towards them with `momentum`,
         once it has accepted the step.
@@ -88,7 +88,7 @@ class CtcModel(Protocol):
           frames: int32 [batch], real frames.
           training: normalize by the statistics of the batch, and apply dropout.
           noise: int32 [2], the seed of dropout: the same numbers drop the same activations, on any device and after
-            any resume (`models.layers.StepSeed`). None: no dropout.
+            any resume (`training.layers.StepSeed`). None: no dropout.
 
         Returns:
           logits float32 [batch, output frames, classes], the last class being the blank, and int32 [batch], the real
