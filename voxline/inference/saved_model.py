@@ -6,7 +6,6 @@ It is loaded without the model's own code: evaluate and push judge the very byte
 
 import contextlib
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,14 +46,27 @@ REQUIRED_KEYS = (
     "name", "family", "kind", "alphabet", "sample_rate", "features", "settings", "dataset", "provenance",
 )  # fmt: skip
 
-UNSAFE_OPS = re.compile(
-    r"PyFunc|(?<!Sharded)File|Dataset|Iterator|Reader|Save|Restore|Checkpoint|Summary|Debug|Dump|Print|Rpc|Remote|Sql|LMDB|TFRecord"
-    r"|RecordInput|Remap|Snapshot|Skipgram|UnigramCandidateSampler|ImmutableConst|EncodeProto|DecodeProto|_?Send$|_?Recv$"
-    r"|Host(?:Send|Recv|Compute)|WorkerHeartbeat|ConfigureDistributedTPU"
-)
-"""Ops that read or write files, call Python, or reach another machine. Inference needs none of them."""
-_SAVER_OPS = ("SaveV2", "RestoreV2", "MergeV2Checkpoints")
+_OPS = """
+Abs AddN AddV2 All Any ArgMax AssignVariableOp BatchMatMulV2 BatchToSpaceND BiasAdd Bitcast BitwiseAnd BroadcastTo
+Cast Complex ConcatV2 Const Conv2D Conv2DBackpropInput Cos Cumsum DepthwiseConv2dNative DisableCopyOnRead Einsum
+EnsureShape Equal Erfc Exp ExpandDims Fill FloorDiv FloorMod GatherV2 Greater GreaterEqual IRFFT Identity
+IdentityN Imag IsFinite LeakyRelu Less LessEqual Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul
+MatrixInverse Max Maximum Mean Min Minimum MirrorPad Mul Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2
+PartitionedCall Placeholder Prod RFFT Range ReadVariableOp Real RealDiv ReduceJoin Relu Reshape ResourceGather
+ReverseV2 Round Rsqrt Select SelectV2 Shape Sigmoid Sin Slice Softmax SpaceToBatchND Split SplitV Sqrt Square
+SquaredDifference Squeeze StatefulPartitionedCall StatelessIf StatelessRandomGetKeyCounter
+StatelessRandomNormalV2 StatelessRandomUniformV2 StatelessWhile StaticRegexFullMatch StopGradient StridedSlice
+StringJoin StringStrip Sub Sum Tanh TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
+TensorListStack Tile TopKV2 Transpose VarHandleOp While ZerosLike
+"""
+ALLOWED_OPS = frozenset(_OPS.split())
+"""The ops of the models that Voxline exports, which compute on tensors, strings and weights alone, and a few more such
+ops that small networks use. TensorFlow has a thousand others; some read files, call Python or reach other machines.
+"""
+_SAVER_OPS = frozenset(("SaveV2", "RestoreV2", "MergeV2Checkpoints", "ShardedFilename"))
 """In each SavedModel, in functions that only its saver calls. Loading and signatures do not run them."""
+MORE_OPS_VARIABLE = "VOXLINE_ALLOWED_OPS"
+"""Of the environment: further ops, for a network of one's own, with commas between them."""
 
 
 class SignatureSpec(NamedTuple):
@@ -182,10 +194,10 @@ def load_saved_model(
       optional: of further ones, which are returned if the model has them.
 
     Raises:
-      WorkError: it does not load, has other signatures, or its graph reads files, calls Python or reaches out.
+      WorkError: it does not load, has other signatures, or its graph uses ops that are not allowed.
     """
     tf = import_tensorflow()
-    _refuse_unsafe_ops(folder)
+    _refuse_other_ops(folder)
     try:
         model = tf.saved_model.load(str(folder))
     except (
@@ -214,13 +226,13 @@ def check_graph(folder: Path) -> None:
     """Looks at the ops of a SavedModel without loading it.
 
     Raises:
-      WorkError: the graph reads files, calls Python or reaches out.
+      WorkError: it uses ops that are not allowed.
     """
     import_tensorflow()
-    _refuse_unsafe_ops(folder)
+    _refuse_other_ops(folder)
 
 
-def _refuse_unsafe_ops(folder: Path) -> None:
+def _refuse_other_ops(folder: Path) -> None:
     """Refuses a graph that could do more than compute: a SavedModel is a program, which loading it may already run."""
     from tensorflow.python.saved_model.loader_impl import parse_saved_model  # the parser of the loader itself
 
@@ -228,16 +240,19 @@ def _refuse_unsafe_ops(folder: Path) -> None:
         saved = parse_saved_model(str(folder))
     except OSError:
         return  # the loader parses the same bytes: it refuses them too, and says more
-    unsafe = sorted({op for graph in saved.meta_graphs for op in _unsafe_ops(graph)})
-    if unsafe:
+    allowed = ALLOWED_OPS | {name.strip() for name in os.environ.get(MORE_OPS_VARIABLE, "").split(",")}
+    refused = sorted({op for graph in saved.meta_graphs for op in _graph_ops(graph) if op not in allowed})
+    if refused:
         raise WorkError(
-            f"{folder}: the graph of this model uses {', '.join(unsafe)}, which can read or write files, call Python "
-            "or reach another machine; it was not loaded. Models that train exports use no such op"
+            f"{folder / 'saved_model.pb'}: the graph of this model uses {', '.join(refused)}, and was not loaded: "
+            "ops can read or write files, call Python or reach another machine, so only those are accepted that our "
+            "networks use. If this is a network of your own, look up what they do and set "
+            f"{MORE_OPS_VARIABLE}={','.join(refused)}; else do not use this model"
         )
 
 
-def _unsafe_ops(graph: Any) -> Iterator[str]:
-    """The unsafe ops of a MetaGraphDef, in its graph and in all functions except the saver's own."""
+def _graph_ops(graph: Any) -> Iterator[str]:
+    """The ops of a MetaGraphDef, in its graph and in all functions; without the saver's in its own functions."""
     functions = {function.signature.name: function.node_def for function in graph.graph_def.library.function}
     saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
     nodes = list(graph.graph_def.node)
@@ -248,8 +263,8 @@ def _unsafe_ops(graph: Any) -> Iterator[str]:
         if name not in by_saver:
             others |= _called(body)
     for name, body in {"": nodes, **functions}.items():
-        accepted = _SAVER_OPS if name in by_saver - others else ()
-        yield from (node.op for node in body if UNSAFE_OPS.search(node.op) and node.op not in accepted)
+        accepted = _SAVER_OPS if name in by_saver - others else frozenset()
+        yield from (node.op for node in body if node.op not in accepted)
 
 
 def _called(nodes: Iterable[Any]) -> set[str]:
