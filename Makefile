@@ -97,9 +97,14 @@ demo-tts-vocoder: $(READY)
 	@exec $(VOXLINE) run vocoder --config configs/vocoder/demo.yaml --run-dir runs/demo-tts/vocoder > $(VOCODER_LOG) 2>&1
 
 # What the processes import is compiled before they begin: in a fresh clone each of them would compile it.
-test: $(READY) ## Run the tests (JOBS=4 processes, one test file per process at a time)
-	@$(PY) -m compileall -q -j 0 -x '/(test_|conftest)' voxline components pipelines tests
-	@$(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20 -k "not in_a_browser"
+TESTS = $(PY) -m compileall -q -j 0 -x '/(test_|conftest)' voxline components pipelines tests && \
+	  $(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20 -k "not in_a_browser"
+
+test: $(READY) ## Run the tests but those marked slow (JOBS=4 processes, one test file per process at a time)
+	@$(TESTS) -m "not slow"
+
+test-all: $(READY) ## Run the tests, also those marked slow: whole runs and trainings, processes that are killed
+	@$(TESTS)
 
 test-browser: $(READY) ## Open reports and the server's page in headless Chromium, where there is one
 	@$(HEAVY) $@ tests/report/test_browser.py tests/serving/test_page.py

@@ -83,7 +83,7 @@ def test_a_recipe_that_cannot_start_its_tests_fails_likewise(environment: dict[s
 
 def test_every_heavy_target_has_a_promise_and_every_promise_a_test() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    recipes = dict(re.findall(r"^(test-[a-z-]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
+    recipes = dict(re.findall(r"^(test-(?!all:)[a-z-]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
     assert recipes.keys() == PROMISES.keys()
     assert [target for target, recipe in recipes.items() if "$(HEAVY) $@" not in recipe] == []
     tests = [
@@ -94,3 +94,18 @@ def test_every_heavy_target_has_a_promise_and_every_promise_a_test() -> None:
     ]
     patterns = {pattern for promises in PROMISES.values() for pattern in promises.values()}
     assert {pattern for pattern in patterns if not any(re.search(pattern, test) for test in tests)} == set()
+
+
+def test_each_promise_of_security_has_a_test_that_is_not_slow() -> None:
+    """`make test` leaves the slow tests out, and still tries each promise that needs no engine."""
+    promises = (ROOT / "SECURITY.md").read_text(encoding="utf-8").partition("## Promises")[2]
+    files = set(re.findall(r"tests/[a-z0-9_/]*test_[a-z0-9_]+\.py", promises))
+    assert len(files) > 20
+    only_slow = []
+    for file in sorted(files):
+        module = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        tests = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+        marks = [[ast.unparse(decorator) for decorator in test.decorator_list] for test in tests]
+        if all("pytest.mark.slow" in names for names in marks):
+            only_slow.append(file)
+    assert only_slow == []

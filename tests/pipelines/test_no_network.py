@@ -89,11 +89,13 @@ def test_synthesize(isolated: Isolated, tmp_path: Path, make_tts_model: MakeTtsM
     assert (tmp_path / "voice.wav").stat().st_size > 1_000
 
 
+@pytest.mark.slow
 def test_doctor(isolated: Isolated, tmp_path: Path, corpus: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
     isolated(*VOXLINE, "doctor", "--config", "tiny.yaml")
 
 
+@pytest.mark.slow
 def test_run_with_every_step(isolated: Isolated, tmp_path: Path, corpus: Path) -> None:
     config = CONFIG.format(corpus=corpus).replace("  epochs: 1", "  epochs: 1\n  export: {onnx: float32}")
     (tmp_path / "tiny.yaml").write_text(config, encoding="utf-8")

@@ -121,6 +121,7 @@ def test_the_refresh_report_shows_the_changes(runs: dict[str, Any]) -> None:
     assert "small_splits" in page  # the results of the checks are there, too
 
 
+@pytest.mark.slow
 def test_a_recognizer_trains_on_a_dataset_version(house: House, runs: dict[str, Any]) -> None:
     version = runs["first"]["record"]["dataset"]
     ended = voxline("step", "train", "--config", "tiny.yaml", "--dataset", version, cwd=house.folder)

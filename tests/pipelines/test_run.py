@@ -321,6 +321,7 @@ def test_a_dry_run_names_the_steps_that_would_run_and_writes_nothing(runs: dict[
     assert text["language"][1].startswith("it would fail: language.text holds 1 of ")
 
 
+@pytest.mark.slow
 def test_the_run_shows_the_report_of_a_failed_validation(house: House) -> None:
     status, _ = house.run("--set", "validate.small_splits.severity=error")
     assert status == 1
@@ -384,6 +385,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_push_that_fails_after_the_publication_is_told_as_the_journal_has_it(
     fault: str, runs: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -414,6 +416,7 @@ def test_a_push_that_fails_after_the_publication_is_told_as_the_journal_has_it(
     assert seen[-1] == "Not pushed: already in service as version 1"
 
 
+@pytest.mark.slow
 def test_flipped_bits_in_a_store_are_named_and_healed_by_the_next_run(runs: dict[str, Any]) -> None:
     """One in a transcript, and one in an error rate."""
     house: House = runs["house"]

@@ -97,6 +97,7 @@ def test_the_report_embeds_recordings_that_must_be_downloaded(cluster: Cluster) 
     assert 0 < len([path for path in files(cluster.disk) if path.suffix == ".wav"]) < judged.counts["utterances"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", ["s3"], indirect=True)  # the other tests: what comes before it, on GCS
 def test_preempted_training_resumes_in_another_pod_and_its_model_is_pushed(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]

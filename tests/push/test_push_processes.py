@@ -22,6 +22,7 @@ from voxline.registry.registry import Registry
 ROOT = Path(__file__).parent.parent.parent
 
 
+@pytest.mark.slow
 def test_the_smoke_test_catches_damage_and_another_output_in_any_folder(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_a_child_with_the_graph_of_its_parent_ships_that_graph_and_its_own_weigh
     assert len({about["graph"], *keys}) == 5
 
 
+@pytest.mark.slow
 def test_subwords_are_trained_exported_and_kept_by_a_child(few: Dataset, parent_model: Path, tmp_path: Path) -> None:
     """From characters to subwords, and from these on: a child's corpus, which spells otherwise, changes nothing."""
     start = {"replay": 1.0, "epochs": 25, "rate_share": 1.0}
@@ -140,6 +141,7 @@ def test_the_first_output_is_that_of_the_parent_whatever_the_new_data(
     assert np.abs(np.asarray(logits) - expected).max() < 2e-3
 
 
+@pytest.mark.slow
 def test_the_key_has_the_parents_digest_and_a_killed_run_resumes_to_the_same_weights(
     few: Dataset, registry: Path, child: Any, tmp_path: Path, parent_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """Steps that XLA compiles as a whole, for static shapes, as a TPU needs them: equal to the ordinary step.
 
-Compiling is slow, so `make test` has the smallest network; `make test-xla` has all.
+Compiling is slow, so `make test-all` has the smallest network; `make test-xla` has all.
 """
 
 import os
@@ -119,6 +119,7 @@ def test_a_voice_that_xla_cannot_compile_is_refused_where_a_step_must_be_compile
     check_strategy(tf.distribute.get_strategy(), voice)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_compiled_step_equals_the_ordinary_one(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     if name not in CHEAP and not os.environ.get(ALL):

@@ -48,6 +48,7 @@ def test_a_new_model_is_trained_exported_and_recognizes(
     assert sum(text == each.text for text, each in zip(texts, unseen, strict=True)) >= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "epochs"), [("deepspeech", 8), ("conformer", 2)])
 def test_each_network_is_trained_exported_and_recognizes(
     kind: str, epochs: int, tones: Dataset, tmp_path: Path
@@ -66,6 +67,7 @@ def test_each_network_is_trained_exported_and_recognizes(
         assert first + step * len(values) - seconds == pytest.approx(-first, abs=1.5 * step)  # and as many after it
 
 
+@pytest.mark.slow
 def test_a_pooled_network_recognizes_the_words_of_a_small_vocabulary(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     words = ["ab", "ba", "cd", "dcd"]

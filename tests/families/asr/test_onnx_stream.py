@@ -119,6 +119,7 @@ def test_any_cut_gives_what_the_whole_utterance_gives(
     assert text.startswith(partial)
 
 
+@pytest.mark.slow
 def test_a_beam_search_and_the_words_are_those_of_the_whole_recording() -> None:
     recognizer = Recognizer(exported("gru")[0], hot_words={"badge": 2.0})
     waveform = audio(2 * RATE, seed=8)

@@ -196,6 +196,7 @@ def test_a_second_run_reuses_the_output(trained: tuple[Any, AsrTrainSettings], t
     assert model_digest(again.folder) == before
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path) -> None:
     settings = tiny_asr_settings(
         epochs=8,
@@ -233,6 +234,7 @@ def test_a_killed_run_resumes_to_the_same_result(tones: Dataset, tmp_path: Path)
         assert_close(weights[0][name], weights[1][name], relative_to_peak=1e-4)
 
 
+@pytest.mark.slow
 def test_two_workers_train_one_model(tones: Dataset, tmp_path: Path) -> None:
     average = {"ema_decay": 0.9, "best_checkpoints": 2}
     settings = tiny_asr_settings(epochs=3, strategy="multi_worker", summary_steps=1, average=average)

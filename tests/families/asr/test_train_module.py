@@ -145,6 +145,7 @@ def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
     assert "skipped" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_worse_is_stopped_and_can_be_trained_to_its_end(tmp_path: Path, tones: Dataset) -> None:
     """Its rival makes no error. The stop is repeated from the checkpoint; without a pruner it resumes there."""
     settings, rival = tiny_asr_settings(epochs=3, learning_rate=1e-5, model=ONE_LOOP), tmp_path / "rival"

@@ -304,6 +304,7 @@ def trained(dataset: Dataset, task: ConversionTask, untrained: dict[str, Any], t
     return output.path("model")
 
 
+@pytest.mark.slow
 def test_a_killed_training_resumes_to_the_same_weights(
     dataset: Dataset, task: ConversionTask, untrained: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +382,7 @@ def test_what_is_wrong_is_said(dataset: Dataset, tmp_path: Path) -> None:
     assert AttributeSettings(field="speaker").pattern == ""
 
 
+@pytest.mark.slow
 def test_the_command_evaluates_what_is_read_and_what_is_heard(
     trained: Path, recognizer: Path, dataset: Dataset
 ) -> None:

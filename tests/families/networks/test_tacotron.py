@@ -214,6 +214,7 @@ def test_the_mixed_loop_with_its_own_frames_only_equals_synthesis(model: Any) ->
     assert_close(mixed.before[:, :made], spoken.before[:, :made], relative_to_peak=1e-5)
 
 
+@pytest.mark.slow
 def test_learns_and_synthesizes_two_utterances(tmp_path: Path) -> None:
     """That each kind learns is in `tests/families/tts/test_train_module.py`."""
     network = make("smallest", prenet_dropout=0.1)

@@ -264,6 +264,7 @@ def module(pitched: Dataset) -> TtsTrainModule:
     return TtsTrainModule(settings, pitched, tf.distribute.get_strategy())
 
 
+@pytest.mark.slow
 def test_durations_are_learned_from_the_recordings_alone(module: TtsTrainModule, pitched: Dataset) -> None:
     """A letter of the tones is its tone and its breath: between 0.11 and 0.18 seconds."""
     batches = Batches(pitched, "train", batch_size=8, seed=1, shuffled=True)
@@ -291,6 +292,7 @@ def exported(module: TtsTrainModule, pitched: Dataset, tmp_path_factory: pytest.
     return folder
 
 
+@pytest.mark.slow
 def test_a_voice_with_an_onnx_graph_speaks_without_tensorflow(exported: Path) -> None:
     code = (
         "import sys; sys.modules['tensorflow'] = None\n"

@@ -371,6 +371,7 @@ def exported_sharpener(model: Path) -> list[Any]:
     return [reader.get_tensor(f"sharpener_weights/{index}/.ATTRIBUTES/VARIABLE_VALUE") for index in range(count)]
 
 
+@pytest.mark.slow
 def test_a_voice_ships_with_its_sharpener(
     dataset: Dataset, gan: dict[str, Any], voices: tuple[Path, Path, Path]
 ) -> None:
@@ -402,6 +403,7 @@ def test_a_voice_ships_with_its_sharpener(
     assert (sharpened / ONNX_FILE).is_file()
 
 
+@pytest.mark.slow
 def test_a_killed_training_resumes_to_the_same_weights(
     dataset: Dataset, voices: tuple[Path, Path, Path], gan: dict[str, Any], traced_once: None, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[S
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
+@pytest.mark.slow
 def test_model_json_records_what_synthesis_needs(trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset) -> None:
     work, settings = trained
     model_info = json.loads((work.path("model") / "model.json").read_text())
@@ -54,6 +55,7 @@ def test_model_json_records_what_synthesis_needs(trained: tuple[StepOutput, TtsT
     assert model_info["provenance"]["trained"]["dev_mel_dtw"] == work.metrics["dev_mel_dtw"]
 
 
+@pytest.mark.slow
 def test_the_exported_model_equals_the_trained_one(
     trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset
 ) -> None:
@@ -102,6 +104,7 @@ def test_the_exported_model_equals_the_trained_one(
         assert out["loss"] == pytest.approx((apart / np.array(tones.deviation)).mean(), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_text_sounds_the_same_alone_and_in_a_batch(
     trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset
 ) -> None:
@@ -127,6 +130,7 @@ print(json.dumps({"frames": made["frames"].numpy().tolist(), "mean": mean, "ours
 """
 
 
+@pytest.mark.slow
 def test_the_export_works_in_a_process_without_voxline(
     trained: tuple[StepOutput, TtsTrainSettings], tmp_path: Path
 ) -> None:
@@ -143,6 +147,7 @@ def test_the_export_works_in_a_process_without_voxline(
     assert printed["mean"] == pytest.approx(float(tf.reduce_mean(made["mels"])), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_result(
     trained: tuple[StepOutput, TtsTrainSettings], tones: Dataset, tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ def long_batch(dataset: Dataset) -> Batch:
     return list(Batches(dataset, "train", batch_size=8).epoch(0))[-1]
 
 
-@pytest.fixture(scope="module", params=["tacotron2", "tacotron"])
+@pytest.fixture(scope="module", params=["tacotron2", pytest.param("tacotron", marks=pytest.mark.slow)])
 def module_and_dataset(
     request: pytest.FixtureRequest, tones: Dataset, linear: Dataset
 ) -> tuple[TtsTrainModule, Dataset]:

@@ -189,6 +189,7 @@ def test_the_step_exports_what_it_trained(dataset: Dataset, tmp_path: Path) -> N
         assert_close(found, made["waveforms"][row, : len(found)], relative_to_peak=1e-5)
 
 
+@pytest.mark.slow
 def test_a_waveglow_learns_by_likelihood_alone_and_says_that_it_does_not_stream(
     dataset: Dataset, tmp_path: Path
 ) -> None:
