@@ -156,7 +156,7 @@ def test_the_converted_file_has_the_weights_and_nothing_else(files: Path) -> Non
 
 def test_an_alphabet_beside_the_file_does_and_is_part_of_the_digest(files: Path, tmp_path: Path) -> None:
     save_file(random_variables(), tmp_path / "bare.safetensors")
-    with pytest.raises(SettingsError, match=r"alphabet\.txt: the alphabet of published weights is wanted here"):
+    with pytest.raises(SettingsError, match=r"alphabet\.txt: cannot be read .*published weights need their alphabet"):
         find_published(f"{tmp_path}/bare.safetensors", family="asr")
     digests = set()
     for text in ("\n".join(SYMBOLS), "\n".join(reversed(SYMBOLS))):

@@ -1,6 +1,6 @@
 """Averages of weights: a moving average over all steps, and the mean over the best validations.
 
-Both are candidates beside the weights themselves, and dev decides.
+Both are candidates, as the weights themselves are, and dev decides.
 """
 
 from collections.abc import Sequence

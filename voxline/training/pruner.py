@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PRUNER_ENV = "VOXLINE_PRUNER"
 """Set for the training of a trial: {"rival": folder of train's output, "confidence": 0.95} as JSON."""
 FOLDER = "dev_errors"
-"""In the logs of a training: a file for each epoch after which dev was transcribed."""
+"""Folder in the logs of a training: a file for each epoch after which dev was transcribed."""
 EARLIEST = 1 / 3
 """Share of the epochs before which nothing is stopped: a model that outputs blanks says nothing of its settings."""
 DRAWS = 20_000

@@ -78,7 +78,7 @@ def find_published(model: str, *, family: str) -> Parent:
     """Opens a file of published weights as a parent; its weights are not read yet.
 
     Args:
-      model: path or URI of the file. `alphabet.txt` beside it is read if the file's metadata has no alphabet.
+      model: path or URI of the file. `alphabet.txt` in its folder is read if the file's metadata has no alphabet.
       family: of the model to train.
 
     Raises:
@@ -196,7 +196,7 @@ def convert_checkpoint(
     """Writes a checkpoint of TensorFlow 1 as a safetensors file, by `tf.train.load_checkpoint`.
 
     Args:
-      checkpoint: its prefix, such as best_dev-1466475, beside which best_dev-1466475.index is; or its folder.
+      checkpoint: its prefix, such as best_dev-1466475 for the file best_dev-1466475.index; or its folder.
       alphabet: Mozilla's alphabet.txt; it goes into the file's metadata.
       target: the file to write; ends in .safetensors.
       forget_bias: see `to_our_layouts`.
@@ -298,7 +298,9 @@ def _alphabet_beside(model: str, path: Path) -> list[str]:
     try:
         return _read_alphabet(localize(f"{root}{slash}{ALPHABET_FILE}"))
     except WorkError as error:  # nothing in the bucket
-        raise SettingsError(f"{path} names no alphabet in its metadata, and none is beside it: {error}") from None
+        raise SettingsError(
+            f"{path} names no alphabet in its metadata, and its folder has no alphabet.txt: {error}"
+        ) from None
 
 
 def _read_alphabet(path: Path) -> list[str]:
@@ -306,8 +308,8 @@ def _read_alphabet(path: Path) -> list[str]:
         symbols = parse_alphabet(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SettingsError(
-            f"{path}: the alphabet of published weights is wanted here ({error.strerror}); put Mozilla's alphabet.txt "
-            "there"
+            f"{path}: cannot be read ({error.strerror}), and published weights need their alphabet; "
+            "put Mozilla's alphabet.txt there"
         ) from None
     except UnicodeDecodeError as error:
         raise WorkError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from None

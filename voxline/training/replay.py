@@ -122,7 +122,7 @@ def plan_replay(dataset: Dataset, parent: Parent, share: float, store: Path | st
         print_status(f"train: {parent.label} was trained on all of the training split; each epoch has all of it")
         return None
 
-    # What today's corpus says of a recording replaces what was said of it: its text, its speaker, its split.
+    # Today's text, speaker and split of a recording replace the earlier ones.
     recordings = {content_of_row(row)[:2] for row in dataset.rows()}
     absent = {key for key in lines if key[:2] not in recordings}
     earlier = _find_earlier(dataset, parent, absent, store) if share and absent else []

@@ -1,4 +1,4 @@
-"""Batches of random segments: mels from the dataset's shards, and beside them the waveform from the pool of WAVs, or
+"""Batches of random segments: mels from the dataset's shards, with the waveform from the pool of WAVs, or with
 a voice's mels of the same frames.
 """
 
@@ -84,7 +84,7 @@ class MelSegmentBatches(Batches):
         return self._example(row).features[:, self._features.mel_columns]
 
     def _voice_mels(self, row: int) -> Array:
-        """A voice's mels of a whole utterance, frame by frame beside the recording's."""
+        """A voice's mels of a whole utterance, with as many frames as the recording's."""
         mels: Array = load_npy(Path(self.voice_mels or "") / f"{row}.npy")
         return mels
 

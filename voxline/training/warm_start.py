@@ -211,7 +211,7 @@ def _check_functions(task: "TrainingTask", parent: ParentWeights) -> None:
     if parent_model.get("kind") != model.plain().get("kind"):
         return  # neither names nor shapes fit
 
-    # What a model.json of before does not name, its network did by default.
+    # A setting that an older model.json does not name had its default.
     defaults = dict(type(model)())
     parent_settings, new_settings = (
         {f"train.model.{name}": _read_setting({**defaults, **values}, name) for name in task.function_settings}

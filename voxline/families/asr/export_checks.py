@@ -17,7 +17,7 @@ ONNX_KINDS = STREAMING_KINDS = ("deepspeech", "deepspeech2")
 
 
 def check_export(model: CtcModelSettings, export: "AsrExportSettings", features: "FeatureSettings") -> None:
-    """Refuses what could not be exported, in each form that is wanted.
+    """Refuses a model that could not be exported in a form that the settings ask for.
 
     Raises:
       SettingsError: naming the setting, and what is accepted.

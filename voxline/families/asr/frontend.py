@@ -1,4 +1,4 @@
-"""From waveforms to features in a TensorFlow graph, equal to `voxline.audio.features` within 1e-3.
+"""Features of waveforms in a TensorFlow graph, equal to `voxline.audio.features` within 1e-3.
 
 Window, filterbank and cosine basis are the arrays of that module, as constants in the graph.
 """

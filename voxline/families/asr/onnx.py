@@ -144,7 +144,7 @@ def _power_by_blocks(graph: Graph, waveforms: Name, count: Name, settings: Featu
 
     The FFT of N = R · C samples is two products of matrices (Cooley and Tukey 1965), with sample n = C a + b and bin
     k = p + R q: X[k] = Σ_b w(N, b p) w(C, b q) Σ_a x[C a + b] w(R, a p), where w(M, j) = exp(-2πi j / M). Sums are as
-    short as those of an FFT, so that quiet bins beside loud ones keep their precision. Of real samples the bins with
+    short as those of an FFT, so that quiet bins next to loud ones keep their precision. Of real samples the bins with
     p up to R / 2 are enough: the others have the power of their mirror image N - k.
     """
     columns = _block(settings)

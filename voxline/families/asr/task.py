@@ -150,8 +150,8 @@ class AsrTask(TrainingTask):
     decoder_parts = ("classifier",)
     function_settings = ("top_db", "rnn_activation", "relu_clip", "heads", "convolutions.stride")
     optimizes_graph = False
-    _heard = False
-    """Whether the audio of the samples is logged; it is the same at each validation."""
+    _audio_logged = False
+    """True once the audio of the samples is logged; it is the same at each validation."""
 
     @classmethod
     def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
@@ -298,12 +298,12 @@ class AsrTask(TrainingTask):
             features_of_row = batch.features[row, : batch.frames[row]]
             images[f"posteriors {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = posterior_image(features_of_row, values)
 
-        if not self._heard and features.kind == "log_mel" and len(images):
+        if not self._audio_logged and features.kind == "log_mel" and len(images):
             for row in range(len(batch.ids)):
                 waveform = features_to_waveform(batch.features[row, : batch.frames[row]], features, iterations=30)
                 peak = float(np.abs(waveform).max())
                 audio[f"features {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = waveform / max(peak, 1e-6) * 0.7
-            self._heard = True
+            self._audio_logged = True
 
         return Samples(texts, images, audio, features.sample_rate)
 

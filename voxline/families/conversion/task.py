@@ -2,7 +2,7 @@
 
 The critic learns by the Wasserstein distance with a gradient penalty (Gulrajani et al. 2017, arXiv 1704.00028), and
 from recordings which attributes are which. After `critic_steps` of its steps comes one of the converter's. The
-classifier learns beside the critic, from recordings alone: no gradient of it reaches the converter, so that what it
+classifier learns along with the critic, from recordings alone: no gradient of it reaches the converter, so that what it
 reads in converted mels was not learned to please it.
 
 Signatures: `convert` (and `serving_default`): mels float32 [batch, t, bins] as extract computes them, attributes

@@ -1,6 +1,6 @@
 """Training of intents: texts by their words, cross-entropy, the error rate on dev; the exported classifier.
 
-Signatures `classify` (and `serving_default`), and `baseline` of the classifier beside it: words int32 [batch, length],
+Signatures `classify` (and `serving_default`), and `baseline` of the baseline classifier: words int32 [batch, length],
 numbered as in model.json, counts int32 [batch] → probabilities float32 [batch, intents].
 """
 
@@ -147,8 +147,10 @@ class IntentsTask(TrainingTask):
 
     def describe(self, metrics: dict[str, float]) -> str:
         baseline = f"{MEAN}_error_rate"
-        beside = f", by mean pooling {metrics[baseline]:.2%}" if baseline in metrics else ""
-        return f"dev intents wrong {metrics['text_intent_error_rate']:.2%}{beside}, dev loss {metrics['loss']:.3f}"
+        baseline_note = f", by mean pooling {metrics[baseline]:.2%}" if baseline in metrics else ""
+        return (
+            f"dev intents wrong {metrics['text_intent_error_rate']:.2%}{baseline_note}, dev loss {metrics['loss']:.3f}"
+        )
 
     def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
         # In float32, with the trained weights.

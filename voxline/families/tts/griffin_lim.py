@@ -2,7 +2,7 @@
 
 An exported voice ends in it. Equal means: the first guess within 1e-5 of its peak, one iteration within 1e-2, and after
 60 the magnitudes as near to the given ones within 0.15 dB. The waveforms part: where a spectrogram belongs to no
-waveform, an iteration makes a thousandfold of a rounding (numpy against itself, 1e-7 beside, parts as far).
+waveform, an iteration magnifies a rounding a thousandfold (numpy parts as far from itself after a change of 1e-7).
 """
 
 import math
@@ -27,7 +27,7 @@ def reconstruct_waveforms(
 
     Args:
       raw: float32 [batch, time, mels] or [batch, time, transform_bins]: mels or the linear spectrum as
-        `spectra.features` makes them; what lies beyond a row's frames is not looked at.
+        `spectra.features` makes them; values beyond a row's frames are ignored.
       frames: int32 [batch]; a row of none is silent.
 
     Returns:

@@ -154,7 +154,7 @@ class Listener:
         positions = np.arange(int((frames - 1) / ratio + 1e-9) + 1) * ratio
         weights = np.zeros((len(SHIFTS), len(positions), frames), np.float32)
         for number, shift in enumerate(SHIFTS):
-            # Linear interpolation between the two frames beside it.
+            # Linear interpolation between the frames before and after.
             position = np.clip(positions + shift, 0, frames - 1)
             first = np.minimum(position.astype(int), max(frames - 2, 0))
             rows = np.arange(len(positions))

@@ -22,7 +22,7 @@ from voxline.text.alphabet import Alphabet
 
 REVISION = 1
 WORK = "sharpening"
-"""Folder of the training, and of its logs beside the voice's."""
+"""Folder of the training, and of its logs among those of the voice."""
 VOICE_MELS = "mels"
 
 

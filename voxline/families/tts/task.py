@@ -167,10 +167,10 @@ class TtsTask(TrainingTask):
 
 
 COLOR_MAP = np.array([[0, 0, 4], [80, 18, 123], [182, 54, 121], [251, 136, 97], [252, 253, 191]], np.float64)
-"""From low to high, evenly spaced; dark to light, so that it also works in gray."""
+"""Colors from low to high, evenly spaced; dark to light, so that it also works in gray."""
 PIXELS_PER_VALUE = 3
 GRIFFIN_LIM_ITERATIONS = 20
-"""Enough to hear what is wrong."""
+"""Few, but enough to hear faults."""
 
 
 def render_heatmap(values: Values, lowest: float | None = None, highest: float | None = None) -> Image:

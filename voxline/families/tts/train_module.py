@@ -25,7 +25,8 @@ from voxline.training.train_module import BatchTensors, TrainModule
 
 NETWORKS: dict[str, Any] = {"tacotron": Tacotron, "tacotron2": Tacotron2, "fastspeech": FastSpeech}
 PITCH_WEIGHT = 0.1
-"""As in FastPitch. Most of pitch does not follow from the text, so at 1 its loss is half of all, and mels suffer."""
+"""Weight of the pitch term, as in FastPitch. Most of pitch does not follow from the text: at 1 its loss would be half
+of the sum, and mels suffer."""
 INFERENCE_NOISE = (7, 0)
 """The seed of the pre-net's dropout at inference: the same text always sounds the same."""
 

@@ -1,4 +1,4 @@
-"""A voice's mels of recordings, teacher-forced: frame by frame beside the recording, with the voice's own faults.
+"""A voice's mels of recordings, teacher-forced: with the frames of the recording, and the voice's own faults.
 
 A vocoder that is fine-tuned on them learns to make up for what the voice blurs (HiFi-GAN, Kong et al. 2020, section
 4.4), and so does a sharpener. They are computed once per training, before its first step, and are kept in its folder

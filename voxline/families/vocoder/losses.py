@@ -173,4 +173,4 @@ def _mean(values: Tensor) -> Tensor:
 
 
 DECIBELS = 20 / np.log(10)
-"""Of a natural logarithm of magnitude."""
+"""Decibels of a natural logarithm of magnitude."""

@@ -133,7 +133,7 @@ def _inverse_stft(graph: Graph, real: Name, imaginary: Name, size: int, hop: int
     envelope = _overlap_add(graph, windows, size, hop)
     flat = graph("Div", added, graph("Max", envelope, np.float32(MIN_ENVELOPE)))
     flat = graph("Reshape", flat, np.array([0, -1]))
-    # The first center, and what lies between it and the last one.
+    # The samples from the first center to the last one.
     samples = graph("Mul", graph("Sub", graph.size(real, 1), np.int64(1)), np.int64(hop))
     end = graph("Unsqueeze", graph("Add", samples, np.int64(size // 2)), np.array([0]))
     return str(graph("Slice", flat, np.array([size // 2]), end, np.array([1])))

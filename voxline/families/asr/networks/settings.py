@@ -117,7 +117,7 @@ class CtcModelSettings(Settings):
     )
 
     infeasible_advice: ClassVar[str] = "Lower the model's time stride, or extract.features.hop_seconds"
-    """What to change if utterances have too few frames for their labels."""
+    """Advice on the settings if utterances have too few frames for their labels."""
 
     @property
     def time_stride(self) -> int:
@@ -220,7 +220,7 @@ class DeepSpeech2Settings(CtcModelSettings):
 class DeepSpeechSettings(CtcModelSettings):
     """Mozilla's DeepSpeech (after Hannun et al. 2014). The defaults suit an hour of speech on a laptop.
 
-    Mozilla's models have 2048 units: 47.2 million weights. They hear 26 cepstral coefficients of windows of 32 ms every
+    Mozilla's models have 2048 units: 47.2 million weights. They read 26 cepstral coefficients of windows of 32 ms every
     20 ms: `extract.features: {kind: mfcc, coefficients: 26, window_seconds: 0.032, hop_seconds: 0.02}`.
     """
 
@@ -318,7 +318,7 @@ MODELS: dict[str, ModelEntry] = {
     "deepspeech": ModelEntry(DeepSpeechSettings, "voxline.families.asr.networks.deepspeech:DeepSpeech"),
     "conformer": ModelEntry(ConformerSettings, "voxline.families.asr.networks.conformer:Conformer"),
 }
-"""By `train.model.kind`."""
+"""`train.model.kind` → network and settings."""
 
 
 def model_settings_type() -> Any:

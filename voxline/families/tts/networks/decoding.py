@@ -185,7 +185,7 @@ def _find_stops(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _insert_chunk(chunks: Tensor, chunk: Tensor, index: Tensor) -> Tensor:
-    """Chunks [batch, chunks, CHUNK_STEPS, …] with the one that holds step `index` replaced."""
+    """Replaces the chunk that holds step `index` in chunks [batch, chunks, CHUNK_STEPS, …]."""
     return ops.where(_index_mask(index // CHUNK_STEPS, chunks.shape[1], 4), ops.expand_dims(chunk, 1), chunks)
 
 

@@ -16,7 +16,7 @@ from voxline.training.layers import Composite, Tensor, length_mask, mask_padding
 FACTOR = 4
 """Frames, and bins, of one position of the residual blocks."""
 SLOPE = 0.2
-"""Of the critic's leaky ReLUs."""
+"""Negative slope of the critic's leaky ReLUs."""
 CRITIC_LAYERS = 4
 
 
@@ -183,7 +183,7 @@ class Sharpener(Composite, keras.Model):  # type: ignore[misc]
 class MelCritic(Composite, keras.Model):  # type: ignore[misc]
     """Scores how much more a segment of mels is like recorded than like sharpened ones: a Wasserstein GAN's critic.
 
-    It sees the smoothed mels beside them. It has no norm: its gradient is bounded row by row (Gulrajani et al. 2017).
+    It sees the smoothed mels too. It has no norm: its gradient is bounded row by row (Gulrajani et al. 2017).
 
     Args:
       frames, bins: of a segment.

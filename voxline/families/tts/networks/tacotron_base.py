@@ -1,4 +1,4 @@
-"""What Tacotron and Tacotron 2 share: the path through encoder, decoder and post-net."""
+"""The part that Tacotron and Tacotron 2 share: the path through encoder, decoder and post-net."""
 
 from keras import ops
 

@@ -1,4 +1,4 @@
-"""What all TTS networks share: symbols in, normalized mels out."""
+"""The interface that all TTS networks share: symbols in, normalized mels out."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -22,7 +22,7 @@ from voxline.training.layers import Composite, ConvNeXtBlock, FeatureNormalizer,
 from voxline.training.stft import inverse_stft
 
 MAX_LOG_MAGNITUDE = float(np.log(100.0))
-"""As in the authors' code: an exponential without a bound breaks the first steps."""
+"""Bound as in the authors' code: an exponential without a bound breaks the first steps."""
 MIN_PRIOR = 1e-5
 PRIOR_UPDATES = 4
 """Multiplicative updates of the prior's magnitudes, whose mels are then within 0.2 dB of the given ones."""
