@@ -170,7 +170,7 @@ def _encode(row: DatasetRow, corpus: str) -> str:
 def _columns(
     locations: "RecordLocations", speeds: Sequence[float], target_speeds: Sequence[float], first: int
 ) -> "RecordLocations":
-    """The locations at the wanted speeds, with the numbers of the shards from `first` on; a speed may be absent."""
+    """Locations at the target speeds, with the numbers of the shards from `first` on; a speed may be absent."""
     import numpy as np
 
     result = np.zeros((len(locations), len(target_speeds)), locations.dtype)

@@ -164,7 +164,7 @@ class SegmentBatches(MelSegmentBatches):
         return self._recorded_mels(row) if self.voice_mels is None else self._voice_mels(row)
 
     def _read_samples(self, row: int, first: int, count: int) -> Array:
-        """Samples of an utterance, float32 [count], from the one after `first` others on."""
+        """Reads samples of an utterance, float32 [count], from sample `first` on."""
         import soundfile
 
         # Only the segment's samples are read.

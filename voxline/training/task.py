@@ -134,7 +134,7 @@ class Trainable(Protocol):
         """Everything that a training step changes, including `weights`."""
 
     def restore(self, arrays: Arrays) -> None:
-        """Takes back what `state` returned."""
+        """Restores what `state` returned."""
 
     def distributions(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays by name, such as weights, of which each validation logs mean, deviation and histogram."""
@@ -181,7 +181,7 @@ class TrainingTask(abc.ABC):
 
     @classmethod
     def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
-        """The dataset as the family trains on it, such as with subwords in place of letters; as it is by default.
+        """Prepares the dataset for the family, such as with subwords in place of letters; by default unchanged.
 
         Args:
           parent: `model.json` of the model to start from; empty: random weights.
@@ -389,7 +389,7 @@ def loss_has_settled(losses: Sequence[float], settings: StopSettings) -> bool:
 
 
 def shorten_list(names: list[str]) -> str:
-    """The first names, and how many more there are."""
+    """Lists the first names, and counts the others."""
 
     # A message names a few utterances only: there may be thousands.
     more = len(names) - MAX_LISTED

@@ -62,7 +62,7 @@ class ParentWeights:
         return (normalization["mean"], normalization["deviation"]) if normalization else None
 
     def by_name(self, names: Sequence[str]) -> dict[str, Array]:
-        """The weights by name; where it has no names, they are those of a model with as many weights."""
+        """Weights by name; without names of its own, a parent gets those of a model with as many weights."""
         if self.names:
             return dict(zip(self.names, self.arrays, strict=True))
         return dict(zip(names, self.arrays, strict=True)) if len(names) == len(self.arrays) else {}

@@ -63,7 +63,7 @@ class _StreamGraph(Graph):
         self._next: list[Name] = []
 
     def window(self, value: Name, stage: WindowStage, shape: list[int]) -> Name:
-        """The input of a stage: what it kept, what is new, and the zeros at the end of an utterance.
+        """Joins the input of a stage: the end of its last input, the new values, zeros at the end of an utterance.
 
         Args:
           shape: of the state that is kept, -1 along time.
@@ -92,7 +92,7 @@ class _StreamGraph(Graph):
         return str(self("Add", self("Div", free, np.int64(stride)), np.int64(1)))
 
     def state(self, shape: list[int]) -> Name:
-        """A state of this shape before the first sample; its next value is to be appended to `_next`."""
+        """Adds a state of this shape at the first sample; the caller appends its next value to `_next`."""
         name = f"state_{len(self.states)}"
         self.states[name] = shape
         return name

@@ -206,7 +206,7 @@ def one_hots(labels: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def signs(ones: Tensor) -> Tensor:
-    """An attribute vector of a strength of 0.5, with which the network is trained, from 0 and 1."""
+    """Maps 0 and 1 to an attribute vector of strength 0.5, with which the network is trained."""
     return TRAINING_STRENGTH * (2 * ones - 1)
 
 
@@ -248,7 +248,7 @@ class Attributes:
         return [len(values) for values in self.values.values()]
 
     def labels(self, row: DatasetRow) -> list[int] | None:
-        """The number of its value of each attribute; None if it has not all of them."""
+        """Numbers of the values of an utterance's attributes; None if one is missing."""
         numbers = []
         for attribute, values in zip(self._settings, self.values.values(), strict=True):
             value = value_of(row, attribute)

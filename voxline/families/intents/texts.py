@@ -21,7 +21,7 @@ from voxline.training.task import shorten_list
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The words that a classifier knows, the most frequent first, and the intents that it tells apart, by name."""
+    """The words that a classifier knows, the most frequent first, and the intents that it distinguishes, by name."""
 
     words: list[str]
     intents: list[str]

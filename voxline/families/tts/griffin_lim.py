@@ -69,7 +69,7 @@ def reconstruct_waveforms(
 def _griffin_lim(
     magnitudes: Tensor, real: Tensor, samples: Tensor, settings: FeatureSettings, iterations: int, momentum: float
 ) -> Tensor:
-    """Waveforms of magnitudes [batch, time, bins], of which `real` [batch, time, 1] says which frames there are."""
+    """Reconstructs waveforms of magnitudes [batch, time, bins]; `real` [batch, time, 1] is 1 in real frames."""
     time = tf.shape(magnitudes)[1]
     longest = tf.maximum(time - 1, 0) * settings.hop_length
     hann = spectra.hann_window(settings)

@@ -133,7 +133,7 @@ class SequenceEncoder(Composite, layers.Layer):  # type: ignore[misc]
 
 
 class TextClassifier(Composite, keras.Model):  # type: ignore[misc]
-    """Words to the logits of classes.
+    """Computes logits of classes from words.
 
     With `sentence_words` a text is read as sentences of so many words: an encoder turns each into a vector, and another
     one turns these vectors into one.
