@@ -1,7 +1,6 @@
 """Settings of evaluate: those of every model family, and those of each."""
 
-from itertools import pairwise
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pydantic
 
@@ -26,13 +25,17 @@ class EvaluateSettings(Settings):
     )
     confidence: float = pydantic.Field(0.95, ge=0.5, lt=1, description="of the intervals")
     bootstrap_samples: int = pydantic.Field(2000, ge=100, le=100_000, description="resamples behind an interval")
-    seed: int = pydantic.Field(0, ge=0, description="of the resamples")
-    min_speakers: int = pydantic.Field(
-        10, ge=5, description="with this many speakers or more, speakers are resampled instead of utterances"
-    )
+
+    seed: ClassVar[int] = 0
+    """Of the resamples."""
+    min_speakers: ClassVar[int] = 10
+    """With this many speakers or more, speakers are resampled instead of utterances."""
+
     slices: list[str] = pydantic.Field([], description="further manifest fields to report by")
     worst_utterances: int = pydantic.Field(20, ge=0, le=1000, description="worst utterances shown in the report")
-    audio_megabytes: float = pydantic.Field(1.5, ge=0, le=100, description="MB of audio embedded in the report")
+
+    audio_megabytes: ClassVar[float] = 1.5
+    """MB of audio embedded in the report."""
 
     @pydantic.field_validator("split", mode="before")
     @classmethod
@@ -42,13 +45,6 @@ class EvaluateSettings(Settings):
         return split
 
 
-def check_ascending(bounds: list[Any]) -> list[Any]:
-    """Raises: ValueError: a bound is not above the one before it."""
-    if any(low >= high for low, high in pairwise(bounds)):
-        raise ValueError("each bound must be above the one before it")
-    return bounds
-
-
 def check_f0_range(highest: float, lowest: float) -> float:
     """Raises: ValueError: the range is less than an octave."""
     if highest < 2 * lowest:
@@ -56,15 +52,14 @@ def check_f0_range(highest: float, lowest: float) -> float:
     return highest
 
 
-Bound = Annotated[float, pydantic.Field(gt=0)]
-WholeBound = Annotated[int, pydantic.Field(gt=0)]
-
-
 class SpeechEvaluateSettings(EvaluateSettings):
     """How a model that makes speech is measured."""
 
     # What is judged by ear is not compressed.
-    audio_megabytes: float = pydantic.Field(8.0, ge=0, le=100, description="MB of audio embedded in the report")
+
+    audio_megabytes: ClassVar[float] = 8.0
+    """MB of audio embedded in the report."""
+
     f0_utterances: int = pydantic.Field(
         30, ge=0, le=100_000, description="utterances whose F0 is measured, evenly spaced; 0.1 s per second of speech"
     )

@@ -1,6 +1,6 @@
 """Settings of language."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 
@@ -53,9 +53,10 @@ class LanguageSettings(NgramSettings):
     betas: list[Annotated[float, pydantic.Field(ge=-20, le=20)]] = pydantic.Field(
         [0.0, 0.5, 1.0, 1.5, 2.5, 4.0], min_length=1, description="tried on dev"
     )
-    tuning_utterances: int = pydantic.Field(
-        500, ge=1, le=100_000, description="utterances of dev to try them on, evenly spaced"
-    )
+
+    tuning_utterances: ClassVar[int] = 500
+    """Utterances of dev to try them on, evenly spaced."""
+
     width: int = pydantic.Field(64, ge=1, le=4_096, description="texts that the beam search keeps after each frame")
 
     @pydantic.model_validator(mode="after")

@@ -4,7 +4,7 @@ A check computes a number, and fails if it is above `threshold`. If the severity
 step; "warning" only reports it; "off" does not run the check.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
 
@@ -57,9 +57,9 @@ class SpeakingRate(CheckSettings):
 
 class Clipping(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances that are clipped")
-    clipped_share: float = pydantic.Field(
-        0.001, ge=0, le=1, description="share of its samples at full scale above which an utterance is clipped"
-    )
+
+    clipped_share: ClassVar[float] = 0.001
+    """Share of its samples at full scale above which an utterance is clipped."""
 
 
 class Level(CheckSettings):
@@ -70,16 +70,16 @@ class Level(CheckSettings):
 
 class Silence(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances that are mostly silent")
-    silence_share: float = pydantic.Field(
-        0.8, ge=0, le=1, description="share of silence above which an utterance is mostly silent"
-    )
+
+    silence_share: ClassVar[float] = 0.8
+    """Share of silence above which an utterance is mostly silent."""
 
 
 class ConstantAudio(ErrorCheckSettings):
     threshold: float = pydantic.Field(0.01, ge=0, le=1, description="share of utterances that are not speech")
-    min_crest_db: float = pydantic.Field(
-        4.5, ge=0, description="dB from root mean square to peak; a tone has 3, a square wave 0, speech 12 to 20"
-    )
+
+    min_crest_db: ClassVar[float] = 4.5
+    """In dB, from root mean square to peak; a tone has 3, a square wave 0, speech 12 to 20."""
 
 
 class CharacterBalance(CheckSettings):
@@ -92,9 +92,9 @@ class WordBalance(CheckSettings):
     threshold: float = pydantic.Field(
         0.1, ge=0, le=1, description="bits between the distributions (Jensen-Shannon) of train and another split"
     )
-    frequent_words: int = pydantic.Field(
-        100, ge=2, description="most frequent words of train that are compared; the others count as one"
-    )
+
+    frequent_words: ClassVar[int] = 100
+    """Most frequent words of train that are compared; the others count as one."""
 
 
 class UnseenWords(CheckSettings):
@@ -107,7 +107,9 @@ class IdenticalTranscripts(ErrorCheckSettings):
     threshold: float = pydantic.Field(
         0.6, ge=0, le=1, description="share of a split's utterances that have its most frequent transcript"
     )
-    min_utterances: int = pydantic.Field(10, ge=2, description="utterances that a split needs to be checked")
+
+    min_utterances: ClassVar[int] = 10
+    """Utterances that a split needs to be checked."""
 
 
 class DominantSpeaker(CheckSettings):
@@ -261,9 +263,10 @@ class ValidateSettings(RunnerSettings):
     max_listed: int = pydantic.Field(
         50, ge=0, le=10_000, description="offending utterances listed for each check, at most"
     )
-    max_played: int = pydantic.Field(
-        4, ge=0, le=100, description="offending utterances of each check with a player in the report, at most"
-    )
+
+    max_played: ClassVar[int] = 4
+    """Offending utterances of each check with a player in the report, at most."""
+
     beam_from_megabytes: float = pydantic.Field(
         512.0,
         ge=0,

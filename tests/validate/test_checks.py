@@ -21,7 +21,7 @@ from voxline.text.alphabet import min_ctc_frames
 
 
 def test_every_check_has_its_settings() -> None:
-    fields = set(ValidateSettings.model_fields) - {"tfdv", "schema_", "frames_per_second", "max_listed", "max_played"}
+    fields = set(ValidateSettings.model_fields) - {"tfdv", "schema_", "frames_per_second", "max_listed"}
     fields -= set(RunnerSettings.model_fields)
     assert {one.name for one in (*CHECKS, *TFDV_CHECKS)} == fields
 

@@ -193,7 +193,10 @@ class TrainSettings(Settings):
     checkpoint_steps: int = pydantic.Field(
         500, ge=1, description="steps between checkpoints; each validation and each epoch writes one too"
     )
-    checkpoints_kept: int = pydantic.Field(3, ge=1, le=100, description="number of newest checkpoints to keep")
+
+    checkpoints_kept: ClassVar[int] = 3
+    """Number of newest checkpoints to keep."""
+
     summary_steps: int = pydantic.Field(20, ge=1, description="steps between points of the training curves")
 
     precision: Literal["float32", "mixed_bfloat16"] = pydantic.Field(

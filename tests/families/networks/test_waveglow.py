@@ -244,8 +244,8 @@ def test_the_denoiser_takes_the_bias_away(network: WaveGlow) -> None:
 
 
 def test_what_does_not_suit_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"early_size 4 .* leave no channels"):
-        WaveGlowSettings(early_size=4)
+    with pytest.raises(ValueError, match=r"early_size 2 after every 1 .* leave no channels"):
+        WaveGlowSettings(early_every=1)
     with pytest.raises(SettingsError, match=r"train\.model\.group is 8 .*hop_seconds is 100 samples"):
         WaveGlowSettings().check_features(FeatureSettings(sample_rate=8_000, hop_seconds=0.0125))
     WaveGlowSettings().check_features(FeatureSettings(sample_rate=16_000, hop_seconds=0.0125))

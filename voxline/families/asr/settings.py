@@ -1,15 +1,12 @@
 """Settings of ASR training: the network, and the augmentation of its examples."""
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import pydantic
 
 from voxline.components.evaluate.settings import (
     MODEL_NAME,
-    Bound,
     EvaluateSettings,
-    WholeBound,
-    check_ascending,
 )
 from voxline.components.push.settings import (
     LIMITS,
@@ -212,40 +209,31 @@ class AsrEvaluateSettings(EvaluateSettings):
     batch_seconds: float = pydantic.Field(
         120.0, gt=0, le=36_000, description="seconds of audio in a batch, padding included"
     )
-    duration_bands: list[Bound] = pydantic.Field(
-        [1.0, 2.0, 4.0, 8.0, 16.0], min_length=1, description="bounds between slices by duration, in seconds"
-    )
-    word_bands: list[WholeBound] = pydantic.Field(
-        [2, 4, 8, 16], min_length=1, description="bounds between slices by length of the reference, in words"
-    )
-    level_bands: list[float] = pydantic.Field(
-        [-40.0, -30.0, -20.0], min_length=1, description="bounds between slices by RMS level, in dB of full scale"
-    )
-    snr_bands: list[float] = pydantic.Field(
-        [10.0, 20.0, 30.0, 40.0],
-        min_length=1,
-        description="bounds between slices by the estimated signal-to-noise ratio, in dB",
-    )
-    rate_bands: list[Bound] = pydantic.Field(
-        [8.0, 12.0, 16.0, 20.0],
-        min_length=1,
-        description="bounds between slices by speaking rate, in characters of the reference per second",
-    )
+
+    duration_bands: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 8.0, 16.0)
+    """Bounds between slices by duration, in seconds."""
+    word_bands: ClassVar[tuple[int, ...]] = (2, 4, 8, 16)
+    """Bounds between slices by length of the reference, in words."""
+    level_bands: ClassVar[tuple[float, ...]] = (-40.0, -30.0, -20.0)
+    """Bounds between slices by RMS level, in dB of full scale."""
+    snr_bands: ClassVar[tuple[float, ...]] = (10.0, 20.0, 30.0, 40.0)
+    """Bounds between slices by the estimated signal-to-noise ratio, in dB."""
+    rate_bands: ClassVar[tuple[float, ...]] = (8.0, 12.0, 16.0, 20.0)
+    """Bounds between slices by speaking rate, in characters of the reference per second."""
+
     intents: str = pydantic.Field(
         "",
         pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
         description="name of a classifier of intents in the same registry, by which the transcripts are judged too "
         "(intent_error_rate); the manifest has its field; empty: none",
     )
-    confusions: int = pydantic.Field(30, ge=0, le=1000, description="most confused words shown in the report")
+
+    confusions: ClassVar[int] = 30
+    """Most confused words shown in the report."""
+
     aligned_utterances: int = pydantic.Field(
         8, ge=0, le=200, description="worst utterances shown in the report with their spectrogram and aligned words"
     )
-
-    @pydantic.field_validator("duration_bands", "word_bands", "level_bands", "snr_bands", "rate_bands")
-    @classmethod
-    def _ascending(cls, bounds: list[Any]) -> list[Any]:
-        return check_ascending(bounds)
 
 
 class AsrPushSettings(PushSettings):

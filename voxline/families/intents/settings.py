@@ -1,10 +1,10 @@
 """Settings of the training of intents: the network, and which field of the manifest it predicts."""
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import pydantic
 
-from voxline.components.evaluate.settings import MODEL_NAME, EvaluateSettings, WholeBound, check_ascending
+from voxline.components.evaluate.settings import MODEL_NAME, EvaluateSettings
 from voxline.components.push.settings import (
     LIMITS,
     REGRESSION,
@@ -81,15 +81,11 @@ class IntentsEvaluateSettings(EvaluateSettings):
     batch_seconds: float = pydantic.Field(
         120.0, gt=0, le=36_000, description="seconds of audio in a batch of the recognizer, padding included"
     )
-    word_bands: list[WholeBound] = pydantic.Field(
-        [2, 4, 8, 16], min_length=1, description="bounds between slices by length of the reference, in words"
-    )
-    confusions: int = pydantic.Field(30, ge=0, le=1000, description="most confused intents shown in the report")
 
-    @pydantic.field_validator("word_bands")
-    @classmethod
-    def _ascending(cls, bounds: list[Any]) -> list[Any]:
-        return check_ascending(bounds)
+    word_bands: ClassVar[tuple[int, ...]] = (2, 4, 8, 16)
+    """Bounds between slices by length of the reference, in words."""
+    confusions: ClassVar[int] = 30
+    """Most confused intents shown in the report."""
 
 
 class IntentsPushSettings(PushSettings):

@@ -3,15 +3,13 @@
 What each remedy is for and what it achieved: docs/decisions/0016-attention-remedies-are-settings.md.
 """
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import pydantic
 
 from voxline.components.evaluate.settings import (
     MODEL_NAME,
     SpeechEvaluateSettings,
-    WholeBound,
-    check_ascending,
 )
 from voxline.components.push.settings import (
     LIMITS,
@@ -37,9 +35,10 @@ class LossSettings(Settings):
 
     mel: Literal["l1", "mse"] = pydantic.Field("l1", description="distance of mels before and after the post-net")
     linear: float = pydantic.Field(1.0, ge=0, description="weight of the linear spectrum's L1 (Tacotron)")
-    low_hz: float = pydantic.Field(
-        4_000.0, gt=0, description="Hz; half of the linear spectrum's weight is on the bins below"
-    )
+
+    low_hz: ClassVar[float] = 4_000.0
+    """Hz; half of the linear spectrum's weight is on the bins below."""
+
     stop: float = pydantic.Field(1.0, ge=0, description="weight of the stop token's cross-entropy")
 
 
@@ -162,12 +161,12 @@ class SharpenSettings(Settings):
     perceptual: float = pydantic.Field(
         300.0, ge=0, description="weight of the squared difference of what the recognizer's convolutions put out"
     )
-    gradient_penalty: float = pydantic.Field(
-        10.0, ge=0, description="weight of the critic's gradient penalty (Gulrajani et al. 2017)"
-    )
-    critic_rate: float = pydantic.Field(
-        2.0, gt=0, le=100, description="the critic's learning rate, as a share of learning_rate (Heusel et al. 2017)"
-    )
+
+    gradient_penalty: ClassVar[float] = 10.0
+    """Weight of the critic's gradient penalty (Gulrajani et al. 2017)."""
+    critic_rate: ClassVar[float] = 2.0
+    """The critic's learning rate, as a share of learning_rate (Heusel et al. 2017)."""
+
     segment_frames: int = pydantic.Field(
         64, ge=16, le=4096, description="frames of each segment; a batch has one random segment of each utterance"
     )
@@ -357,7 +356,7 @@ class SharpenTrainSettings(TrainSettings):
         One machine trains it, so workers are none of its devices.
         """
         chosen = voice.sharpen
-        shared = ("name", "seed", "corpus_weights", "max_bad_steps", "checkpoint_steps", "checkpoints_kept")
+        shared = ("name", "seed", "corpus_weights", "max_bad_steps", "checkpoint_steps")
         return cls(
             **{name: getattr(voice, name) for name in shared},
             sharpen=chosen,
@@ -385,20 +384,17 @@ class TtsEvaluateSettings(SpeechEvaluateSettings):
         pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
         description="name of an ASR model in the same registry that transcribes the synthesized speech; empty: none",
     )
-    batch_size: int = pydantic.Field(16, ge=1, le=1024, description="texts in a batch")
-    batch_symbols: int = pydantic.Field(
-        4_000, ge=1, le=1_000_000, description="symbols of text in a batch, padding included"
-    )
-    cepstra: int = pydantic.Field(13, ge=2, le=60, description="cepstral coefficients compared, from c1")
-    text_bands: list[WholeBound] = pydantic.Field(
-        [20, 40, 80, 160], min_length=1, description="bounds between slices by length of the text, in symbols"
-    )
-    worst_utterances: int = pydantic.Field(5, ge=0, le=1000, description="worst utterances shown in the report")
 
-    @pydantic.field_validator("text_bands")
-    @classmethod
-    def _ascending(cls, bounds: list[Any]) -> list[Any]:
-        return check_ascending(bounds)
+    batch_size: ClassVar[int] = 16
+    """Texts in a batch."""
+    batch_symbols: ClassVar[int] = 4_000
+    """Symbols of text in a batch, padding included."""
+    cepstra: ClassVar[int] = 13
+    """Cepstral coefficients compared, from c1."""
+    text_bands: ClassVar[tuple[int, ...]] = (20, 40, 80, 160)
+    """Bounds between slices by length of the text, in symbols."""
+
+    worst_utterances: int = pydantic.Field(5, ge=0, le=1000, description="worst utterances shown in the report")
 
 
 class TtsPushSettings(PushSettings):

@@ -1,11 +1,11 @@
 """Settings of vocoder training: the network, the loss, the discriminators."""
 
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import pydantic
 
 from voxline.audio.feature_settings import FeatureSettings
-from voxline.components.evaluate.settings import MODEL_NAME, Bound, SpeechEvaluateSettings, check_ascending
+from voxline.components.evaluate.settings import MODEL_NAME, SpeechEvaluateSettings
 from voxline.components.push.settings import (
     LIMITS,
     REGRESSION,
@@ -106,9 +106,9 @@ class VocoderTrainSettings(TrainSettings):
     evaluate_steps: int = pydantic.Field(
         500, ge=0, description="steps between validations on the dev split (0: by evaluate_epochs)"
     )
-    validation_samples: int = pydantic.Field(
-        2, ge=0, le=20, description="segments of dev that each validation writes to the logs, as audio"
-    )
+
+    validation_samples: ClassVar[int] = 2
+    """Segments of dev that each validation writes to the logs, as audio."""
 
     @pydantic.model_validator(mode="after")
     def _check_likelihood(self) -> Self:
@@ -183,19 +183,15 @@ class VocoderEvaluateSettings(SpeechEvaluateSettings):
     griffin_lim_iterations: int = pydantic.Field(
         60, ge=1, le=1_000, description="iterations of Griffin-Lim, which vocoders are compared with"
     )
-    batch_size: int = pydantic.Field(16, ge=1, le=1024, description="utterances that are read and vocoded at a time")
-    batch_frames: int = pydantic.Field(
-        4_000, ge=1, le=1_000_000, description="frames of mels in a batch, padding included"
-    )
-    duration_bands: list[Bound] = pydantic.Field(
-        [1.0, 2.0, 4.0, 8.0], min_length=1, description="bounds between slices by duration, in seconds"
-    )
-    worst_utterances: int = pydantic.Field(3, ge=0, le=1000, description="worst utterances shown in the report")
 
-    @pydantic.field_validator("duration_bands")
-    @classmethod
-    def _ascending(cls, bounds: list[Any]) -> list[Any]:
-        return check_ascending(bounds)
+    batch_size: ClassVar[int] = 16
+    """Utterances that are read and vocoded at a time."""
+    batch_frames: ClassVar[int] = 4_000
+    """Frames of mels in a batch, padding included."""
+    duration_bands: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 8.0)
+    """Bounds between slices by duration, in seconds."""
+
+    worst_utterances: int = pydantic.Field(3, ge=0, le=1000, description="worst utterances shown in the report")
 
 
 class VocoderPushSettings(PushSettings):

@@ -1,6 +1,6 @@
 """Sizes of the classifier of texts."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import pydantic
 
@@ -20,9 +20,10 @@ class IntentsModelSettings(Settings):
     capsules: int = pydantic.Field(5, ge=1, le=256, description="capsules that the positions of a text vote for")
     capsule_size: int = pydantic.Field(30, ge=1, le=1024, description="values of a capsule")
     rounds: int = pydantic.Field(3, ge=1, le=20, description="rounds of routing")
-    max_words: int = pydantic.Field(
-        20_000, ge=1, le=1_000_000, description="most frequent words of train that it knows; each hanzi is one"
-    )
+
+    max_words: ClassVar[int] = 20_000
+    """Most frequent words of train that it knows; each hanzi is one."""
+
     sentence_words: int = pydantic.Field(
         0,
         ge=0,

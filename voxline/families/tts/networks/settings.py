@@ -3,7 +3,7 @@
 Where the sources differ: docs/decisions/0015-tacotron-where-the-sources-differ.md.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
@@ -46,7 +46,10 @@ class DecoderSettings(Settings):
         (256, 256), min_length=1, max_length=4, description="units of the layers between the last frame and the decoder"
     )
     prenet_dropout: float = pydantic.Field(0.5, ge=0, lt=1, description="dropout rate of the pre-net")
-    prenet_dropout_at_inference: bool = pydantic.Field(True, description="keep the pre-net's dropout at inference")
+
+    prenet_dropout_at_inference: ClassVar[bool] = True
+    """Keep the pre-net's dropout at inference."""
+
     dropped_frames: float = pydantic.Field(
         0.0, ge=0, le=1, description="share of recorded frames replaced by the mean in training (Liu et al. 2019)"
     )
@@ -64,9 +67,10 @@ class TacotronSettings(DecoderSettings):
     prenet: tuple[Size, ...] = pydantic.Field(
         (256, 128), min_length=1, max_length=4, description="units of both pre-nets, the encoder's and the decoder's"
     )
-    prenet_dropout_at_inference: bool = pydantic.Field(
-        False, description="keep the decoder pre-net's dropout at inference"
-    )
+
+    prenet_dropout_at_inference: ClassVar[bool] = False
+    """Keep the decoder pre-net's dropout at inference."""
+
     encoder_bank: int = pydantic.Field(
         16, ge=1, le=32, description="widest kernel of the encoder's convolution bank, in symbols"
     )
@@ -89,7 +93,10 @@ class Tacotron2Settings(DecoderSettings):
     kind: Literal["tacotron2"] = pydantic.Field("tacotron2", description="the network")
     encoder_convolutions: int = pydantic.Field(3, ge=0, le=8, description="convolutions over symbols")
     encoder_channels: Size = pydantic.Field(512, description="channels of the convolutions")
-    encoder_kernel: int = pydantic.Field(5, ge=1, le=31, description="kernel size of the convolutions, in symbols")
+
+    encoder_kernel: ClassVar[int] = 5
+    """Kernel size of the convolutions, in symbols."""
+
     encoder_dropout: float = pydantic.Field(0.5, ge=0, lt=1, description="dropout rate after each convolution")
     encoder_lstm: int = pydantic.Field(
         256,
@@ -103,7 +110,10 @@ class Tacotron2Settings(DecoderSettings):
     zoneout: float = pydantic.Field(0.0, ge=0, lt=1, description="zoneout rate of their states (paper: 0.1)")
     postnet_layers: int = pydantic.Field(5, ge=0, le=10, description="convolutions over the mels (0: no post-net)")
     postnet_channels: Size = pydantic.Field(512, description="channels of all but the last convolution")
-    postnet_kernel: int = pydantic.Field(5, ge=1, le=31, description="kernel size of the convolutions, in frames")
+
+    postnet_kernel: ClassVar[int] = 5
+    """Kernel size of the convolutions, in frames."""
+
     postnet_dropout: float = pydantic.Field(0.5, ge=0, lt=1, description="dropout rate after each convolution")
 
 

@@ -1,7 +1,7 @@
 """Sizes of the vocoders: Vocos, HiFi-GAN with its discriminators, and WaveGlow."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import pydantic
 
@@ -173,7 +173,10 @@ class WaveGlowSettings(Settings):
     flows: int = pydantic.Field(12, ge=1, le=64, description="flows")
     group: int = pydantic.Field(8, ge=2, le=64, description="samples that a flow sees side by side; even")
     early_every: int = pydantic.Field(4, ge=1, le=64, description="flows after which channels leave early")
-    early_size: int = pydantic.Field(2, ge=2, le=64, description="channels that leave early; even")
+
+    early_size: ClassVar[int] = 2
+    """Channels that leave early; even."""
+
     layers: int = pydantic.Field(
         8, ge=1, le=12, description="convolutions of a flow; each has twice the dilation of the one before"
     )
@@ -192,7 +195,7 @@ class WaveGlowSettings(Settings):
     def _odd(cls, kernel: int) -> int:
         return _check_odd(kernel)
 
-    @pydantic.field_validator("group", "early_size")
+    @pydantic.field_validator("group")
     @classmethod
     def _even(cls, channels: int) -> int:
         if channels % 2:
@@ -208,7 +211,7 @@ class WaveGlowSettings(Settings):
         if early * self.early_size >= self.group:
             raise ValueError(
                 f"early_size {self.early_size} after every {self.early_every} of {self.flows} flows leave no channels "
-                f"of a group of {self.group}; set early_size to less, or early_every to more"
+                f"of a group of {self.group}; set early_every to more"
             )
         return self
 
@@ -254,10 +257,11 @@ class DiscriminatorSettings(Settings):
     width: float = pydantic.Field(
         1.0, gt=0, le=4, description="channels as a share of the paper's (1: 70.7 million weights in all)"
     )
-    feature_matching: float = pydantic.Field(
-        2.0, ge=0, description="weight of the distance of their activations between recorded and generated speech"
-    )
-    adversarial: float = pydantic.Field(1.0, ge=0, description="weight of their judgment in the generator's loss")
+
+    feature_matching: ClassVar[float] = 2.0
+    """Weight of the distance of their activations between recorded and generated speech."""
+    adversarial: ClassVar[float] = 1.0
+    """Weight of their judgment in the generator's loss."""
 
     @pydantic.model_validator(mode="after")
     def _some(self) -> Self:
