@@ -299,7 +299,7 @@ test-xla: $(READY) ## Compile a whole training step of each network but FastSpee
 oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch makes of the vocoders' weights, for tests/families/networks (then review the diff)
 	@VOXLINE_WRITE_ORACLES=1 $(PY) -m pytest -q tests/families/networks/test_vocoders.py tests/families/networks/test_waveglow.py -k pytorch
 
-test-faults: $(READY) ## Kill each step at every write, fill the disk there, and see that it resumes; make test has a sample (10 minutes)
+test-faults: $(READY) ## Kill each step at every write, fill the disk there, and see that it resumes; make test-all has a sample (10 minutes)
 	@VOXLINE_TEST_EVERY_CHANGE=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/faults
 
 mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)

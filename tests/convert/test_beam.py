@@ -44,7 +44,7 @@ def by(runner: str) -> ConvertSettings:
     return ALONE.model_copy(update={"runner": runner, "beam_from_megabytes": 0.0})
 
 
-@pytest.mark.parametrize("runner", ["FnApiRunner", "multi_process"])
+@pytest.mark.parametrize("runner", ["FnApiRunner", pytest.param("multi_process", marks=pytest.mark.slow)])
 def test_a_beam_pipeline_writes_the_same_manifest_and_rejects(recordings: Path, tmp_path: Path, runner: str) -> None:
     manifest = manifest_of(tmp_path / "in", [utterance(recordings / name) for name in RECORDINGS])
     alone, spread = run(manifest, tmp_path / "alone", ALONE), run(manifest, tmp_path / "spread", by(runner))
@@ -74,6 +74,7 @@ def pool(store: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in store.glob("wavs/??/*.wav")}
 
 
+@pytest.mark.slow
 def test_a_recording_that_crashes_its_reader_is_one_reject_and_the_worker_survives(tmp_path: Path) -> None:
     for number in range(8):
         good_flac(tmp_path / f"{number}.flac", seed=number)
@@ -90,6 +91,7 @@ def test_a_recording_that_crashes_its_reader_is_one_reject_and_the_worker_surviv
     assert (reject.id, reject.reason, "SIGSEGV" in reject.detail) == ("3.flac", "unreadable", True)
 
 
+@pytest.mark.slow
 def test_workers_that_share_no_disk_fill_the_pool_in_the_bucket(
     gcs: Storage, fresh_pod: Callable[[], Path], tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ def _peak_megabytes(path: str) -> tuple[str, float, float]:
     return reason, own, children
 
 
+@pytest.mark.slow
 def test_hours_of_silence_in_a_small_file_cost_no_memory_and_are_too_long(tmp_path: Path) -> None:
     """Each would take 345 MB as samples."""
     files = [tmp_path / "silence.mka", tmp_path / "silence.flac"]

@@ -232,6 +232,7 @@ def test_more_speakers_than_there_are_voices_are_refused() -> None:
         DemoCorpusSettings.of({"train_speakers": 100})
 
 
+@pytest.mark.slow
 def test_each_speaker_says_each_word_once_natives_and_others(tmp_path: Path) -> None:
     given = {"kind": "words", "words": ["yes", "no"], "spellings": {"de": ["jess", "noh"]}, "speakers": 20}
     settings = WordsCorpusSettings.of(given)

@@ -115,6 +115,7 @@ def test_a_round_trip_corpus_has_the_tts_voice_most_and_others_too(tmp_path: Pat
     assert listed[0][-1].strip() == {"digits": "en-us", "mandarin": "cmn-latn-pinyin"}[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["digits", "round_trip"])
 def test_the_same_settings_write_the_same_bytes_whatever_the_number_of_workers(tmp_path: Path, kind: str) -> None:
     few = {

@@ -107,6 +107,7 @@ def test_each_fault_shows_in_the_metric_that_measures_it(
     assert found["skips"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_a_model_that_outputs_no_audio_is_measured_as_a_bad_one(
     everywhere: bool, corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path

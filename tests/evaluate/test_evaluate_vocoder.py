@@ -72,6 +72,7 @@ def make_vocoder(tmp_path_factory: pytest.TempPathFactory) -> MakeVocoder:
     return make
 
 
+@pytest.mark.slow
 def test_a_vocoder_is_measured_gated_and_rolled_back(corpus: Path, make_vocoder: MakeVocoder, tmp_path: Path) -> None:
     places = tmp_path / "registry", tmp_path / "store"
     good, bad = make_vocoder(12), make_vocoder(2)

@@ -91,7 +91,11 @@ RUN = (
 
 
 @pytest.mark.usefixtures("deadly")
-@pytest.mark.parametrize(("beam_from", "which"), [(0, 11), (512, 11), (512, 0)], ids=["Beam", "no Beam", "probed"])
+@pytest.mark.parametrize(
+    ("beam_from", "which"),
+    [pytest.param(0, 11, marks=pytest.mark.slow), (512, 11), (512, 0)],
+    ids=["Beam", "no Beam", "probed"],
+)
 def test_a_recording_that_crashes_the_step_is_a_reject_when_the_step_is_started_again(
     corpus: Callable[..., list[Utterance]], tmp_path: Path, beam_from: int, which: int
 ) -> None:

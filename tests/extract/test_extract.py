@@ -379,6 +379,7 @@ def test_the_step_imports_no_heavy_module() -> None:
     assert subprocess.check_output([sys.executable, "-c", script], text=True).strip() == "set()"
 
 
+@pytest.mark.slow
 def test_workers_start_if_the_interpreters_path_has_a_space(corpus: Corpus, tmp_path: Path) -> None:
     corpus(8)
     interpreter = tmp_path / "a folder" / "bin" / "python"

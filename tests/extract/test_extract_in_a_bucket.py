@@ -35,6 +35,7 @@ def converted(
     return f"{gcs.uri}/converted"
 
 
+@pytest.mark.slow
 def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
     gcs: Storage, converted: str, tmp_path: Path
 ) -> None:

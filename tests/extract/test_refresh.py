@@ -169,6 +169,7 @@ def test_statistics_do_not_depend_on_earlier_edits(wavs: list[tuple[Path, float,
     assert (edited.mean, edited.deviation) == (fresh.mean, fresh.deviation)
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_write_and_started_again_ends_the_same(
     wavs: list[tuple[Path, float, str]], tmp_path: Path
 ) -> None:

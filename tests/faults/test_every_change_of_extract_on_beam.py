@@ -10,6 +10,7 @@ from tests.faults.inject import KINDS
 STEP = "beam"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", KINDS[STEP])
 def test_a_fault_at_any_change_does_not_change_the_result(how: str, trials: dict[str, list[dict[str, Any]]]) -> None:
     judge(trials[how], how)

@@ -53,7 +53,9 @@ def there(gcs: Storage, base: str) -> set[str]:
 
 
 @pytest.mark.parametrize("how", FAULTS)
-@pytest.mark.parametrize("step", ["convert", "extract", "publish"])
+@pytest.mark.parametrize(
+    "step", ["extract", *(pytest.param(step, marks=pytest.mark.slow) for step in ("convert", "publish"))]
+)
 def test_a_fault_at_any_request_does_not_change_the_result(
     step: str, how: str, gcs: Storage, fresh_pod: Pod, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

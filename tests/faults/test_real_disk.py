@@ -22,6 +22,7 @@ def own_mounts() -> list[str]:
     return UNSHARE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_resumes_once_there_is_room(name: str, own_mounts: list[str], tmp_path: Path) -> None:
     command = [*own_mounts, sys.executable, "-m", "tests.faults.small_disk", name, str(tmp_path)]

@@ -11,6 +11,7 @@ from tests.conftest import ROOT
 from tests.faults.steps import STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_processes_that_share_a_store_do_not_disturb_each_other(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.faults.together", name, str(tmp_path)]

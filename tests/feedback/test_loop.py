@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 import soundfile
 from typer.testing import CliRunner
 
@@ -105,6 +106,7 @@ class Caller:
         return float(np.mean([self.send(samples).json()["text"] != text for text, samples in spoken]))
 
 
+@pytest.mark.slow
 def test_what_callers_send_makes_the_next_model_better(tmp_path: Path) -> None:
     write_corpus(tmp_path / "base")
     assert refresh(tmp_path, ["base"])["pushed"]

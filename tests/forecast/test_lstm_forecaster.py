@@ -31,6 +31,7 @@ def found() -> LstmForecast:
     return forecast_together(leading(), horizon=3)
 
 
+@pytest.mark.slow
 def test_a_figure_that_follows_another_one_is_predicted(found: LstmForecast) -> None:
     values = leading()
     held_out = slice(found.start, None)
@@ -59,6 +60,7 @@ def test_missing_values_are_filled_and_short_series_refused() -> None:
         forecast_together(values)
 
 
+@pytest.mark.slow
 def test_the_command_chooses_by_the_error_over_the_last_runs(tmp_path: Path) -> None:
     """`hours` leads the error rate by a night; the duration has no pattern that the LSTM could know."""
     values = leading()

@@ -257,6 +257,7 @@ def test_transient_faults_are_retried(filled: AnyStorage, expected: Any) -> None
     is_clean(filled, expected, purged(filled).footprint.clips)
 
 
+@pytest.mark.slow
 def test_a_missing_permission_is_named_and_the_purge_resumes_when_it_is_granted(
     filled: AnyStorage, expected: Any
 ) -> None:
@@ -270,6 +271,7 @@ def test_a_missing_permission_is_named_and_the_purge_resumes_when_it_is_granted(
     is_clean(filled, expected, purged(filled).footprint.clips)
 
 
+@pytest.mark.slow
 def test_a_purge_killed_at_any_change_is_completed_by_the_next(
     filled: AnyStorage, made: Path, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

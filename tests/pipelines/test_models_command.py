@@ -80,6 +80,7 @@ def test_a_bad_recording_hides_no_other(registry: Path, recording: Path) -> None
     assert lines[3]["note"] == "no speech"
 
 
+@pytest.mark.slow
 def test_standard_input_is_a_recording(registry: Path, recording: Path) -> None:
     command = [sys.executable, "-P", "-m", "voxline", "transcribe", "-", "--model", str(registry / "tones" / "1")]
     with open(recording, "rb") as audio:

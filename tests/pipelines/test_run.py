@@ -274,6 +274,7 @@ def test_a_missing_corpus_is_told_before_anything_is_written(house: House) -> No
     assert not house.run_dir.exists()
 
 
+@pytest.mark.slow
 def test_a_run_stops_after_a_step_and_forces_one(house: House) -> None:
     """Without these two options a run of the whole graph would train."""
     status, seen = house.run("--until", "convert")

@@ -113,6 +113,7 @@ def test_the_trials_are_those_of_a_random_search_here(compiled: list[Any], tmp_p
         }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_as_many_trials_as_are_accepted_fit_into_an_argument_of_a_program(tmp_path: Path) -> None:
     """KFP's compiler gives a driver the task as JSON, by `--task`; Linux takes no argument above 128 KiB."""
     spec, _ = compile_kfp(tmp_path, "--trials", "200", ranges={**RANGES, "train.weight_decay": {"linear": [0, 0.01]}})

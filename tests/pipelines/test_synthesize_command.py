@@ -124,6 +124,7 @@ def test_a_changed_text_or_voice_is_spoken_again_and_a_refused_one_keeps_no_old_
     assert "0003.wav: of no earlier call; replaced" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_was_killed_continues_with_what_is_missing(voice: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("".join(f"{'12 3 ' * 4}{number % 8}\n" for number in range(400)))
     arguments = ["synthesize", "--texts", "texts.txt", "--model", str(voice), "-o", "said", "--json"]

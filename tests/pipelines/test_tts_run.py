@@ -62,6 +62,7 @@ def record(house: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_every_step_finishes_and_the_record_has_the_metrics(record: dict[str, Any]) -> None:
     assert (record["pipeline"], record["status"]) == ("tts", "succeeded")
     assert [step["name"] for step in record["steps"]] == list(graph_of("tts"))
@@ -69,14 +70,17 @@ def test_every_step_finishes_and_the_record_has_the_metrics(record: dict[str, An
     assert "round_trip_wer" not in record["metrics"]  # nobody listened, and nothing is made up
 
 
+@pytest.mark.slow
 def test_the_parts_of_each_steps_key_are_pinned(record: dict[str, Any]) -> None:
     check_step_keys("tts", record)
 
 
+@pytest.mark.slow
 def test_the_run_has_a_report(house: Path, record: dict[str, Any]) -> None:
     assert "<html" in (house / "runs" / "tiny" / record["report"]).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_pushed_model_synthesizes_a_wav(house: Path, record: dict[str, Any]) -> None:
     assert record["pushed"] is True, record["reason"]
     assert record["model"] == str(house / "runs" / "tiny" / "registry" / "tts" / "1")
@@ -88,6 +92,7 @@ def test_the_pushed_model_synthesizes_a_wav(house: Path, record: dict[str, Any])
     assert len(samples) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "told"),
     [("", "the text is empty"), ("\x07 one", "the control character U+0007"), ("one 三", "'三'"), ("?!", "no letter")],

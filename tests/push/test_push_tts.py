@@ -129,6 +129,7 @@ def test_a_model_beyond_a_limit_is_refused_by_that_limit(
     assert Registry(tmp_path / "registry", "tts").versions() == []
 
 
+@pytest.mark.slow
 def test_an_onnx_graph_that_says_something_else_is_refused(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_an_onnx_graph_that_says_something_else_is_refused(
     assert any(check["name"] == "ONNX" and check["passed"] for check in accepted["checks"])
 
 
+@pytest.mark.slow
 def test_an_8_bit_graph_is_judged_by_its_own_round_trip(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -166,6 +168,7 @@ def test_an_8_bit_graph_is_judged_by_its_own_round_trip(
     assert any(name.endswith(", 8-bit ONNX") for name in names)
 
 
+@pytest.mark.slow
 def test_a_worse_tts_model_is_refused_and_a_better_one_replaces(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -189,6 +192,7 @@ def test_a_model_that_fails_only_on_long_texts_is_refused_for_that_slice(
     assert judge(make_tts_model(says={"8": "2"}), TtsPushSettings(**lenient, max_slice_regression=ANY))["version"] == 2
 
 
+@pytest.mark.slow
 def test_a_metric_that_is_better_higher_is_judged_that_way(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel
 ) -> None:

@@ -199,7 +199,11 @@ CHANGES: dict[type, int] = {}
 
 @pytest.mark.parametrize(
     ("storage", "part"),
-    [("gcs", part) for part in (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)] + [("s3", part) for part in (0.4, 0.75, 0.9)],
+    [
+        *(("gcs", part) for part in (0.1, 0.5, 0.8, 0.99)),
+        *(pytest.param("gcs", part, marks=pytest.mark.slow) for part in (0.3, 0.6, 0.7, 0.9)),
+        *(pytest.param("s3", part, marks=pytest.mark.slow) for part in (0.4, 0.75, 0.9)),
+    ],
     indirect=["storage"],
 )
 def test_a_killed_push_is_completed_or_removed_by_the_next_change(

@@ -59,6 +59,7 @@ def publish_with_list(registry: Path, model: Path) -> int:
     return version
 
 
+@pytest.mark.slow
 def test_a_child_with_the_graph_of_its_parent_ships_that_graph_and_its_own_weights(
     few: Dataset, parent_model: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from voxline.components.validate.step import run
 from voxline.components.validate.tally import ManifestTally
 from voxline.errors import SettingsError, WorkError
 
-RUNNERS = ["FnApiRunner", "multi_process"]
+RUNNERS = ["FnApiRunner", pytest.param("multi_process", marks=pytest.mark.slow)]
 PIECE = 1_500
 """Bytes of a manifest, a few lines; some pieces hold the beginning of none."""
 

@@ -4,6 +4,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.buckets.emulator import Storage
 from tests.buckets.pods import workers_elsewhere
 from tests.validate.takes import SMALL, fit, written
@@ -12,6 +14,7 @@ from voxline.components.validate.step import run
 from voxline.store.objects import open_store
 
 
+@pytest.mark.slow
 def test_workers_that_share_no_disk_find_what_one_machine_finds(
     gcs: Storage, fresh_pod: Callable[[], Path], tmp_path: Path
 ) -> None:

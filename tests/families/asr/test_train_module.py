@@ -119,6 +119,7 @@ def test_adamw_is_keras_adamw() -> None:
         assert_close(our, their, relative_to_peak=1e-5)
 
 
+@pytest.mark.slow
 def test_too_many_bad_steps_stop_the_run_and_name_the_utterances(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_strategy_that_does_not_suit_a_tpu_is_refused(monkeypatch: pytest.Monk
         devices.choose_strategy(strategy)
 
 
+@pytest.mark.slow
 def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> None:
     process = start_process(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
     process.join()

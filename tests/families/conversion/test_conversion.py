@@ -259,6 +259,7 @@ def changed(before: dict[str, Any], after: dict[str, Any], module: ConversionTra
     return found | ({"critic"} if any(not np.array_equal(before[name], after[name]) for name in critics) else set())
 
 
+@pytest.mark.slow
 def test_the_converter_has_its_turn_after_the_critics_steps(task: ConversionTask, untrained: dict[str, Any]) -> None:
     module, batches = task.module, list(task.train.epoch(0))
     assert [module.graph_key(step) for step in range(6)] == [CRITIC, CRITIC, CONVERTER] * 2

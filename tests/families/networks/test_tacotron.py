@@ -160,6 +160,7 @@ def test_synthesis_depends_on_the_seed_only(kind: str) -> None:
     assert np.array_equal(first, other) == (kind == "tacotron")
 
 
+@pytest.mark.slow
 def test_a_compiled_loop_gives_the_same_result() -> None:
     network = make("tacotron2")
     text = batch(network, [6, 3], [1, 1])[:2]

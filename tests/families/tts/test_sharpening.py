@@ -323,6 +323,7 @@ def test_a_recognizer_without_such_convolutions_is_refused(dataset: Dataset, tmp
         Listener(other, FEATURES)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_finite_changes_nothing_and_a_restored_module_repeats(
     pairs: PairBatches, module: SharpenTrainModule, untrained: dict[str, Any]
 ) -> None:

@@ -154,6 +154,7 @@ def fitted(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tr
     return Trainer(TtsTask(settings, tones), folder).fit(), folder
 
 
+@pytest.mark.slow
 def test_validations_score_free_synthesis_at_given_steps(fitted: tuple[TrainResult, Path]) -> None:
     trained, _ = fitted
     results = trained.state.validations
@@ -168,6 +169,7 @@ def test_validations_score_free_synthesis_at_given_steps(fitted: tuple[TrainResu
     assert trained.best == min(results, key=lambda result: result.score or ())
 
 
+@pytest.mark.slow
 def test_validation_at_the_start_of_a_stage_uses_the_previous_reduction(tones: Dataset) -> None:
     stages = [{"step": 0, "reduction": 3}, {"step": 20, "reduction": 2}]
     task = TtsTask(tiny_tts_settings(reduction_schedule=stages, validation_utterances=1, model=FEW_LOOPS), tones)
@@ -179,6 +181,7 @@ def test_validation_at_the_start_of_a_stage_uses_the_previous_reduction(tones: D
     assert after["loss"] != before["loss"]
 
 
+@pytest.mark.slow
 def test_tensorboard_has_images_and_audio(fitted: tuple[TrainResult, Path]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -192,6 +195,7 @@ def test_tensorboard_has_images_and_audio(fitted: tuple[TrainResult, Path]) -> N
         assert [event.step for event in events.Tensors(name)] == steps
 
 
+@pytest.mark.slow
 def test_two_devices_learn_the_same_as_one(tones: Dataset, tmp_path: Path) -> None:
     process = start_process(on_one_and_two_devices, tones.folder, tmp_path / "result.json", log=tmp_path / "log")
     process.join()
