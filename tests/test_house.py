@@ -13,6 +13,7 @@ import grimp
 import pytest
 
 from tests.conftest import ROOT
+from tests.training.mutations import MUTATIONS
 
 ROLES = {"run", "main", "entries"}
 """Names that stand for a role: a step's entry point, a program's, a corpus format's."""
@@ -88,6 +89,12 @@ def test_tests_that_only_make_test_kubeflow_collects_can_be_imported() -> None:
     """Else a class that got another name would break them unseen."""
     for file in sorted((ROOT / "tests" / "kubeflow").glob("*.py")):
         importlib.import_module(f"tests.kubeflow.{file.stem}")
+
+
+def test_the_faults_of_make_mutations_are_written_for_the_code_as_it_is() -> None:
+    """Else a fault that cannot be put in would be noticed by nobody but who runs all of them."""
+    texts = {fault.file: (ROOT / fault.file).read_text(encoding="utf-8") for fault in MUTATIONS}
+    assert [fault.name for fault in MUTATIONS if texts[fault.file].count(fault.old) != 1] == []
 
 
 def test_onnx_runtime_is_imported_in_one_place() -> None:

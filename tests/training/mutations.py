@@ -13,8 +13,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-TRAIN = "components/train"
-ORACLES, TTS = "tests/families/networks/test_against_numpy.py", "tests/families/tts/test_train_module.py"
+FAMILIES = "voxline/families"
+ORACLES = "tests/families/networks/test_against_numpy.py"
+TTS = "tests/families/tts/test_train_module.py"
 AVERAGING = "tests/training/test_averaging.py"
 FASTSPEECH = "tests/families/tts/test_fastspeech.py::test_the_network_equals_numpy_with_the_same_weights"
 RECOGNIZERS = "tests/families/networks/test_recognizers.py"
@@ -36,230 +37,230 @@ class Mutation:
 MUTATIONS = [
     Mutation(
         "attention ignores the previous weights",
-        f"{TRAIN}/models/attention.py",
-        "location_channels = [previous, cumulative] if",
-        "location_channels = [cumulative, cumulative] if",
+        f"{FAMILIES}/tts/networks/attention.py",
+        "channels = [previous, cumulative] if",
+        "channels = [cumulative, cumulative] if",
     ),
     Mutation(
         "the update gate of Tacotron's GRUs is turned round",
-        f"{TRAIN}/models/tacotron.py",
-        "past = update * past + (1 - update) * new",
-        "past = (1 - update) * past + update * new",
+        f"{FAMILIES}/tts/networks/tacotron.py",
+        "previous = update * previous + (1 - update) * candidate",
+        "previous = (1 - update) * previous + update * candidate",
     ),
     Mutation(
         "zoneout has no expectation at inference",
-        f"{TRAIN}/models/tacotron2.py",
-        "output, cell = (1 - rate) * output + rate * states[0], (1 - rate) * cell + rate * states[1]",
+        f"{FAMILIES}/tts/networks/tacotron2.py",
+        "output = (1 - rate) * output + rate * states[0]",
         "pass",
     ),
     Mutation(
         "zoneout in training keeps nothing",
-        f"{TRAIN}/models/tacotron2.py",
+        f"{FAMILIES}/tts/networks/tacotron2.py",
         "output = new_output * output + (1 - new_output) * states[0]",
         "output = new_output * output",
     ),
     Mutation(
         "dropped frames are fed all the same",
-        f"{TRAIN}/models/decoding.py",
-        "kept >= dropped, fed",
-        "kept >= -1.0, fed",
+        f"{FAMILIES}/tts/networks/decoding.py",
+        "uniform >= dropout_rate, fed",
+        "uniform >= -1.0, fed",
     ),
     Mutation(
         "the auxiliary CTC teaches the voice nothing",
-        f"{TRAIN}/tts/train_module.py",
+        f"{FAMILIES}/tts/train_module.py",
         "output.mels[:, : tf.shape(target)[1]]",
         "tf.stop_gradient(output.mels[:, : tf.shape(target)[1]])",
         TTS,
     ),
     Mutation(
         "guided attention teaches the voice nothing",
-        f"{TRAIN}/tts/train_module.py",
+        f"{FAMILIES}/tts/train_module.py",
         "guided_attention_loss(output.alignment,",
         "guided_attention_loss(tf.stop_gradient(output.alignment),",
         TTS,
     ),
     Mutation(
         "Deep Speech 2 has no ceiling",
-        f"{TRAIN}/models/deepspeech2.py",
+        f"{FAMILIES}/asr/networks/deepspeech2.py",
         "ops.clip(self.norm(x, frames, training=training), 0.0, self.ceiling)",
         "ops.relu(self.norm(x, frames, training=training))",
     ),
     Mutation(
         "Deep Speech 2 normalizes its last layer by nothing",
-        f"{TRAIN}/models/deepspeech2.py",
+        f"{FAMILIES}/asr/networks/deepspeech2.py",
         "x = self.output_norm(x, frames, training=training)",
         "pass",
     ),
     Mutation(
         "DeepSpeech has no ceiling",
-        f"{TRAIN}/models/deepspeech.py",
+        f"{FAMILIES}/asr/networks/deepspeech.py",
         "ops.clip(x, 0.0, self.settings.relu_clip)",
         "ops.relu(x)",
     ),
     Mutation(
         "DeepSpeech's LSTM reads backward",
-        f"{TRAIN}/models/deepspeech.py",
+        f"{FAMILIES}/asr/networks/deepspeech.py",
         "return_sequences=True,",
         "return_sequences=True, go_backwards=True,",
     ),
     Mutation(
         "DeepSpeech's LSTM begins with its forget gate half shut",
-        f"{TRAIN}/models/deepspeech.py",
+        f"{FAMILIES}/asr/networks/deepspeech.py",
         "unit_forget_bias=True",
         "unit_forget_bias=False",
         RECOGNIZERS,
     ),
     Mutation(
         "DeepSpeech's layers share the first dropout rate",
-        f"{TRAIN}/models/deepspeech.py",
+        f"{FAMILIES}/asr/networks/deepspeech.py",
         "self.settings.dropout[layer]",
         "self.settings.dropout[0]",
         RECOGNIZERS,
     ),
     Mutation(
         "the padding of a batch reaches DeepSpeech's window",
-        f"{TRAIN}/models/deepspeech.py",
+        f"{FAMILIES}/asr/networks/deepspeech.py",
         "ops.cast(mask_padding(x, frames), self.compute_dtype)",
         "ops.cast(x, self.compute_dtype)",
         RECOGNIZERS,
     ),
     Mutation(
         "the moving average moves with a step that was refused",
-        f"{TRAIN}/averaging.py",
+        "voxline/training/averaging.py",
         "assign_if(average, weight + decay * (average - weight), accept)",
         "average.assign(weight + decay * (average - weight))",
         AVERAGING,
     ),
     Mutation(
         "the moving average keeps its decay from the first step",
-        f"{TRAIN}/averaging.py",
+        "voxline/training/averaging.py",
         "tf.minimum(self.decay, (count - 1) / (count + 8))",
         "self.decay",
         AVERAGING,
     ),
     Mutation(
         "training continues from the moving average",
-        f"{TRAIN}/trainer.py",
+        "voxline/training/trainer.py",
         "            self.module.load_weights(weights)\n",
         "            pass\n",
         AVERAGING,
     ),
     Mutation(
         "the mean of the best is exported though it is worse",
-        f"{TRAIN}/trainer.py",
+        "voxline/training/trainer.py",
         "best_results([best, averaged])[0] is averaged",
         "True",
         AVERAGING,
     ),
     Mutation(
         "pitch is a mean over unvoiced frames too",
-        f"{TRAIN}/models/fastspeech.py",
+        f"{FAMILIES}/tts/networks/fastspeech.py",
         'ops.cast(voicing > 0.5, "float32")',
         "ops.ones_like(voicing)",
         FASTSPEECH,
     ),
     Mutation(
         "pitch is normalized by the mean over unvoiced frames too",
-        f"{TRAIN}/models/fastspeech.py",
-        "return of_voiced, max(",
+        f"{FAMILIES}/tts/networks/fastspeech.py",
+        "return voiced_mean, max(",
         "return mean, max(",
         FASTSPEECH,
     ),
     Mutation(
         "the ONNX graph of a voice leaves pitch out",
-        f"{TRAIN}/tts/onnx_voice.py",
+        f"{FAMILIES}/tts/onnx.py",
         "(model.pitch, model.higher)",
         "(None, None)",
         "tests/families/tts/test_onnx_voice.py",
     ),
     Mutation(
         "Conformer's feed-forward modules count in full",
-        f"{TRAIN}/models/conformer.py",
+        f"{FAMILIES}/asr/networks/conformer.py",
         "x = x + 0.5 * feed_forward(x, self.second, 4)",
         "x = x + feed_forward(x, self.second, 4)",
     ),
     Mutation(
         "Conformer's positions do not turn",
-        f"{TRAIN}/models/conformer.py",
+        f"{FAMILIES}/asr/networks/conformer.py",
         "left * cosine - right * sine, left * sine + right * cosine",
         "left, right",
     ),
     Mutation(
         "Conformer's gate is not gated",
-        f"{TRAIN}/models/conformer.py",
+        f"{FAMILIES}/asr/networks/conformer.py",
         "value * ops.sigmoid(gate)",
         "value * gate",
     ),
     Mutation(
         "Conformer's attention hears the padding of a batch",
-        f"{TRAIN}/models/conformer.py",
-        ", mask=heard",
+        f"{FAMILIES}/asr/networks/conformer.py",
+        ", mask=real",
         "",
         RECOGNIZERS,
     ),
     Mutation(
         "Conformer's convolution hears the padding of a batch",
-        f"{TRAIN}/models/conformer.py",
+        f"{FAMILIES}/asr/networks/conformer.py",
         "mask_padding(value * ops.sigmoid(gate), frames)",
         "value * ops.sigmoid(gate)",
         RECOGNIZERS,
     ),
     Mutation(
         "the views of CR-CTC teach each other both ways at once",
-        f"{TRAIN}/ctc.py",
+        "voxline/training/ctc.py",
         "target = ops.stop_gradient(target)",
         "pass",
         "tests/training/test_ctc.py",
     ),
     Mutation(
         "the post-net is ReLU, the last layer too",
-        f"{TRAIN}/models/tacotron2.py",
+        f"{FAMILIES}/tts/networks/tacotron2.py",
         'activation=None if index == settings.postnet_layers - 1 else "tanh"',
         'activation="relu"',
     ),
     Mutation(
         "a highway carries nothing",
-        f"{TRAIN}/models/cbhg.py",
-        "y = through(y) * opened + y * (1 - opened)",
-        "y = through(y)",
+        f"{FAMILIES}/tts/networks/cbhg.py",
+        "y = transform(y) * share + y * (1 - share)",
+        "y = transform(y)",
     ),
     Mutation(
         "smoothing is a softmax",
-        f"{TRAIN}/models/attention.py",
+        f"{FAMILIES}/tts/networks/attention.py",
         "if not self.settings.smoothing:",
         "if True:",
     ),
     Mutation(
         "AttGAN injects the attributes once",
-        f"{TRAIN}/models/attgan.py",
+        f"{FAMILIES}/conversion/networks/attgan.py",
         "x = _inject(ops.concatenate([x, short_cut], axis=-1), attributes)",
         "x = _inject(ops.concatenate([x, short_cut], axis=-1), 0 * attributes)",
         CONVERSION,
     ),
     Mutation(
         "AttGAN has no short cut",
-        f"{TRAIN}/models/attgan.py",
+        f"{FAMILIES}/conversion/networks/attgan.py",
         "_inject(ops.concatenate([x, short_cut], axis=-1), attributes)",
         "_inject(ops.concatenate([x, 0 * short_cut], axis=-1), attributes)",
         CONVERSION,
     ),
     Mutation(
         "the penalty is at the converted mels",
-        f"{TRAIN}/conversion/task.py",
-        "between = share * recorded + (1 - share) * made",
-        "between = made",
+        f"{FAMILIES}/conversion/task.py",
+        "between = share * recorded + (1 - share) * converted",
+        "between = converted",
         CONVERSION,
     ),
     Mutation(
         "the converter learns from the classifier that judges it",
-        f"{TRAIN}/conversion/task.py",
-        "score, found = self.critic(made)",
-        "score, found = self.critic(made)[0], self.model.classifier(made)[1]",
+        f"{FAMILIES}/conversion/task.py",
+        "score, logits = self.critic(converted)",
+        "score, logits = self.critic(converted)[0], self.model.classifier(converted)[1]",
         CONVERSION,
     ),
     Mutation(
         "the converter has the first step and not the last",
-        f"{TRAIN}/conversion/task.py",
+        f"{FAMILIES}/conversion/task.py",
         "if (step + 1) % (self.settings.critic_steps + 1) == 0",
         "if step % (self.settings.critic_steps + 1) == 0",
         CONVERSION,
@@ -272,31 +273,24 @@ MUTATIONS = [
         CONVERSION,
     ),
     Mutation(
-        "every example is converted",
-        f"{TRAIN}/asr/augmentation.py",
-        "if self.converter and random.uniform() < settings.voices.share:",
-        "if self.converter:",
-        CONVERSION,
-    ),
-    Mutation(
         "a recognizer hears each frame of a voice's mels twice",
-        f"{TRAIN}/tts/listener.py",
-        "weights[number, rows, first] += 1 - (exact - first)",
+        f"{FAMILIES}/tts/listener.py",
+        "weights[number, rows, first] += 1 - (position - first)",
         "weights[number, rows, first] += 1",
         SHARPENING,
     ),
     Mutation(
         "the detail of mels is that of their normalized values",
-        f"{TRAIN}/tts/sharpening.py",
+        f"{FAMILIES}/tts/sharpening.py",
         "return mels * self.deviation + self.mean",
         "return mels * self.deviation",
         SHARPENING,
     ),
     Mutation(
         "the level of detail is compared by frame",
-        f"{TRAIN}/tts/sharpening.py",
-        "tf.reduce_mean(tf.abs(each), axis=1) for each in steps",
-        "tf.reduce_mean(tf.abs(each), axis=2) for each in steps",
+        f"{FAMILIES}/tts/sharpening.py",
+        "tf.reduce_mean(tf.abs(step), axis=1) for step in steps",
+        "tf.reduce_mean(tf.abs(step), axis=2) for step in steps",
         SHARPENING,
     ),
 ]
@@ -332,17 +326,17 @@ def survives(mutation: Mutation) -> bool:
 
 def main() -> int:
     """The exit status: 1 if a fault passed the tests. Arguments: parts of the names of the faults to try."""
-    chosen = [each for each in MUTATIONS if all(part in each.name for part in sys.argv[1:])]
-    for tests in {each.tests: None for each in chosen}:
-        unchanged = next(each for each in chosen if each.tests == tests)
+    mutations = [mutation for mutation in MUTATIONS if all(part in mutation.name for part in sys.argv[1:])]
+    for tests in {mutation.tests: None for mutation in mutations}:
+        unchanged = next(mutation for mutation in mutations if mutation.tests == tests)
         if not survives(dataclasses.replace(unchanged, new=unchanged.old)):
             raise ValueError(f"{tests} fails without a fault too, so it shows nothing; run it by pytest, and mend it")
     passed = []
-    for mutation in chosen:
+    for mutation in mutations:
         alive = survives(mutation)
         print(f"mutations: {'✗ NOT SEEN' if alive else '✓ seen'}: {mutation.name}", flush=True)
         passed += [mutation.name] if alive else []
-    print(f"mutations: {len(chosen) - len(passed)} of {len(chosen)} faults fail a test")
+    print(f"mutations: {len(mutations) - len(passed)} of {len(mutations)} faults fail a test")
     return 1 if passed else 0
 
 
