@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from tests.cluster.k8s.built import K8S, Object, built, containers, named, pods, values
+from voxline.inference.saved_model import MORE_OPS_VARIABLE
 
 OURS = "voxline"
 CLUSTER_SCOPED = {
@@ -43,6 +44,16 @@ def test_every_container_has_requests_and_limits(objects: list[Object]) -> None:
         limits, requests = container["resources"]["limits"], container["resources"]["requests"]
         assert {"cpu", "memory", "ephemeral-storage"} <= limits.keys(), name
         assert {"cpu", "memory", "ephemeral-storage"} <= requests.keys(), name
+
+
+def test_what_loads_models_may_be_given_further_ops(objects: list[Object]) -> None:
+    for name, container, _ in containers(objects):
+        if _loads_models(container):
+            assert MORE_OPS_VARIABLE in {variable["name"] for variable in container["env"]}, name
+
+
+def _loads_models(container: Object) -> bool:
+    return container.get("command", [])[:2] == ["voxline", "serve"] or "verify" in container.get("command", [])
 
 
 def test_a_worker_reserves_the_memory_that_it_may_use(objects: list[Object]) -> None:
