@@ -28,7 +28,7 @@ from benchmarks.table import Row, print_table
 from voxline.data.manifest import Utterance
 from voxline.inference.alignment import RecordingAlignment
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import read_model_json
+from voxline.inference.saved_model import read_model_info
 from voxline.registry.models import find_model
 
 MINUTES = (15, 30, 60)
@@ -150,7 +150,7 @@ def main(model: str, manifest: str) -> None:
     """Prints the table."""
     model = str(find_model(model))
     utterances = list(_utterances(Path(manifest).absolute()))
-    rate = int(read_model_json(model)["sample_rate"])
+    rate = read_model_info(model).sample_rate
     rows: list[Row] = []
     peaks = []
     for minutes, noise in (*((minutes, SILENCE) for minutes in MINUTES), (MINUTES[-1], NOISE)):

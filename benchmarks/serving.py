@@ -96,7 +96,7 @@ def _compare_batches(folder: Path) -> Row:
 
 def _write_about(folder: Path) -> None:
     about = {
-        "name": "asr", "family": "asr", "kind": "ctc", "alphabet": ALPHABET.symbols, "sample_rate": RATE,
+        "format": 1, "name": "asr", "family": "asr", "kind": "ctc", "alphabet": ALPHABET.symbols, "sample_rate": RATE,
         "features": {}, "settings": {}, "dataset": {}, "provenance": {},
     }  # fmt: skip
     (folder / "model.json").write_text(json.dumps(about))

@@ -44,7 +44,7 @@ def main(voice: Path, recognizer: Recognizer, utterances: Sequence[Utterance]) -
         print(f"{name:<44} duration over wanted {spread}   words wrong {edits.rate:6.2%}", flush=True)
 
     synthesizer = Synthesizer(voice, threads=1)
-    rate, kind = synthesizer.sample_rate, synthesizer.about["kind"]
+    rate, kind = synthesizer.sample_rate, synthesizer.info.kind
     usual = [synthesizer.speak(utterance.text).waveform for utterance in utterances]
     report(f"{kind}, {len(texts)} texts", usual, rate, [1.0])
     for tempo in RATES:

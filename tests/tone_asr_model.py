@@ -177,6 +177,7 @@ def export_onnx_tones(folder: Path, substitutions: Mapping[str, str] | None = No
 
 def _about(tensorflow: str) -> dict[str, object]:
     return {
+        "format": 1,
         "name": "asr",
         "family": "asr",
         "kind": "ctc",
@@ -191,3 +192,9 @@ def _about(tensorflow: str) -> dict[str, object]:
             "trained": {"steps": 3, "epochs": 1, "best_step": 3, "dev_wer": 0.1},
         },
     }
+
+
+def minimal_model_json(name: str, family: str) -> dict[str, object]:
+    """The contents of a model.json with the required keys alone."""
+    empty = {"kind": "none", "alphabet": "ab", "sample_rate": RATE, "features": {}, "settings": {}, "provenance": {}}
+    return {"format": 1, "name": name, "family": family, "dataset": {"key": "k"}, **empty}

@@ -171,6 +171,7 @@ def export_tts_model(
     signatures = {"synthesize": voice.synthesize, "teacher_forced": voice.teacher_forced}
     tf.saved_model.save(voice, str(folder), signatures=signatures)
     about = {
+        "format": 1,
         "name": "tts",
         "family": "tts",
         "kind": "tacotron2",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.saved_model import read_model_json, require_family
+from voxline.inference.saved_model import read_model_info, require_family
 from voxline.metrics.evaluation import Evaluation, Values
 from voxline.registry.anchor import current_anchor
 from voxline.registry.registry import EVALUATION, Registry
@@ -121,7 +121,7 @@ def find_auxiliary(registry: Path | str, name: str, *, family: str, setting: str
             f"(voxline run {family}), or leave the setting empty to do without it"
         )
     try:
-        require_family(read_model_json(version.folder), family, version.folder)
+        require_family(read_model_info(version.folder), family, version.folder)
     except WorkError as error:
         raise SettingsError(f"evaluate: {setting!r} is {name!r}, and {error}") from None
     return version

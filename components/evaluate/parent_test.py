@@ -17,7 +17,7 @@ from voxline.data.recordings import PCM_HASH, logged_hashes
 from voxline.data.rows import DatasetRow
 from voxline.errors import WorkError
 from voxline.families.family import EvaluateFamily
-from voxline.inference.saved_model import read_model_json
+from voxline.inference.saved_model import read_model_info
 from voxline.metrics.bootstrap import Bootstrap
 from voxline.metrics.evaluation import Evaluation, UtteranceResult, compute_metrics
 from voxline.progress import print_status
@@ -100,7 +100,7 @@ def find_parent_test(
       today: the utterances of today's test split.
       split: "test", or whatever is measured.
     """
-    ancestors = ancestors_of(read_model_json(model))
+    ancestors = ancestors_of(read_model_info(model))
     if not ancestors:
         return None
     parent = ancestors[0]

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from voxline.components.evaluate.measurement import SLICES
+from voxline.inference.model_info import ModelInfo
 from voxline.metrics.bootstrap import MIN_UNITS
 from voxline.metrics.catalog import CATALOG, Metric, headline_metrics
 from voxline.metrics.evaluation import HISTORY_SLOT, RUN_DETAILS_SLOT, RUN_SLOT, VERDICT_SLOT
@@ -64,17 +67,17 @@ def write_report(
     for heading, blocks in sections:
         page.add_section(heading, *(_slices(metrics) if heading == SLICES else blocks))
     if curves and curves["train"]:
-        page.add_section("Training", *_training(curves, metrics["model"]["about"]))
+        page.add_section("Training", *_training(curves, msgspec.convert(metrics["model"]["about"], ModelInfo)))
     page.add_section("Data", *_data(metrics))
     page.add_section("History", slot(HISTORY_SLOT, small_print("Push lists the versions of the registry here.")))
     page.add_section("How this was measured", paragraphs(f"{method}\n\n{_describe_intervals(metrics)}"))
     page.write(path)
 
 
-def _training(curves: dict[str, Any], about: dict[str, Any]) -> list[Block]:
+def _training(curves: dict[str, Any], info: ModelInfo) -> list[Block]:
     """The curves of the training, with the checkpoint that was exported."""
     train, dev = curves["train"], curves["dev"]
-    best = about["provenance"].get("trained", {}).get("best_step")
+    best = info.provenance.trained.get("best_step")
     mark = None if best is None else (float(best), "checkpoint")
     steps = sorted({float(point["step"]) for point in (*train, *dev)})
     plots = [_curve(steps, {"train": train, "dev": dev}, "loss", mark)]

@@ -10,6 +10,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from voxline.components.evaluate.champion import ModelVersion, find_anchor, find_champion, stored_results
 from voxline.components.evaluate.measurement import (
     EvaluationJob,
@@ -29,7 +31,7 @@ from voxline.inference.saved_model import (
     exported_folder,
     find_curves,
     model_digest,
-    read_model_json,
+    read_model_info,
     require_family,
 )
 from voxline.metrics.bootstrap import Bootstrap
@@ -74,8 +76,8 @@ def run(
     """
     family = find_family(settings.family).evaluation()
     folder = exported_folder(Path(model))
-    about = read_model_json(folder)
-    require_family(about, settings.family, folder)
+    info = read_model_info(folder)
+    require_family(info, settings.family, folder)
     split = _read_split(Path(manifest), settings)
     utterances = split.utterances
     slicings = all_slicings(family.slicings(settings), split, settings)
@@ -220,7 +222,11 @@ def _write(
         "family": settings.family,
         "key": output.key,
         **compute_metrics(measured.results, order, _bootstrap(settings)),
-        "model": {"digest": inputs["model"], "name": settings.model_name, "about": read_model_json(job.model)},
+        "model": {
+            "digest": inputs["model"],
+            "name": settings.model_name,
+            "about": msgspec.to_builtins(read_model_info(job.model)),
+        },
         "test": {
             "split": settings.split,
             "fingerprint": inputs["test"],

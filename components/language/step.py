@@ -19,7 +19,7 @@ from voxline.inference.saved_model import (
     exported_folder,
     find_curves,
     model_digest,
-    read_model_json,
+    read_model_info,
     require_family,
 )
 from voxline.progress import print_status
@@ -55,7 +55,7 @@ def run(model: Path | str, manifest: Path | str, store: Path | str, settings: La
       WorkError: a text cannot be read, holds sentences of dev or test, or has no sentence; the model is damaged.
     """
     folder = exported_folder(Path(model))
-    require_family(read_model_json(folder), "asr", folder)
+    require_family(read_model_info(folder), "asr", folder)
     splits = _read_splits(Path(manifest))
     ngrams = _make_ngrams(splits, store, settings)
     dev = _choose_dev(splits, settings)
@@ -135,7 +135,7 @@ def _write_model(
     from voxline.text.alphabet import Alphabet
 
     model = NgramModel.load(ngrams.path("ngrams"))
-    alphabet = Alphabet(read_model_json(folder)["alphabet"])
+    alphabet = Alphabet(read_model_info(folder).alphabet)
     search = BeamSearch(
         alphabet,
         model.vocabulary,

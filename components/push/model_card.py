@@ -7,6 +7,7 @@ model, as Kubeflow's UI shows it beside those of other runs.
 from typing import TYPE_CHECKING, Any
 
 from voxline.components.push.gate import Verdict
+from voxline.inference.model_info import ModelInfo
 from voxline.metrics.catalog import CATALOG, headline_metrics
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.parents import ancestors_of
@@ -21,16 +22,16 @@ MAX_SLICES = 15
 def model_card(family: "PushFamily", evaluation: Evaluation, version: int, pushed_at: str) -> str:
     """The card of a version, in Markdown."""
     metrics = evaluation.metrics
-    about, name = metrics["model"]["about"], metrics["model"]["name"]
-    limitations = "\n".join(f"- {sentence}" for sentence in family.limitations(about, metrics))
+    info, name = evaluation.model_info, metrics["model"]["name"]
+    limitations = "\n".join(f"- {sentence}" for sentence in family.limitations(info, metrics))
     sections = [
-        f"# {name}, version {version}\n\n{family.describe(about)} {_origin(about, pushed_at)}",
+        f"# {name}, version {version}\n\n{family.describe(info)} {_origin(info, pushed_at)}",
         f"## Data\n\n{_data(evaluation)}",
-        *([f"## Ancestors\n\n{ancestors}"] if (ancestors := _ancestors(about, metrics)) else []),
+        *([f"## Ancestors\n\n{ancestors}"] if (ancestors := _ancestors(info, metrics)) else []),
         f"## Metrics\n\n{_metrics(metrics)}\n\n{family.errors(metrics)}".rstrip(),
         *(f"### By {slicing}\n\n{_slices(slicing, metrics)}" for slicing in metrics["slices"]),
         f"## Limitations\n\n{limitations}",
-        f"## Usage\n\n{family.usage(about, name, version)}\n\n"
+        f"## Usage\n\n{family.usage(info, name, version)}\n\n"
         "`evaluation/report.html` is the whole evaluation, `provenance.json` the model's origin.",
     ]
     return "\n\n".join(sections) + "\n"
@@ -61,12 +62,10 @@ def verdict_summary(verdict: Verdict, evaluation: Evaluation, report: str) -> st
     return "\n\n".join(sections) + "\n"
 
 
-def _origin(about: dict[str, Any], pushed_at: str) -> str:
-    provenance = about["provenance"]
-    trained = ", ".join(
-        f"{key.replace('_', ' ')} {_shorten(value)}" for key, value in provenance.get("trained", {}).items()
-    )
-    revision = f"Pushed {pushed_at}; trained from revision `{provenance.get('git_revision') or 'unknown'}`"
+def _origin(info: ModelInfo, pushed_at: str) -> str:
+    provenance = info.provenance
+    trained = ", ".join(f"{key.replace('_', ' ')} {_shorten(value)}" for key, value in provenance.trained.items())
+    revision = f"Pushed {pushed_at}; trained from revision `{provenance.git_revision or 'unknown'}`"
     return f"{revision} ({trained})." if trained else f"{revision}."
 
 
@@ -76,24 +75,23 @@ def _digests(evaluation: Evaluation) -> str:
 
 
 def _data(evaluation: Evaluation) -> str:
-    about, metrics = evaluation.metrics["model"]["about"], evaluation.metrics
-    dataset = about["dataset"]
+    metrics = evaluation.metrics
+    dataset = evaluation.model_info.dataset
     rows = [
-        [split, f"{count:,}", f"{dataset.get('seconds', {}).get(split, 0) / 60:.1f}"]
-        for split, count in dataset.get("counts", {}).items()
+        [split, f"{count:,}", f"{dataset.seconds.get(split, 0) / 60:.1f}"] for split, count in dataset.counts.items()
     ]
     test = metrics["test"]
     return (
         markdown_table(["split", "utterances", "minutes"], rows)
-        + f"\n\nDataset `{dataset.get('key', 'unknown')}`. Measured on {metrics['utterances']:,} utterances "
+        + f"\n\nDataset `{dataset.key or 'unknown'}`. Measured on {metrics['utterances']:,} utterances "
         f"of the split `{test['split']}` (`{test['fingerprint']}`), {test['speakers']:,} speakers."
         f"\n\n{_digests(evaluation)}"
     )
 
 
-def _ancestors(about: dict[str, Any], metrics: dict[str, Any]) -> str:
+def _ancestors(info: ModelInfo, metrics: dict[str, Any]) -> str:
     """The models that this one goes back to, and what it still knows of its parent's test split."""
-    ancestors = ancestors_of(about)
+    ancestors = ancestors_of(info)
     if not ancestors:
         return ""
     text = f"It started from the weights of {ancestors[0].label}"

@@ -16,13 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from voxline.components.push import gate
 from voxline.components.push.gate import GateCheck, Opponent, OtherMetrics, Verdict
 from voxline.components.push.model_card import model_card, verdict_summary
 from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError, WorkError
 from voxline.families.family import find_family
-from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, read_model_json
+from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, read_model_info
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     CLIP_MELS_FILE,
@@ -248,7 +250,7 @@ def _champion_metrics(measured: Evaluation, models: Registry, in_service: int) -
 def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Registry, settings: PushSettings) -> None:
     """Adds the evaluation, the model card and the provenance to a version."""
     metrics, pushed_at = measured.metrics, format_utc(time.time())
-    about = read_model_json(folder)
+    info = read_model_info(folder)
     version = verdict.version or 0
     evaluation = folder / EVALUATION
     evaluation.mkdir()
@@ -267,20 +269,20 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Regi
         "replaces": verdict.in_service,
         "checks": [check.to_dict() for check in verdict.checks],
         "config": _config(measured, settings),
-        "dataset": about["dataset"],
+        "dataset": msgspec.to_builtins(info.dataset),
         "test": metrics["test"],
-        **({"start": about["start"]} if "start" in about else {}),
-        **about["provenance"],
+        **({"start": msgspec.to_builtins(info.start)} if info.start else {}),
+        **msgspec.to_builtins(info.provenance),
     }
     write_json(folder / PROVENANCE, provenance)
 
 
 def _config(measured: Evaluation, settings: PushSettings) -> dict[str, Any]:
     """All settings that the model depends on, for its provenance."""
-    about = measured.metrics["model"]["about"]
+    info = measured.model_info
     return {
-        "features": about["features"],
-        "train": about["settings"],
+        "features": info.features,
+        "train": info.settings,
         "evaluate": measured.metrics["settings"],
         "push": settings.plain(),
     }

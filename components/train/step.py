@@ -215,7 +215,7 @@ def _build_task(
             replay = dataclasses.replace(origin.replay, dataset=dataset)
             dataset, corpora = replay.write(folder / REPLAY, settings.corpus_weights)
             settings = settings.model_copy(update={"corpus_weights": corpora})
-    task = family.build_task(settings, dataset, weights.about if weights else None)
+    task = family.build_task(settings, dataset, weights.info if weights else None)
     for name, model in auxiliary.items():
         task.use_auxiliary_model(name, exported_folder(model.load_folder()), folder / AUXILIARY)
     if weights is not None:

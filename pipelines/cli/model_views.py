@@ -9,6 +9,7 @@ from pathlib import Path
 from voxline.data.dataset import Dataset
 from voxline.data.versions import DatasetVersions, list_datasets
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import MODEL_JSON
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
@@ -22,6 +23,7 @@ from voxline.registry.recovery import describe_recovery, recover_journal
 from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry
 from voxline.registry.training_data import SPLITS, TRAINED_ON, TrainingData, read_training_data
 from voxline.store.files import atomic_write
+from voxline.store.versioned_json import parse_versioned
 
 
 def format_models(root: Path | str) -> list[str]:
@@ -160,10 +162,11 @@ def format_training_data(root: str, model: str, version: int, ids: Path | None) 
         lines.append(f"{split:<10}{len(chosen):,} utterances, {hours:,.2f} h, {speakers:,} speakers")
     if inherited := sum(line.get("inherited", False) for line in training_data.utterances):
         lines.append(f"{'inherited':<10}{inherited:,} of them through the models that it started from")
-    about = json.loads(registry.read_file(version, MODEL_JSON) or b"{}")
+    data = json.loads(registry.read_file(version, MODEL_JSON) or b"{}")
+    info = parse_versioned(data, ModelInfo, f"{registry.uri}/{version}/{MODEL_JSON}")
     lines += [
         f"{'unknown':<10}what {one.label} was trained on, a file of published weights: no purge of a speaker finds it"
-        for one in ancestors_of(about)
+        for one in ancestors_of(info)
         if one.is_published
     ]
     if training_data.purged:

@@ -62,7 +62,7 @@ def make_vocoder(tmp_path_factory: pytest.TempPathFactory) -> MakeVocoder:
         graph.vocode = tf.function(vocode, input_signature=specs, autograph=False)
         tf.saved_model.save(graph, str(folder), signatures={"vocode": graph.vocode})
         about = {
-            "name": "vocoder", "family": "vocoder", "kind": "vocos", "alphabet": "ab", "provenance": {},
+            "format": 1, "name": "vocoder", "family": "vocoder", "kind": "vocos", "alphabet": "ab", "provenance": {},
             "settings": {"epochs": iterations}, "dataset": {"key": "k"},
             "sample_rate": features.sample_rate, "features": features.plain(),
         }  # fmt: skip

@@ -35,7 +35,7 @@ from voxline.store.finished import read_done
 from voxline.store.hashing import hash_bytes, hash_file
 from voxline.store.step_cache import StepOutput
 from voxline.training.checkpoints import Arrays
-from voxline.training.export import VARIABLES, model_metadata, write_exported
+from voxline.training.export import VARIABLES, model_info, write_exported
 from voxline.training.weight_names import weight_names
 
 SENTENCES = {
@@ -64,7 +64,7 @@ class GraphTask(ToyTask):
         graph = tf.Module()
         graph.mean = tf.Variable(weights["model/0"])
         graph.predict = tf.function(lambda: {"mean": graph.mean + 0.0}, input_signature=())
-        metadata = model_metadata("mean", self.settings, self.dataset, training, weight_names(self.module.model))
+        metadata = model_info("mean", self.settings, self.dataset, training, weight_names(self.module.model))
         files = {"model.onnx": bytes(100_000)}
         write_exported(folder, graph, {"predict": graph.predict}, metadata, files)
 

@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+import voxline
 from tests.tone_asr_model import MakeAsrModel
 from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
@@ -21,7 +22,8 @@ from voxline.inference.saved_model import (
     check_graph,
     exported_folder,
     model_digest,
-    read_model_json,
+    read_model_info,
+    write_model_info,
 )
 
 
@@ -36,7 +38,7 @@ def test_the_digest_covers_the_model_and_not_other_files_in_its_folder(
     assert model_digest(copy_of_model) == model_digest(make_asr_model())
     (copy_of_model / "model_card.md").write_text("# a card")
     assert model_digest(copy_of_model) == model_digest(make_asr_model())
-    (copy_of_model / "model.json").write_text(json.dumps({**read_model_json(copy_of_model), "name": "other"}))
+    (copy_of_model / "model.json").write_text(json.dumps({**read_model_info(copy_of_model).to_dict(), "name": "other"}))
     assert model_digest(copy_of_model) != model_digest(make_asr_model())
 
 
@@ -76,10 +78,36 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, copy_of_model: Path
         model_digest(tmp_path / "nowhere")
     (copy_of_model / "model.json").write_text('{"name": "as')
     with pytest.raises(WorkError, match=r"model.json: not JSON"):
-        read_model_json(copy_of_model)
-    (copy_of_model / "model.json").write_text('{"name": "asr"}')
-    with pytest.raises(WorkError, match="no family, kind, alphabet"):
-        read_model_json(copy_of_model)
+        read_model_info(copy_of_model)
+    (copy_of_model / "model.json").write_text("[]")
+    with pytest.raises(WorkError, match=r"model.json: no format number"):
+        read_model_info(copy_of_model)
+
+
+def test_a_model_json_of_another_format_is_refused_with_the_version_that_reads_it(copy_of_model: Path) -> None:
+    written = json.loads((copy_of_model / "model.json").read_text())
+
+    def refused(**changes: Any) -> str:
+        (copy_of_model / "model.json").write_text(json.dumps({**written, **changes}))
+        with pytest.raises(WorkError) as error:
+            read_model_info(copy_of_model)
+        return str(error.value)
+
+    version = voxline.__version__
+    later = refused(format=2, voxline="9.1.0")
+    assert f"format 2, which Voxline 9.1.0 wrote; Voxline {version} reads format 1; install Voxline 9.1.0" in later
+    assert "no format number" in refused(format=None)
+    assert "run train again" in refused(format=None)
+    assert "unknown field `alphabeth`" in refused(alphabeth="ab")
+    assert "Expected `int`, got `str` - at `$.sample_rate`" in refused(sample_rate="16000")
+
+
+def test_a_model_json_is_written_as_it_was_read(copy_of_model: Path) -> None:
+    info = read_model_info(copy_of_model)
+    write_model_info(copy_of_model, info)
+    assert read_model_info(copy_of_model) == info
+    written = json.loads((copy_of_model / "model.json").read_text())
+    assert (written["format"], written["voxline"]) == (1, voxline.__version__)
 
 
 @hypothesis.given(st.lists(st.integers(1, 500), max_size=60), st.integers(1, 2_000))

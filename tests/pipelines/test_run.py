@@ -17,7 +17,7 @@ from tests.pipelines.conftest import House, check_step_keys
 from tests.store.test_step_cache import flip
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.data.manifest import read_manifest
-from voxline.inference.saved_model import model_digest, read_model_json
+from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.notify.event import MetricValue, PublishedModel, RunEvent, RunIdentity, StepRecord
 from voxline.notify.history import read_runs, record_run
 from voxline.pipelines.cli.main import app
@@ -135,7 +135,7 @@ def test_the_record_names_the_pushed_model_in_the_registry(runs: dict[str, Any])
     assert pushed["status"] == 0, pushed["seen"]
     assert pushed["record"]["pushed"] is True
     assert pushed["record"]["model"] == str(runs["house"].run_dir / "registry" / "asr" / "1")
-    assert read_model_json(pushed["record"]["model"])["sample_rate"] == 16000
+    assert read_model_info(pushed["record"]["model"]).sample_rate == 16000
     assert [step["name"] for step in pushed["record"]["steps"] if not step["reused"]] == ["push"]
     assert pushed["seen"][-1] == "Pushed as version 1"
 
@@ -174,7 +174,7 @@ def test_the_artifact_of_train_is_the_model(
     assert not (tmp_path / "vertex").exists()
     for folder in (found["here"], found["kfp"]):
         assert tf.saved_model.load(str(folder)).signatures["serving_default"].structured_outputs
-        assert read_model_json(folder)["sample_rate"] == 16000
+        assert read_model_info(folder).sample_rate == 16000
         assert model_digest(folder) == local["metadata"]["digest"]
 
 

@@ -18,6 +18,7 @@ from voxline.components.push.settings import PushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import WorkError
 from voxline.families.family import Family, register, unregister
+from voxline.inference.model_info import ModelInfo
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.metrics.evaluation import CLIP_FILE, Evaluation
@@ -78,16 +79,16 @@ class WordCountPushFamily:
     def repeat(self, *arguments: str) -> dict[str, Any]:
         return {}
 
-    def describe(self, about: dict[str, Any]) -> str:
+    def describe(self, info: ModelInfo) -> str:
         return "A counter of words."
 
     def errors(self, metrics: dict[str, Any]) -> str:
         return ""
 
-    def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
+    def limitations(self, info: ModelInfo, metrics: dict[str, Any]) -> list[str]:
         return ["It counts only words."]
 
-    def usage(self, about: dict[str, Any], name: str, version: int) -> str:
+    def usage(self, info: ModelInfo, name: str, version: int) -> str:
         return "None."
 
 
@@ -95,8 +96,9 @@ def write_model(folder: Path, offset: float, family: str = "word_count") -> Path
     folder.mkdir()
     (folder / "saved_model.pb").write_bytes(b"")
     about = {
-        "name": "counter", "family": family, "kind": "adder", "alphabet": "ab", "sample_rate": 16_000, "features": {},
-        "settings": {"offset": offset}, "dataset": {"key": "k"}, "provenance": {},
+        "format": 1, "name": "counter", "family": family, "kind": "adder", "alphabet": "ab",
+        "sample_rate": 16_000, "features": {}, "settings": {"offset": offset},
+        "dataset": {"key": "k"}, "provenance": {},
     }  # fmt: skip
     (folder / "model.json").write_text(json.dumps(about))
     return folder

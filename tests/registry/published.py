@@ -1,7 +1,9 @@
 """Exported models, and how they are published."""
 
+import json
 from pathlib import Path
 
+from tests.tone_asr_model import minimal_model_json
 from voxline.inference.saved_model import model_digest
 from voxline.registry.registry import Registry
 
@@ -11,7 +13,7 @@ def exported(folder: Path, content: str) -> Path:
     (folder / "variables").mkdir(parents=True)
     (folder / "saved_model.pb").write_text(content)
     (folder / "variables" / "variables.index").write_text(content)
-    (folder / "model.json").write_text("{}")
+    (folder / "model.json").write_text(json.dumps(minimal_model_json("asr", "asr")))
     return folder
 
 

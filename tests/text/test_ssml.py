@@ -16,15 +16,15 @@ ALPHABET_OF = {"english": "english_speech", "english_phonemes": "phonemes", "man
 
 def encode(inside: str, kind: str = "english", **frontend: Any) -> list[str | float]:
     """Symbols of sentences, and seconds of pauses."""
-    about = {"alphabet": ALPHABETS[ALPHABET_OF[kind]], "frontend": {"kind": kind, **frontend}}
-    items = TextEncoder(about, "voice").encode_speech(f"<speak>{inside}</speak>")
+    model = ALPHABETS[ALPHABET_OF[kind]], {"kind": kind, **frontend}
+    items = TextEncoder(*model, "voice").encode_speech(f"<speak>{inside}</speak>")
     return [item.seconds if isinstance(item, Pause) else item.symbols for item in items]
 
 
 def rates(inside: str, kind: str = "english") -> list[tuple[float, str]]:
     """Runs of symbols of one rate, of the only sentence."""
-    about = {"alphabet": ALPHABETS[ALPHABET_OF[kind]], "frontend": {"kind": kind}}
-    (item,) = TextEncoder(about, "voice").encode_speech(f"<speak>{inside}</speak>")
+    model = ALPHABETS[ALPHABET_OF[kind]], {"kind": kind}
+    (item,) = TextEncoder(*model, "voice").encode_speech(f"<speak>{inside}</speak>")
     assert isinstance(item, EncodedSentence)
     assert len(item.rates) == len(item.symbols)
     runs: list[tuple[float, str]] = []
@@ -73,9 +73,9 @@ def test_text_outside_of_s_is_cut_at_its_sentences(inside: str, wanted: list[str
 
 
 def test_the_rates_of_a_cut_sentence_are_those_of_its_symbols() -> None:
-    about = {"alphabet": ALPHABETS["english_speech"], "frontend": {"kind": "english"}}
+    model = ALPHABETS["english_speech"], {"kind": "english"}
     document = f"<speak><s><prosody rate='slow'>{'one ' * 100}two,</prosody> {'three ' * 150}four</s></speak>"
-    items = TextEncoder(about, "voice").encode_speech(document)
+    items = TextEncoder(*model, "voice").encode_speech(document)
     sentences = [item for item in items if isinstance(item, EncodedSentence)]
     assert len(sentences) == 2
     assert all(len(one.symbols) == len(one.rates) <= MAX_SYMBOLS for one in sentences)
@@ -181,7 +181,7 @@ def test_phonemes_are_put_among_those_of_the_text() -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_refused_by_name_with_its_line(document: str, told: str) -> None:
-    encoder = TextEncoder({"alphabet": ALPHABETS["english_speech"], "frontend": {"kind": "english"}}, "voice")
+    encoder = TextEncoder(ALPHABETS["english_speech"], {"kind": "english"}, "voice")
     with pytest.raises(SettingsError, match=told) as refused:
         encoder.encode_speech(document)
     assert len(str(refused.value)) < 700
@@ -221,7 +221,7 @@ def test_a_document_of_w3c_is_recognized_and_plain_text_is_not() -> None:
     )
     assert is_ssml(document)
     assert encode("x") == ["x."]
-    encoder = TextEncoder({"alphabet": ALPHABETS["english_speech"], "frontend": {"kind": "english"}}, "voice")
+    encoder = TextEncoder(ALPHABETS["english_speech"], {"kind": "english"}, "voice")
     (item,) = encoder.encode_speech(document)
     assert isinstance(item, EncodedSentence)
     assert item.symbols == "cafe."

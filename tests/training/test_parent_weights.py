@@ -13,18 +13,16 @@ from voxline.errors import SettingsError
 from voxline.families.asr.task import AsrTask
 from voxline.families.tts.task import TtsTask
 from voxline.text.alphabet import Alphabet
+from voxline.training.export import model_info
 from voxline.training.warm_start import ParentWeights, start_from, with_normalization_of
 
 
 def as_parent(task: Any, alphabet: str | None = None) -> ParentWeights:
     """What a task would export now."""
-    about = {
-        "alphabet": alphabet or task.dataset.alphabet.symbols,
-        "settings": task.settings.plain(),
-        "features": task.dataset.features.plain(),
-        "normalization": {"mean": task.dataset.mean, "deviation": task.dataset.deviation},
-    }
-    return ParentWeights("asr@1", about, list(task.module.weights().values()), task.module.weight_names())
+    info = model_info("ctc", task.settings, task.dataset, {}, task.module.weight_names())
+    if alphabet:
+        info.alphabet = alphabet
+    return ParentWeights("asr@1", info, list(task.module.weights().values()), task.module.weight_names())
 
 
 def named_weights(task: Any) -> dict[str, np.ndarray]:
@@ -143,7 +141,7 @@ def test_what_does_not_fit_is_refused_by_the_setting_that_differs(few: Dataset) 
         told = refusal(model={"convolutions": strides}, start={"keep": kept})
         assert "train.model.convolutions.stride is [[1, 2]], there [[2, 2]]" in told
     assert "train.model.relu_clip is 5" in refusal(model={"relu_clip": 5.0})
-    del parent.about["settings"]["model"]["rnn_activation"]  # a model.json of before
+    del parent.info.settings["model"]["rnn_activation"]  # a model.json of before
     assert "rnn_activation is clipped_relu, there tanh" in refusal(model={"rnn_activation": "clipped_relu"})
     start_from(AsrTask(settings_from("asr@1"), few), parent)
     told = refusal(start={"keep": ["recurrent", "lstm"]})

@@ -26,7 +26,8 @@ from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.families.asr.task import AsrTask
-from voxline.inference.saved_model import read_model_json
+from voxline.inference.model_info import Normalization
+from voxline.inference.saved_model import read_model_info
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.cli.model_views import format_training_data
 from voxline.registry.parents import ancestors_of
@@ -162,7 +163,7 @@ def test_an_alphabet_beside_the_file_does_and_is_part_of_the_digest(files: Path,
     for text in ("\n".join(SYMBOLS), "\n".join(reversed(SYMBOLS))):
         (tmp_path / "alphabet.txt").write_text(f"{text}\n")
         parent = find_published(f"{tmp_path}/bare.safetensors", family="asr")
-        assert parent.about["alphabet"] == text.split("\n")
+        assert parent.info.alphabet == text.split("\n")
         digests.add(parent.ancestor.digest)
     assert len(digests) == 2
     (tmp_path / "alphabet.txt").write_text("a\nb\n")
@@ -179,11 +180,12 @@ def test_a_training_starts_from_the_file_and_its_lineage_says_so(
     assert "a purge of a speaker does not find it by them" in told
     assert "starts from published.safetensors (" in told
     assert '13 of 13 weights; symbols that it no longer has: " x\'"' in told
-    about = read_model_json(work.path("model"))
+    about = read_model_info(work.path("model"))
     (ancestor,) = ancestors_of(about)
     assert ancestor.is_published
-    assert about["start"]["training_data"] == "unknown"
-    assert about["normalization"] == {"mean": [0.0] * 26, "deviation": [1.0] * 26}
+    assert about.start
+    assert about.start.training_data == "unknown"
+    assert about.normalization == Normalization(mean=[0.0] * 26, deviation=[1.0] * 26)
     card = _ancestors(about, {})
     assert f"behind the published weights {ancestor.label}, whose speakers are not known; no purge finds them" in card
     publish_with_list(tmp_path / "registry", work.path("model"))

@@ -22,7 +22,7 @@ from voxline.families.asr.settings import AsrTrainSettings
 from voxline.families.asr.task import AsrTask
 from voxline.inference.beam_search import decode_best_path
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import model_digest, read_model_json
+from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.registry.parents import ancestors_of, find_parent
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
@@ -65,7 +65,7 @@ def test_a_child_with_the_graph_of_its_parent_ships_that_graph_and_its_own_weigh
 ) -> None:
     """Against a graph that was traced again for the same weights."""
     child = AsrTask(settings_from(str(parent_model)), few)
-    about = read_model_json(parent_model)
+    about = read_model_info(parent_model)
     weights = {name: 1.1 * values for name, values in child.module.weights().items()}
     waveforms = [one.waveform for one in make_utterances(3, seed=3)]
     found = []
@@ -77,7 +77,7 @@ def test_a_child_with_the_graph_of_its_parent_ships_that_graph_and_its_own_weigh
     assert not np.allclose(found[0][0], Recognizer(parent_model).log_probabilities(waveforms)[0], atol=0.01)
     assert (tmp_path / "reused/saved_model.pb").read_bytes() == (parent_model / "saved_model.pb").read_bytes()
     assert not (tmp_path / "reused/fingerprint.pb").exists()
-    assert read_model_json(tmp_path / "reused")["weights"] == about["weights"]
+    assert read_model_info(tmp_path / "reused").weights == about.weights
     assert model_digest(tmp_path / "reused") != model_digest(parent_model)
     keys = [
         graph_key(settings_from("", **changes), dataset)
@@ -88,7 +88,7 @@ def test_a_child_with_the_graph_of_its_parent_ships_that_graph_and_its_own_weigh
             ({}, dataclasses.replace(few, mean=[0.0] * len(few.mean))),
         )
     ]
-    assert len({about["graph"], *keys}) == 5
+    assert len({about.graph, *keys}) == 5
 
 
 @pytest.mark.slow
@@ -99,9 +99,9 @@ def test_subwords_are_trained_exported_and_kept_by_a_child(few: Dataset, parent_
         str(parent_model), subwords=7, export={"onnx": "float32"}, start=start, evaluate_epochs=25, checkpoint_steps=100
     )
     first = run(few.folder, tmp_path / "store", settings).path("model")
-    about = read_model_json(first)
+    about = read_model_info(first)
     texts = [row.text for row in few.rows() if row.split == "train"]
-    subwords = Alphabet(about["alphabet"])
+    subwords = Alphabet(about.alphabet)
     assert subwords == learn_subwords(texts, few.alphabet, 7)
     assert subwords.characters == LETTERS
     waveforms = [one.waveform for one in make_utterances(6, seed=3)]
@@ -115,7 +115,7 @@ def test_subwords_are_trained_exported_and_kept_by_a_child(few: Dataset, parent_
 
     other = write_dataset(tmp_path / "other", [one for one in make_utterances(40, seed=8) if "ab" not in one.text])
     child = run(other.folder, tmp_path / "store", settings_from(str(first), subwords=7, start={"replay": 1.0}))
-    assert read_model_json(child.path("model"))["alphabet"] == about["alphabet"]
+    assert read_model_info(child.path("model")).alphabet == about.alphabet
     assert learn_subwords([row.text for row in other.rows()], few.alphabet, 7) != subwords
 
 
@@ -176,7 +176,7 @@ def test_the_key_has_the_parents_digest_and_a_killed_run_resumes_to_the_same_wei
     assert [one["version"] for one in parent.describe()["ancestors"]] == [2, 1]
     assert parent.describe()["generation"] == 2
     assert parent.describe()["ancestors"][0]["digest"] == model_digest(child.path("model"))
-    assert parent.about["normalization"] == read_model_json(parent_model)["normalization"]
+    assert parent.info.normalization == read_model_info(parent_model).normalization
     with plan_steps(), pytest.raises(StepWouldRunError) as planned:
         run(few.folder, store, settings, registry)
     assert planned.value.named_by["inputs"]["start"] == parent.ancestor.digest
@@ -239,8 +239,8 @@ def chain(parent_model: Path, tmp_path: Path) -> Chain:
     registry, models = tmp_path / "chain", Registry(tmp_path / "chain", "asr")
     for number, speaker in enumerate(("anna", "ben", "carl"), 1):
         folder = shutil.copytree(parent_model, tmp_path / f"model-{number}")
-        about = read_model_json(folder)
-        about["note"] = number
+        about = read_model_info(folder).to_dict()
+        about["extra"] = {"note": number}
         line = {"id": f"u{number}", "split": "train", "speaker": speaker, "audio_hash": f"{number}", "offset": 0.0}
         own = TrainingData(f"data-{number}", "rows", 0, [{**line, "duration": 1.0, "text_hash": ""}])
         parent = find_parent("asr@production", registry, family="asr", own_name="asr", generations=5)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from voxline.training import devices
 from voxline.training.batches import Batches
 from voxline.training.checkpoints import Arrays
-from voxline.training.export import model_metadata, write_exported
+from voxline.training.export import model_info, write_exported
 from voxline.training.settings import TrainSettings
 from voxline.training.task import Samples, TrainingTask, ValidationOutput
 from voxline.training.train_module import BatchTensors, Tensor, TrainModule
@@ -81,5 +81,5 @@ class ToyTask(TrainingTask):
         graph = tf.Module()
         graph.mean = tf.Variable(weights["model/0"])
         graph.predict = tf.function(lambda: {"mean": graph.mean + 0.0}, input_signature=())
-        metadata = model_metadata("mean", self.settings, self.dataset, training, weight_names(self.module.model))
+        metadata = model_info("mean", self.settings, self.dataset, training, weight_names(self.module.model))
         write_exported(folder, graph, {"predict": graph.predict}, metadata)

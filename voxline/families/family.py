@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from voxline.components.push.gate import GateCheck
     from voxline.components.push.settings import PushSettings
     from voxline.data.dataset import Dataset
+    from voxline.inference.model_info import ModelInfo
     from voxline.metrics.evaluation import Evaluation
     from voxline.report import Block
     from voxline.store.step_cache import StepOutput
@@ -147,9 +148,7 @@ class Family(abc.ABC):
         """Checks and describes a model of the family that is about to go into service."""
         raise SettingsError(f"push: models of the family {self.name!r} cannot be pushed")
 
-    def build_task(
-        self, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any] | None = None
-    ) -> TrainingTask:
+    def build_task(self, settings: TrainSettings, dataset: Dataset, parent: ModelInfo | None = None) -> TrainingTask:
         """The task, on the dataset as it prepares it.
 
         Args:
@@ -161,7 +160,7 @@ class Family(abc.ABC):
         with hidden_packages("sklearn", "matplotlib"):
             importlib.import_module("keras")
         task = self.task()
-        return task(settings, task.prepare(settings, dataset, parent or {}))
+        return task(settings, task.prepare(settings, dataset, parent))
 
 
 class EvaluateFamily(Protocol):
@@ -202,20 +201,20 @@ class PushFamily(Protocol):
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Runs in that process: loads the model, and returns its output as JSON values."""
 
-    def describe(self, about: dict[str, Any]) -> str:
+    def describe(self, info: ModelInfo) -> str:
         """One sentence for the model card.
 
         Args:
-          about: the contents of `model.json`.
+          info: the contents of `model.json`.
         """
 
     def errors(self, metrics: dict[str, Any]) -> str:
         """Further results for the model card, below the table of metrics; may be empty."""
 
-    def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
+    def limitations(self, info: ModelInfo, metrics: dict[str, Any]) -> list[str]:
         """For the model card: what the model cannot do."""
 
-    def usage(self, about: dict[str, Any], name: str, version: int) -> str:
+    def usage(self, info: ModelInfo, name: str, version: int) -> str:
         """For the model card: commands and signatures, in Markdown."""
 
 

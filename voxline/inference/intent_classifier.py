@@ -19,7 +19,7 @@ from voxline.inference.saved_model import (
     call_signature,
     exported_folder,
     load_saved_model,
-    read_model_json,
+    read_model_info,
     require_family,
 )
 from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text, split_words
@@ -59,7 +59,7 @@ class IntentClassifier:
       baseline: classify with the baseline that was trained beside it, of a mean in place of the capsules.
 
     Attributes:
-      about: the contents of `model.json`.
+      info: the contents of `model.json`.
       field: of a manifest, that holds the intents it was trained on.
       intents: that it tells apart.
       seconds: spent in the model so far, loading and warming up excluded.
@@ -70,12 +70,12 @@ class IntentClassifier:
 
     def __init__(self, model: Path | str, *, baseline: bool = False) -> None:
         self.folder = exported_folder(model)
-        self.about = read_model_json(self.folder)
-        require_family(self.about, "intents", self.folder)
-        self.field = str(self.about["settings"]["field"])
-        self.intents: list[str] = self.about["intents"]
-        self._frontend = FrontendSettings.of(self.about["frontend"], str(self.folder))
-        self._numbers = {word: number for number, word in enumerate(self.about["vocabulary"], FIRST_WORD)}
+        self.info = read_model_info(self.folder)
+        require_family(self.info, "intents", self.folder)
+        self.field = str(self.info.settings["field"])
+        self.intents: list[str] = self.info.intents
+        self._frontend = FrontendSettings.of(self.info.frontend, str(self.folder))
+        self._numbers = {word: number for number, word in enumerate(self.info.vocabulary, FIRST_WORD)}
         name = BASELINE if baseline else CLASSIFY
         self._model, signatures = load_saved_model(self.folder, {name: SPEC})
         self._signature = signatures[name]

@@ -30,7 +30,7 @@ from voxline.inference.saved_model import (
     call_signature,
     exported_folder,
     load_saved_model,
-    read_model_json,
+    read_model_info,
     require_family,
 )
 from voxline.inference.streaming import DEFAULT_CHUNK_MS, RecognitionStream
@@ -67,7 +67,7 @@ class Recognizer:
     Attributes:
       engine: "onnx" or "tensorflow".
       batch_seconds: most audio in one batch.
-      about: the contents of `model.json`.
+      info: the contents of `model.json`.
       language_model: what is known of the language model in use (`language_model.json`); None: none is in use.
       sample_rate: of the model's input, in Hz.
       seconds: spent inside the model so far, loading and warming up excluded.
@@ -92,9 +92,9 @@ class Recognizer:
         import numpy as np
 
         self.folder = exported_folder(model)
-        self.about = read_model_json(self.folder)
-        require_family(self.about, "asr", self.folder)
-        self.sample_rate = int(self.about["sample_rate"])
+        self.info = read_model_info(self.folder)
+        require_family(self.info, "asr", self.folder)
+        self.sample_rate = self.info.sample_rate
         self._rate_assumed = False
         self.language_model: dict[str, Any] | None = None
         self._search: BeamSearch | None = None
@@ -105,7 +105,7 @@ class Recognizer:
         self.engine = choose_engine(self.folder, engine)
         self.batch_seconds = min(batch_seconds, ONNX_BATCH_SECONDS) if self.engine == "onnx" else batch_seconds
         if self.engine == "onnx":
-            self._infer: Callable[..., dict[str, Any]] = OnnxModel(self.folder, self.about["alphabet"], threads)
+            self._infer: Callable[..., dict[str, Any]] = OnnxModel(self.folder, self.info.alphabet, threads)
         else:
             self._model, signatures = load_saved_model(self.folder, SIGNATURES)
             self._infer = functools.partial(call_signature, signatures["transcribe"], self.folder)
@@ -189,7 +189,7 @@ class Recognizer:
         """As `transcribe_waveforms`, with the greedy transcript and the network's output beside."""
         import numpy as np
 
-        nothing = np.zeros((0, len(self.about["alphabet"]) + 1), np.float32)
+        nothing = np.zeros((0, len(self.info.alphabet) + 1), np.float32)
         decoded = [DecodedWaveform("", "", nothing)] * len(waveforms)
         filled = [index for index, waveform in enumerate(waveforms) if len(waveform)]
         for batch in self._batches(filled, waveforms):
@@ -225,8 +225,8 @@ class Recognizer:
           The seconds at which the first frame begins, below 0 where the network pads recordings; and those from one
           frame to the next. Models of earlier releases do not state them: their frames are spread over the recording.
         """
-        if stated := self.about.get("output_frames"):
-            return float(stated["start"]), float(stated["seconds"])
+        if stated := self.info.output_frames:
+            return stated.start, stated.seconds
         return 0.0, seconds / max(frames, 1)
 
     def stream(self, *, endpoint_ms: float | None = None, chunk_ms: float = DEFAULT_CHUNK_MS) -> RecognitionStream:
@@ -246,14 +246,14 @@ class Recognizer:
             if not (self.folder / STREAM_FILE).is_file():
                 raise SettingsError(f"{self.folder}: {self._why_no_stream()}")
             self._streaming = StreamingGraph(self.folder, self._threads or 1)
-        symbols = self.about["alphabet"]
+        symbols = self.info.alphabet
         search = self._search
         return RecognitionStream(
             self._streaming, self.sample_rate, symbols, search, self._stream_transcript, endpoint_ms, chunk_ms
         )
 
     def _why_no_stream(self) -> str:
-        model = self.about["settings"].get("model", {})
+        model = self.info.model_settings
         kind, directions = model.get("kind", "deepspeech2"), model.get("directions", "concatenated")
         if kind not in ("deepspeech", "deepspeech2"):
             return f"cannot stream: a {kind} sees the whole recording; deepspeech and a forward deepspeech2 can"
@@ -330,7 +330,7 @@ class Recognizer:
     def alphabet(self) -> "Alphabet":
         from voxline.text.alphabet import Alphabet
 
-        return Alphabet(self.about["alphabet"])
+        return Alphabet(self.info.alphabet)
 
     def _decode(self, log_probabilities: Any) -> "list[ScoredText]":
         """The best texts of the beam search; [] without one."""

@@ -14,9 +14,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from voxline.errors import WorkError
+from voxline.inference.model_info import ModelInfo
 from voxline.progress import neutralize
-from voxline.store.files import is_unfinished, read_json
+from voxline.store.files import is_unfinished, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
+from voxline.store.versioned_json import parse_versioned
 
 MODEL_JSON = "model.json"
 LANGUAGE_MODEL = "language_model"
@@ -41,10 +43,6 @@ CURVES_FILE = "curves.json"
 """Of a training, beside its exported model: its losses, and what each validation measured."""
 TRAINING_FOLDERS = ("checkpoints/", "best/", "logs/")
 """Folders in train's output that are not needed to run the model."""
-
-REQUIRED_KEYS = (
-    "name", "family", "kind", "alphabet", "sample_rate", "features", "settings", "dataset", "provenance",
-)  # fmt: skip
 
 _OPS = """
 Abs AddN AddV2 All Any ArgMax AssignVariableOp BatchMatMulV2 BatchToSpaceND BiasAdd Bitcast BitwiseAnd BroadcastTo
@@ -119,39 +117,37 @@ def model_digest(model: Path | str) -> str:
     return hash_value([[file.as_posix(), hash_file(folder / file)] for file in model_files(folder)])
 
 
-def read_model_json(model: Path | str) -> dict[str, Any]:
+def read_model_info(model: Path | str) -> ModelInfo:
     """Reads `model.json`.
 
     Raises:
-      WorkError: it is damaged, or lacks a key.
+      WorkError: it is damaged, lacks a key, or is of another format.
     """
     file = exported_folder(model) / MODEL_JSON
     try:
         values = read_json(file)
     except (ValueError, UnicodeDecodeError) as error:
         raise WorkError(f"{file}: not JSON ({error}); the export was damaged or cut short, run train again") from None
-    missing = [key for key in REQUIRED_KEYS if key not in values] if isinstance(values, dict) else list(REQUIRED_KEYS)
-    if missing:
-        raise WorkError(
-            f"{file}: no {', '.join(missing)}; another version of Voxline exported this model, run train again"
-        )
-    about: dict[str, Any] = values
-    return about
+    return parse_versioned(values, ModelInfo, file)
 
 
-def require_family(about: Mapping[str, Any], family: str, source: Path | str) -> None:
+def write_model_info(folder: Path, info: ModelInfo) -> None:
+    """Writes `model.json`."""
+    write_json(folder / MODEL_JSON, info.to_dict())
+
+
+def require_family(info: ModelInfo, family: str, source: Path | str) -> None:
     """Refuses a model of another family.
 
     Args:
-      about: the contents of `model.json`.
       family: "asr" or "tts".
 
     Raises:
       WorkError: naming both families.
     """
-    if about["family"] != family:
+    if info.family != family:
         raise WorkError(
-            f"{source}: a model of the family {about['family']!r} ({about['kind']}), {family!r} is accepted here; "
+            f"{source}: a model of the family {info.family!r} ({info.kind}), {family!r} is accepted here; "
             f"give a model that voxline run {family} trained"
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.onnx_model import ONNX_FILE, RECOGNIZER
-from voxline.inference.saved_model import exported_folder, read_model_json, require_family
+from voxline.inference.saved_model import exported_folder, read_model_info, require_family
 from voxline.store.files import explain_disk_errors
 
 TOKENS_FILE, BLANK, SPACE = "tokens.txt", "<blk>", "▁"
@@ -46,17 +46,17 @@ def export_sherpa_onnx(model: Path | str, output: Path) -> list[Path]:
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise SettingsError(f"--output {output}: it exists and is not empty; give a folder that does not exist yet")
     folder = exported_folder(model)
-    about = read_model_json(folder)
-    require_family(about, "asr", folder)
-    if about["sample_rate"] != SAMPLE_RATE:
+    info = read_model_info(folder)
+    require_family(info, "asr", folder)
+    if info.sample_rate != SAMPLE_RATE:
         raise SettingsError(
-            f"{folder}: a model of {about['sample_rate']:,} Hz; sherpa-onnx resamples to {SAMPLE_RATE:,} Hz for models "
+            f"{folder}: a model of {info.sample_rate:,} Hz; sherpa-onnx resamples to {SAMPLE_RATE:,} Hz for models "
             "of this form: train one with extract.features.sample_rate 16000"
         )
     if not (folder / ONNX_FILE).is_file():
         raise WorkError(f"{folder}: no {ONNX_FILE}; train with train.export.onnx: float32")
-    tokens = _tokens(about["alphabet"], folder)
-    graph = _with_samples_in_front((folder / ONNX_FILE).read_bytes(), len(about["alphabet"]) + 1, folder / ONNX_FILE)
+    tokens = _tokens(info.alphabet, folder)
+    graph = _with_samples_in_front((folder / ONNX_FILE).read_bytes(), len(info.alphabet) + 1, folder / ONNX_FILE)
     unfinished = output.absolute().with_name(f".{output.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     with explain_disk_errors("export", output):

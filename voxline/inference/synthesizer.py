@@ -24,7 +24,7 @@ from voxline.inference.saved_model import (
     call_signature,
     exported_folder,
     load_saved_model,
-    read_model_json,
+    read_model_info,
     require_family,
 )
 from voxline.inference.tempo import change_tempo
@@ -123,7 +123,7 @@ class Synthesizer:
       threads: of ONNX Runtime for one batch; None: one for each core.
 
     Attributes:
-      about: the contents of `model.json`.
+      info: the contents of `model.json`.
       engine: "onnx" or "tensorflow".
       text: encodes text as the model reads it.
       features: of its mels.
@@ -147,15 +147,15 @@ class Synthesizer:
         threads: int | None = None,
     ) -> None:
         self.folder = exported_folder(model)
-        self.about = read_model_json(self.folder)
-        require_family(self.about, "tts", self.folder)
-        if missing := [key for key in TTS_KEYS if key not in self.about]:
+        self.info = read_model_info(self.folder)
+        require_family(self.info, "tts", self.folder)
+        if missing := [key for key in TTS_KEYS if not getattr(self.info, key)]:
             raise WorkError(f"{self.folder}: model.json has no {' and no '.join(missing)}; run train again")
-        self.text = TextEncoder(self.about, self.folder)
-        self.features = FeatureSettings.of(self.about["features"], str(self.folder))
-        self.sample_rate = int(self.about["sample_rate"])
+        self.text = TextEncoder(self.info.alphabet, self.info.frontend, self.folder)
+        self.features = FeatureSettings.of(self.info.features, str(self.folder))
+        self.sample_rate = self.info.sample_rate
         self.engine = choose_engine(self.folder, engine)
-        most = ONNX_BATCH_SYMBOLS if self.engine == "onnx" and self.about["kind"] == "fastspeech" else batch_symbols
+        most = ONNX_BATCH_SYMBOLS if self.engine == "onnx" and self.info.kind == "fastspeech" else batch_symbols
         self.batch_size, self.batch_symbols = batch_size, min(batch_symbols, most)
         if vocoder is None and (self.folder / VOCODER).is_dir():
             vocoder = self.folder / VOCODER
@@ -222,7 +222,7 @@ class Synthesizer:
     @property
     def about_limit(self) -> str:
         """What `hit_limit` means, for messages."""
-        return f"the model did not stop within its {int(self.about['max_steps']):,} decoder steps and was cut off"
+        return f"the model did not stop within its {self.info.max_steps:,} decoder steps and was cut off"
 
     def _speak(self, items: Sequence[EncodedSentence | Pause], at_once: int) -> Iterator[Speech]:
         import numpy as np
@@ -344,7 +344,7 @@ class Synthesizer:
         self, outputs: dict[str, Any], symbols: Sequence[str], rates: Sequence[Sequence[float]]
     ) -> dict[str, Any]:
         """The outputs of a batch at the rates of its symbols; alignments stay those of the usual rate."""
-        reduction, mels = int(self.about["reduction"]), []
+        reduction, mels = self.info.reduction, []
         for row, text in enumerate(symbols):
             frames = int(outputs["frames"][row])
             alignment = outputs["alignments"][row, : self._steps(frames), : len(text)]
@@ -382,7 +382,7 @@ class Synthesizer:
         """waveforms and samples of a batch's mels, as the exported Griffin-Lim makes them."""
         from voxline.audio.griffin_lim import features_to_waveform
 
-        how, batch = self.about["settings"].get("griffin_lim", {}), zip(made["mels"], made["frames"], strict=True)
+        how, batch = self.info.settings.get("griffin_lim", {}), zip(made["mels"], made["frames"], strict=True)
         waveforms = [features_to_waveform(mels[:frames], self.features, **how) for mels, frames in batch]
         return {"waveforms": waveforms, "samples": [len(waveform) for waveform in waveforms]}
 
@@ -414,7 +414,7 @@ class Synthesizer:
 
     def _steps(self, frames: int) -> int:
         """Decoder steps that make so many frames."""
-        return -(-frames // int(self.about["reduction"]))
+        return -(-frames // self.info.reduction)
 
     def _labels(self, symbols: Sequence[str]) -> tuple["npt.NDArray[np.int32]", "npt.NDArray[np.int32]"]:
         """Indices int32 [batch, symbols], padded with 0, and lengths int32 [batch]."""

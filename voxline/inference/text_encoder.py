@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from voxline.errors import SettingsError
-from voxline.inference.saved_model import exported_folder, read_model_json, require_family
+from voxline.inference.saved_model import exported_folder, read_model_info, require_family
 from voxline.text.alphabet import Alphabet, UnsupportedText, quote_text
 from voxline.text.frontend import FrontendOutput, apply_frontend, part_symbols, phoneme_symbols
 from voxline.text.sentences import cut_point, cut_to, has_words, sentence_ends, split_paragraphs, split_sentences
@@ -84,13 +84,13 @@ class TextEncoder:
     """Applies a TTS model's text frontend, within the model's limits.
 
     Args:
-      about: the contents of `model.json`.
+      info: the contents of `model.json`.
       source: the model's folder, for messages.
     """
 
-    def __init__(self, about: Mapping[str, Any], source: Path | str) -> None:
-        self.alphabet = Alphabet(about["alphabet"])
-        self.frontend = FrontendSettings.of(about["frontend"], str(source))
+    def __init__(self, symbols: Sequence[str], frontend: Mapping[str, Any], source: Path | str) -> None:
+        self.alphabet = Alphabet(symbols)
+        self.frontend = FrontendSettings.of(dict(frontend), str(source))
 
     @classmethod
     def of_model(cls, model: Path | str) -> "TextEncoder":
@@ -100,9 +100,9 @@ class TextEncoder:
           WorkError: it is damaged, or of another family.
         """
         folder = exported_folder(model)
-        about = read_model_json(folder)
-        require_family(about, "tts", folder)
-        return cls(about, folder)
+        info = read_model_info(folder)
+        require_family(info, "tts", folder)
+        return cls(info.alphabet, info.frontend, folder)
 
     def encode(self, text: str) -> FrontendOutput:
         """Applies the frontend that the training data went through, to a text that is spoken in one go.

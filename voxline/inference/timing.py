@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.onnx_model import Engine
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import exported_folder, read_model_json
+from voxline.inference.saved_model import exported_folder, read_model_info
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
 from voxline.inference.waveforms import read_waveform
@@ -143,15 +143,15 @@ def time_model(
       WorkError: the model is damaged.
     """
     folder = exported_folder(model)
-    about = read_model_json(folder)
-    family = about["family"]
+    info = read_model_info(folder)
+    family = info.family
     if family not in _FAMILIES:
         raise WorkError(f"{folder}: a model of the family {family!r}; {', '.join(_FAMILIES)} are accepted")
     if given.text and family != "tts":
         raise SettingsError(f"--text is for voices, and {folder} is of the family {family!r}; give --audio")
     if (given.audio and family == "tts") or (vocoder and family != "tts"):
         raise SettingsError(f"--audio and --vocoder do not go with {folder}, which is of the family {family!r}")
-    described = {name: about[name] for name in ("name", "family", "kind")}
+    described = {"name": info.name, "family": info.family, "kind": info.kind}
     timing = ModelTiming({**described, "arithmetic": "float32"}, given.batch, given.iterations)
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         options = {"engine": engine} | ({"vocoder": vocoder} if family == "tts" else {})
@@ -207,11 +207,11 @@ def _time_voice(
 
     synthesizer = Synthesizer(folder, vocoder=vocoder, batch_size=given.batch, engine=engine)
     texts = [_text(given, synthesizer.text.alphabet.symbols)] * given.batch
-    lim = synthesizer.about["settings"].get("griffin_lim", {"iterations": 60, "momentum": 0.99, "power": 1.0})
+    lim = synthesizer.info.settings.get("griffin_lim", {"iterations": 60, "momentum": 0.99, "power": 1.0})
     made_by = synthesizer.vocoder
     timing.model["engine"] = synthesizer.engine
-    timing.model["arithmetic"] = f"{synthesizer.about.get('decoder', 'float32')} decoder"
-    timing.model["vocoder"] = "Griffin-Lim" if made_by is None else made_by.about["name"]
+    timing.model["arithmetic"] = "float32 decoder"
+    timing.model["vocoder"] = "Griffin-Lim" if made_by is None else made_by.info.name
     network = "encoder and decoder" if synthesizer.has_mels_alone else "encoder, decoder and Griffin-Lim"
 
     def run() -> float:
@@ -266,7 +266,7 @@ def _time_vocoder(
 
 
 def _time_first_chunk(timing: ModelTiming, vocoder: Vocoder, mels: "Array") -> None:
-    if "context_frames" in vocoder.about:  # of an earlier version it cannot stream
+    if vocoder.info.context_frames is not None:  # of an earlier version it cannot stream
         with timing.stage("first chunk of a stream", "samples", part_of="vocoder") as items:
             chunk = next(vocoder.stream([mels], chunk_seconds=FIRST_CHUNK), None)
             items.append(0 if chunk is None else len(chunk))

@@ -24,7 +24,7 @@ from voxline.inference.saved_model import (
     call_signature,
     exported_folder,
     load_saved_model,
-    read_model_json,
+    read_model_info,
     require_family,
 )
 
@@ -51,7 +51,7 @@ class Vocoder:
       threads: of ONNX Runtime for one batch; None: one for each core.
 
     Attributes:
-      about: the contents of `model.json`.
+      info: the contents of `model.json`.
       engine: "onnx" or "tensorflow".
       features: of the mels that it reads.
       sample_rate: of its waveforms, in Hz.
@@ -73,10 +73,10 @@ class Vocoder:
         import numpy as np
 
         self.folder = exported_folder(model)
-        self.about = read_model_json(self.folder)
-        require_family(self.about, "vocoder", self.folder)
-        self.features = FeatureSettings.of(self.about["features"], str(self.folder))
-        self.sample_rate = int(self.about["sample_rate"])
+        self.info = read_model_info(self.folder)
+        require_family(self.info, "vocoder", self.folder)
+        self.features = FeatureSettings.of(self.info.features, str(self.folder))
+        self.sample_rate = self.info.sample_rate
         self.engine = choose_engine(self.folder, engine)
         if self.engine == "onnx":
             spec = VOCODER_SIGNATURES["vocode"]
@@ -118,13 +118,13 @@ class Vocoder:
         Raises:
           WorkError: the model cannot stream, does not say on how many frames a sample depends, or fails.
         """
-        if self.about["kind"] in NOT_STREAMING:
+        if self.info.kind in NOT_STREAMING:
             raise WorkError(
-                f"{self.folder}: the vocoder is a {self.about['kind']}, whose samples depend on more than a second of "
+                f"{self.folder}: the vocoder is a {self.info.kind}, whose samples depend on more than a second of "
                 "speech around them and on the noise of their place, so its speech cannot be cut in chunks; use vocode"
             )
-        context = self.about.get("context_frames")
-        if not isinstance(context, int):
+        context = self.info.context_frames
+        if context is None:
             raise WorkError(
                 f"{self.folder}: model.json has no context_frames, so its speech cannot be cut in chunks; an earlier "
                 "Voxline exported it: run train again"

@@ -18,7 +18,7 @@ from voxline.inference.saved_model import (
     call_signature,
     exported_folder,
     load_saved_model,
-    read_model_json,
+    read_model_info,
     require_family,
 )
 
@@ -45,7 +45,7 @@ class VoiceConverter:
       model: an exported model's folder, or the output of train.
 
     Attributes:
-      about: the contents of `model.json`.
+      info: the contents of `model.json`.
       attributes: that it can change, and the values of each. Of them a voice has one at a time.
       features: of the mels that it reads and returns.
 
@@ -59,11 +59,11 @@ class VoiceConverter:
         from voxline.audio.features import compute_features
 
         self.folder = exported_folder(model)
-        self.about = read_model_json(self.folder)
-        require_family(self.about, FAMILY, self.folder)
-        self.attributes: dict[str, list[str]] = self.about["attributes"]
-        self.features = FeatureSettings.of(self.about["features"])
-        self._segment = int(self.about["settings"]["segment_frames"])
+        self.info = read_model_info(self.folder)
+        require_family(self.info, FAMILY, self.folder)
+        self.attributes: dict[str, list[str]] = self.info.attributes
+        self.features = FeatureSettings.of(self.info.features)
+        self._segment = int(self.info.settings["segment_frames"])
         self._silence = compute_features(np.zeros(1, np.float32), self.features)[0].astype(np.float32)
         self._model, signatures = load_saved_model(self.folder, {CONVERT: CONVERT_SPEC, CLASSIFY: CLASSIFY_SPEC})
         self._convert, self._classify = signatures[CONVERT], signatures[CLASSIFY]

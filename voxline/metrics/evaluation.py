@@ -21,7 +21,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from voxline.errors import WorkError
+from voxline.inference.model_info import ModelInfo
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.store.files import atomic_write, read_json
@@ -166,6 +169,11 @@ class Evaluation:
     def digest(self) -> str:
         """Of the model that was evaluated."""
         return str(self.metrics["model"]["digest"])
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """`model.json` of the model that was evaluated."""
+        return msgspec.convert(self.metrics["model"]["about"], ModelInfo)
 
     @property
     def champion_digest(self) -> str | None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError, TransientError, WorkError
-from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_json
+from voxline.inference.model_info import ModelInfo
+from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_info
 from voxline.progress import print_status
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.models import find_model
@@ -23,6 +24,7 @@ from voxline.registry.training_data import TRAINED_ON, Recording, TrainingData, 
 from voxline.store.files import read_json
 from voxline.store.finished import is_finished
 from voxline.store.objects import open_store
+from voxline.store.versioned_json import parse_versioned
 
 if TYPE_CHECKING:
     from voxline.data.dataset import Dataset
@@ -98,14 +100,14 @@ class Parent:
     """A model to start from.
 
     Attributes:
-      about: the contents of its `model.json`.
+      info: the contents of its `model.json`.
       training_data: what it and its ancestors were trained on; None if it has no such list.
       pinned: the value of `train.start.model` that names this very model, whatever goes into service meanwhile.
       location: its folder, the registry that has it, or the file of published weights.
     """
 
     ancestor: Ancestor
-    about: dict[str, Any]
+    info: ModelInfo
     training_data: TrainingData | None
     pinned: str
     location: Registry | Path
@@ -117,7 +119,7 @@ class Parent:
     @property
     def generation(self) -> int:
         """How many models in a row started from another one, up to this one; 0: from random weights."""
-        return len(ancestors_of(self.about))
+        return len(ancestors_of(self.info))
 
     def load_folder(self) -> Path:
         """The exported model on this machine, its bytes checked; or the file of published weights.
@@ -133,14 +135,14 @@ class Parent:
         """For the `model.json` of a model that starts from this one."""
         return {
             "generation": self.generation + 1,
-            "ancestors": [dataclasses.asdict(one) for one in (self.ancestor, *ancestors_of(self.about))],
+            "ancestors": [dataclasses.asdict(one) for one in (self.ancestor, *ancestors_of(self.info))],
             "training_data": "known" if self.training_data else "unknown",
         }
 
 
-def ancestors_of(about: dict[str, Any]) -> list[Ancestor]:
+def ancestors_of(info: ModelInfo) -> list[Ancestor]:
     """The ancestors that a `model.json` lists, the parent first; [] of a model trained from random weights."""
-    return [Ancestor.of(one) for one in (about.get("start") or {}).get("ancestors", [])]
+    return [Ancestor.of(values) for values in info.start.ancestors] if info.start else []
 
 
 def is_model_name(model: str) -> bool:
@@ -213,9 +215,9 @@ def find_other_model(model: str, registry: Path | str, *, family: str, setting: 
 
 
 def _require_family(found: Parent, model: str, family: str, setting: str) -> None:
-    if found.about["family"] != family:
+    if found.info.family != family:
         raise SettingsError(
-            f"{setting} is {model!r}, a model of the family {found.about['family']!r}; {family!r} is accepted"
+            f"{setting} is {model!r}, a model of the family {found.info.family!r}; {family!r} is accepted"
         )
 
 
@@ -261,14 +263,13 @@ def _open_version(versions: Registry, version: int) -> Parent:
     where = f"{versions.uri}/{version}"
     data = versions.read_file(version, MODEL_JSON)
     try:
-        about = json.loads(data or b"")
-        dataset = about["dataset"]["key"]
-    except (ValueError, KeyError, TypeError) as error:
+        info = parse_versioned(json.loads(data or b""), ModelInfo, f"{where}/{MODEL_JSON}")
+    except ValueError as error:
         raise WorkError(f"{where}/{MODEL_JSON}: absent or damaged ({error}); start from another version") from None
     training_data = versions.read_file(version, TRAINED_ON)
     return Parent(
-        Ancestor(versions.model, version, versions.event(version).digest, dataset),
-        about,
+        Ancestor(versions.model, version, versions.event(version).digest, info.dataset.key),
+        info,
         None if training_data is None else read_training_data(training_data, f"{where}/{TRAINED_ON}"),
         f"{versions.model}@{version}",
         versions,
@@ -276,20 +277,20 @@ def _open_version(versions: Registry, version: int) -> Parent:
 
 
 def _open_folder(folder: Path, location: str) -> Parent:
-    about = read_model_json(folder)
+    info = read_model_info(folder)
     list_file, version = folder / TRAINED_ON, _version_of(folder)
     root, _, last = location.rstrip("/").rpartition("/")
     pinned = location if version is None or last == folder.name else f"{root}/{last.partition('@')[0]}/{version}"
     return Parent(
         Ancestor.of(
             {
-                "name": about["name"],
+                "name": info.name,
                 "version": version,
                 "digest": model_digest(folder),
-                "dataset": about["dataset"]["key"],
+                "dataset": info.dataset.key,
             }
         ),
-        about,
+        info,
         read_training_data(list_file.read_bytes(), str(list_file)) if list_file.is_file() else None,
         pinned,
         folder,
@@ -306,7 +307,7 @@ def _version_of(folder: Path) -> int | None:
 def _with_ancestors(parent: Parent, registry: Path | str) -> Iterator[Parent]:
     """The model, and those of its ancestors that the registry still holds, the youngest first."""
     yield parent
-    for ancestor in ancestors_of(parent.about):
+    for ancestor in ancestors_of(parent.info):
         versions = Registry(registry, ancestor.name) if registry and ancestor.version else None
         if versions and ancestor.version and ancestor.version in versions.existing():
             found = _open_version(versions, ancestor.version)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from voxline.errors import PreconditionError, SettingsError, TransientError, WorkError
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import read_model_json
+from voxline.inference.saved_model import read_model_info
 from voxline.inference.synthesizer import Synthesizer
 from voxline.progress import print_status
 from voxline.registry.journal import ALIASES, PRODUCTION, JournalError
@@ -230,7 +230,7 @@ class FollowedModel:
 
     def _load(self, folder: Path, version: int, digest: str) -> LoadedVersion:
         try:
-            voice = read_model_json(folder)["family"] == "tts"
+            voice = read_model_info(folder).family == "tts"
             # The first call, which each of them makes, warms it.
             engine = Synthesizer(folder, threads=self._threads) if voice else Recognizer(folder, threads=self._threads)
         except WorkError as error:

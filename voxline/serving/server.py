@@ -13,7 +13,7 @@ import uvicorn
 from voxline.errors import SettingsError, WorkError
 from voxline.feedback.canary_state import CanarySettings
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import read_model_json
+from voxline.inference.saved_model import read_model_info
 from voxline.progress import print_status
 from voxline.registry.journal import PRODUCTION
 from voxline.registry.models import model_names
@@ -129,7 +129,7 @@ def recognizers(root: Path | str) -> list[str]:
         registry = Registry(root, name)
         try:
             version = registry.in_service()
-            if version is not None and read_model_json(registry.path(version))["family"] == "asr":
+            if version is not None and read_model_info(registry.path(version)).family == "asr":
                 found.append(name)
         except (WorkError, OSError):
             found.append(name)  # it may be one, and /healthz says what is wrong with it

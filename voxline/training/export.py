@@ -11,12 +11,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import tensorflow as tf
 
 from voxline.data.dataset import Dataset
-from voxline.inference.saved_model import MODEL_JSON
+from voxline.inference.model_info import DatasetInfo, ModelInfo, Normalization, Provenance, StartInfo
+from voxline.inference.saved_model import write_model_info
 from voxline.provenance import git_revision, package_versions
-from voxline.store.files import atomic_folder, write_json
+from voxline.store.files import atomic_folder
 from voxline.training.settings import TrainSettings
 
 START = "start"
@@ -31,7 +33,7 @@ def write_exported(
     folder: Path,
     module: tf.Module,
     signatures: dict[str, Any],
-    metadata: dict[str, Any],
+    info: ModelInfo,
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> None:
     """Writes the SavedModel, further files by name, and model.json; whole or not at all.
@@ -46,10 +48,10 @@ def write_exported(
         (unfinished / FINGERPRINT).unlink(missing_ok=True)
         for name, content in files.items():
             (unfinished / name).write_bytes(content)
-        write_json(unfinished / MODEL_JSON, metadata)
+        write_model_info(unfinished, info)
 
 
-def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], metadata: dict[str, Any]) -> None:
+def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], info: ModelInfo) -> None:
     """Writes the SavedModel of an earlier model with other weights, and model.json; whole or not at all.
 
     A SavedModel is a graph (`saved_model.pb`) and a table of tensors; to trace and save a graph takes seconds.
@@ -74,43 +76,46 @@ def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], meta
             tensors=[tf.constant(value) for value in tensors.values()],
         )
         shutil.copyfile(parent / GRAPH, unfinished / GRAPH)
-        write_json(unfinished / MODEL_JSON, metadata)
+        write_model_info(unfinished, info)
 
 
-def model_metadata(
-    kind: str, settings: TrainSettings, dataset: Dataset, training: dict[str, Any], names: Sequence[str]
-) -> dict[str, Any]:
-    """The part of model.json that all families have.
+def model_info(
+    kind: str,
+    settings: TrainSettings,
+    dataset: Dataset,
+    training: dict[str, Any],
+    names: Sequence[str],
+    **own: Any,
+) -> ModelInfo:
+    """The contents of model.json.
 
     Args:
       training: what it says about the training: steps, metrics of the best validation, …; its `start`, the ancestors of
         the model, becomes a key of its own.
       names: of the weights of the export, in their order (`weight_names`).
+      own: further attributes of `ModelInfo`, of the family.
     """
 
     # The ancestors are a key of their own, which a purge reads.
     trained = {name: value for name, value in training.items() if name != START}
-    return {
-        **({START: training[START]} if START in training else {}),
-        "name": settings.name,
-        "family": settings.family,
-        "kind": kind,
-        "alphabet": dataset.alphabet.symbols,
-        "sample_rate": dataset.features.sample_rate,
-        "features": dataset.features.plain(),
-        "settings": settings.plain(),
-        "weights": list(names),
+    symbols = dataset.alphabet.symbols
+    return ModelInfo(
+        name=settings.name,
+        family=settings.family,
+        kind=kind,
+        alphabet=symbols if isinstance(symbols, str) else list(symbols),
+        sample_rate=dataset.features.sample_rate,
+        features=dataset.features.plain(),
+        settings=settings.plain(),
+        weights=list(names),
         # A warm start gives the next dataset these statistics.
-        "normalization": {"mean": list(dataset.mean), "deviation": list(dataset.deviation)},
-        "dataset": {
-            "key": dataset.key,
-            "fingerprint": dataset.fingerprint,
-            "counts": dataset.counts,
-            "seconds": dataset.seconds,
-        },
-        "provenance": {
-            "git_revision": git_revision() or "unknown",
-            "versions": package_versions(PACKAGES),
-            "trained": trained,
-        },
-    }
+        normalization=Normalization(mean=list(dataset.mean), deviation=list(dataset.deviation)),
+        dataset=DatasetInfo(
+            key=dataset.key, fingerprint=dataset.fingerprint, counts=dataset.counts, seconds=dataset.seconds
+        ),
+        provenance=Provenance(
+            git_revision=git_revision() or "unknown", versions=package_versions(PACKAGES), trained=trained
+        ),
+        start=msgspec.convert(training[START], StartInfo) if START in training else None,
+        **own,
+    )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.model_info import DatasetInfo, ModelInfo, Normalization, Provenance
 from voxline.progress import print_status
 from voxline.registry.parents import Ancestor, Parent
 from voxline.store.files import atomic_write
@@ -127,20 +128,24 @@ def find_published(model: str, *, family: str) -> Parent:
     # The shapes tell the network's settings.
     inputs, units = shapes["layer_1/weights"]
     network = {"kind": "deepspeech", "context": (inputs // COEFFICIENTS - 1) // 2, "units": units}
-    metadata_of_model = {
-        "name": path.name,
-        "family": "asr",
-        "alphabet": alphabet,
-        "features": FEATURES.plain(),
-        "normalization": {"mean": [0.0] * COEFFICIENTS, "deviation": [1.0] * COEFFICIENTS},
-        "settings": {"model": network},
-        "forget_bias": _parse_forget_bias(path, metadata.get("forget_bias", "0")),
-    }
+    _parse_forget_bias(path, metadata.get("forget_bias", "0"))  # before anything is read of so many megabytes
+    info = ModelInfo(
+        name=path.name,
+        family="asr",
+        kind="ctc",
+        alphabet=alphabet,
+        sample_rate=FEATURES.sample_rate,
+        features=FEATURES.plain(),
+        settings={"model": network},
+        dataset=DatasetInfo(),
+        provenance=Provenance(),
+        normalization=Normalization(mean=[0.0] * COEFFICIENTS, deviation=[1.0] * COEFFICIENTS),
+    )
 
     # The digest covers the alphabet, which may be in a file of its own.
     digest = hash_file(path)
     digest = digest if own_alphabet is not None else hash_value([digest, alphabet])
-    parent = Parent(Ancestor(path.name, None, digest, ""), metadata_of_model, None, model, path)
+    parent = Parent(Ancestor(path.name, None, digest, ""), info, None, model, path)
     print_status(
         f"train: {parent.label} is a file of published weights: whose recordings it was trained on is not known, so a "
         "purge of a speaker does not find it by them"
@@ -159,9 +164,10 @@ def read_published(parent: Parent) -> "dict[str, Array]":
     path = parent.load_folder()
     with _opened(path) as file:
         mozilla = {name: np.asarray(file.get_tensor(name), np.float32) for name in VARIABLES}
+        forget_bias = _parse_forget_bias(path, (file.metadata() or {}).get("forget_bias", "0"))
     if not_finite := [name for name, values in mozilla.items() if not np.isfinite(values).all()]:
         raise WorkError(f"{path}: {', '.join(not_finite)}: not all are finite numbers; get the file again")
-    return to_our_layouts(mozilla, parent.about["forget_bias"])
+    return to_our_layouts(mozilla, forget_bias)
 
 
 def to_our_layouts(mozilla: "dict[str, Array]", forget_bias: float = 0.0) -> "dict[str, Array]":

@@ -137,7 +137,7 @@ def _find_earlier(
     remaining = set(absent)
 
     # The nearest ancestor first: its features and alphabet are most like today's.
-    for ancestor in (parent.ancestor, *ancestors_of(parent.about)):
+    for ancestor in (parent.ancestor, *ancestors_of(parent.info)):
         other = ancestor.open_dataset(store) if remaining else None
         if other is None or other.features != dataset.features or other.frontend != dataset.frontend:
             continue

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
+from voxline.inference.model_info import ModelInfo
 from voxline.progress import print_status
 from voxline.training import devices
 from voxline.training.averaging import TRAINED
@@ -180,11 +181,11 @@ class TrainingTask(abc.ABC):
         self.module = self.build_module()
 
     @classmethod
-    def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
+    def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: ModelInfo | None) -> Dataset:
         """Prepares the dataset for the family, such as with subwords in place of letters; by default unchanged.
 
         Args:
-          parent: `model.json` of the model to start from; empty: random weights.
+          parent: `model.json` of the model to start from; None: random weights.
         """
         return dataset
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
+from voxline.inference.model_info import ModelInfo
 from voxline.progress import print_status
 from voxline.registry.parents import Parent
 from voxline.settings import changed_settings
@@ -41,7 +42,7 @@ class ParentWeights:
 
     Attributes:
       label: names the parent in messages.
-      about: its `model.json`.
+      info: its `model.json`.
       arrays: its weights in their order.
       names: of each; empty for a model that was exported before `model.json` had them.
       folder: the exported model; None of published weights.
@@ -49,7 +50,7 @@ class ParentWeights:
     """
 
     label: str
-    about: dict[str, Any]
+    info: ModelInfo
     arrays: list[Array]
     names: list[str]
     folder: Path | None = None
@@ -58,8 +59,8 @@ class ParentWeights:
     @property
     def mean_and_deviation(self) -> tuple[list[float], list[float]] | None:
         """Statistics of the features that the weights expect; None if the parent's `model.json` does not have them."""
-        normalization = self.about.get("normalization")
-        return (normalization["mean"], normalization["deviation"]) if normalization else None
+        normalization = self.info.normalization
+        return (normalization.mean, normalization.deviation) if normalization else None
 
     def by_name(self, names: Sequence[str]) -> dict[str, Array]:
         """Weights by name; without names of its own, a parent gets those of a model with as many weights."""
@@ -76,16 +77,16 @@ def read_parent(parent: Parent) -> ParentWeights:
     """
     if parent.ancestor.is_published:
         named = read_published(parent)
-        return ParentWeights(parent.label, parent.about, list(named.values()), list(named), published=True)
+        return ParentWeights(parent.label, parent.info, list(named.values()), list(named), published=True)
 
     # The bytes were checked against the digest when the parent was found.
     folder = parent.load_folder()
     arrays = read_exported_weights(folder)
-    names = parent.about.get("weights") or []
+    names = parent.info.weights
     if names and len(names) != len(arrays):
         raise WorkError(f"{folder}: model.json names {len(names)} weights, and there are {len(arrays)}")
 
-    return ParentWeights(parent.label, parent.about, arrays, names, folder)
+    return ParentWeights(parent.label, parent.info, arrays, names, folder)
 
 
 def read_exported_weights(folder: Path) -> list[Array]:
@@ -114,7 +115,7 @@ def with_normalization_of(dataset: Dataset, parent: ParentWeights) -> Dataset:
     """
 
     # Weights expect the features that they were trained on, and their statistics.
-    parent_features = parent.about["features"]
+    parent_features = parent.info.features
     own_features = dataset.features.plain()
     if differing := changed_settings(
         {"extract": {"features": parent_features}}, {"extract": {"features": own_features}}
@@ -154,7 +155,7 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
         _check_functions(task, parent)
 
     # Weights of symbols are carried over one by one, if the network says which they are.
-    parent_symbols = list(parent.about["alphabet"])
+    parent_symbols = list(parent.info.alphabet)
     symbols_have_axis = any(task.symbol_axis(name) is not None for name in names)
     if parent_symbols != list(symbols) and task.decoder_parts and not symbols_have_axis:
         raise SettingsError(
@@ -207,7 +208,7 @@ def _check_functions(task: "TrainingTask", parent: ParentWeights) -> None:
     model: Any = task.settings.model  # type: ignore[attr-defined]
 
     # Settings that change what the same weights compute, such as an activation.
-    parent_model = parent.about["settings"].get("model", {})
+    parent_model = parent.info.model_settings
     if parent_model.get("kind") != model.plain().get("kind"):
         return  # neither names nor shapes fit
 
@@ -304,7 +305,7 @@ def _is_part(name: str, parts: Sequence[str]) -> bool:
 
 
 def _describe_misfit(task: "TrainingTask", parent: ParentWeights, names: Sequence[str]) -> str:
-    parent_model = parent.about["settings"]["model"]
+    parent_model = parent.info.model_settings
     own_model = task.settings.plain()["model"]
     if parent.published:
         own_model = {name: value for name, value in own_model.items() if name in parent_model}

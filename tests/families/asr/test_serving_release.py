@@ -15,7 +15,10 @@ import tensorflow as tf
 
 from tests.closeness import assert_close
 from tests.families.asr.test_onnx_export import ALPHABET, FORMS, network, recordings
+from tests.tone_asr_model import minimal_model_json
 from voxline.families.asr.export import AsrGraph
+from voxline.inference.model_info import ModelInfo
+from voxline.store.versioned_json import parse_versioned
 from voxline.training.export import write_exported
 
 ROOT = Path(__file__).parents[3]
@@ -57,7 +60,9 @@ def test_the_pinned_release_computes_what_ours_computes(form: str, tmp_path: Pat
     model, features, _, _ = network(FORMS[form])
     module = AsrGraph(model, features, ALPHABET)
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
-    write_exported(tmp_path / "model", module, signatures, {})
+    write_exported(
+        tmp_path / "model", module, signatures, parse_versioned(minimal_model_json("asr", "asr"), ModelInfo, "")
+    )
     waveforms, lengths = recordings(features.sample_rate)
     np.savez(tmp_path / "given.npz", waveforms=waveforms, lengths=lengths)
     done = subprocess.run([PYTHON, "-c", LOAD, tmp_path / "model", tmp_path], capture_output=True, text=True)

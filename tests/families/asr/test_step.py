@@ -28,7 +28,7 @@ from voxline.families.asr.networks.settings import build_ctc_model
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.families.asr.task import AsrTask
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import model_digest, read_model_json
+from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.store.files import DONE
 from voxline.store.finished import read_done
@@ -177,14 +177,14 @@ def test_model_json_records_settings_dataset_and_provenance(
     trained: tuple[Any, AsrTrainSettings], tones: Dataset
 ) -> None:
     work, settings = trained
-    model_info = read_model_json(work.folder)
-    assert model_info["alphabet"] == LETTERS
-    assert model_info["sample_rate"] == 8_000
-    assert model_info["features"] == tones.features.plain()
-    assert model_info["settings"] == settings.plain()
-    assert model_info["dataset"]["key"] == tones.key
-    assert model_info["provenance"]["trained"]["dev_wer"] == work.metrics["dev_wer"]
-    assert {"tensorflow", "keras"} <= set(model_info["provenance"]["versions"])
+    model_info = read_model_info(work.folder)
+    assert model_info.alphabet == LETTERS
+    assert model_info.sample_rate == 8_000
+    assert model_info.features == tones.features.plain()
+    assert model_info.settings == settings.plain()
+    assert model_info.dataset.key == tones.key
+    assert model_info.provenance.trained["dev_wer"] == work.metrics["dev_wer"]
+    assert {"tensorflow", "keras"} <= set(model_info.provenance.versions)
 
 
 def test_a_second_run_reuses_the_output(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:

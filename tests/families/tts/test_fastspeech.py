@@ -314,7 +314,7 @@ def test_the_export_speaks_and_is_teacher_forced(
 ) -> None:
     voice = Synthesizer(exported, engine=engine)
     dev = next(Batches(pitched, "dev", batch_size=4).epoch(0))
-    ours = module.synthesize(dev, 1, int(voice.about["max_steps"]))
+    ours = module.synthesize(dev, 1, voice.info.max_steps)
     mels = np.asarray(module.denormalize(ours)[0])
     for row, (result, alone) in enumerate(zip(voice.synthesize_symbols(dev.texts), voice.mels(dev.texts), strict=True)):
         assert_close(result.mels, mels[row, : ours.frames[row]], relative_to_peak=1e-5)

@@ -43,7 +43,7 @@ from voxline.inference.saved_model import model_digest
 from voxline.inference.synthesizer import Synthesizer
 from voxline.metrics.sharpness import change_over_time, sharpness
 from voxline.registry.training_data import TRAINED_ON, read_training_data, training_data_of
-from voxline.training.export import model_metadata, write_exported
+from voxline.training.export import model_info, write_exported
 from voxline.training.segments import PairBatches, split_pairs
 from voxline.training.train_module import BatchTensors
 from voxline.training.trainer import Trainer
@@ -96,7 +96,7 @@ def write_recognizer(folder: Path, dataset: Dataset, kind: str = "deepspeech2", 
         randomize(network, seed)
         module.weights = [tf.Variable(weight) for weight in network.weights]
         names = weight_names(network)
-    write_exported(folder, module, {}, model_metadata("ctc", settings, about, {}, names))
+    write_exported(folder, module, {}, model_info("ctc", settings, about, {}, names))
     heard_by_it = training_data_of(dataset)
     line = {**heard_by_it.utterances[0], "id": "heard", "audio_hash": "heard"}
     dataclasses.replace(heard_by_it, utterances=[line]).write(folder / TRAINED_ON)

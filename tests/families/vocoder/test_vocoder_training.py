@@ -12,6 +12,7 @@ import soundfile
 import tensorflow as tf
 
 from tests.closeness import assert_close
+from tests.tone_asr_model import minimal_model_json
 from tests.training.tones import FEATURES, ToneUtterance, make_utterances, write_dataset
 from voxline.audio.features import compute_features
 from voxline.components.train.step import run
@@ -20,7 +21,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.families.tts import voice_mels
 from voxline.families.vocoder.settings import VocoderTrainSettings
 from voxline.families.vocoder.train_module import VocoderTrainModule, build_vocoder
-from voxline.inference.saved_model import REQUIRED_KEYS, model_digest
+from voxline.inference.saved_model import model_digest
 from voxline.inference.vocoder import Vocoder
 from voxline.store.step_cache import StepWouldRunError, plan_steps
 from voxline.training.batches import ReplicaShare
@@ -269,7 +270,7 @@ def test_a_voice_is_in_the_key_by_its_digest(dataset: Dataset, tmp_path: Path) -
         folder = tmp_path / name
         folder.mkdir()
         (folder / "saved_model.pb").write_bytes(name.encode())
-        about = {key: {} for key in REQUIRED_KEYS} | {"name": "anna", "family": "tts", "dataset": {"key": "k"}}
+        about = minimal_model_json("anna", "tts")
         (folder / "model.json").write_text(json.dumps(about))
         with plan_steps(), pytest.raises(StepWouldRunError) as found:
             run(dataset.folder, tmp_path / "store", settings(voice=str(folder)))

@@ -243,7 +243,7 @@ def _transcribe(
 
     decoded: list[tuple[str, str, float | None, str, float | None]] = [("", "", None, "", None)] * len(utterances)
     measured: list[tuple[float | None, list[float]]] = [(None, [])] * len(utterances)
-    progress, alphabet = Progress(unit, len(utterances)), Alphabet(recognizer.about["alphabet"])
+    progress, alphabet = Progress(unit, len(utterances)), Alphabet(recognizer.info.alphabet)
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
@@ -344,8 +344,7 @@ def _measure_onnx(job: EvaluationJob, results: Sequence[AsrResult]) -> tuple[dic
     print_status("evaluate: transcribing them with the model's ONNX graph")
     recognizer = Recognizer(job.model, batch_seconds=job.settings.batch_seconds, engine="onnx")
     others = _transcribe(recognizer, job.utterances, "utterances transcribed by ONNX Runtime")
-    export = recognizer.about["settings"].get("export", {})
-    found = {"onnx": {"rtf": _rtf(recognizer), "precision": export.get("onnx", "float32")}}
+    found = {"onnx": {"rtf": _rtf(recognizer), "precision": recognizer.info.onnx_precision}}
     found["onnx"] |= _differences(job.utterances, results, [one.hypothesis for one in others])
     if (job.model / STREAM_FILE).is_file():
         print_status("evaluate: transcribing them while they arrive, with the model's streaming graph")

@@ -21,15 +21,16 @@ from voxline.families.asr import augmentation, frontend
 from voxline.families.asr.networks import settings as models
 from voxline.families.asr.networks.settings import MODELS, WHOLE_UTTERANCE, CtcModel, CtcModelSettings, build_ctc_model
 from voxline.families.asr.settings import AsrTrainSettings
+from voxline.inference.model_info import OutputFrames
 from voxline.inference.onnx_model import ONNX_FILE
-from voxline.inference.saved_model import read_model_json
+from voxline.inference.saved_model import read_model_info
 from voxline.inference.streaming_graph import STREAM_FILE
 from voxline.store.hashing import hash_file, hash_value
 from voxline.text.alphabet import Alphabet
 from voxline.training import ctc, layers
 from voxline.training.checkpoints import Arrays
 from voxline.training.ctc import best_path
-from voxline.training.export import model_metadata, write_exported, write_with_graph_of
+from voxline.training.export import model_info, write_exported, write_with_graph_of
 from voxline.training.layers import Tensor
 from voxline.training.weight_names import weight_names
 
@@ -114,10 +115,10 @@ def export_asr(
         extra["output_frames"] = _output_frames(settings.model, dataset.features)
 
     # Tracing and saving a graph takes seconds; a daily retraining has the graph of its parent.
-    parent_metadata = read_model_json(parent) if parent else {}
-    if parent and parent_metadata.get("graph") == extra["graph"] and settings.export.onnx == "none":
-        metadata = model_metadata("ctc", settings, dataset, training, parent_metadata["weights"])
-        write_with_graph_of(parent, folder, list(weights.values()), metadata | extra)
+    parent_info = read_model_info(parent) if parent else None
+    if parent and parent_info and parent_info.graph == extra["graph"] and settings.export.onnx == "none":
+        info = model_info("ctc", settings, dataset, training, parent_info.weights, **extra)
+        write_with_graph_of(parent, folder, list(weights.values()), info)
         return
 
     # Without cuDNN kernels, so that the graph runs on any machine.
@@ -138,8 +139,8 @@ def export_asr(
 
         files[STREAM_FILE] = export_stream(model, dataset.features, dataset.mean, dataset.deviation)
 
-    metadata = model_metadata("ctc", settings, dataset, training, weight_names(model))
-    write_exported(folder, module, signatures, metadata | extra, files)
+    info = model_info("ctc", settings, dataset, training, weight_names(model), **extra)
+    write_exported(folder, module, signatures, info, files)
 
 
 def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
@@ -162,9 +163,9 @@ def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
     )
 
 
-def _output_frames(settings: CtcModelSettings, features: FeatureSettings) -> dict[str, float]:
+def _output_frames(settings: CtcModelSettings, features: FeatureSettings) -> OutputFrames:
     """Times of the network's output frames: seconds from one to the next, and the start of the first one."""
 
     # The first frame begins before the first sample, by the padding and half a window.
     hop = features.hop_length / features.sample_rate
-    return {"seconds": settings.time_stride * hop, "start": -(settings.padding + settings.time_stride / 2) * hop}
+    return OutputFrames(seconds=settings.time_stride * hop, start=-(settings.padding + settings.time_stride / 2) * hop)

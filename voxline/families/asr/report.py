@@ -77,7 +77,7 @@ class _Shown:
         self.job, self.results, self._recognizer = job, results, recognizer
         self.entries: set[int] = set()
         self._budget = PlayerBudget(round(job.settings.audio_megabytes * 1e6))
-        self._alphabet = Alphabet(recognizer.about["alphabet"]) if recognizer.about.get("alphabet") else None
+        self._alphabet = Alphabet(recognizer.info.alphabet) if recognizer.info.alphabet else None
         self._views_left = job.settings.aligned_utterances
 
     def text(self, index: int, name: str) -> str:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ from voxline.families.asr.export import export_asr
 from voxline.families.asr.export_checks import check_export
 from voxline.families.asr.networks.settings import WHOLE_UTTERANCE, build_ctc_model
 from voxline.families.asr.settings import AsrTrainSettings
+from voxline.inference.model_info import ModelInfo
 from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
 from voxline.progress import print_status
 from voxline.report.page import plural
@@ -154,7 +154,7 @@ class AsrTask(TrainingTask):
     """True once the audio of the samples is logged; it is the same at each validation."""
 
     @classmethod
-    def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: Mapping[str, Any]) -> Dataset:
+    def prepare(cls, settings: TrainSettings, dataset: Dataset, parent: ModelInfo | None) -> Dataset:
         """Adds subwords to the alphabet, learned from train; those of a parent with as many stay."""
 
         size = cast(AsrTrainSettings, settings).subwords
@@ -162,8 +162,8 @@ class AsrTask(TrainingTask):
             return dataset
 
         # A parent's subwords are kept: its output layer has a column for each.
-        if parent.get("settings", {}).get("subwords") == size:
-            alphabet = extend_subwords(Alphabet(parent["alphabet"]), dataset.alphabet)
+        if parent and parent.settings.get("subwords") == size:
+            alphabet = extend_subwords(Alphabet(parent.alphabet), dataset.alphabet)
             how = "those of its parent"
         else:
             texts = (row.text for row in dataset.rows() if row.split == "train")

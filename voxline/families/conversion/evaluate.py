@@ -70,7 +70,7 @@ def evaluate_conversion(
     """
     reader = DatasetReader(folder)
     converter.check_features(reader.info.features, f"the converter {converter.folder}")
-    settings = [AttributeSettings.of(one) for one in converter.about["settings"]["attributes"]]
+    settings = [AttributeSettings.of(one) for one in converter.info.settings["attributes"]]
     rows = [row for row in reader.info.rows() if row.split == split]
     examples = list(reader.examples(split))
     progress = Progress("utterances converted", len(examples))

@@ -34,7 +34,7 @@ from voxline.progress import print_status
 from voxline.training import devices
 from voxline.training.batches import Record
 from voxline.training.checkpoints import Arrays
-from voxline.training.export import model_metadata, write_exported
+from voxline.training.export import model_info, write_exported
 from voxline.training.layers import Tensor
 from voxline.training.optimizer import AdamW, TwoOptimizers
 from voxline.training.segments import MelSegmentBatches
@@ -384,12 +384,16 @@ class ConversionTask(TrainingTask):
         for index, variable in enumerate(model.weights):
             variable.assign(weights[f"model/{index}"])
         graph = ConversionGraph(model, self.settings, self.dataset, self.attributes.sizes)
-        metadata = {
-            **model_metadata("attgan", self.settings, self.dataset, training, weight_names(model)),
-            "attributes": self.attributes.values,
-        }
+        info = model_info(
+            "attgan",
+            self.settings,
+            self.dataset,
+            training,
+            weight_names(model),
+            attributes=self.attributes.values,
+        )
         signatures = {CONVERT: graph.convert, CLASSIFY: graph.classify, "serving_default": graph.convert}
-        write_exported(folder, graph, signatures, metadata)
+        write_exported(folder, graph, signatures, info)
 
 
 def likeliest_values(logits: npt.NDArray[np.float32], sizes: Sequence[int]) -> npt.NDArray[np.int64]:

@@ -94,7 +94,7 @@ class IntentsEvaluateFamily:
         anchor = _classify_with(job.anchor, "the anchor", texts)
         metrics = ours.metrics(texts.wanted)
         baseline = None
-        if classifier.about["settings"]["baseline"]:
+        if classifier.info.settings["baseline"]:
             by_mean = _classify(IntentClassifier(job.model, baseline=True), texts).metrics(texts.wanted)
             baseline = compare_with(by_mean, metrics, [one.speaker for one in utterances], job.settings)
         seconds = sum(utterance.duration for utterance in utterances)

@@ -5,6 +5,7 @@ from typing import Any
 
 from voxline.components.push.gate import GateCheck
 from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
+from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import Evaluation
 
 TOLERANCE = 0.001
@@ -34,10 +35,10 @@ class IntentsPushFamily:
         (found,) = IntentClassifier(model).classify_words([text])
         return {"intent": found.name, "probability": found.probability}
 
-    def describe(self, about: dict[str, Any]) -> str:
+    def describe(self, info: ModelInfo) -> str:
         return (
-            f"A classifier of transcripts ({about['kind']}): {len(about['intents']):,} intents by "
-            f"{len(about['vocabulary']):,} words. Intents: {', '.join(about['intents'])}."
+            f"A classifier of transcripts ({info.kind}): {len(info.intents):,} intents by "
+            f"{len(info.vocabulary):,} words. Intents: {', '.join(info.intents)}."
         )
 
     def errors(self, metrics: dict[str, Any]) -> str:
@@ -57,15 +58,15 @@ class IntentsPushFamily:
             parts.append(f"With a mean in place of the capsules: {rates}.")
         return " ".join(parts)
 
-    def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
+    def limitations(self, info: ModelInfo, metrics: dict[str, Any]) -> list[str]:
         return [
             f"The metrics hold for texts like those of the test split, {metrics['utterances']:,} utterances; other "
             "phrasings of the same intent may be missed.",
             "It finds one of its intents in every text, also in one that has none of them: look at the probability.",
-            f"Of words it knows only the {len(about['vocabulary']):,} in its vocabulary; all others are one to it.",
+            f"Of words it knows only the {len(info.vocabulary):,} in its vocabulary; all others are one to it.",
         ]
 
-    def usage(self, about: dict[str, Any], name: str, version: int) -> str:
+    def usage(self, info: ModelInfo, name: str, version: int) -> str:
         return (
             "```python\n"
             f'voxline.load_intent_classifier("<registry>/{name}/{version}").classify("…")\n'

@@ -19,7 +19,7 @@ from voxline.families.intents.texts import TextBatches, Vocabulary, drop_words
 from voxline.inference.intent_classifier import BASELINE, CLASSIFY, FIRST_WORD
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
-from voxline.training.export import model_metadata, write_exported
+from voxline.training.export import model_info, write_exported
 from voxline.training.layers import Tensor
 from voxline.training.task import Samples, TrainingTask, ValidationOutput
 from voxline.training.train_module import BatchTensors, TrainModule
@@ -163,13 +163,17 @@ class IntentsTask(TrainingTask):
         if self.settings.baseline:
             signatures[BASELINE] = graph.baseline
 
-        metadata = {
-            **model_metadata("capsules", self.settings, self.dataset, training, weight_names(model)),
-            "frontend": self.dataset.frontend,
-            "vocabulary": self.vocabulary.words,
-            "intents": self.vocabulary.intents,
-        }
-        write_exported(folder, graph, signatures, metadata)
+        info = model_info(
+            "capsules",
+            self.settings,
+            self.dataset,
+            training,
+            weight_names(model),
+            frontend=self.dataset.frontend,
+            vocabulary=self.vocabulary.words,
+            intents=self.vocabulary.intents,
+        )
+        write_exported(folder, graph, signatures, info)
 
 
 class IntentsGraph(tf.Module):  # type: ignore[misc]

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from voxline.audio.dtw import dtw
 from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing, slice_by_band
@@ -24,6 +26,7 @@ from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.families.tts.settings import TtsEvaluateSettings
 from voxline.families.tts.synthesize import SampleGallery, SynthesisRecord, measure_synthesis
+from voxline.inference.model_info import ModelInfo, ShippedVocoder
 from voxline.inference.onnx_model import ONNX_FILE, Engine
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import mel_conventions
@@ -106,8 +109,9 @@ class TtsEvaluateFamily:
 
     def describe_method(self, metrics: dict[str, Any]) -> str:
         settings = metrics["settings"]
+        info = msgspec.convert(metrics["model"]["about"], ModelInfo)
         return (
-            f"The exported model was loaded from the files that would ship. {_forms_of(metrics['model']['about'])}; "
+            f"The exported model was loaded from the files that would ship. {_forms_of(info)}; "
             "dynamic time warping (DTW) then pairs its frames with the recorded ones. Mel distances are mean absolute "
             "differences in the units of the features. Mel cepstral distortion compares c1 to "
             f"c{settings['cepstra']} along the path of least distortion. F0 (pYIN, {settings['f0_min']:g} to "
@@ -118,18 +122,14 @@ class TtsEvaluateFamily:
             "Attention is near the diagonal within a fifth of the text on each side. A skip is a run of four symbols "
             "or more that were never attended, a repeat is a return by four or more. A model can attend well and still "
             "be unintelligible, which only the round trip measures. The real-time factor includes the waveform, by "
-            f"{_waveforms_by(metrics['model']['about'])}."
+            f"{_waveforms_by(info.vocoder)}."
         )
 
 
-def _forms_of(about: dict[str, Any]) -> str:
-    """How a voice speaks with teacher forcing, and without.
-
-    >>> _forms_of({"kind": "fastspeech", "settings": {"model": {"energy": False, "pitch": True}}})[:58]
-    'With teacher forcing it has the durations and pitch of the'
-    """
-    if about["kind"] == "fastspeech":
-        sizes = about["settings"]["model"]
+def _forms_of(info: ModelInfo) -> str:
+    """How a voice speaks with teacher forcing, and without."""
+    if info.kind == "fastspeech":
+        sizes = info.model_settings
         parts = ["durations", *(name for name in ("energy", "pitch") if sizes.get(name))]
         known = f"{', '.join(parts[:-1])} and {parts[-1]}" if parts[1:] else parts[0]
         return (
@@ -142,16 +142,16 @@ def _forms_of(about: dict[str, Any]) -> str:
     )
 
 
-def _waveforms_by(about: dict[str, Any]) -> str:
-    """What makes the waveforms of a voice.
+def _waveforms_by(vocoder: ShippedVocoder | None) -> str:
+    """Names the vocoder of a voice.
 
-    >>> _waveforms_by({}), _waveforms_by({"vocoder": {"name": "vocos", "version": 2, "digest": "9f"}})
+    >>> _waveforms_by(None), _waveforms_by(ShippedVocoder(name="vocos", version=2, digest="9f"))
     ('Griffin-Lim', 'version 2 of the vocoder vocos, which it ships with')
     """
-    if not (vocoder := about.get("vocoder")):
+    if vocoder is None:
         return "Griffin-Lim"
-    version = f"version {vocoder['version']} of the vocoder" if vocoder["version"] else "the vocoder"
-    return f"{version} {vocoder['name']}, which it ships with"
+    version = f"version {vocoder.version} of the vocoder" if vocoder.version else "the vocoder"
+    return f"{version} {vocoder.name}, which it ships with"
 
 
 def _load(folder: Path, settings: TtsEvaluateSettings, engine: Engine = "tensorflow") -> Synthesizer:
@@ -169,7 +169,7 @@ def _compare_onnx(
       what metrics.json says of it, and details of each utterance.
     """
     print_status("evaluate: synthesizing them with the model's ONNX graph")
-    precision = synthesizer.about["settings"].get("export", {}).get("onnx")
+    precision = synthesizer.info.onnx_precision
     integers = precision == "int8"
     details: list[dict[str, Any]] = []
     apart, progress = [], Progress("utterances synthesized by ONNX Runtime", len(job.utterances))

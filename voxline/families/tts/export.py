@@ -26,7 +26,7 @@ from voxline.families.tts.train_module import INFERENCE_NOISE, build_tts_model, 
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.synthesizer import SPEAK
 from voxline.training.checkpoints import Arrays
-from voxline.training.export import model_metadata, write_exported
+from voxline.training.export import model_info, write_exported
 from voxline.training.layers import Tensor
 from voxline.training.weight_names import weight_names
 
@@ -192,6 +192,14 @@ def export_tts(
         )
 
     # What an application needs besides the graph.
-    metadata = model_metadata(settings.model.kind, settings, dataset, training, weight_names(model))
-    metadata |= {"frontend": dataset.frontend, "max_steps": module.max_steps, "reduction": reduction}
-    write_exported(folder, module, signatures, metadata, files)
+    info = model_info(
+        settings.model.kind,
+        settings,
+        dataset,
+        training,
+        weight_names(model),
+        frontend=dataset.frontend,
+        max_steps=module.max_steps,
+        reduction=reduction,
+    )
+    write_exported(folder, module, signatures, info, files)

@@ -23,7 +23,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.networks.deepspeech2 import DeepSpeech2
 from voxline.families.asr.networks.settings import DeepSpeech2Settings
 from voxline.families.asr.settings import AsrTrainSettings
-from voxline.inference.saved_model import read_model_json
+from voxline.inference.saved_model import read_model_info
 from voxline.inference.waveforms import read_waveform
 from voxline.training.layers import Tensor
 from voxline.training.segments import PairBatches
@@ -56,8 +56,8 @@ class Listener:
 
     def __init__(self, folder: Path, mels: FeatureSettings) -> None:
         # The recognizer's convolutions without its training: settings, normalization and weights.
-        metadata = read_model_json(folder)
-        settings = AsrTrainSettings.of(metadata["settings"]).model
+        info = read_model_info(folder)
+        settings = AsrTrainSettings.of(info.settings).model
         if not isinstance(settings, DeepSpeech2Settings):
             raise SettingsError(
                 f"{SETTING}: {folder} is a recognizer of the kind {settings.kind!r}; 'deepspeech2' is accepted, whose "
@@ -65,13 +65,15 @@ class Listener:
             )
 
         self.mels = mels
-        self.features = FeatureSettings.of(metadata["features"])
-        normalization = metadata["normalization"]
+        self.features = FeatureSettings.of(info.features)
+        normalization = info.normalization
+        if normalization is None:
+            raise WorkError(f"{folder}: model.json has no normalization; train the recognizer again")
         self._network = DeepSpeech2(
             settings,
-            mean=normalization["mean"],
-            deviation=normalization["deviation"],
-            classes=len(metadata["alphabet"]) + 1,
+            mean=normalization.mean,
+            deviation=normalization.deviation,
+            classes=len(info.alphabet) + 1,
             portable=True,
         )
         weights = read_exported_weights(folder)

@@ -5,6 +5,7 @@ from typing import Any
 
 from voxline.components.push.gate import GateCheck
 from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
+from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import CLIP_MELS_FILE, Evaluation
 from voxline.store.size_limits import load_npy
 
@@ -47,10 +48,10 @@ class TtsPushFamily:
             "expected": len(expected),
         }
 
-    def describe(self, about: dict[str, Any]) -> str:
+    def describe(self, info: ModelInfo) -> str:
         return (
-            f"A speech synthesis model ({about['kind'].capitalize()}). Its alphabet is `{about['alphabet']}`, its "
-            f"output audio at {about['sample_rate']:,} Hz."
+            f"A speech synthesis model ({info.kind.capitalize()}). Its alphabet is `{info.alphabet}`, its "
+            f"output audio at {info.sample_rate:,} Hz."
         )
 
     def errors(self, metrics: dict[str, Any]) -> str:
@@ -62,44 +63,44 @@ class TtsPushFamily:
             f"speech (round trip). Its word error rate on the recordings is {metrics['details']['recorded_wer']:.2%}."
         )
 
-    def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
-        vocoder = about.get("vocoder")
+    def limitations(self, info: ModelInfo, metrics: dict[str, Any]) -> list[str]:
+        vocoder = info.vocoder
         served = [
-            f"It was judged by the waveforms of the vocoder {vocoder['name']} in `vocoder/`, which "
+            f"It was judged by the waveforms of the vocoder {vocoder.name} in `vocoder/`, which "
             "`voxline synthesize` uses. Those of its own signature are Griffin-Lim's."
         ] if vocoder else []  # fmt: skip
         return [
             *served,
             f"The metrics hold for texts like those of the test split: {metrics['utterances']:,} utterances, "
             f"{metrics['seconds'] / 60:.1f} minutes as recorded. Other words may come out worse.",
-            f"It is cut off after {about['max_steps']:,} {_steps_of(about)}, which `hit_limit` reports: split longer "
+            f"It is cut off after {info.max_steps:,} {_steps_of(info.kind)}, which `hit_limit` reports: split longer "
             "texts.",
             "Its input is symbols. Text goes through a frontend first, as in `voxline synthesize`.",
             "It speaks with the voice of its recordings. Any use needs that person's consent.",
         ]
 
-    def usage(self, about: dict[str, Any], name: str, version: int) -> str:
+    def usage(self, info: ModelInfo, name: str, version: int) -> str:
         return (
             "```sh\n"
             f"voxline synthesize TEXT --model <registry>/{name}/{version} --output out.wav\n"
             "tensorflow_model_server --model_config_file=<registry>/models.config\n"
             "```\n\n"
-            f"{_full_signature(about)}"
+            f"{_full_signature(info)}"
         )
 
 
-def _steps_of(about: dict[str, Any]) -> str:
+def _steps_of(kind: str) -> str:
     """
-    >>> _steps_of({"kind": "fastspeech"}), _steps_of({"kind": "tacotron2"})
+    >>> _steps_of("fastspeech"), _steps_of("tacotron2")
     ('frames', 'decoder steps')
     """
-    return "frames" if about["kind"] == "fastspeech" else "decoder steps"
+    return "frames" if kind == "fastspeech" else "decoder steps"
 
 
-def _full_signature(about: dict[str, Any]) -> str:
+def _full_signature(info: ModelInfo) -> str:
     return (
         "Signature `synthesize`: inputs `symbols` int32 [batch, symbols] (indices into the alphabet) and `lengths` "
         "int32 [batch]; outputs `mels` float32 [batch, frames, mels], `frames` int32 [batch], `alignments` float32 "
-        f"[batch, steps, symbols], `waveforms` float32 [batch, samples] at {about['sample_rate']:,} Hz, `samples` "
+        f"[batch, steps, symbols], `waveforms` float32 [batch, samples] at {info.sample_rate:,} Hz, `samples` "
         "int32 [batch] and `hit_limit` bool [batch]."
     )

@@ -10,13 +10,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from voxline.data.dataset import Dataset
 from voxline.families.tts.settings import SharpenTrainSettings, TtsTrainSettings
-from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_json
+from voxline.inference.model_info import Normalization
+from voxline.inference.saved_model import model_digest, read_model_info, write_model_info
 from voxline.progress import print_status
 from voxline.registry.parents import Parent, find_other_model
 from voxline.registry.training_data import TRAINED_ON, read_training_data
-from voxline.store.files import write_json
 from voxline.store.step_cache import StepOutput, cached_step
 from voxline.text.alphabet import Alphabet
 
@@ -81,14 +83,14 @@ def _sharpen(
     voice = trained.path("model")
     model = work.folder / "model"
     folder = work.folder / WORK
-    metadata = read_model_json(voice)
+    info = read_model_info(voice)
     # What the voice's weights expect: a warm start keeps the statistics of its parent.
-    normalization = metadata["normalization"]
+    normalization = info.normalization or Normalization(mean=dataset.mean, deviation=dataset.deviation)
     dataset = dataclasses.replace(
         dataset,
-        alphabet=Alphabet(metadata["alphabet"]),
-        mean=normalization["mean"],
-        deviation=normalization["deviation"],
+        alphabet=Alphabet(info.alphabet),
+        mean=normalization.mean,
+        deviation=normalization.deviation,
     )
     work.scratch_dirs = (WORK,)
     work.unverified = ("logs",)
@@ -100,8 +102,8 @@ def _sharpen(
     result = Trainer(task, folder, work.save).fit()
     best = result.best
     training: dict[str, Any] = {
-        **metadata["provenance"]["trained"],
-        **({"start": metadata["start"]} if "start" in metadata else {}),
+        **info.provenance.trained,
+        **({"start": msgspec.to_builtins(info.start)} if info.start else {}),
         "sharpener": {
             "steps": result.state.step,
             "best_step": best.step,
@@ -112,9 +114,9 @@ def _sharpen(
 
     # model.json names the recognizer by version, even if the config says @production.
     pinned = sharpen_settings.sharpen.model_copy(update={"recognizer": recognizer.pinned} if recognizer else {})
-    settings = TtsTrainSettings.of(metadata["settings"]).model_copy(update={"sharpen": pinned})
+    settings = TtsTrainSettings.of(info.settings).model_copy(update={"sharpen": pinned})
     export_sharpened(model, settings, dataset, read_exported_weights(voice), result.weights, training)
-    write_json(model / MODEL_JSON, {**read_model_json(model), "dataset": metadata["dataset"]})
+    write_model_info(model, msgspec.structs.replace(read_model_info(model), dataset=info.dataset))
     training_data = read_training_data((voice / TRAINED_ON).read_bytes(), str(voice / TRAINED_ON))
     training_data.with_ancestors(recognizer.training_data if recognizer else None).write(model / TRAINED_ON)
 

@@ -12,16 +12,26 @@ import os
 import shutil
 from pathlib import Path
 
+import msgspec
+
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
 from voxline.families.tts.settings import TtsTrainSettings
-from voxline.inference.saved_model import MODEL_JSON, VOCODER, model_digest, model_files, read_model_json
+from voxline.inference.model_info import ShippedVocoder
+from voxline.inference.saved_model import (
+    MODEL_JSON,
+    VOCODER,
+    model_digest,
+    model_files,
+    read_model_info,
+    write_model_info,
+)
 from voxline.inference.vocoder import check_same_mels
 from voxline.progress import print_status
 from voxline.registry.parents import Parent, find_other_model
 from voxline.registry.training_data import TRAINED_ON, read_training_data
 from voxline.settings import Settings
-from voxline.store.files import atomic_folder, write_json
+from voxline.store.files import atomic_folder
 from voxline.store.step_cache import StepOutput, cached_step
 
 REVISION = 1
@@ -37,7 +47,7 @@ def find_shipped_vocoder(settings: TtsTrainSettings, registry: Path | str, datas
     if not settings.export.vocoder:
         return None
     vocoder = find_other_model(settings.export.vocoder, registry, family="vocoder", setting=SETTING)
-    features = FeatureSettings.of(vocoder.about["features"], vocoder.label)
+    features = FeatureSettings.of(vocoder.info.features, vocoder.label)
     check_same_mels(features, dataset.features, f"{SETTING}: {vocoder.label}", "this voice")
     return vocoder
 
@@ -77,10 +87,10 @@ def _copy_vocoder(vocoder: Parent, target: Path) -> None:
         shutil.copyfile(folder / file, target / VOCODER / file)
 
     # The voice's model.json and its training data name the vocoder, so that a purge finds it.
-    metadata = read_model_json(target)
-    metadata["vocoder"] = {"name": ancestor.name, "version": ancestor.version, "digest": ancestor.digest}
-    metadata["settings"]["export"]["vocoder"] = vocoder.pinned
-    write_json(target / MODEL_JSON, metadata)
+    info = read_model_info(target)
+    info.settings["export"]["vocoder"] = vocoder.pinned
+    shipped = ShippedVocoder(name=ancestor.name, version=ancestor.version, digest=ancestor.digest)
+    write_model_info(target, msgspec.structs.replace(info, vocoder=shipped))
     trained_on = target / TRAINED_ON
     read_training_data(trained_on.read_bytes(), str(trained_on)).with_ancestors(vocoder.training_data).write(trained_on)
 

@@ -27,7 +27,7 @@ from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.families.vocoder.settings import VocoderEvaluateSettings
 from voxline.inference.onnx_model import ONNX_FILE
-from voxline.inference.saved_model import read_model_json, require_family
+from voxline.inference.saved_model import read_model_info, require_family
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder, check_same_mels
 from voxline.metrics.bootstrap import SumAndWeight
@@ -152,7 +152,7 @@ def _find_voice(registry: Path | str, name: str) -> ModelVersion:
     if version is None:
         raise SettingsError(f"evaluate.voice is {name!r}, and {registry}/{name} holds no version; push a voice first")
     try:
-        require_family(read_model_json(version.folder), "tts", version.folder)
+        require_family(read_model_info(version.folder), "tts", version.folder)
     except WorkError as error:
         raise SettingsError(f"evaluate.voice is {name!r}, and {error}") from None
     return version

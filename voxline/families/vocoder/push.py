@@ -5,6 +5,7 @@ from typing import Any
 
 from voxline.components.push.gate import GateCheck
 from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
+from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, Evaluation
 from voxline.store.size_limits import load_npy
 
@@ -48,10 +49,10 @@ class VocoderPushFamily:
             "expected": len(expected),
         }
 
-    def describe(self, about: dict[str, Any]) -> str:
-        features = about["features"]
+    def describe(self, info: ModelInfo) -> str:
+        features = info.features
         return (
-            f"A vocoder ({about['kind']}): audio at {about['sample_rate']:,} Hz of {features['mels']} mel bands "
+            f"A vocoder ({info.kind}): audio at {info.sample_rate:,} Hz of {features['mels']} mel bands "
             f"every {1000 * features['hop_seconds']:g} ms."
         )
 
@@ -63,7 +64,7 @@ class VocoderPushFamily:
             f"this model differs by {baseline['difference']:+.2f} dB."
         )
 
-    def limitations(self, about: dict[str, Any], metrics: dict[str, Any]) -> list[str]:
+    def limitations(self, info: ModelInfo, metrics: dict[str, Any]) -> list[str]:
         return [
             f"The metrics hold for mels of recordings like those of the test split: {metrics['utterances']:,} "
             f"utterances, {metrics['seconds'] / 60:.1f} minutes. Mels that a voice predicts are smoother.",
@@ -71,12 +72,12 @@ class VocoderPushFamily:
             "It was trained on the voices of its corpus, and may render others worse.",
         ]
 
-    def usage(self, about: dict[str, Any], name: str, version: int) -> str:
+    def usage(self, info: ModelInfo, name: str, version: int) -> str:
         return (
             "```sh\n"
             f"voxline synthesize TEXT --model <registry>/VOICE --vocoder <registry>/{name}/{version} --output out.wav\n"
             "tensorflow_model_server --model_config_file=<registry>/models.config\n"
             "```\n\n"
             "Signature `vocode`: inputs `mels` float32 [batch, frames, mels] and `frames` int32 [batch]; outputs "
-            f"`waveforms` float32 [batch, samples] at {about['sample_rate']:,} Hz and `samples` int32 [batch]."
+            f"`waveforms` float32 [batch, samples] at {info.sample_rate:,} Hz and `samples` int32 [batch]."
         )

@@ -21,7 +21,7 @@ from voxline.families.vocoder.train_module import LIKELIHOOD, VocoderTrainModule
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
-from voxline.training.export import model_metadata, write_exported
+from voxline.training.export import model_info, write_exported
 from voxline.training.layers import Tensor
 from voxline.training.segments import SegmentBatches, split_segments
 from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
@@ -106,9 +106,14 @@ class VocoderTask(TrainingTask):
             model.turn_on_denoiser()
 
         graph = VocoderGraph(model, self.dataset.features.mels, self.dataset.features.hop_length)
-        metadata = model_metadata(self.settings.model.kind, self.settings, self.dataset, training, weight_names(model))
-        if model.context_frames is not None:
-            metadata["context_frames"] = model.context_frames
+        info = model_info(
+            self.settings.model.kind,
+            self.settings,
+            self.dataset,
+            training,
+            weight_names(model),
+            context_frames=model.context_frames,
+        )
 
         # With an ONNX graph a voice speaks without TensorFlow.
         files = {}
@@ -122,7 +127,7 @@ class VocoderTask(TrainingTask):
                 self.dataset.deviation[columns],
             )
 
-        write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, metadata, files)
+        write_exported(folder, graph, {"vocode": graph.vocode, "serving_default": graph.vocode}, info, files)
 
     def _samples(self, batch: Any, outputs: dict[int, dict[str, Any]]) -> Samples:
         """Generated mels above the recorded ones, and the audio of both."""

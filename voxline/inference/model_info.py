@@ -1,0 +1,137 @@
+"""`model.json`: what an exported model says about itself.
+
+Every family has the same required keys. The further ones belong to a family; they are here, since inference reads them
+without the family's own code. A family of another package keeps its own under `extra`. Any other key is refused: it is
+misspelt, or of a version of Voxline that means something by it which this one would ignore.
+"""
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from voxline.store.versioned_json import FilePart, VersionedFile
+
+
+class DatasetInfo(FilePart):
+    """The dataset of the training.
+
+    Attributes:
+      key: of extract's output; empty of a file of published weights.
+      fingerprint: of its utterances.
+      counts, seconds: of each split.
+    """
+
+    key: str = ""
+    fingerprint: str = ""
+    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    seconds: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+class Provenance(FilePart):
+    """The origin of a model.
+
+    Attributes:
+      versions: of packages.
+      trained: steps, the best step, the metrics of its validation.
+    """
+
+    git_revision: str = ""
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    trained: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Normalization(FilePart):
+    """Mean and standard deviation of each feature, as the weights expect them."""
+
+    mean: list[float]
+    deviation: list[float]
+
+
+class StartInfo(FilePart):
+    """The models that the training started from.
+
+    Attributes:
+      generation: how many models in a row started from another one, this one included.
+      ancestors: the parent first; `registry.parents.Ancestor` reads them.
+      training_data: "known" if the parent has a list of what it was trained on.
+    """
+
+    generation: int
+    ancestors: list[dict[str, Any]]
+    training_data: str
+
+
+class OutputFrames(FilePart):
+    """Seconds from one output frame of a recognizer to the next, and at which the first one begins."""
+
+    seconds: float
+    start: float
+
+
+class ShippedVocoder(FilePart):
+    """The vocoder within a voice's folder; no version if it was in no registry."""
+
+    name: str
+    version: int | None
+    digest: str
+
+
+class ModelInfo(VersionedFile):
+    """The contents of `model.json`.
+
+    Attributes:
+      kind: of network: "ctc", "tacotron2", "vocos".
+      alphabet: the symbols: characters, or characters and subwords.
+      sample_rate: samples a second.
+      features: of `FeatureSettings`.
+      settings: of the training.
+      weights: their names, in the order of the export.
+      normalization: None of a model without one.
+      start: None of a model trained from random weights.
+      graph: of a recognizer; equal of two exports whose graphs are.
+      output_frames: of a recognizer whose frames have a fixed rate.
+      frontend: of a voice or a classifier; see `FrontendSettings`.
+      max_steps, reduction: of a voice: most decoder steps, and frames of each.
+      vocoder: that a voice ships with.
+      context_frames: of a vocoder: frames on each side on which a sample depends; None: all.
+      vocabulary, intents: of a classifier of intents, in the order of its inputs and outputs.
+      attributes: of a converter of voices: the values of each.
+      extra: keys of a family that is not in this package.
+    """
+
+    REMEDY: ClassVar[str] = "run train again"
+
+    name: str
+    family: str
+    kind: str
+    alphabet: str | list[str]
+    sample_rate: int
+    features: dict[str, Any]
+    settings: dict[str, Any]
+    dataset: DatasetInfo
+    provenance: Provenance
+    weights: list[str] = msgspec.field(default_factory=list)
+    normalization: Normalization | None = None
+    start: StartInfo | None = None
+    graph: str = ""
+    output_frames: OutputFrames | None = None
+    frontend: dict[str, Any] = msgspec.field(default_factory=dict)
+    max_steps: int = 0
+    reduction: int = 0
+    vocoder: ShippedVocoder | None = None
+    context_frames: int | None = None
+    vocabulary: list[str] = msgspec.field(default_factory=list)
+    intents: list[str] = msgspec.field(default_factory=list)
+    attributes: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """The settings of the network."""
+        settings: dict[str, Any] = self.settings.get("model", {})
+        return settings
+
+    @property
+    def onnx_precision(self) -> str:
+        """The precision of the ONNX graph: "float32", "int8"; "none" without a graph."""
+        return str(self.settings.get("export", {}).get("onnx", "float32"))

@@ -1,0 +1,74 @@
+"""JSON files of a type, with a `format` number: `model.json`, `metrics.json`.
+
+The number is raised when a file of before would be misread. A file of another number, without one, with a key that the
+type lacks, or with a value of another type is refused, and the message says what to do.
+"""
+
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+import voxline
+from voxline.errors import WorkError
+
+FORMAT, VERSION = "format", "voxline"
+"""The keys of the number, and of the version of Voxline that wrote the file."""
+
+
+class VersionedFile(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The contents of such a file, without the two keys above.
+
+    Attributes:
+      FORMAT: the number that this version of Voxline writes and reads.
+      REMEDY: what to do about a file that cannot be read, as the end of a message.
+    """
+
+    FORMAT: ClassVar[int] = 1
+    REMEDY: ClassVar[str] = "write it again"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON values of the file."""
+        values: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_plain_number)
+        return {FORMAT: self.FORMAT, VERSION: voxline.__version__, **values}
+
+
+class FilePart(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A mapping within such a file."""
+
+
+FileT = TypeVar("FileT", bound=VersionedFile)
+
+
+def parse_versioned(values: Any, kind: type[FileT], where: object) -> FileT:
+    """The contents of a file, from its JSON values.
+
+    Args:
+      where: the file, for messages.
+
+    Raises:
+      WorkError: it has another format, lacks a key, or has an unknown one; naming it.
+    """
+    number = values.get(FORMAT) if isinstance(values, dict) else None
+    if number is None:
+        raise WorkError(
+            f"{where}: no format number, so no file of this Voxline ({voxline.__version__}, format {kind.FORMAT}); "
+            f"{kind.REMEDY}"
+        )
+    if number != kind.FORMAT:
+        writer = values.get(VERSION, "another version")
+        raise WorkError(
+            f"{where}: format {number!r}, which Voxline {writer} wrote; Voxline {voxline.__version__} reads format "
+            f"{kind.FORMAT}; install Voxline {writer}, or {kind.REMEDY}"
+        )
+    own = {name: value for name, value in values.items() if name not in (FORMAT, VERSION)}
+    try:
+        return msgspec.convert(own, kind)
+    except msgspec.ValidationError as error:
+        raise WorkError(f"{where}: {error}; another version of Voxline wrote it: {kind.REMEDY}") from None
+
+
+def _plain_number(value: Any) -> Any:
+    """A NumPy number as Python's, which `json` would take it for."""
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} {value!r} is no JSON value")
