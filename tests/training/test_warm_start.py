@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tests.closeness import assert_close
 from tests.registry.published import publish
+from tests.tone_asr_model import minimal_model_json
 from tests.training.tones import LETTERS, make_utterances, tiny_asr_settings, write_dataset
 from voxline.audio.features import compute_features
 from voxline.components.train.step import run
@@ -21,12 +22,14 @@ from voxline.families.asr.export import export_asr, graph_key
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.families.asr.task import AsrTask
 from voxline.inference.beam_search import decode_best_path
+from voxline.inference.model_info import ModelInfo
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import model_digest, read_model_info
-from voxline.registry.parents import ancestors_of, find_parent
+from voxline.registry.parents import Ancestor, ancestors_of, find_parent
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData, read_training_data
 from voxline.store.step_cache import StepWouldRunError, plan_steps
+from voxline.store.versioned_json import parse_versioned
 from voxline.text.alphabet import Alphabet
 from voxline.text.subwords import learn_subwords
 from voxline.training.train_module import TrainModule
@@ -321,10 +324,18 @@ def test_an_alias_in_a_location_is_pinned_to_the_version(registry: Path) -> None
 def test_damaged_ancestors_are_refused() -> None:
     """A path to start from may lead to anybody's model, and its model.json names folders of the store."""
     whole = {"name": "asr", "version": 1, "digest": "0f", "dataset": "1e"}
-    assert ancestors_of({"start": {"ancestors": [whole]}})[0].label == "asr@1"
-    for one in ({**whole, "dataset": "../../other"}, {**whole, "version": "1"}, {"name": "asr"}, "asr@1"):
+
+    def read(ancestor: Any) -> list[Ancestor]:
+        start = {"generation": 1, "ancestors": [ancestor], "training_data": "known"}
+        values = {**minimal_model_json("asr", "asr"), "start": start}
+        return ancestors_of(parse_versioned(values, ModelInfo, "model.json"))
+
+    assert read(whole)[0].label == "asr@1"
+    for ancestor in ({**whole, "dataset": "../../other"}, {**whole, "version": "1"}, {"name": "asr"}):
         with pytest.raises(WorkError, match="an ancestor is damaged"):
-            ancestors_of({"start": {"ancestors": [one]}})
+            read(ancestor)
+    with pytest.raises(WorkError, match=r"model\.json: Expected `object`, got `str` - at `\$\.start\.ancestors"):
+        read("asr@1")
 
 
 def test_a_row_of_generations_ends_with_random_weights(chain: Chain, capsys: pytest.CaptureFixture[str]) -> None:
