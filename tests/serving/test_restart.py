@@ -128,7 +128,7 @@ def test_what_was_rolled_back_does_not_come_back(root: Path) -> None:
     assert model.current.version == 1, "version 3 was rolled back"
 
 
-@pytest.mark.parametrize("lost", [True, False], ids=["lost", "garbage"])
+@pytest.mark.parametrize("lost", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["lost", "garbage"])
 def test_without_its_journal_a_model_serves_what_models_config_names(root: Path, start: Start, lost: bool) -> None:
     url = start()
     journal = root / "asr" / "journal.jsonl"
