@@ -92,7 +92,7 @@ def test_tests_that_only_make_test_kubeflow_collects_can_be_imported() -> None:
 
 
 def test_the_faults_of_make_mutations_are_written_for_the_code_as_it_is() -> None:
-    """Else a fault that cannot be put in would be noticed by nobody but who runs all of them."""
+    """Otherwise only a run of all faults, which takes minutes, would show that one does not apply."""
     texts = {fault.file: (ROOT / fault.file).read_text(encoding="utf-8") for fault in MUTATIONS}
     assert [fault.name for fault in MUTATIONS if texts[fault.file].count(fault.old) != 1] == []
 
