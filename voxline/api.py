@@ -184,7 +184,7 @@ def run(
     """Runs a pipeline on this machine, as `voxline run` does. Steps whose input is unchanged are reused.
 
     Args:
-      pipeline: "asr", "tts", "vocoder", "intents" or "refresh".
+      pipeline: "refresh", or the family of the model to train, such as "asr" or "tts".
       config: a YAML file, or several, of which later ones override earlier ones; or the config itself, as a mapping
         or as YAML text. Relative paths in a mapping or a text start at the current folder.
       run_dir: for the record and the report; None: `runs/<name>`.

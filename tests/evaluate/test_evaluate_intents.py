@@ -21,7 +21,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
 from voxline.families.intents.push import IntentsPushFamily
 from voxline.families.intents.settings import IntentsEvaluateSettings, IntentsPushSettings, IntentsTrainSettings
-from voxline.families.intents.texts import TextBatches, Vocabulary, drop_words
+from voxline.families.intents.task import TextBatches, Vocabulary, drop_words
 from voxline.inference.intent_classifier import Intent, IntentClassifier
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation

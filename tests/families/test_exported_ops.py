@@ -16,8 +16,7 @@ from voxline.families.asr.networks.settings import MODELS, build_ctc_model
 from voxline.families.conversion.settings import ConversionTrainSettings
 from voxline.families.conversion.task import ConversionTask, Converter
 from voxline.families.intents.settings import IntentsTrainSettings
-from voxline.families.intents.task import Classifiers, IntentsTask
-from voxline.families.intents.texts import Vocabulary
+from voxline.families.intents.task import Classifiers, IntentsTask, Vocabulary
 from voxline.families.tts.export import export_tts
 from voxline.families.tts.settings import SharpenSettings
 from voxline.families.tts.sharpening import build_sharpener

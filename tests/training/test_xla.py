@@ -22,8 +22,7 @@ from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 from voxline.families.asr.task import AsrTask, AsrTrainModule
 from voxline.families.intents.settings import IntentsTrainSettings
-from voxline.families.intents.task import IntentsTrainModule
-from voxline.families.intents.texts import TextBatches, Vocabulary
+from voxline.families.intents.task import IntentsTrainModule, TextBatches, Vocabulary
 from voxline.families.tts.train_module import TtsTrainModule
 from voxline.families.vocoder.train_module import VocoderTrainModule
 from voxline.text.alphabet import Alphabet
