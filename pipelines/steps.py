@@ -33,7 +33,6 @@ class Step:
       outputs: names of its outputs for later steps.
       image: the container image; `model` has a variant for each kind of accelerator.
       pod: resources and retries that differ from the defaults of `config.cluster.StepPlacement`.
-      accelerator: whether the step uses the accelerator of its pod.
       copies: key of the section → the key of the config whose value it takes.
       optional_if: whether a config turns the step on; None: every run has it.
       after: a step that must accept the input first, although nothing that it writes is read.
@@ -53,7 +52,6 @@ class Step:
     outputs: tuple[str, ...] = ()
     image: Literal["data", "validate", "model"] = "data"
     pod: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    accelerator: bool = False
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     optional_if: Callable[[Any], bool] | None = None
     after: str = ""
@@ -146,7 +144,6 @@ _STEPS = (
         outputs=("model",),
         image="model",
         pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
-        accelerator=True,
         copies={"name": "model"},
     ),
     Step(
