@@ -4,6 +4,7 @@ That process runs `python -m voxline.components.push.smoke_test FAMILY ARGUMENTS
 the family's `repeat` returns, or {"error": …}.
 """
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -12,11 +13,45 @@ from pathlib import Path
 from typing import Any
 
 import voxline
+from voxline.components.push.gate import GateCheck
 from voxline.errors import VoxlineError
-from voxline.families.family import find_family
+from voxline.families.family import PushFamily, find_family
 from voxline.garbage import collect_rarely
+from voxline.metrics.evaluation import Evaluation
 
 NAME = "smoke test"
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatedOutput:
+    """A model's output in a fresh process, compared with the one that evaluate recorded.
+
+    Attributes:
+      passed: None if there was nothing to compare.
+      detail: a sentence for a person.
+      difference: in the unit of the family's tolerance.
+    """
+
+    passed: bool | None
+    detail: str
+    difference: float | None = None
+
+
+def run_smoke_test(name: str, family: PushFamily, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
+    """Loads a model in a fresh process, and repeats an output that evaluate recorded.
+
+    Args:
+      name: of the family.
+      model: the exported model's folder.
+      seconds: longest time for the process.
+    """
+    arguments = [str(model), *family.smoke_test_arguments(evaluation)]
+    answer = repeat_in_fresh_process(name, arguments, seconds)
+    if family.smoke_test_output not in answer:
+        detail = f"a fresh process could not {family.smoke_test_task}: {answer.get('error')}"
+        return GateCheck(NAME, False, detail)
+    repeated = family.compare_repeated(answer, evaluation)
+    return GateCheck(NAME, repeated.passed, repeated.detail, repeated.difference, family.smoke_test_tolerance)
 
 
 def repeat_in_fresh_process(family: str, arguments: list[str], seconds: float) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from voxline.components.push import gate
 from voxline.components.push.gate import GateCheck, Opponent, OtherMetrics, Verdict
 from voxline.components.push.model_card import model_card, verdict_summary
 from voxline.components.push.settings import PushSettings
+from voxline.components.push.smoke_test import run_smoke_test
 from voxline.errors import SettingsError, WorkError
 from voxline.families.family import find_family
 from voxline.inference.saved_model import TRAINING_FOLDERS, exported_folder, model_digest, read_model_info
@@ -113,7 +114,7 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
         family = find_family(settings.family).promotion()
-        checks.append(family.smoke_test(source, measured, settings.smoke_test_seconds))
+        checks.append(run_smoke_test(settings.family, family, source, measured, settings.smoke_test_seconds))
     with models.locked():
         if verdict := _already_there(models, measured.digest, settings):
             return publication.record(verdict)

@@ -13,8 +13,8 @@ from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing, slice_by_field
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
-from voxline.components.push.gate import GateCheck
 from voxline.components.push.settings import PushSettings
+from voxline.components.push.smoke_test import RepeatedOutput
 from voxline.components.push.step import run as push
 from voxline.errors import WorkError
 from voxline.families.family import Family, register, unregister
@@ -36,6 +36,7 @@ class WordCountPushSettings(PushSettings):
     limits: dict[str, float] = pydantic.Field({"count_error": 1.0})
     max_regression: dict[str, float] = pydantic.Field({"count_error": 0.1})
     slices: list[str] = pydantic.Field(["speaker"])
+    smoke_test: bool = False  # a fresh process does not know this family
 
 
 def count_error(model: Path, text: str) -> SumAndWeight:
@@ -73,8 +74,15 @@ class WordCountEvaluateFamily:
 
 
 class WordCountPushFamily:
-    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
-        return GateCheck("smoke test", True, f"counted {evaluation.metrics['smoke_test']['id']}")
+    smoke_test_task = "count the words"
+    smoke_test_output = "count"
+    smoke_test_tolerance: float | None = None
+
+    def smoke_test_arguments(self, evaluation: Evaluation) -> list[str]:
+        return []
+
+    def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
+        return RepeatedOutput(True, "a fresh process counted as many")
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         return {}

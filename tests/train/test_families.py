@@ -65,7 +65,7 @@ def test_an_interrupted_export_resumes(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr("voxline.training.export.write_json", fill)
+        patch.setattr("voxline.training.export.write_model_info", fill)
         with pytest.raises(WorkError, match="make room"):
             run(tones.folder, tmp_path, settings)
     (folder,) = (path for path in (tmp_path / "train").iterdir() if path.is_dir())

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from voxline.components.evaluate.champion import ModelVersion
     from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing
     from voxline.components.evaluate.settings import EvaluateSettings
-    from voxline.components.push.gate import GateCheck
     from voxline.components.push.settings import PushSettings
+    from voxline.components.push.smoke_test import RepeatedOutput
     from voxline.data.dataset import Dataset
     from voxline.inference.model_info import ModelInfo
     from voxline.metrics.evaluation import Evaluation
@@ -191,15 +191,21 @@ class EvaluateFamily(Protocol):
 class PushFamily(Protocol):
     """A family of models, as push sees it."""
 
-    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
-        """Loads the model in a fresh process, and repeats one output that evaluate recorded.
+    smoke_test_task: str
+    """The work of the smoke test, for messages: "transcribe the clip"."""
+    smoke_test_output: str
+    """The key that an answer of `repeat` has at least."""
+    smoke_test_tolerance: float | None
+    """Largest difference that is accepted; None: outputs are not compared by a number."""
 
-        Args:
-          seconds: longest time for that process.
-        """
+    def smoke_test_arguments(self, evaluation: Evaluation) -> list[str]:
+        """The arguments of `repeat` after the model's folder: an output that evaluate recorded, and its input."""
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
-        """Runs in that process: loads the model, and returns its output as JSON values."""
+        """Runs in a fresh process: loads the model, and returns its output as JSON values."""
+
+    def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
+        """Compares an answer of `repeat` with what evaluate recorded."""
 
     def describe(self, info: ModelInfo) -> str:
         """One sentence for the model card.

@@ -1,11 +1,9 @@
 """Push for ASR models: their smoke test, and their part of the model card."""
 
-from pathlib import Path
 from typing import Any
 
-from voxline.components.push.gate import GateCheck
 from voxline.components.push.model_card import markdown_table
-from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
+from voxline.components.push.smoke_test import RepeatedOutput
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import CLIP_FILE, Evaluation
 from voxline.text.alphabet import Alphabet
@@ -14,18 +12,21 @@ from voxline.text.alphabet import Alphabet
 class AsrPushFamily:
     """How push handles ASR models; see `PushFamily`."""
 
-    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
+    smoke_test_task = "transcribe the clip"
+    smoke_test_output = "text"
+    smoke_test_tolerance: float | None = None
+
+    def smoke_test_arguments(self, evaluation: Evaluation) -> list[str]:
+        return [str(evaluation.folder / CLIP_FILE)]
+
+    def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
         expected = evaluation.metrics["smoke_test"]["text"]
-        clip = evaluation.folder / CLIP_FILE
-        answer = repeat_in_fresh_process("asr", [str(model), str(clip)], seconds)
-        if "text" not in answer:
-            return GateCheck(NAME, False, f"a fresh process could not transcribe the clip: {answer.get('error')}")
         if answer["text"] != expected:
             detail = f"a fresh process transcribed the clip as {answer['text']!r}, evaluate as {expected!r}"
-            return GateCheck(NAME, False, detail)
+            return RepeatedOutput(False, detail)
         if not expected:
-            return GateCheck(NAME, None, "a fresh process loaded the model; neither it nor evaluate heard a word")
-        return GateCheck(NAME, True, f"a fresh process loaded the model and transcribed the clip as {expected!r} too")
+            return RepeatedOutput(None, "a fresh process loaded the model; neither it nor evaluate heard a word")
+        return RepeatedOutput(True, f"a fresh process loaded the model and transcribed the clip as {expected!r} too")
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, and a clip."""

@@ -1,10 +1,8 @@
 """Push for classifiers of intents: their smoke test, and their part of the model card."""
 
-from pathlib import Path
 from typing import Any
 
-from voxline.components.push.gate import GateCheck
-from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
+from voxline.components.push.smoke_test import RepeatedOutput
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import Evaluation
 
@@ -15,17 +13,21 @@ TOLERANCE = 0.001
 class IntentsPushFamily:
     """How push handles classifiers of intents; see `PushFamily`."""
 
-    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
+    smoke_test_task = "classify the text"
+    smoke_test_output = "intent"
+    smoke_test_tolerance: float | None = TOLERANCE
+
+    def smoke_test_arguments(self, evaluation: Evaluation) -> list[str]:
+        return [evaluation.metrics["smoke_test"]["text"]]
+
+    def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
         expected = evaluation.metrics["smoke_test"]
-        answer = repeat_in_fresh_process("intents", [str(model), expected["text"]], seconds)
-        if "intent" not in answer:
-            return GateCheck(NAME, False, f"a fresh process could not classify the text: {answer.get('error')}")
-        apart = abs(answer["probability"] - expected["probability"])
-        finding = (
+        difference = abs(answer["probability"] - expected["probability"])
+        detail = (
             f"a fresh process classified {expected['text']!r} as {answer['intent']!r} ({answer['probability']:.4f}), "
             f"evaluate as {expected['intent']!r} ({expected['probability']:.4f})"
         )
-        return GateCheck(NAME, answer["intent"] == expected["intent"] and apart <= TOLERANCE, finding, apart, TOLERANCE)
+        return RepeatedOutput(answer["intent"] == expected["intent"] and difference <= TOLERANCE, detail, difference)
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, and a normalized text."""

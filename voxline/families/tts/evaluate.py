@@ -114,7 +114,7 @@ class TtsEvaluateFamily:
             f"The exported model was loaded from the files that would ship. {_forms_of(info)}; "
             "dynamic time warping (DTW) then pairs its frames with the recorded ones. Mel distances are mean absolute "
             "differences in the units of the features. Mel cepstral distortion compares c1 to "
-            f"c{settings['cepstra']} along the path of least distortion. F0 (pYIN, {settings['f0_min']:g} to "
+            f"c{TtsEvaluateSettings.cepstra} along the path of least distortion. F0 (pYIN, {settings['f0_min']:g} to "
             f"{settings['f0_max']:g} Hz) was measured on "
             f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
             "are voiced; hoarse speech counts as unvoiced. "

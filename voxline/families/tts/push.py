@@ -1,10 +1,8 @@
 """Push for TTS models: their smoke test, and their part of the model card."""
 
-from pathlib import Path
 from typing import Any
 
-from voxline.components.push.gate import GateCheck
-from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
+from voxline.components.push.smoke_test import RepeatedOutput
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import CLIP_MELS_FILE, Evaluation
 from voxline.store.size_limits import load_npy
@@ -17,20 +15,22 @@ of processor the distance is 0; on another, rounding may make a sound last a fra
 class TtsPushFamily:
     """How push handles TTS models; see `PushFamily`."""
 
-    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
-        symbols, mels = evaluation.metrics["smoke_test"]["symbols"], evaluation.folder / CLIP_MELS_FILE
-        answer = repeat_in_fresh_process("tts", [str(model), symbols, str(mels)], seconds)
-        if "distance" not in answer:
-            return GateCheck(NAME, False, f"a fresh process could not synthesize the text: {answer.get('error')}")
+    smoke_test_task = "synthesize the text"
+    smoke_test_output = "distance"
+    smoke_test_tolerance: float | None = TOLERANCE
+
+    def smoke_test_arguments(self, evaluation: Evaluation) -> list[str]:
+        return [evaluation.metrics["smoke_test"]["symbols"], str(evaluation.folder / CLIP_MELS_FILE)]
+
+    def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
         distance = answer["distance"] / max(answer["deviation"], 1e-9)
         finding = (
             f"{answer['frames']} frames, {answer['expected']} in evaluate, {distance:.3f} standard deviations apart"
         )
         if distance > TOLERANCE:
             detail = f"a fresh process synthesized the text differently: {finding}; at most {TOLERANCE} is accepted"
-            return GateCheck(NAME, False, detail, distance, TOLERANCE)
-        detail = f"a fresh process loaded the model and synthesized the text: {finding}"
-        return GateCheck(NAME, True, detail, distance, TOLERANCE)
+            return RepeatedOutput(False, detail, distance)
+        return RepeatedOutput(True, f"a fresh process loaded the model and synthesized the text: {finding}", distance)
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, symbols, and a file of the expected mels, float32 [frames, mels]."""

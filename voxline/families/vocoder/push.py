@@ -1,10 +1,8 @@
 """Push for vocoders: their smoke test, and their part of the model card."""
 
-from pathlib import Path
 from typing import Any
 
-from voxline.components.push.gate import GateCheck
-from voxline.components.push.smoke_test import NAME, repeat_in_fresh_process
+from voxline.components.push.smoke_test import RepeatedOutput
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, Evaluation
 from voxline.store.size_limits import load_npy
@@ -16,19 +14,20 @@ TOLERANCE = 0.01
 class VocoderPushFamily:
     """How push handles vocoders; see `PushFamily`."""
 
-    def smoke_test(self, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:
-        files = [str(evaluation.folder / name) for name in (CLIP_MELS_FILE, CLIP_FILE)]
-        answer = repeat_in_fresh_process("vocoder", [str(model), *files], seconds)
-        if "difference" not in answer:
-            return GateCheck(NAME, False, f"a fresh process could not vocode the mels: {answer.get('error')}")
+    smoke_test_task = "vocode the mels"
+    smoke_test_output = "difference"
+    smoke_test_tolerance: float | None = TOLERANCE
+
+    def smoke_test_arguments(self, evaluation: Evaluation) -> list[str]:
+        return [str(evaluation.folder / name) for name in (CLIP_MELS_FILE, CLIP_FILE)]
+
+    def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
         difference = answer["difference"] / max(answer["level"], 1e-9)
         finding = f"{answer['samples']:,} samples, {answer['expected']:,} in evaluate, {difference:.2%} apart"
         if answer["samples"] != answer["expected"] or difference > TOLERANCE:
             detail = f"a fresh process vocoded the mels differently: {finding}; at most {TOLERANCE:.0%} is accepted"
-            return GateCheck(NAME, False, detail, difference, TOLERANCE)
-        return GateCheck(
-            NAME, True, f"a fresh process loaded the model and vocoded the mels: {finding}", difference, TOLERANCE
-        )
+            return RepeatedOutput(False, detail, difference)
+        return RepeatedOutput(True, f"a fresh process loaded the model and vocoded the mels: {finding}", difference)
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, a file of mels float32 [frames, mels], and the WAV that is expected."""
