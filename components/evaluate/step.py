@@ -39,6 +39,7 @@ from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     METRICS_FILE,
+    METRICS_FORMAT,
     PARENT_FILE,
     REPORT_FILE,
     UTTERANCES_FILE,
@@ -53,6 +54,7 @@ from voxline.registry.registry import Registry
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
+from voxline.store.versioned_json import format_keys
 
 REVISION = 9
 """Written by train beside the exported model."""
@@ -219,6 +221,7 @@ def _write(
     print_status("evaluate: computing metrics and their intervals")
     settings = job.settings
     metrics = {
+        **format_keys(METRICS_FORMAT),
         "family": settings.family,
         "key": output.key,
         **compute_metrics(measured.results, order, _bootstrap(settings)),

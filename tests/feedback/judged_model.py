@@ -58,7 +58,7 @@ def push_judged(root: Path, folder: Path, substitutions: dict[str, str], alias: 
     with registry.locked(), registry.publishing(model, model_digest(model), "push", alias=alias) as (version, staging):
         (staging / EVALUATION).mkdir()
         write_results(staging / EVALUATION / UTTERANCES_FILE, results)
-        summary = {"family": "asr", "utterances": len(results), "metrics": {"wer": metric}}
+        summary = {"format": 1, "family": "asr", "utterances": len(results), "metrics": {"wer": metric}}
         (staging / EVALUATION / METRICS_FILE).write_text(json.dumps(summary))
     return version
 

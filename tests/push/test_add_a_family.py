@@ -21,7 +21,7 @@ from voxline.families.family import Family, register, unregister
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.catalog import CATALOG, Metric
-from voxline.metrics.evaluation import CLIP_FILE, Evaluation
+from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE, UTTERANCES_FILE, Evaluation
 from voxline.registry.registry import Registry
 
 
@@ -37,6 +37,17 @@ class WordCountPushSettings(PushSettings):
     max_regression: dict[str, float] = pydantic.Field({"count_error": 0.1})
     slices: list[str] = pydantic.Field(["speaker"])
     smoke_test: bool = False  # a fresh process does not know this family
+
+
+def test_metrics_of_another_format_are_refused(tmp_path: Path) -> None:
+    (tmp_path / UTTERANCES_FILE).write_text("")
+    for written, why in (
+        ({}, "no format number"),
+        ({"format": 2, "voxline": "9.1.0"}, r"format 2, which Voxline 9\.1\.0 wrote; .* or run evaluate again"),
+    ):
+        (tmp_path / METRICS_FILE).write_text(json.dumps(written))
+        with pytest.raises(WorkError, match=why):
+            Evaluation.read(tmp_path)
 
 
 def count_error(model: Path, text: str) -> SumAndWeight:

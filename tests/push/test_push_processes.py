@@ -13,6 +13,7 @@ from tests.push.conftest import QUICK, evaluated
 from tests.tone_asr_model import MakeAsrModel
 from tests.waiting import PATIENCE_SECONDS, wait_until
 from voxline.components.push.gate import GateCheck
+from voxline.components.push.smoke_test import run_smoke_test
 from voxline.components.push.step import run as push
 from voxline.families.asr.push import AsrPushFamily
 from voxline.inference.saved_model import model_digest
@@ -37,7 +38,7 @@ def test_the_smoke_test_catches_damage_and_another_output_in_any_folder(
 
     def smoke_test(model: Path, text: str, seconds: float = 120) -> GateCheck:
         evaluation = Evaluation(tmp_path, {"smoke_test": {"text": text}}, [])
-        return AsrPushFamily().smoke_test(model, evaluation, seconds)
+        return run_smoke_test("asr", AsrPushFamily(), model, evaluation, seconds)
 
     check = smoke_test(damaged, "anything")
     assert not check.passed

@@ -13,6 +13,7 @@ from tests.tone_asr_model import MakeAsrModel
 from tests.tone_tts_model import MakeTtsModel, add_onnx_graph, write_tts_corpus
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.model_card import model_card
+from voxline.components.push.smoke_test import run_smoke_test
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError
 from voxline.families.asr.settings import AsrPushSettings
@@ -213,7 +214,7 @@ def test_the_smoke_test_catches_another_model(
     shutil.copy(mels, tmp_path / "clip.npy")
 
     evaluation = Evaluation(tmp_path, {"smoke_test": {"symbols": "0123."}}, [])
-    check = TtsPushFamily().smoke_test(make_tts_model(smear=0.5), evaluation, 120)
+    check = run_smoke_test("tts", TtsPushFamily(), make_tts_model(smear=0.5), evaluation, 120)
     assert not check.passed
     assert "synthesized the text differently" in check.detail
 

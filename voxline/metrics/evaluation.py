@@ -1,15 +1,16 @@
 """What evaluate writes and push reads: `metrics.json` about a test split, and a line for each utterance of it.
 
 A line of `utterances.jsonl`:
-  {"id": "1988-0001", "speaker": "1988", "duration": 3.2, "slices": {"speaker": "1988", "duration": "2-4 s"},
+  {"id": "1988-0001", "speaker": "1988", "duration": 3.2,
+   "slices": {"speaker": "1988", "duration": "2-4 s"},
    "metrics": {"wer": [1, 5], "cer": [2, 21]}, "champion": {"wer": [0, 5], "cer": [0, 21]}, …}
 A metric holds what this utterance adds to the sum and to the weight (`bootstrap.SumAndWeight`). `champion` holds the
 same for the model in service, `anchor` for the anchor; null if there was none, or if the anchor is the model in
 service. All further keys are a family's own, for people: texts, edits.
 
 `metrics.json` is one schema for every family:
-  {"family": "asr", "utterances": 90, "seconds": 312.4, "metrics": {"wer": {"value": 0.031, "measured": 90,
-   "interval": {…}, "comparison": null}, …}, "slices": {"speaker": {"1988": {"utterances": 9, "seconds": …,
+  {"format": 1, "voxline": "0.1.0", "family": "asr", "utterances": 90, "seconds": 312.4,
+   "metrics": {"wer": {"value": 0.031, "measured": 90, "interval": {…}, "comparison": null}, …}, "slices": {"speaker": {"1988": {"utterances": 9, "seconds": …,
    "metrics": {…}}}}, "bootstrap": {…}, "champion": {"version": 3, "digest": …}, "anchor": {…},
    "details": {…the family's own}, …}
 """
@@ -30,8 +31,11 @@ from voxline.metrics.catalog import CATALOG, Metric
 from voxline.store.files import atomic_write, read_json
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.size_limits import iter_bounded_lines, open_regular
+from voxline.store.versioned_json import check_format
 
 METRICS_FILE = "metrics.json"
+METRICS_FORMAT = 1
+"""The number in `metrics.json`; a file of another one is refused.."""
 UTTERANCES_FILE = "utterances.jsonl"
 PARENT_FILE = "parent_utterances.jsonl"
 """Of a model that started from another one: the results on the test split of its parent, which is there in the place of
@@ -119,8 +123,9 @@ class Evaluation:
         if missing:
             raise WorkError(f"{folder}: no {' and no '.join(missing)}, so not an evaluation; run evaluate first")
         try:
-            results = _read_results(folder / UTTERANCES_FILE)
             metrics = read_json(folder / METRICS_FILE)
+            check_format(metrics, METRICS_FORMAT, folder / METRICS_FILE, "run evaluate again")
+            results = _read_results(folder / UTTERANCES_FILE)
             if not results or len(results) != metrics["utterances"]:
                 raise ValueError(f"{len(results)} of {metrics['utterances']} utterances")
             return cls(folder, metrics, results)

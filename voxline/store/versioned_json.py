@@ -29,7 +29,7 @@ class VersionedFile(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unk
     def to_dict(self) -> dict[str, Any]:
         """The JSON values of the file."""
         values: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_plain_number)
-        return {FORMAT: self.FORMAT, VERSION: voxline.__version__, **values}
+        return {**format_keys(self.FORMAT), **values}
 
 
 class FilePart(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -48,23 +48,37 @@ def parse_versioned(values: Any, kind: type[FileT], where: object) -> FileT:
     Raises:
       WorkError: it has another format, lacks a key, or has an unknown one; naming it.
     """
-    number = values.get(FORMAT) if isinstance(values, dict) else None
-    if number is None:
-        raise WorkError(
-            f"{where}: no format number, so no file of this Voxline ({voxline.__version__}, format {kind.FORMAT}); "
-            f"{kind.REMEDY}"
-        )
-    if number != kind.FORMAT:
-        writer = values.get(VERSION, "another version")
-        raise WorkError(
-            f"{where}: format {number!r}, which Voxline {writer} wrote; Voxline {voxline.__version__} reads format "
-            f"{kind.FORMAT}; install Voxline {writer}, or {kind.REMEDY}"
-        )
+    check_format(values, kind.FORMAT, where, kind.REMEDY)
     own = {name: value for name, value in values.items() if name not in (FORMAT, VERSION)}
     try:
         return msgspec.convert(own, kind)
     except msgspec.ValidationError as error:
         raise WorkError(f"{where}: {error}; another version of Voxline wrote it: {kind.REMEDY}") from None
+
+
+def check_format(values: Any, accepted: int, where: object, remedy: str) -> None:
+    """Refuses the JSON values of a file of another format.
+
+    Raises:
+      WorkError: naming the version of Voxline that wrote it, and so reads it.
+    """
+    number = values.get(FORMAT) if isinstance(values, dict) else None
+    if number is None:
+        raise WorkError(
+            f"{where}: no format number, so no file of this Voxline ({voxline.__version__}, format {accepted}); "
+            f"{remedy}"
+        )
+    if number != accepted:
+        writer = values.get(VERSION, "another version")
+        raise WorkError(
+            f"{where}: format {number!r}, which Voxline {writer} wrote; Voxline {voxline.__version__} reads format "
+            f"{accepted}; install Voxline {writer}, or {remedy}"
+        )
+
+
+def format_keys(number: int) -> dict[str, Any]:
+    """The first two keys of a file: its format, and this version of Voxline."""
+    return {FORMAT: number, VERSION: voxline.__version__}
 
 
 def _plain_number(value: Any) -> Any:
