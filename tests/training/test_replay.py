@@ -14,7 +14,9 @@ from voxline.data.dataset import Dataset
 from voxline.registry.parents import Ancestor, Parent
 from voxline.registry.training_data import TrainingData, training_data_of
 from voxline.training.batches import Batches
+from voxline.training.export import model_info
 from voxline.training.replay import Replay, plan_replay
+from voxline.training.settings import TrainSettings
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,8 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 def parent_on(dataset: Dataset, training_data: TrainingData | None = None) -> Parent:
     ancestor = Ancestor("asr", 1, "0f", dataset.key)
-    return Parent(ancestor, {}, training_data or training_data_of(dataset), "asr@1", Path())
+    about = model_info("ctc", TrainSettings(name="asr"), dataset, {}, [])
+    return Parent(ancestor, about, training_data or training_data_of(dataset), "asr@1", Path())
 
 
 def drawn(replay: Replay, folder: Path, epochs: int) -> tuple[list[Counter[str]], Batches]:
