@@ -1,4 +1,4 @@
-"""A model family added to evaluate and push, as docs/extend/family.md describes; it needs no TensorFlow."""
+"""A model family added to evaluate and push, without TensorFlow."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A family is a folder and an entry point: docs/extend/family.md, executed."""
+"""A family of tests is trained, exported, resumed and reused; docs/extend/family.md has a whole one."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""The family that docs/extend/family.md adds: a model that predicts the mean of the features of an utterance."""
+"""A family for tests: a model that predicts the mean of the features of an utterance."""
 
 from pathlib import Path
 from typing import Any, ClassVar
