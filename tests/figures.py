@@ -123,9 +123,7 @@ def families() -> Iterator[tuple[str, str]]:
                     pairs |= {(family, node.module, alias.name) for alias in node.names}
     yield str(len(pairs)), "names that one family imports from another"
     page = ROOT / "docs/extend/step.md"
-    diffs = re.findall(r"^`([\w./-]+)`:
-
-```diff", page.read_text() if page.exists() else "", re.MULTILINE)
+    diffs = re.findall(r"^`([\w./-]+)`:\s+```diff", page.read_text() if page.exists() else "", re.MULTILINE)
     yield str(len(set(diffs))), "existing files that a new step changes (docs/extend/step.md)"
 
 
