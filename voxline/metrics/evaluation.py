@@ -11,7 +11,8 @@ service. All further keys are a family's own, for people: texts, edits.
 `metrics.json` is one schema for every family:
   {"format": 1, "voxline": "0.1.0", "family": "asr", "utterances": 90, "seconds": 312.4,
    "metrics": {"wer": {"value": 0.031, "measured": 90, "interval": {…}, "comparison": null}, …},
-   "slices": {"speaker": {"1988": {"utterances": 9, "seconds": …, "metrics": {…}}}}, "bootstrap": {…}, "champion": {"version": 3, "digest": …}, "anchor": {…},
+   "slices": {"speaker": {"1988": {"utterances": 9, "seconds": …, "metrics": {…}}}},
+   "bootstrap": {…}, "champion": {"version": 3, "digest": …}, "anchor": {…},
    "details": {…the family's own}, …}
 """
 
