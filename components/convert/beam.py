@@ -74,7 +74,7 @@ def convert_with_beam(
     folder: Path,
     batch_recordings: int = BATCH_RECORDINGS,
 ) -> Iterator[tuple[int, list[ConversionResult]]]:
-    """As `convert_groups`, however few jobs there are; with at most so many recordings in a batch."""
+    """Converts like `convert_groups`, however few jobs there are; with at most so many recordings in a batch."""
     from voxline.beam.run import map_with_beam
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -115,15 +115,21 @@ def _split_batches(
     groups: Iterable[JobGroup], batch_recordings: int = BATCH_RECORDINGS
 ) -> Iterator[tuple[int, list[JobGroup]]]:
     """(index of the first, groups) of each batch."""
-    first, jobs, seconds = 0, 0, 0.0
+    first = 0
+    jobs = 0
+    seconds = 0.0
     batch: list[JobGroup] = []
     for group in groups:
         more = _seconds(group)
         if batch and (jobs + len(group) > batch_recordings or seconds + more > BATCH_SECONDS):
             yield first, batch
-            first, jobs, seconds, batch = first + len(batch), 0, 0.0, []
+            first = first + len(batch)
+            jobs = 0
+            seconds = 0.0
+            batch = []
         batch.append(group)
-        jobs, seconds = jobs + len(group), seconds + more
+        jobs = jobs + len(group)
+        seconds = seconds + more
     if batch:
         yield first, batch
 
@@ -152,7 +158,8 @@ def _job_to_json(job: ConversionJob) -> dict[str, Any]:
 
 
 def _job_from_json(values: dict[str, Any]) -> ConversionJob:
-    source, wav = str(worker_path(values["source"])), worker_path(values["wav"])
+    source = str(worker_path(values["source"]))
+    wav = worker_path(values["wav"])
     raw = RawFormat(**values["raw"]) if values["raw"] else None
     return ConversionJob(
         **(values | {"source": source, "wav": wav, "shaping": Shaping(**values["shaping"]), "raw": raw})

@@ -66,7 +66,7 @@ class DecodedRecording(NamedTuple):
 
 
 class LoggedRecording(NamedTuple):
-    """Where the log line of a recording is.
+    """The place of a recording's log line.
 
     Attributes:
       location: for `DecodeLogs.read`.
@@ -84,7 +84,9 @@ class DecodeLogs:
     """
 
     def __init__(self, logs: Iterable[Path], silence_db: float, max_seconds: float, prosody: bool = False) -> None:
-        self._silence_db, self._max_seconds, self._prosody = silence_db, max_seconds, prosody
+        self._silence_db = silence_db
+        self._max_seconds = max_seconds
+        self._prosody = prosody
         self._by_name = DigestMap(_LOCATION.size)
         self._logs: list[tuple[Path, int]] = []
         self._open: dict[int, IO[bytes]] = {}
@@ -99,12 +101,13 @@ class DecodeLogs:
         return LoggedRecording(location, None if samples == _NO_SAMPLES else samples)
 
     def read(self, location: int) -> DecodedRecording | RejectedRecording:
-        """What a line says.
+        """Reads a line.
 
         Raises:
           WorkError: the log was replaced after it was indexed.
         """
-        number, offset = location >> _OFFSET_BITS, location & (1 << _OFFSET_BITS) - 1
+        number = location >> _OFFSET_BITS
+        offset = location & (1 << _OFFSET_BITS) - 1
         if number not in self._open:
             if len(self._open) == MAX_OPEN_LOGS:
                 self.close()
@@ -120,8 +123,8 @@ class DecodeLogs:
             return RejectedRecording(values.reason, values.detail, values.longer_than)
         measured = bytes(values.measured).decode()
         if values.prosody and not self._prosody:
-            kept = {name: value for name, value in json.loads(measured).items() if name not in PROSODY}
-            measured = encode_json(kept)
+            measurements = {name: value for name, value in json.loads(measured).items() if name not in PROSODY}
+            measured = encode_json(measurements)
         return DecodedRecording(values.wav, values.samples, measured)
 
     def add(self, log: Path, offset: int, name: str, samples: int | None) -> None:
@@ -164,7 +167,8 @@ class DecodeLogWriter:
     def __init__(self, path: Path, silence_db: float, prosody: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._silence_db, self._prosody = silence_db, prosody
+        self._silence_db = silence_db
+        self._prosody = prosody
         self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115 -- closed in __exit__
         if _lacks_newline(path):
             self._file.write(b"\n")
@@ -202,7 +206,7 @@ def _parse(line: bytes) -> _LogLine | None:
 
 
 def _lacks_newline(log: Path) -> bool:
-    """Whether the last line was cut short."""
+    """Returns whether the last line was cut short."""
     with open(log, "rb") as file:
         if not file.seek(0, os.SEEK_END):
             return False

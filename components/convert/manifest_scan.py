@@ -25,7 +25,7 @@ LOOKUP_BATCH = 500
 
 
 class LineStatus(enum.IntEnum):
-    """What is known of a line."""
+    """The status of a line."""
 
     CACHED = 0
     """Its output is in the line cache."""
@@ -52,7 +52,7 @@ class CachedLine:
 
 
 class ManifestScan:
-    """What is known of the lines of a manifest.
+    """The status of each line of a manifest.
 
     Attributes:
       file: the manifest.
@@ -76,10 +76,14 @@ class ManifestScan:
         self.file = manifest_path(manifest)
         if not self.file.is_file():
             raise WorkError(f"{self.file}: no such manifest; run the step that writes it first")
-        self._folder, self.pool, self.cache = os.path.abspath(self.file.parent), pool, cache
+        self._folder = os.path.abspath(self.file.parent)
+        self.pool = pool
+        self.cache = cache
         self._name, self.content = str(self.file), hash_file(self.file)
-        self.statuses, self.locations = bytearray(), array("Q")
-        self.digests, self.to_decode = bytearray(), array("Q")
+        self.statuses = bytearray()
+        self.locations = array("Q")
+        self.digests = bytearray()
+        self.to_decode = array("Q")
         self.missing: dict[int, str] = {}
         self._hashes: dict[int, str] = {}
         self.unchanged = self.content == cache.about.get("manifest") and self._reuse_all()
@@ -121,7 +125,7 @@ class ManifestScan:
         return bytes(self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES])
 
     def states_audio_hash(self, offset: int) -> bool:
-        """Whether a line states the hash of its recording. If not, the same line may mean another recording later."""
+        """Returns whether a line states its recording's hash. If not, it may mean another recording later."""
         return offset not in self._hashes
 
     def check(self) -> None:
@@ -152,10 +156,12 @@ class ManifestScan:
         return True
 
     def _clear(self) -> None:
-        self.statuses, self.locations, self.digests = bytearray(), array("Q"), bytearray()
+        self.statuses = bytearray()
+        self.locations = array("Q")
+        self.digests = bytearray()
 
     def _can_reuse(self, entry: CacheEntry) -> bool:
-        """Whether the WAV is whole, if the entry has one."""
+        """Returns whether the WAV is whole, if the entry has one."""
         wav = entry.fields[CachedLine.WAV]
         return not wav or self.pool.is_whole(wav.decode(), int(entry.fields[CachedLine.SAMPLES]))
 

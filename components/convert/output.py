@@ -34,7 +34,7 @@ from voxline.text.frontend import FrontendOutput, apply_frontend
 
 
 class OutputLine(NamedTuple):
-    """What becomes of an utterance.
+    """The converted utterance, or its reject.
 
     Attributes:
       line: of the manifest, or of the rejects.
@@ -68,7 +68,10 @@ class OutputBuilder:
         settings: ConvertSettings,
         crashed: dict[str, RejectedRecording],
     ) -> None:
-        self._scan, self._pool, self._settings, self._crashed = scan, pool, settings, crashed
+        self._scan = scan
+        self._pool = pool
+        self._settings = settings
+        self._crashed = crashed
         self._alphabet = Alphabet.from_name(settings.alphabet)
         self._encoder = ManifestEncoder(folder)
 
@@ -118,7 +121,8 @@ def write_output(
     Raises:
       WorkError: too many rejects, or the manifest changed since the scan.
     """
-    manifest, rejects = work.folder / MANIFEST_FILE, work.folder / REJECTS_FILE
+    manifest = work.folder / MANIFEST_FILE
+    rejects = work.folder / REJECTS_FILE
     with write_line_cache(cache.file) as cached:
         with atomic_write(manifest) as converted, atomic_write(rejects) as rejected:
             output = _OutputWriter(converted, rejected, cached)
@@ -126,23 +130,23 @@ def write_output(
                 if scan.statuses[number] == LineStatus.CACHED:
                     output.copy(cache.read(scan.locations[number]))
                     continue
-                made = builder.build(number, scan.utterance(offset, line))
-                output.write(made)
-                if made.reusable and scan.states_audio_hash(offset):
-                    output.remember(line, scan.digest(number), made)
+                line_output = builder.build(number, scan.utterance(offset, line))
+                output.write(line_output)
+                if line_output.reusable and scan.states_audio_hash(offset):
+                    output.remember(line, scan.digest(number), line_output)
             scan.check()
         total = len(scan.statuses)
         work.outputs = {"manifest": MANIFEST_FILE, "rejects": REJECTS_FILE}
         work.counts["utterances"], work.counts["rejects"] = output.converted, total - output.converted
         check_reject_share(total - output.converted, total, settings.max_reject_share, "convert", rejects)
-        written = hash_file(manifest)
-        write_fingerprint(written, store, output.fingerprint.name())
+        digest = hash_file(manifest)
+        write_fingerprint(digest, store, output.fingerprint.name())
         cached.about = {
             "manifest": scan.content,
             "fingerprint": scan.fingerprint,
             "lines": total,
             "key": work.folder.name,
-            "output": written,
+            "output": digest,
         }
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in output.reasons.most_common())
     print_status(
@@ -152,7 +156,7 @@ def write_output(
 
 
 def wrote_last(cache: LineCache, folder: Path) -> bool:
-    """Whether the manifest in a folder is the one that the last run wrote, and has not changed since."""
+    """Returns whether the manifest in a folder is the one that the last run wrote, and has not changed since."""
     return (cache.about["key"], cache.about["output"]) == (folder.name, hash_file(folder / MANIFEST_FILE))
 
 
@@ -166,8 +170,11 @@ class _OutputWriter:
     """
 
     def __init__(self, manifest: IO[bytes], rejects: IO[bytes], cached: LineCacheWriter) -> None:
-        self._manifest, self._rejects, self._cached = manifest, rejects, cached
-        self.converted, self.fingerprint = 0, Fingerprint()
+        self._manifest = manifest
+        self._rejects = rejects
+        self._cached = cached
+        self.converted = 0
+        self.fingerprint = Fingerprint()
         self.reasons: Counter[str] = Counter()
 
     def copy(self, entry: CacheEntry) -> None:

@@ -92,8 +92,8 @@ def convert_recordings(jobs: JobGroup) -> list[ConversionResult]:
     results: dict[int, ConversionResult] = {}
     waiting = []
     for at, job in enumerate(jobs):
-        if known := _measure_existing(job) or _check_source(job):
-            results[at] = known
+        if result := _measure_existing(job) or _check_source(job):
+            results[at] = result
         else:
             waiting.append(at)
     if waiting:
@@ -217,7 +217,8 @@ def measure_level(
     powers = energies / frame
     if len(tail):
         powers = np.append(powers, tail_energy / len(tail))
-    lowest, highest = int(samples.min()), int(samples.max())
+    lowest = int(samples.min())
+    highest = int(samples.max())
     clipped = 0
     if lowest == -FULL_SCALE or highest == FULL_SCALE - 1:
         clipped = int(np.count_nonzero((samples == -FULL_SCALE) | (samples == FULL_SCALE - 1)))
@@ -241,7 +242,7 @@ def _decibels(power: float) -> float:
 
 
 def _source_change(job: ConversionJob) -> str:
-    """How the source differs from what the manifest says; empty if it does not."""
+    """Describes how the source differs from the manifest; empty if it does not."""
     try:
         status = Path(job.source).stat()
         current = _cached_hash(job.source, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

@@ -90,8 +90,9 @@ def open_scan(manifest: Path, store: Path | str, settings: ConvertSettings) -> I
 
 
 def convert_scanned(scan: ManifestScan, store: Path | str, settings: ConvertSettings) -> StepOutput:
-    """As `run`, after the scan."""
-    pool, cache = scan.pool, scan.cache
+    """Runs like `run`, after the scan."""
+    pool = scan.pool
+    cache = scan.cache
     inputs: dict[str, object] = {"utterances": scan.fingerprint}
     # A missing file has no content, so its absence is part of the key: its reject must not outlive its return.
     if scan.missing:
@@ -182,7 +183,8 @@ def _lines_to_decode(scan: ManifestScan, pool: WavPool, settings: ConvertSetting
     What is cheap comes first: a recording without a usable transcript is not decoded.
     """
     alphabet = Alphabet.from_name(settings.alphabet)
-    lines, names = _Lines(), DigestMap(0)
+    lines = _Lines()
+    names = DigestMap(0)
     for offset, utterance in zip(scan.to_decode, scan.utterances_at(scan.to_decode), strict=True):
         if isinstance(prepare_transcript(utterance, settings, alphabet), Reject):
             continue
@@ -230,7 +232,7 @@ class _Lines:
             if path not in shared:
                 self.alone.extend(offsets)
                 continue
-            starts = {offset: one.offset for offset, one in zip(offsets, scan.utterances_at(offsets), strict=True)}
+            starts = {offset: item.offset for offset, item in zip(offsets, scan.utterances_at(offsets), strict=True)}
             ordered = array("Q", sorted(offsets, key=starts.__getitem__))
             self.groups += [ordered[at : at + MAX_GROUP] for at in range(0, len(ordered), MAX_GROUP)]
         self._segments.clear()
@@ -246,9 +248,14 @@ class _Decoding:
     """
 
     def __init__(self, scan: ManifestScan, pool: WavPool, settings: ConvertSettings, work: StepOutput) -> None:
-        self._scan, self._pool, self._settings, self._work = scan, pool, settings, work
-        self._names, self._firsts = bytearray(), array("Q")
-        self.decoded, self.changed = 0, 0
+        self._scan = scan
+        self._pool = pool
+        self._settings = settings
+        self._work = work
+        self._names = bytearray()
+        self._firsts = array("Q")
+        self.decoded = 0
+        self.changed = 0
         self.examples: list[str] = []
         self.crashed: dict[str, RejectedRecording] = {}
 

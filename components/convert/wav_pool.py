@@ -52,8 +52,11 @@ class WavPool:
         self._store = open_store(store) / "wavs"
         self.folder = self._store.local_path()
         self._root = str(self.folder)
-        self._sample_rate, self._silence_db, self._shaping = sample_rate, silence_db, shaping.key_values()
-        self._max_seconds, self._prosody = max_seconds, prosody
+        self._sample_rate = sample_rate
+        self._silence_db = silence_db
+        self._shaping = shaping.key_values()
+        self._max_seconds = max_seconds
+        self._prosody = prosody
 
     def __enter__(self) -> "WavPool":
         return self
@@ -65,7 +68,9 @@ class WavPool:
 
     def name(self, utterance: Utterance) -> str:
         """Names the WAV of an utterance by what goes into it: never by a path, an id or a text."""
-        audio, duration, offset = utterance.audio_hash, float(utterance.duration), float(utterance.offset)
+        audio = utterance.audio_hash
+        duration = float(utterance.duration)
+        offset = float(utterance.offset)
         raw = raw_format_of(utterance) if utterance.extra else None
         if not self._shaping and not raw:  # the same name as below, in a third of the time
             return hash_bytes(
@@ -85,7 +90,7 @@ class WavPool:
 
     @functools.cached_property
     def logs(self) -> DecodeLogs:
-        """What earlier runs logged of recordings, whether their WAVs still exist or not."""
+        """Returns what earlier runs logged of recordings, whether their WAVs exist or not."""
         return self._read_logs(self._prosody)
 
     @functools.cached_property
@@ -105,7 +110,7 @@ class WavPool:
         return None
 
     def find_measured(self, name: str) -> str:
-        """What earlier runs measured of a WAV that exists, without its prosody, as JSON; "" if none did."""
+        """Returns the measurements of a WAV by earlier runs, without its prosody, as JSON; "" if there are none."""
         logged = self._plain_logs.find(name)
         if not logged or logged.samples is None or not self.is_whole(name, logged.samples):
             return ""
@@ -118,7 +123,8 @@ class WavPool:
         Raises:
           WorkError: some are not.
         """
-        gone, first = 0, ""
+        missing = 0
+        first = ""
         for _, line in iter_lines(folder / MANIFEST_FILE):  # convert wrote it, so the lines need no full check
             try:
                 values = parse_json(line)
@@ -126,9 +132,10 @@ class WavPool:
             except (ValueError, KeyError, TypeError) as error:
                 raise WorkError(f"{folder / MANIFEST_FILE} is damaged ({error})") from None
             if not self.is_whole(name, round(samples)):
-                gone, first = gone + 1, first or name
-        if gone:
-            raise WorkError(f"{gone:,} of its WAVs are gone or cut short, such as {self.path_text(first)}")
+                missing = missing + 1
+                first = first or name
+        if missing:
+            raise WorkError(f"{missing:,} of its WAVs are gone or cut short, such as {self.path_text(first)}")
 
     def open_log(self, key: str) -> DecodeLogWriter:
         """The log of the run with a key."""
@@ -143,7 +150,7 @@ class WavPool:
         remove_unfinished(self.folder, "??/.*.part")
 
     def is_whole(self, name: str, samples: int) -> bool:
-        """Whether a WAV exists and has the size of so many samples."""
+        """Returns whether a WAV exists and has the size of so many samples."""
         expected = HEADER_BYTES + 2 * samples
         if self._store.is_remote:
             return self._bucket_sizes.get(f"{name[:2]}/{name}.wav") == expected
@@ -169,7 +176,9 @@ class WavUploader:
     """
 
     def __init__(self, store: ObjectStore, log: Path, first: int = FIRST_UPLOAD) -> None:
-        self._store, self._log, self._root = store, log, store.local_path()
+        self._store = store
+        self._log = log
+        self._root = store.local_path()
         self._waiting: list[str] = []
         self._batch = first
         self._upload: Future[None] | None = None
@@ -202,7 +211,8 @@ class WavUploader:
 
     def _start(self) -> None:
         self._finish()
-        names, self._waiting = self._waiting, []
+        names = self._waiting
+        self._waiting = []
         self._upload = self._thread.submit(self._run, names)
 
     def _finish(self) -> None:

@@ -67,7 +67,8 @@ class _SpeakerPart:
 
 def write_commands_corpus(root: Path, settings: CommandsCorpusSettings, workers: int) -> dict[str, int]:
     """Writes the corpus of commands into the folder `root`, and a manifest with intents beside it. Returns counts."""
-    parts, commands = _assign_speakers(settings), COMMANDS[settings.language]
+    parts = _assign_speakers(settings)
+    commands = COMMANDS[settings.language]
     sentences = commands.grammar.split(np.random.default_rng((settings.seed, 5)), SENTENCE_SHARES)
     total = sum(part.utterances for part in parts)
     print_status(f"demo corpus: {len(parts)} voices speak {total:,} commands")
@@ -121,7 +122,7 @@ def _record_part(
 def _manifest_lines(
     root: Path, part: _SpeakerPart, commands: Commands, sentences: Sequence[str]
 ) -> Iterator[dict[str, str]]:
-    """What the layout of LibriSpeech has no place for: the intent of each utterance."""
+    """Returns the intent of each utterance, for which the layout of LibriSpeech has no place."""
     for number, sentence in enumerate(sentences):
         file = utterance_file(root, SUBSETS[part.split], part.speaker.id, CHAPTER, number)
         yield {
@@ -160,7 +161,8 @@ def write_words_corpus(root: Path, settings: WordsCorpusSettings, workers: int) 
     total = len(speakers) * len(settings.words)
     print_status(f"demo corpus: {len(speakers)} voices say {len(settings.words)} words each")
     progress = Progress("utterances", total)
-    subset, records = SUBSETS["train"], []
+    subset = SUBSETS["train"]
+    records = []
 
     def record(speaker: Speaker) -> float:
         dry, rate = speak(speaker.voice, spoken[speaker.voice.language])
@@ -172,7 +174,7 @@ def write_words_corpus(root: Path, settings: WordsCorpusSettings, workers: int) 
             records.append(SpeakerRecord(speaker.id, speaker.sex, subset, seconds, speaker.voice.name))
             progress.advance(len(settings.words), note=f"{speaker.voice.name} is done")
     write_speakers(root, records)
-    seconds = round(sum(one.seconds for one in records))
+    seconds = round(sum(item.seconds for item in records))
     return {"utterances": total, "speakers": len(speakers), "seconds": seconds, "train": total}
 
 
@@ -228,14 +230,14 @@ def _assign_sentences(settings: RoundTripCorpusSettings) -> list[_VoicePart]:
     rng = np.random.default_rng((settings.seed, 3))
     tts_voice = settings.voice(settings.sentences)
     variants = [variant for variant in draw_variants(rng) if variant != tts_voice.variant][: settings.other_voices]
-    others = [
+    other_voices = [
         dataclasses.replace(
             tts_voice, variant=variant, rate=int(rng.integers(140, 186)), pitch=int(rng.integers(30, 71))
         )
         for variant in variants
     ]
-    voices = [tts_voice, *others]
-    weights = [settings.tts_voice_weight, *(1 for _ in others)]
+    voices = [tts_voice, *other_voices]
+    weights = [settings.tts_voice_weight, *(1 for _ in other_voices)]
     sizes = {"train": settings.train * sum(weights), "dev": settings.dev * len(voices)}
     sizes["test"] = settings.test * len(voices)
     splits = draw_sentences(settings.sentences, rng, sizes, settings.long_sentences * len(voices))

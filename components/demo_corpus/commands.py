@@ -42,7 +42,7 @@ class Commands:
         }
 
     def spoken(self, sentence: str) -> str:
-        """What espeak-ng reads.
+        """The text that espeak-ng reads.
 
         >>> COMMANDS["mandarin"].spoken("打开 车库 的 灯")
         'da3 kai1 che1 ku4 de5 deng1'

@@ -20,7 +20,8 @@ DIGIT_SPELLINGS = {
 }
 """The English digits as speakers of other languages may pronounce them, in the spelling of their own."""
 
-DIGITS, MORE_DIGITS = (3, 6), (8, 10)
+DIGITS = (3, 6)
+MORE_DIGITS = (8, 10)
 """Fewest and most digits of a sentence, and of a long one."""
 
 

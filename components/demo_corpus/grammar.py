@@ -54,7 +54,7 @@ class Grammar:
         Raises:
           ValueError: a template has fewer sentences than there are splits.
         """
-        first, *others = shares
+        first, *later_shares = shares
         splits: dict[str, set[str]] = {split: set() for split in shares}
         for template in self.templates:
             sentences = self.sentences(template)
@@ -64,7 +64,9 @@ class Grammar:
                     "each; give its slots more choices"
                 )
             dealt = [sentences[index] for index in rng.permutation(len(sentences))]
-            for later, split in zip(range(len(others), 0, -1), others, strict=True):  # each leaves one to each after it
+            for later, split in zip(
+                range(len(later_shares), 0, -1), later_shares, strict=True
+            ):  # each leaves one to each after it
                 count = min(max(1, round(shares[split] * len(sentences))), len(dealt) - later)
                 splits[split] |= set(dealt[:count])
                 dealt = dealt[count:]

@@ -47,7 +47,8 @@ def write_chapter(
     """Writes one chapter: (text, samples) for each utterance. Returns its seconds."""
     folder = root / subset / str(speaker) / str(chapter)
     folder.mkdir(parents=True)
-    transcript, samples_written = [], 0
+    transcript = []
+    samples_written = 0
     for number, (text, samples) in enumerate(utterances):
         file = utterance_file(root, subset, speaker, chapter, number)
         soundfile.write(file, samples, rate, subtype="PCM_16")
@@ -83,7 +84,8 @@ RecordedSentence = tuple[str, Sentence, npt.NDArray[np.int16]]
 def write_ljspeech(root: Path, recordings: Iterable[RecordedSentence], rate: int) -> float:
     """Writes LJSpeech's layout; an id begins with the split, as LJSpeech's with the book. Returns the seconds."""
     (root / "wavs").mkdir(parents=True)
-    lines, samples_written = [], 0
+    lines = []
+    samples_written = 0
     for number, (split, sentence, samples) in enumerate(recordings):
         id = f"{split}-{number:04d}"
         soundfile.write(root / "wavs" / f"{id}.wav", samples, rate, subtype="PCM_16")

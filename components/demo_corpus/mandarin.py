@@ -113,20 +113,21 @@ def syllable_phones(syllable: str) -> str:
     >>> [syllable_phones(syllable) for syllable in ("lv4", "shi4", "yang2", "wen2", "jue2", "ang4", "you3")]
     ['l v4', 'sh ix4', 'ii iang2', 'uu un2', 'j ve2', 'aa ang4', 'ii iu3']
     """
-    letters, tone = syllable[:-1], syllable[-1]
+    letters = syllable[:-1]
+    tone = syllable[-1]
     initial, final = _split_syllable(letters)
     return f"{initial} {final}{tone}"
 
 
 def _split_syllable(letters: str) -> tuple[str, str]:
     if letters[0] == "y":
-        rest = letters[1:]
-        if rest in _AFTER_Y and rest != "ou":
-            return "vv", _AFTER_Y[rest]
-        return "ii", _AFTER_Y.get(rest, rest if rest[0] == "i" else f"i{rest}")
+        ending = letters[1:]
+        if ending in _AFTER_Y and ending != "ou":
+            return "vv", _AFTER_Y[ending]
+        return "ii", _AFTER_Y.get(ending, ending if ending[0] == "i" else f"i{ending}")
     if letters[0] == "w":
-        rest = letters[1:]
-        return "uu", _AFTER_W.get(rest, rest if rest[0] == "u" else f"u{rest}")
+        ending = letters[1:]
+        return "uu", _AFTER_W.get(ending, ending if ending[0] == "u" else f"u{ending}")
     initial = next((initial for initial in _INITIALS if letters.startswith(initial)), "")
     if not initial:
         return letters[0] * 2, letters

@@ -150,7 +150,7 @@ def _commit_output(unfinished: Path, folder: Path, marker: dict[str, Any]) -> No
 
 
 def _is_complete(folder: Path, key: str) -> bool:
-    """Whether the folder holds the corpus of that key, with no file missing or cut."""
+    """Returns whether the folder holds the corpus of that key, with no file missing or cut."""
     if not (folder / MARKER).is_file():
         return False
     marker = _read_marker(folder)
@@ -172,8 +172,8 @@ def _check_replaceable(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise WorkError(f"{folder}: is a file, not a folder; name another folder")
-    known = _read_marker(folder)["files"] if (folder / MARKER).is_file() else {}
-    foreign = sorted(set(_sizes(folder)) - set(known))
+    written_files = _read_marker(folder)["files"] if (folder / MARKER).is_file() else {}
+    foreign = sorted(set(_sizes(folder)) - set(written_files))
     if foreign:
         raise WorkError(
             f"{folder}: holds {len(foreign)} files that were not generated ({foreign[0]}) and will not be "

@@ -56,7 +56,8 @@ def draw_sentences(
       SettingsError: there are not that many different sentences.
     """
     sentences = _draw_different(kind, rng, sum(sizes.values()), long=False)
-    splits, start = {}, 0
+    splits = {}
+    start = 0
     for split, size in sizes.items():
         splits[split] = sentences[start : start + size]
         start += size

@@ -108,7 +108,7 @@ def crashed_clips(folder: Path) -> dict[str, int]:
 
 
 def crashes_worker(utterance: Utterance, speed: float, settings: ExtractSettings) -> bool:
-    """Whether a process that only computes the features of this clip is killed."""
+    """Returns whether a process that only computes the features of this clip is killed."""
     arguments = json.dumps({"utterance": utterance.as_line(), "speed": speed, "settings": settings.plain()})
     command = [sys.executable, "-m", "voxline.components.extract.clip_features"]
     # An exit status is no crash. A process that cannot start, for one, says nothing of the recording.

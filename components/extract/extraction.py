@@ -55,8 +55,12 @@ class Extraction:
         settings: ExtractSettings,
         output: StepOutput,
     ) -> None:
-        self._manifest, self._check_manifest, self._fingerprint = manifest, check_manifest, fingerprint
-        self._store, self._settings, self._output = store, settings, output
+        self._manifest = manifest
+        self._check_manifest = check_manifest
+        self._fingerprint = fingerprint
+        self._store = store
+        self._settings = settings
+        self._output = output
         self._original = settings.speeds.index(1.0)
         self._unfinished = _clear_unfinished(output.folder)
         self._scan = self._scan_manifest()
@@ -69,10 +73,12 @@ class Extraction:
           SettingsError: the recordings have another sample rate than `features.sample_rate`.
           WorkError: too many recordings failed, or the manifest changed.
         """
-        scan, output, extracted = self._scan, self._output, 0
+        scan = self._scan
+        output = self._output
+        extracted = 0
         while True:
-            locations, failed, written = self._write_missing()
-            extracted += written
+            locations, failed, records = self._write_missing()
+            extracted += records
             usable = locations["shard"][:, self._original] >= 0
             rejects = scan.rejects + self._reject_failed(usable, failed)
             rejects_file = output.folder / REJECTS_FILE
@@ -118,7 +124,8 @@ class Extraction:
         Returns:
           The location of every clip, the clips that failed, and the number of clips that were written.
         """
-        scan, pool = self._scan, self._pool
+        scan = self._scan
+        pool = self._pool
         locations = pool.find(scan.clips)
         missing = (scan.clips != b"") & (locations["shard"] < 0)
         tasks = plan_shards(scan, missing, self._settings, self._unfinished)
@@ -135,7 +142,8 @@ class Extraction:
 
     def _check_sample_rate(self, missing: npt.NDArray[np.bool_]) -> None:
         """Refuses a corpus of another rate at once, not as thousands of rejects."""
-        expected, attempts = self._settings.features.sample_rate, self._unfinished / ATTEMPTS_FOLDER
+        expected = self._settings.features.sample_rate
+        attempts = self._unfinished / ATTEMPTS_FOLDER
         rates = set()
         new = np.flatnonzero(missing.any(axis=1))[:PROBED_RECORDINGS].tolist()
         crashed = crashed_clips(attempts)
@@ -156,7 +164,8 @@ class Extraction:
         """A reject for each utterance whose clip failed, also where several share one."""
         rejects = []
         for number in np.flatnonzero(~usable).tolist():
-            utterance, clip = self._scan.ids[number], self._scan.clip(number, self._original)
+            utterance = self._scan.ids[number]
+            clip = self._scan.clip(number, self._original)
             if clip not in failed:
                 raise WorkError(f"extract: {utterance} is in no shard, though its shard was written; run it again")
             rejects.append(Reject(utterance, Reason(failed[clip].reason), failed[clip].detail))
@@ -171,8 +180,11 @@ class Extraction:
         Raises:
           DamagedShardError: the sums of a shard are damaged.
         """
-        scan, settings, folder = self._scan, self._settings, self._output.folder
-        splits, seconds = np.array(scan.splits)[usable], scan.seconds[usable]
+        scan = self._scan
+        settings = self._settings
+        folder = self._output.folder
+        splits = np.array(scan.splits)[usable]
+        seconds = scan.seconds[usable]
         train = locations[splits == "train", self._original]
         mean, deviation = compute_normalization(self._pool, train, settings.features.bins)
         counts = Counter(sorted(splits.tolist(), key=split_rank))

@@ -85,7 +85,8 @@ class ScannedManifest:
                 rows.seek(begin)
                 for at in range(begin, end, COPY_BYTES):
                     out.write(rows.read(min(COPY_BYTES, end - at)))
-                begin, end = first, last
+                begin = first
+                end = last
 
 
 def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, store: Path | str) -> ScannedManifest:
@@ -98,7 +99,8 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
     Raises:
       WorkError: a line is not an utterance's.
     """
-    manifest, rows = manifest_path(manifest).absolute(), unfinished / "rows"
+    manifest = manifest_path(manifest).absolute()
+    rows = unfinished / "rows"
     made_by = {"alphabet": settings.alphabet, "speeds": settings.speeds, "revision": ROW_REVISION}
     cached = cache_file(store, "extract", made_by)
     with (
@@ -142,8 +144,11 @@ class _RowCollector:
     def __init__(
         self, settings: ExtractSettings, manifest: str, rows: IO[bytes], cache: LineCache, writer: LineCacheWriter
     ) -> None:
-        self._settings, self._manifest = settings, manifest
-        self._rows, self._cache, self._writer = rows, cache, writer
+        self._settings = settings
+        self._manifest = manifest
+        self._rows = rows
+        self._cache = cache
+        self._writer = writer
         self._symbols = frozenset(Alphabet.from_name(settings.alphabet).symbols)
         self._seen: set[str] = set()
         self._split_names: dict[str, str] = {}
@@ -154,7 +159,8 @@ class _RowCollector:
         self.splits: list[str] = []
         self.seconds = array.array("d")
         self.clips = bytearray()
-        self.lines, self.row_ranges = array.array("q"), array.array("q")
+        self.lines = array.array("q")
+        self.row_ranges = array.array("q")
 
     def add_line(self, line: bytes, offset: int) -> None:
         """Adds the row of a line, or a reject."""
@@ -171,7 +177,8 @@ class _RowCollector:
         if reject := self._check_label(values):
             self.rejects.append(reject)
             return
-        split, seconds = values.get("split", "train"), float(values["duration"])
+        split = values.get("split", "train")
+        seconds = float(values["duration"])
         clips = b"".join(
             bytes.fromhex(clip_of_line(values, speed)) if speed == 1.0 or split == "train" else NO_CLIP
             for speed in self._settings.speeds

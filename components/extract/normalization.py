@@ -16,7 +16,8 @@ from voxline.errors import WorkError
 SMALLEST_DEVIATION = 1e-4
 """A bin that varies less (an empty mel band, digital silence) gets the deviation 1: models divide by it."""
 
-_HIGH, _LOW = 10, 42
+_HIGH = 10
+_LOW = 42
 """Bits: a sum is stored as integer 1024ths, and the rest as integer 2^-52ths. Each part fits an int64, up to a million
 hours."""
 
@@ -31,12 +32,12 @@ class ExactSums:
 
     def add(self, sums: CmvnStats, frames: int) -> None:
         """Adds utterances, `[utterances, 2, bins]`, that have so many frames together."""
-        rest = sums * 2.0**_HIGH
-        high = np.floor(rest)
-        rest -= high
-        rest *= 2.0**_LOW
+        remainder = sums * 2.0**_HIGH
+        high = np.floor(remainder)
+        remainder -= high
+        remainder *= 2.0**_LOW
         self._high += high.astype(np.int64).sum(axis=0)
-        self._low += np.floor(rest, out=rest).astype(np.int64).sum(axis=0)
+        self._low += np.floor(remainder, out=remainder).astype(np.int64).sum(axis=0)
         self.frames += frames
 
     def mean_and_deviation(self) -> tuple[list[float], list[float]]:
@@ -54,8 +55,8 @@ class ExactSums:
             return [0.0] * bins, [1.0] * bins
         unit = self.frames << (_HIGH + _LOW)
         mean, squares = (
-            np.array([((int(high) << _LOW) + int(low)) / unit for high, low in zip(*both, strict=True)])
-            for both in zip(self._high, self._low, strict=True)
+            np.array([((int(high) << _LOW) + int(low)) / unit for high, low in zip(*halves, strict=True)])
+            for halves in zip(self._high, self._low, strict=True)
         )
         deviation = np.sqrt(np.maximum(squares - mean**2, 0))
         deviation[deviation < SMALLEST_DEVIATION] = 1.0

@@ -76,14 +76,15 @@ def _group_clips(
             _, firsts = np.unique(scan.clips[:, column], return_index=True)
             first = np.zeros(len(missing), bool)
             first[firsts] = True
-            wanted = [n for n in np.flatnonzero(missing[:, column] & first).tolist() if scan.splits[n] == split]
+            clips = [n for n in np.flatnonzero(missing[:, column] & first).tolist() if scan.splits[n] == split]
             members: list[int] = []
             size = 0.0
-            for number in sorted(wanted, key=hashes.__getitem__):
+            for number in sorted(clips, key=hashes.__getitem__):
                 more = _feature_bytes(scan.seconds[number], settings.speeds[column], settings)
                 if members and size + more > settings.shard_megabytes * 1e6:
                     yield column, members
-                    members, size = [], 0.0
+                    members = []
+                    size = 0.0
                 members.append(number)
                 size += more
             if members:

@@ -41,8 +41,8 @@ class DamagedShardError(WorkError):
       number: in the pool's list.
     """
 
-    def __init__(self, number: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, number: int, fault: str) -> None:
+        super().__init__(fault)
         self.number = number
 
 
@@ -56,7 +56,8 @@ class PoolIndex:
     """
 
     def __init__(self, store: Path | str, features: FeatureSettings) -> None:
-        self.store, self.folder = store, shards_folder(store, features)
+        self.store = store
+        self.folder = shards_folder(store, features)
         self.shards: list[PooledShard] = []
         self._set_aside: list[PooledShard] = []
         self._known: set[str] = set()
@@ -73,7 +74,8 @@ class PoolIndex:
                 names = {entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")}
         except (FileNotFoundError, NotADirectoryError):
             return
-        clips, locations = [self._clips], [self._locations]
+        clips = [self._clips]
+        locations = [self._locations]
         for name in sorted(names - self._known):
             if (shard := self._read(name)) is None:
                 continue
@@ -81,11 +83,14 @@ class PoolIndex:
             clips.append(np.frombuffer(bytes.fromhex("".join(shard.clips)), CLIP_DTYPE))
             added = np.empty(count, CLIP_LOCATION)
             added["shard"], added["number"] = len(self.shards), np.arange(count)
-            added["offset"], added["size"], added["frames"] = shard.offsets, shard.sizes, shard.frames
+            added["offset"] = shard.offsets
+            added["size"] = shard.sizes
+            added["frames"] = shard.frames
             locations.append(added)
             self.shards.append(PooledShard(shard.path, count, shard.bytes, shard.checksum, shard.stats_crc32c))
             self._known.add(name)
-        self._clips, self._locations = np.concatenate(clips), np.concatenate(locations)
+        self._clips = np.concatenate(clips)
+        self._locations = np.concatenate(locations)
 
     def _download_indices(self) -> set[str]:
         """Downloads the indices of a pool in a bucket, and no records. Returns the shards' names.
@@ -126,7 +131,8 @@ class PoolIndex:
         self._set_aside.append(shard)
         self._move_aside(folder, str(damage))
         keep = self._locations["shard"] != damage.number
-        self._clips, self._locations = self._clips[keep], self._locations[keep]
+        self._clips = self._clips[keep]
+        self._locations = self._locations[keep]
         self._known.discard(folder.name)
 
     def _move_aside(self, folder: Path, damage: str) -> None:
@@ -145,12 +151,12 @@ class PoolIndex:
         if not len(self._clips) or not clips.size:
             return locations
         order = np.argsort(self._clips, kind="stable")
-        known = self._clips[order]
-        if (known[1:] == known[:-1]).any():
+        sorted_clips = self._clips[order]
+        if (sorted_clips[1:] == sorted_clips[:-1]).any():
             order = order[np.argsort(-self._wanted_share(clips)[self._locations["shard"][order]], kind="stable")]
             order = order[np.argsort(self._clips[order], kind="stable")]
-        at = np.minimum(np.searchsorted(known, clips), len(known) - 1)
-        exists = (known[at] == clips) & (clips != b"")
+        at = np.minimum(np.searchsorted(sorted_clips, clips), len(sorted_clips) - 1)
+        exists = (sorted_clips[at] == clips) & (clips != b"")
         locations[exists] = self._locations[order[at[exists]]]
         return locations
 
@@ -159,7 +165,8 @@ class PoolIndex:
         exists = locations["shard"] >= 0
         used, numbers = np.unique(locations["shard"][exists], return_inverse=True)
         by_name = np.argsort([str(self.shards[number].path) for number in used.tolist()])
-        used, numbers = used[by_name], np.argsort(by_name)[numbers]
+        used = used[by_name]
+        numbers = np.argsort(by_name)[numbers]
         listed = locations[list(RECORD_LOCATION.names or ())].astype(RECORD_LOCATION)
         listed["shard"][exists] = numbers
         live, live_bytes = count_live(listed, len(used))
@@ -171,8 +178,9 @@ class PoolIndex:
         return shards, listed
 
     def _wanted_share(self, clips: Clips) -> npt.NDArray[np.float64]:
-        """Of each shard, the share of its bytes that is among these clips."""
-        wanted = np.isin(self._clips, clips.ravel())
-        shard, size = self._locations["shard"], self._locations["size"]
-        wanted_bytes = np.bincount(shard, size * wanted, len(self.shards))
+        """Returns for each shard the share of its bytes that is among these clips."""
+        is_wanted = np.isin(self._clips, clips.ravel())
+        shard = self._locations["shard"]
+        size = self._locations["size"]
+        wanted_bytes = np.bincount(shard, size * is_wanted, len(self.shards))
         return wanted_bytes / np.maximum(np.bincount(shard, size, len(self.shards)), 1)

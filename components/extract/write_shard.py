@@ -90,7 +90,8 @@ def write_shard(
     utterances = read_manifest(*fetch_files([str(task.manifest)]))
     localize_audio(utterances)
     report_changed("extract", remove_changed_audio(utterances))
-    attempts, alone = unfinished / ATTEMPTS_FOLDER, settings.runner == IN_PROCESS
+    attempts = unfinished / ATTEMPTS_FOLDER
+    alone = settings.runner == IN_PROCESS
     suspects = crashed_clips(attempts) if alone else suspect_clips(attempts, task.shard)
     with note_clips(attempts, task.shard) as note:
         for utterance in utterances:

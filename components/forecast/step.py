@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from voxline.notify.history import Run
     from voxline.report import Page
 
-EXPECTATION, REPORT, VALIDATION = "forecast.json", "report.html", "validation.json"
+EXPECTATION = "forecast.json"
+REPORT = "report.html"
+VALIDATION = "validation.json"
 
 
 def run(
@@ -67,46 +69,48 @@ def run(
         runs = read_runs(location, model=model_name)
     except WorkError:  # none was recorded yet
         runs = []
-    found, skipped = predict_promotion_of_run(runs, hours, drift), skipped_in_a_row(runs)
-    why = _reason_to_train(found, skipped, settings)
+    prediction = predict_promotion_of_run(runs, hours, drift)
+    skipped = skipped_in_a_row(runs)
+    why = _reason_to_train(prediction, skipped, settings)
     if not why and "train" in os.environ.get(FORCE_ENV, "").split(","):
         why = "--force train"
     why = why or _reason_of_registry(Registry(registry, model_name))
     if not why and _is_overdue(runs, settings.max_skipped, datetime.now(UTC)):
         why = "the history has nothing of the time in which forecast.max_skipped runs would have been skipped"
-    heading, text = _headline(found, why, settings), describe_prediction(found) if found else ""
+    heading = _headline(prediction, why, settings)
+    text = describe_prediction(prediction) if prediction else ""
     print_status(f"forecast: {heading}" + (f" ({text})" if text else ""))
     values: dict[str, Any] = {
         "heading": heading,
-        "probability": found.probability if found else None,
+        "probability": prediction.probability if prediction else None,
         "train": bool(why),
         "skip_below": settings.skip_below,
         "hours": round(hours, 4),
         "drift": drift,
         "skipped_before": skipped,
-        "judged": found.runs if found else None,
-        "promoted": found.promoted if found else None,
-        "brier": found.brier if found else None,
-        "share_brier": found.share_brier if found else None,
+        "judged": prediction.runs if prediction else None,
+        "promoted": prediction.promoted if prediction else None,
+        "brier": prediction.brier if prediction else None,
+        "share_brier": prediction.share_brier if prediction else None,
     }
     key = {"dataset": content.key, "forecast": hash_value(values)}
     with cached_step(store, "forecast", settings, key, force=True) as output:
         write_json(output.folder / EXPECTATION, values)
         _page(values, heading, text).write(output.folder / REPORT)
         output.outputs = {"forecast": EXPECTATION, "report": REPORT}
-        output.counts = {"skipped": int(not why), "judged": found.runs if found else 0}
-        output.metrics = {"promotion_probability": found.probability} if found else {}
+        output.counts = {"skipped": int(not why), "judged": prediction.runs if prediction else 0}
+        output.metrics = {"promotion_probability": prediction.probability} if prediction else {}
     return output
 
 
-def _reason_to_train(found: "PromotionForecast | None", skipped: int, settings: ForecastSettings) -> str:
-    """Why the run trains, in words; empty if it does not."""
+def _reason_to_train(prediction: "PromotionForecast | None", skipped: int, settings: ForecastSettings) -> str:
+    """Explains why the run trains, in words; empty if it does not."""
     from voxline.forecast.promotion import MINIMUM
     from voxline.report.page import plural
 
-    if found is None:
+    if prediction is None:
         return f"fewer than {MINIMUM} runs were judged against a model in service"
-    if found.probability >= settings.skip_below:
+    if prediction.probability >= settings.skip_below:
         return f"at least {settings.skip_below:.0%}, as forecast.skip_below has it"
     if skipped >= settings.max_skipped:
         return f"{plural(skipped, 'run')} in a row were skipped, as many as forecast.max_skipped allows"
@@ -114,27 +118,27 @@ def _reason_to_train(found: "PromotionForecast | None", skipped: int, settings: 
 
 
 def _reason_of_registry(registry: Registry) -> str:
-    """Why the run trains whatever the history predicts, which knows of runs alone; empty if it need not."""
+    """Explains why the run trains whatever the history of runs predicts; empty if it need not."""
     if registry.in_service() is None:
         return "no model is in service"
     last = next((event for event in reversed(registry.journal()) if event.alias != CANDIDATE), None)
     return f"version {last.replaces} was rolled back" if last and last.action == "rollback" else ""
 
 
-def _is_overdue(runs: "list[Run]", most: int, now: datetime) -> bool:
-    """Whether more runs than may be skipped have left no trace in the history, by the usual time between two.
+def _is_overdue(runs: "list[Run]", most: int, at: datetime) -> bool:
+    """Returns whether more runs than may be skipped are missing from the history, by the usual time between two.
 
     Skipped runs are counted there. One that cannot be written would otherwise skip every run to come.
     """
     ended = [datetime.fromisoformat(run["run"]["ended"]) for run in runs]
     gaps = [(after - before).total_seconds() for before, after in itertools.pairwise(ended)]
-    return bool(gaps) and (now - ended[-1]).total_seconds() > (most + 0.5) * statistics.median(gaps)
+    return bool(gaps) and (at - ended[-1]).total_seconds() > (most + 0.5) * statistics.median(gaps)
 
 
-def _headline(found: "PromotionForecast | None", why: str, settings: ForecastSettings) -> str:
-    if found is None:
+def _headline(prediction: "PromotionForecast | None", why: str, settings: ForecastSettings) -> str:
+    if prediction is None:
         return f"No forecast, so it trains: {why}"
-    expected = f"a promotion has a probability of {found.probability:.0%}"
+    expected = f"a promotion has a probability of {prediction.probability:.0%}"
     if why:
         return f"It trains: {expected}; {why}"
     return f"Nothing was trained: {expected}, less than {settings.skip_below:.0%} (forecast.skip_below)"

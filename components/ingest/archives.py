@@ -76,7 +76,8 @@ def unpack_archive(
     named_by = {"archive": content, **({"kind": kind} if kind else {})}
     unpack = unpack or (_unpack_zip if archive.name.lower().endswith(".zip") else _unpack_tar)
     with cached_step(store, "unpacked", Settings(), named_by) as work:  # unpacked again if it was deleted
-        folder, unfinished = work.folder / "files", work.folder / "unfinished"
+        folder = work.folder / "files"
+        unfinished = work.folder / "unfinished"
         if work.reused:
             return folder, content
         for left_by_a_killed_run in (unfinished, folder):
@@ -107,8 +108,10 @@ class MemberWriter:
     """Writes members into a folder, and refuses unsafe ones."""
 
     def __init__(self, archive: Path, folder: Path, max_bytes: float, max_files: int) -> None:
-        self.archive, self.folder = archive, folder
-        self.max_bytes, self.max_files = max_bytes, max_files
+        self.archive = archive
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.max_files = max_files
         self.members = self.bytes = 0
         self._progress = Progress("MB of the archive", total=archive.stat().st_size // 1_000_000)
 
@@ -130,18 +133,19 @@ class MemberWriter:
 
     def write(self, member: str, source: IO[bytes], size: int) -> None:
         """Writes a file, `size` bytes by its header."""
-        target, written = self.target(member), 0
+        target = self.target(member)
+        count = 0
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(target, "xb") as file:
                 while chunk := source.read(_CHUNK):
-                    written += len(chunk)
+                    count += len(chunk)
                     self.count(member, len(chunk))
                     file.write(chunk)
         except FileExistsError:
             raise self.refuse(member, "appears twice") from None
-        if written != size:
-            raise self.refuse(member, f"has {written:,} bytes, its header says {size:,}")
+        if count != size:
+            raise self.refuse(member, f"has {count:,} bytes, its header says {size:,}")
 
     def count(self, member: str, size: int) -> None:
         """Counts unpacked bytes."""

@@ -103,8 +103,8 @@ class ProbeCache:
     def __iter__(self) -> Iterator[ProbeRecord]:
         self.count = 0
         if not self._file.is_file():
-            others = sorted(self._folder.glob("[0-9a-f]*"), key=_modified_at, reverse=True)
-            yield from heapq.merge(*map(_read_cache, others[:_MAX_OTHER_CORPORA]))
+            other_caches = sorted(self._folder.glob("[0-9a-f]*"), key=_modified_at, reverse=True)
+            yield from heapq.merge(*map(_read_cache, other_caches[:_MAX_OTHER_CORPORA]))
             return
         for self.count, record in enumerate(_read_cache(self._file), start=1):  # noqa: B020 - it counts
             yield record
@@ -143,7 +143,8 @@ def _read_cache(path: Path) -> Iterator[ProbeRecord]:
 
 def _read_records(file: IO[bytes], path: Path) -> Iterator[ProbeRecord]:
     header = file.read(len(_MAGIC) + _DIGEST_BYTES)
-    digest, size = _new_digest(), 0
+    digest = _new_digest()
+    size = 0
     for piece in iter(lambda: file.read(_READ_BYTES), b""):
         digest.update(piece)
         size += len(piece)

@@ -64,7 +64,8 @@ class UnusableEntryError(Exception):
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
-        self.reason, self.detail = reason, detail
+        self.reason = reason
+        self.detail = detail
 
 
 class Corpus:
@@ -102,17 +103,17 @@ class Corpus:
         self.settings = settings or CorpusSettings()
         self.table = table
         self.store = Path(exclude).absolute() if exclude is not None else None
-        self.audio_roots = [str(Path(one).expanduser().absolute()) for one in self.settings.audio_roots]
+        self.audio_roots = [str(Path(root_).expanduser().absolute()) for root_ in self.settings.audio_roots]
         self.external_symlinks: dict[str, str] = {}
         self.listed_at = 0
-        self._real_audio_roots = [os.path.realpath(one) for one in self.audio_roots]
+        self._real_audio_roots = [os.path.realpath(root_) for root_ in self.audio_roots]
         self._before_listing = before_listing
         if before_listing is None:
             self.files  # noqa: B018 - a folder that cannot be listed fails here
 
     @functools.cached_property
     def files(self) -> FileIndex:
-        """By path relative to the root, in order of the path."""
+        """The files by path relative to the root, in order of the path."""
         if self._before_listing:
             self._before_listing()
         self.listed_at = time.time_ns()
@@ -125,7 +126,7 @@ class Corpus:
 
     @property
     def path(self) -> Path:
-        """What is read: the folder, or the one file."""
+        """The folder that is read, or the one file."""
         return self.root / self.table
 
     def accepted_folders(self) -> list[str]:
@@ -135,16 +136,16 @@ class Corpus:
 
     @property
     def may_lead_outside(self) -> bool:
-        """Whether its tables may name files that the listing does not have: they decide the result too."""
+        """Returns whether its tables may name files that the listing does not have: they decide the result too."""
         return bool(self.table or self.audio_roots)
 
     def added_key_parts(self) -> dict[str, Any]:
-        """What identifies the files that its tables name and the listing does not have; empty where there are none."""
+        """Returns what identifies files that its tables name and the listing lacks; empty where there are none."""
         digest = self.files.added_digest(str(self.store or ""))
         return {"added": digest} if digest else {}
 
     def key_parts(self) -> dict[str, Any]:
-        """What identifies this corpus: its path, and each file's path, size and times."""
+        """Returns what identifies this corpus: its path, and each file's path, size and times."""
         return {
             "root": escape_surrogates(str(self.root)),
             "name": escape_surrogates(self.name),
@@ -155,7 +156,7 @@ class Corpus:
         }
 
     def archive_key_parts(self, archive: str) -> dict[str, Any]:
-        """What identifies a corpus from an archive: the hash of the archive, wherever and whenever it was unpacked."""
+        """Returns what identifies a corpus from an archive: its hash, wherever and whenever it was unpacked."""
         return {"archive": archive, "name": escape_surrogates(self.name), "listing": self.files.digest(times=False)}
 
     def find(self, *suffixes: str) -> Iterator[PurePosixPath]:
@@ -175,9 +176,9 @@ class Corpus:
                 )
             yield PurePosixPath(self.table)
             return
-        wanted = tuple(os.fsencode(suffix) for suffix in suffixes)
+        endings = tuple(os.fsencode(suffix) for suffix in suffixes)
         for path in self.files.paths():
-            if path.lower().endswith(wanted) and not _is_hidden(path):
+            if path.lower().endswith(endings) and not _is_hidden(path):
                 yield PurePosixPath(os.fsdecode(path))
 
     def find_audio(self) -> Iterator[PurePosixPath]:
@@ -185,7 +186,7 @@ class Corpus:
         return self.find(*AUDIO_EXTENSIONS)
 
     def has(self, path: str) -> bool:
-        """Whether the corpus has a file at this path, relative to the root; also one that `locate` refuses."""
+        """Returns whether the corpus has a file at this path, relative to the root; also one that `locate` refuses."""
         if path in self.files or not self.table:
             return path in self.files
         try:
@@ -219,7 +220,9 @@ class Corpus:
             return path
         if self.store and contains_path(unpacked := str(self.store / "unpacked"), path):
             return path[len(unpacked) :].split("/", 3)[3]  # /<key>/files/<member>
-        root = max((one for one in self.audio_roots if contains_path(one, path)), key=len, default="/")
+        root = max(
+            (audio_root for audio_root in self.audio_roots if contains_path(audio_root, path)), key=len, default="/"
+        )
         return os.path.relpath(path, os.path.dirname(root))
 
     def unpack(self, path: str, unpack: "UnpackFunction | None" = None, kind: str = "") -> list[str]:
@@ -292,7 +295,7 @@ class Corpus:
             raise WorkError(f"{self.root / path}: cannot be read ({error})") from None
 
     def _search(self, path: str, relative_to: str) -> tuple[str, IndexedFile]:
-        """As `locate`, where the path is spelled otherwise than the file's, leads through a link, or outside."""
+        """Locates a file whose path is spelled otherwise, leads through a link, or outside."""
         root = str(self.root)
         joined = os.path.normpath(os.path.join(root, relative_to, path))
         located: str | None = self._indexed_path(os.path.relpath(joined, root)) if contains_path(root, joined) else None
@@ -331,7 +334,7 @@ class Corpus:
         return located, file
 
     def _accepts(self, real: str) -> bool:
-        """Whether a real path outside the root is below an audio root, or was unpacked from the corpus."""
+        """Returns whether a real path outside the root is below an audio root, or was unpacked from the corpus."""
         return any(contains_path(os.path.realpath(folder), real) for folder in self.accepted_folders())
 
     def _add_unlisted(self, path: str) -> str | None:

@@ -45,7 +45,8 @@ def explain_full_disk() -> Iterator[None]:
         ) from error
 
 
-REGULAR, LINK = 1, 2
+REGULAR = 1
+LINK = 2
 
 _STATE = struct.Struct("<QQqqq")
 STATE_BYTES = _STATE.size
@@ -149,8 +150,8 @@ class FileIndex:
           path: the name that the index gives it: absolute where it is outside the root.
           file: its absolute path.
         """
-        if known := self.get(path):
-            return known
+        if status_of_file := self.get(path):
+            return status_of_file
         try:
             name, status = os.fsencode(path), Path(file).stat()
         except (OSError, ValueError):
@@ -167,7 +168,9 @@ class FileIndex:
         Args:
           exclude: absolute path of a folder whose files do not count.
         """
-        digest, count, excluded = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2), 0, os.fsencode(exclude) + b"/"
+        digest = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2)
+        count = 0
+        excluded = os.fsencode(exclude) + b"/"
         rows = self.database.execute("SELECT path, state FROM files WHERE number > ? ORDER BY path", (self._count,))
         for path, state in rows:
             if not path.startswith(excluded):
@@ -194,7 +197,8 @@ class FileIndex:
 
     def digest(self, *, times: bool) -> str:
         """Hashes the paths and sizes of all files, and their times if wanted."""
-        digest, until = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2), _STATE.size if times else _DIGEST_FROM + 8
+        digest = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2)
+        until = _STATE.size if times else _DIGEST_FROM + 8
         for path, state in self.database.execute("SELECT path, state FROM files ORDER BY path"):
             digest.update(path + b"\0" + state[_DIGEST_FROM:until])
         return digest.hexdigest()
@@ -214,7 +218,8 @@ def scan_files(
     Raises:
       WorkError: a folder cannot be listed.
     """
-    top, excluded = os.fsencode(root), None if exclude is None else os.fsencode(exclude)
+    top = os.fsencode(root)
+    excluded = None if exclude is None else os.fsencode(exclude)
     # No recursion: an archive may nest folders a thousand deep. With each folder, the targets of the links that led
     # there: one that leads back to where it came from is not entered again.
     folders: list[tuple[bytes, tuple[str, ...]]] = [(b"", (root,))]
@@ -233,10 +238,10 @@ def scan_files(
                         # (item.is_dir() raises on a link to itself.)
                         # A folder inside is listed under its real name.
                         real = os.fsdecode(os.path.realpath(item.path))
-                        if any(contains_path(one, real) or contains_path(real, one) for one in inside):
+                        if any(contains_path(folder_, real) or contains_path(real, folder_) for folder_ in inside):
                             if not contains_path(root, real) and len(inside) == 1:
                                 external_symlinks[os.fsdecode(path)] = real
-                        elif any(contains_path(one, real) for one in audio_roots):
+                        elif any(contains_path(folder_, real) for folder_ in audio_roots):
                             folders.append((path, (*inside, real)))
                         else:
                             external_symlinks[os.fsdecode(path)] = real
@@ -248,12 +253,12 @@ def scan_files(
 
 
 def _is_run(folder: bytes) -> bool:
-    """Whether a run wrote the folder, which has manifests of its own: somebody started it among the recordings."""
+    """Returns whether a run wrote the folder: it was started among the recordings and has manifests of its own."""
     return all(os.path.lexists(os.path.join(folder, name)) for name in (os.fsencode(RUN_FILE), b"config.yaml"))
 
 
 def contains_path(root: str, real: str) -> bool:
-    """Whether a real path is inside the root."""
+    """Returns whether a real path is inside the root."""
     return os.path.commonpath([root, real]) == root
 
 

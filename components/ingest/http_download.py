@@ -77,7 +77,8 @@ def download_archive(
     """
     refuse_credentials(uri)
     folder = store / _FOLDER / sha256
-    archive, partial = folder / archive_name(uri), folder / "unfinished"
+    archive = folder / archive_name(uri)
+    partial = folder / "unfinished"
     if archive.is_file():
         return archive
     with exclusive_lock(folder):
@@ -192,7 +193,7 @@ class _TemporaryAnswerError(Exception):
 
 
 def _check_answer(uri: str, answer: "requests.Response") -> None:
-    if uri.startswith("https://") and any(one.url.startswith("http://") for one in (*answer.history, answer)):
+    if uri.startswith("https://") and any(response.url.startswith("http://") for response in (*answer.history, answer)):
         raise WorkError(
             f"{without_query(uri)}: the server redirects to an address without encryption, "
             f"{without_query(answer.url)}; use another one"

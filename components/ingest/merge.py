@@ -64,7 +64,7 @@ def merge_manifests(corpora: Mapping[str, StepOutput], output: StepOutput) -> No
     duplicates = _Duplicates()
     counts: dict[str, Any] = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
     described: dict[str, dict[str, Any]] = {}
-    folders = {name: one.path("manifest").parent for name, one in corpora.items()}
+    folders = {name: corpus.path("manifest").parent for name, corpus in corpora.items()}
     encoder = ManifestEncoder(output.folder)
 
     def utterances() -> Iterator[Utterance]:
@@ -91,7 +91,7 @@ def merge_manifests(corpora: Mapping[str, StepOutput], output: StepOutput) -> No
     write_json(output.folder / CORPORA_FILE, described)
     output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE, corpora=CORPORA_FILE)
     output.counts.update(counts)
-    output.counts.update({f"from {name}": one["utterances"] for name, one in described.items()})
+    output.counts.update({f"from {name}": corpus["utterances"] for name, corpus in described.items()})
     if duplicates.count:
         output.counts["recordings in two corpora"] = duplicates.count
 
@@ -105,11 +105,14 @@ def check_merged(corpora: Mapping[str, StepOutput], merged: Path) -> None:
     Raises:
       WorkError: a path leads elsewhere.
     """
-    for name, one in read_json(merged / CORPORA_FILE).items():
-        if not one["utterances"]:
+    for name, description in read_json(merged / CORPORA_FILE).items():
+        if not description["utterances"]:
             continue
-        id, path = one["first"]["id"], absolute_path(os.path.abspath(merged), one["first"]["audio_filepath"])
-        own = next((each for each in iter_manifest(corpora[name].path("manifest")) if each.id == id), None)
+        id = description["first"]["id"]
+        path = absolute_path(os.path.abspath(merged), description["first"]["audio_filepath"])
+        own = next(
+            (utterance for utterance in iter_manifest(corpora[name].path("manifest")) if utterance.id == id), None
+        )
         if own is None or own.audio_filepath != path:
             raise WorkError(f"{merged} was moved: its manifest leads to {path}")
 
@@ -128,7 +131,10 @@ class _Duplicates:
 
     def find(self, name: str, utterances: Iterable[Utterance]) -> None:
         """Compares a corpus with those before it: the same bytes, and parts of them that overlap."""
-        rows = ((one.audio_hash, one.offset, one.offset + one.duration, one.id) for one in utterances)
+        rows = (
+            (utterance.audio_hash, utterance.offset, utterance.offset + utterance.duration, utterance.id)
+            for utterance in utterances
+        )
         self._database.executemany("INSERT INTO found VALUES (?, ?, ?, ?)", rows)
         added = self._database.execute(
             "INSERT INTO duplicates SELECT found.id, min(kept.id) FROM found JOIN kept ON found.hash = kept.hash"
@@ -143,11 +149,11 @@ class _Duplicates:
         self._database.execute("DELETE FROM found")
 
     def has(self, id: str) -> bool:
-        """Whether an earlier corpus has the recording of this utterance."""
-        found = self._database.execute("SELECT 1 FROM duplicates WHERE id = ?", (id,)) if self.count else iter(())
-        return next(iter(found), None) is not None
+        """Returns whether an earlier corpus has the recording of this utterance."""
+        rows = self._database.execute("SELECT 1 FROM duplicates WHERE id = ?", (id,)) if self.count else iter(())
+        return next(iter(rows), None) is not None
 
     def rejects(self) -> Iterator[Reject]:
-        """By id."""
+        """Yields the rejects by id."""
         for id, first in self._database.execute("SELECT id, first FROM duplicates ORDER BY id"):
             yield Reject(id, Reason.DUPLICATE_RECORDING, f"the same recording as {first}")

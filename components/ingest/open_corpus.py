@@ -54,7 +54,8 @@ def open_corpus(location: Path | str, settings: CorpusSettings) -> tuple[Corpus,
       SettingsError: `corpus.uri` is empty, or does not lead to a corpus.
       WorkError: an archive is refused or damaged, or a folder or a bucket cannot be read.
     """
-    uri, store = settings.uri, open_store(location).local_path()
+    uri = settings.uri
+    store = open_store(location).local_path()
     if uri.startswith(HTTP_SCHEMES):
         _check_http(settings)
         limit = settings.max_unpacked_gigabytes * 1e9
@@ -84,9 +85,9 @@ def check_corpus_location(settings: CorporaSettings) -> None:
     Raises:
       SettingsError: names the path.
     """
-    for name, one in settings.by_name().items():
+    for name, corpus in settings.by_name().items():
         try:
-            _check_location(one)
+            _check_location(corpus)
         except SettingsError as error:
             raise SettingsError(name_corpus(str(error), name)) from error
 
@@ -220,7 +221,8 @@ def _check_objects(bucket: ObjectStore, objects: list[ObjectInfo], settings: Cor
 def _download(bucket: ObjectStore, objects: list[ObjectInfo], store: Path) -> Path:
     """Downloads the objects that earlier runs have not, and returns the folder in which all have their names."""
     with cached_step(store, _STEP, Settings(), {"objects": _hash_objects(objects)}) as output:
-        folder, pool = output.folder / "files", store / _STEP / "objects"
+        folder = output.folder / "files"
+        pool = store / _STEP / "objects"
         if not output.reused:
             shutil.rmtree(folder, ignore_errors=True)
             missing = [info for info in objects if not (pool / _pool_name(info)).is_file()]

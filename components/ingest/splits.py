@@ -120,8 +120,8 @@ def _fill(
     """
     counts = Counter(map(assignment.split_of, utterances()))
     total = counts["train"] + counts["dev"] + (0 if assignment.keep_corpus_splits else counts["test"])
-    wanted = min(minimum, max(1, math.floor(share * total + 1e-9))) if share else 0  # 0.1 * 30 is above 3, others below
-    missing = min(wanted - counts[to], counts[source] - (source == "train"))
+    least = min(minimum, max(1, math.floor(share * total + 1e-9))) if share else 0  # 0.1 * 30 is above 3, others below
+    missing = min(least - counts[to], counts[source] - (source == "train"))
     if missing <= 0:
         return assignment
     names = (utterance.id for utterance in _of_split(assignment, source, utterances()))
@@ -174,10 +174,13 @@ def selection_threshold(
     (1, set())
     """
     count = under = 0
-    lowest, highest = 1.0, [-1.0] * (keep + 1)  # a heap of the highest numbers below the share
+    # a heap of the highest numbers below the share
+    lowest = 1.0
+    highest = [-1.0] * (keep + 1)
     for name in names:
         number = hash_fraction(name, salt)
-        count, lowest = count + 1, min(lowest, number)
+        count = count + 1
+        lowest = min(lowest, number)
         if number < share:
             under += 1
             heapq.heappushpop(highest, number)
@@ -219,7 +222,7 @@ def _map_corpus_splits(names: set[str], settings: CorpusSettings) -> dict[str, s
 
 
 def split_patterns_cover(names: Iterable[str], patterns: SplitNames) -> bool:
-    """Whether patterns cover each of a corpus' own splits exactly once, train and test among them.
+    """Returns whether patterns cover each of a corpus' own splits once, train and test among them.
 
     >>> (
     ...     split_patterns_cover(["train-clean-100", "test-clean"], SplitNames()),
@@ -241,13 +244,13 @@ def _matches(patterns: list[str], name: str) -> bool:
 
 
 def _hold_out(utterances: Iterable[SplitKey], speakers: list[str]) -> UtteranceFilter:
-    known = {_speaker_of(utterance) for utterance in utterances}
+    all_speakers = {_speaker_of(utterance) for utterance in utterances}
     for speaker in speakers:
-        if speaker not in known:
-            near = difflib.get_close_matches(speaker, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(known)[:20])}"
+        if speaker not in all_speakers:
+            near = difflib.get_close_matches(speaker, all_speakers, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(all_speakers)[:20])}"
             raise SettingsError(f"corpus.split.test_speakers: the corpus has no speaker {speaker!r}; {hint}")
-    if known <= set(speakers):
+    if all_speakers <= set(speakers):
         raise SettingsError("corpus.split.test_speakers: lists all speakers, so none is left to train on; remove some")
     return lambda utterance: utterance.speaker in speakers
 

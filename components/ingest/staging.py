@@ -72,7 +72,7 @@ class ProbedUtterance(NamedTuple):
 
 
 class SplitKey(NamedTuple):
-    """What decides in which split an utterance is."""
+    """The key that decides in which split an utterance is."""
 
     id: str
     speaker: str
@@ -161,12 +161,12 @@ class StagingTable:
         """
         files = self._database.execute("SELECT state, number FROM files ORDER BY state")
         rows = _merge_by_state(files, cached)
-        known = self._database.executemany("INSERT INTO recordings VALUES (?, ?, ?, NULL)", rows)
+        probed = self._database.executemany("INSERT INTO recordings VALUES (?, ?, ?, NULL)", rows)
         unprobed = self._database.execute(
             "INSERT INTO unprobed SELECT DISTINCT file_number, path FROM utterances"
             " WHERE NOT EXISTS (SELECT * FROM recordings WHERE recordings.file = utterances.file_number)"
         )
-        return max(known.rowcount, 0), max(unprobed.rowcount, 0)
+        return max(probed.rowcount, 0), max(unprobed.rowcount, 0)
 
     def probe_missing(self, probe: Callable[[list[str]], dict[str, ProbeResult]]) -> None:
         """Probes the recordings without a cached probe, in order of their paths."""
@@ -187,7 +187,7 @@ class StagingTable:
         )
 
     def utterances(self) -> Iterator[ProbedUtterance]:
-        """By id."""
+        """Yields the utterances by id."""
         rows = self._database.execute(
             "SELECT id, path, offset, duration, text, speaker, split, source, extra, hash, seconds, fault"
             " FROM utterances JOIN recordings ON file = file_number ORDER BY id"
@@ -195,7 +195,7 @@ class StagingTable:
         return map(ProbedUtterance._make, rows)
 
     def rejects(self) -> Iterator[Reject]:
-        """By id and detail."""
+        """Yields the rejects by id and detail."""
         for id, detail, reason in self._database.execute("SELECT * FROM rejects ORDER BY id, detail, rowid"):
             yield Reject(id, Reason(reason), detail)
 

@@ -72,9 +72,9 @@ def _run_all(store: Path | str, settings: CorporaSettings) -> StepOutput:
     """
     outputs: dict[str, StepOutput] = {}
     would_run: dict[str, str] = {}
-    for name, one in settings.by_name().items():
+    for name, corpus in settings.by_name().items():
         try:
-            outputs[name] = _run_one(store, one, name)
+            outputs[name] = _run_one(store, corpus, name)
         except StepWouldRunError as found:
             if found.step != _STEP:
                 raise
@@ -126,7 +126,7 @@ def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> Ste
 def _check_not_moved(corpus: Corpus, folder: Path) -> None:
     """Refuses a manifest whose relative paths no longer lead to the corpus, because the store was moved."""
     first = next(iter_manifest(folder), None)
-    if first and not any(contains_path(one, first.audio_filepath) for one in corpus.accepted_folders()):
+    if first and not any(contains_path(accepted, first.audio_filepath) for accepted in corpus.accepted_folders()):
         leads = f"its manifest leads to {first.audio_filepath}, the corpus is {corpus.path}"
         raise WorkError(f"{folder} was moved: {leads}")
 
@@ -165,7 +165,8 @@ def _ingest(
     utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw, corrected)
     rejects: Iterable[Reject] = table.rejects()
     if name:
-        utterances, rejects = prefix_utterances(name, utterances), prefix_rejects(name, rejects)
+        utterances = prefix_utterances(name, utterances)
+        rejects = prefix_rejects(name, rejects)
     counts["utterances"] = write_manifest(output.folder / MANIFEST_FILE, utterances)
     counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
     total = counts["utterances"] + counts["rejects"]
@@ -210,10 +211,10 @@ class Corrector:
         return cls(Path(file), read_corrections(Path(file)))
 
     def key_parts(self) -> dict[str, str]:
-        """What the step's key has of them."""
+        """Returns what the step's key has of them."""
         if not self.corrections:
             return {}
-        return {"corrections": hash_value([one.as_line() for _, one in sorted(self.corrections.items())])}
+        return {"corrections": hash_value([correction.as_line() for _, correction in sorted(self.corrections.items())])}
 
     def apply(self, utterance: Utterance) -> Utterance | Reject:
         """The utterance with its right text; a reject where it is left out."""
@@ -251,7 +252,7 @@ class Corrector:
 
 
 def _describe_counts(output: StepOutput, name: str = "") -> str:
-    counts = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in output.counts.items())
+    counts = ", ".join(f"{count:,} {count_name.replace('_', ' ')}" for count_name, count in output.counts.items())
     return f"ingest: {name}: {counts}" if name else f"ingest: {counts}"
 
 
@@ -265,10 +266,10 @@ def _reject_external_symlinks(corpus: Corpus) -> Iterator[Reject]:
 
 def _probe_recordings(corpus: Corpus, table: StagingTable, cache: ProbeCache) -> None:
     """Probes the recordings that are not cached, and caches all of them."""
-    known, missing = table.add_cached_probes(cache)
+    cached, missing = table.add_cached_probes(cache)
     progress = Progress("recordings", total=missing)
     table.probe_missing(lambda paths: probe(corpus.root, paths, progress))
-    if missing or known != cache.count:  # else the same file would be written
+    if missing or cached != cache.count:  # else the same file would be written
         cache.write(table.probes())
 
 
@@ -325,7 +326,7 @@ def _actual_duration(offset: float, duration: float, seconds: float) -> float:
     """Seconds of the utterance: the corpus' for a part of a recording, else to the end by its header."""
     if not seconds:
         return duration
-    rest = seconds - offset
-    if duration and duration < rest - DURATION_TOLERANCE_SECONDS:
+    remaining = seconds - offset
+    if duration and duration < remaining - DURATION_TOLERANCE_SECONDS:
         return duration
-    return duration if duration and offset and duration <= rest else rest
+    return duration if duration and offset and duration <= remaining else remaining

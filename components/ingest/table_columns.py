@@ -19,12 +19,12 @@ USUAL_COLUMNS = {
 """The names under which corpora have the values of a manifest's line, the most usual first."""
 
 
-def map_columns(names: Iterable[str], chosen: ColumnNames) -> dict[str, str]:
+def map_columns(names: Iterable[str], column_names: ColumnNames) -> dict[str, str]:
     """The column that holds each value of a manifest's line, for the values that have one.
 
     Args:
       names: of the table's columns, or the keys of a JSON line; their case does not matter.
-      chosen: `corpus.columns`.
+      column_names: `corpus.columns`.
 
     >>> map_columns(["Path", "sentence", "client_id", "accent"], ColumnNames(speaker="accent"))
     {'audio_filepath': 'Path', 'text': 'sentence', 'speaker': 'accent'}
@@ -32,7 +32,7 @@ def map_columns(names: Iterable[str], chosen: ColumnNames) -> dict[str, str]:
     by_lower = {name.lower(): name for name in names}
     columns = {}
     for key, usual in USUAL_COLUMNS.items():
-        own = getattr(chosen, key)
+        own = getattr(column_names, key)
         for name in (own,) if own else usual:
             if name.lower() in by_lower:
                 columns[key] = by_lower[name.lower()]

@@ -32,5 +32,5 @@ def language(
     from voxline.store.artifacts import artifact_uri, publish_artifact
 
     output = run(artifact_uri(model), artifact_uri(wavs), store, settings)
-    about = {"digest": model_digest(output.path("model"))}
-    publish_artifact(output, model_with_language, content="model", about=about, metrics=metrics)
+    metadata = {"digest": model_digest(output.path("model"))}
+    publish_artifact(output, model_with_language, content="model", about=metadata, metrics=metrics)

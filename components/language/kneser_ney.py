@@ -21,7 +21,8 @@ from voxline.progress import print_status
 Array = npt.NDArray[Any]
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 """Those of lmplz's --discount_fallback, for text too small or too regular to derive them."""
-START, END = 1, 2
+START = 1
+END = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,11 +62,12 @@ def train_ngrams(
     thresholds = _thresholds(prune, order)
     words, tokens, starts = _number_words(sentences, vocabulary)
     orders = _count(tokens, starts, order, len(words))
-    kept = [counted.counts > limit for counted, limit in zip(orders, thresholds, strict=True)]
-    kept[0][:] = True
+    masks = [counted.counts > limit for counted, limit in zip(orders, thresholds, strict=True)]
+    masks[0][:] = True
     lower = np.full(1, 1.0 / (len(words) - 1))  # <unk> and </s> are words, <s> is not
-    probabilities, gammas = [], []
-    for number, (counted, keep) in enumerate(zip(orders, kept, strict=True), 1):
+    probabilities = []
+    gammas = []
+    for number, (counted, keep) in enumerate(zip(orders, masks, strict=True), 1):
         discounts = _discounts(counted.adjusted, number)
         contexts = len(orders[number - 2].grams) if number > 1 else 1
         total = np.bincount(counted.prefix, counted.adjusted, contexts)
@@ -80,13 +82,13 @@ def train_ngrams(
         probabilities.append(lower)
         gammas.append(np.where(total > 0, gamma, 1.0))
     with np.errstate(divide="ignore"):
-        logs = [np.minimum(np.log10(one), 0.0) for one in probabilities]
-        backoffs = [np.where(one > 0, np.log10(one), -99.0) for one in gammas[1:]]
+        logs = [np.minimum(np.log10(values), 0.0) for values in probabilities]
+        backoffs = [np.where(values > 0, np.log10(values), -99.0) for values in gammas[1:]]
     return sorted_model(
         words,
-        [counted.grams[keep] for counted, keep in zip(orders, kept, strict=True)],
-        [one[keep].astype(np.float32) for one, keep in zip(logs, kept, strict=True)],
-        [one[keep].astype(np.float32) for one, keep in zip(backoffs, kept[:-1], strict=True)],
+        [counted.grams[keep] for counted, keep in zip(orders, masks, strict=True)],
+        [values[keep].astype(np.float32) for values, keep in zip(logs, masks, strict=True)],
+        [values[keep].astype(np.float32) for values, keep in zip(backoffs, masks[:-1], strict=True)],
     )
 
 
@@ -120,9 +122,9 @@ def _number_words(sentences: Iterable[Sequence[str]], vocabulary: int) -> tuple[
     flat = np.array(tokens, np.int64)
     names = list(numbers)
     counts = np.bincount(flat[flat >= 0], minlength=len(names))
-    keep = sorted(range(len(names)), key=lambda one: (-counts[one], names[one]))[: vocabulary or None]
+    keep = sorted(range(len(names)), key=lambda index: (-counts[index], names[index]))[: vocabulary or None]
     special = set(SPECIAL_WORDS)
-    order = sorted(names[one] for one in keep if names[one] not in special)
+    order = sorted(names[index] for index in keep if names[index] not in special)
     words = [*SPECIAL_WORDS, *order]
     place = {word: number for number, word in enumerate(words)}
     mapped = np.array([0 if name in special else place.get(name, 0) for name in names] + [END, START], np.int64)
@@ -133,11 +135,12 @@ def _number_words(sentences: Iterable[Sequence[str]], vocabulary: int) -> tuple[
 def _count(tokens: Array, ends: Array, order: int, size: int) -> list[_Order]:
     """Counts the n-grams of every order."""
     # `codes[i]` is the n-gram that starts at token i, as a row of the order's table.
-    codes, grams = tokens, np.arange(size, dtype=np.int32)[:, None]
+    codes = tokens
+    grams = np.arange(size, dtype=np.int32)[:, None]
     counts = np.bincount(tokens, minlength=size)
     counts[START] = 0
     nothing = np.zeros(size, np.int64)
-    found = [_Order(grams, nothing, nothing, counts, counts)]
+    counted_orders = [_Order(grams, nothing, nothing, counts, counts)]
     positions = np.arange(len(tokens))
     for length in range(2, order + 1):
         starts = positions[positions + length <= ends[positions]]
@@ -145,19 +148,19 @@ def _count(tokens: Array, ends: Array, order: int, size: int) -> list[_Order]:
         unique, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
         prefix, word = np.divmod(unique, size)
         suffix = codes[starts[first] + 1]
-        below = found[-1]
+        below = counted_orders[-1]
         different = np.bincount(suffix, minlength=len(below.grams))
         adjusted = np.where(below.grams[:, 0] == START, below.counts, different)
-        found[-1] = dataclasses.replace(below, adjusted=adjusted)
+        counted_orders[-1] = dataclasses.replace(below, adjusted=adjusted)
         grams = np.concatenate([below.grams[prefix], word[:, None]], axis=1).astype(np.int32)
-        found.append(_Order(grams, prefix, suffix, counts, counts))
+        counted_orders.append(_Order(grams, prefix, suffix, counts, counts))
         codes = np.full(len(tokens), -1, np.int64)
         codes[starts] = inverse
-    return found
+    return counted_orders
 
 
 def _discounts(adjusted: Array, order: int) -> Array:
-    """What is subtracted from an adjusted count of 0, 1, 2, and 3 or more (Chen and Goodman, equation 26)."""
+    """Returns the discounts of an adjusted count of 0, 1, 2, and 3 or more (Chen and Goodman, equation 26)."""
     ones, twos, threes, fours = (int((adjusted == number).sum()) for number in range(1, 5))
     if ones and twos and threes:
         y = ones / (ones + 2 * twos)

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from voxline.inference.beam_search import BeamSearch
 
 REVISION = 1
-NGRAMS, NGRAMS_FILE, ARPA_FILE = "ngrams", "ngrams.npz", "ngrams.arpa.gz"
+NGRAMS = "ngrams"
+NGRAMS_FILE = "ngrams.npz"
+ARPA_FILE = "ngrams.arpa.gz"
 """Written by train beside the exported model; evaluate shows it."""
 UNTUNED = (1.0, 1.0)
 """Alpha and beta where there is no dev split, and the settings have none."""
@@ -78,11 +80,11 @@ def _choose_dev(splits: dict[str, list[Utterance]], settings: LanguageSettings) 
     """The utterances of dev to tune on; none where there is nothing to tune."""
     if settings.alpha is not None and settings.beta is not None:
         return []
-    known = {one.text for one in splits["train"]}
-    unseen = [one for one in splits["dev"] if one.text not in known]
-    chosen = unseen if len({one.text for one in unseen}) >= MIN_UNSEEN else splits["dev"]
-    count = min(len(chosen), settings.tuning_utterances)
-    return [chosen[index * len(chosen) // count] for index in range(count)]
+    trained_texts = {utterance.text for utterance in splits["train"]}
+    unseen = [utterance for utterance in splits["dev"] if utterance.text not in trained_texts]
+    utterances = unseen if len({utterance.text for utterance in unseen}) >= MIN_UNSEEN else splits["dev"]
+    count = min(len(utterances), settings.tuning_utterances)
+    return [utterances[index * len(utterances) // count] for index in range(count)]
 
 
 def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings: LanguageSettings) -> StepOutput:
@@ -90,8 +92,10 @@ def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings
     from voxline.data.language_text import LanguageText, held_out_sentences
     from voxline.text.alphabet import split_words
 
-    transcripts = sorted(one.text for one in splits["train"]) if settings.transcripts else []
-    held_out = held_out_sentences((name, one.text) for name, all_of_it in splits.items() for one in all_of_it)
+    transcripts = sorted(utterance.text for utterance in splits["train"]) if settings.transcripts else []
+    held_out = held_out_sentences(
+        (name, utterance.text) for name, all_of_it in splits.items() for utterance in all_of_it
+    )
     text = LanguageText(settings, held_out)
     inputs = {
         "text": [hash_file(file) for file in text.files],
@@ -148,7 +152,7 @@ def _write_model(
     target = output.folder / "model"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target, copy_function=_link_or_copy)
-    about = {
+    description = {
         "kind": settings.kind,
         "alpha": alpha,
         "beta": beta,
@@ -161,7 +165,7 @@ def _write_model(
         "text": {"key": ngrams.key, "files": len(settings.text), "transcripts": settings.transcripts, **ngrams.counts},
         "tuned_on": tuned,
     }
-    write_language_model(target, model, about)
+    write_language_model(target, model, description)
     if curves := find_curves(source):
         shutil.copyfile(curves, output.folder / CURVES_FILE)
     with atomic_write(output.folder / ARPA_FILE) as file:
@@ -179,8 +183,8 @@ def _tune(
     """Alpha, beta, and how they were found."""
     if not dev:
         alpha, beta = (
-            default if given is None else given
-            for given, default in zip((settings.alpha, settings.beta), UNTUNED, strict=True)
+            default if value is None else value
+            for value, default in zip((settings.alpha, settings.beta), UNTUNED, strict=True)
         )
         if settings.alpha is None or settings.beta is None:
             print_status(f"language: there is no dev split to tune on; alpha is {alpha:g}, beta {beta:g}")
@@ -196,10 +200,11 @@ def _tune(
     refuse_changed_audio(dev, "language")
     recognizer = Recognizer(folder)
     waveforms = [
-        read_waveform(Path(one.audio_filepath), recognizer.sample_rate, one.offset, one.duration) for one in dev
+        read_waveform(Path(utterance.audio_filepath), recognizer.sample_rate, utterance.offset, utterance.duration)
+        for utterance in dev
     ]
     values = recognizer.log_probabilities(waveforms)
-    best = tune_weights(search, values, [one.text for one in dev], alphas, betas)
+    best = tune_weights(search, values, [utterance.text for utterance in dev], alphas, betas)
     rates = {"wer": best.errors / max(best.words, 1), "wer_greedy": best.greedy_errors / max(best.words, 1)}
     return best.alpha, best.beta, {"split": "dev", "utterances": len(dev), "words": best.words, **rates}
 
@@ -213,7 +218,8 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _summarize(output: StepOutput) -> str:
-    measured, words = output.metrics, output.counts["words"]
+    measured = output.metrics
+    words = output.counts["words"]
     line = f"{words:,} words, alpha {measured['alpha']:g}, beta {measured['beta']:g}"
     if "dev_wer" in measured:
         line += f", WER on dev {measured['dev_wer']:.2%} ({measured['dev_wer_greedy']:.2%} greedy)"

@@ -82,7 +82,7 @@ class DatasetDiff:
         return {"added": len(self.added), "removed": len(self.removed), **changed}
 
     def test_set_changed(self) -> bool:
-        """Whether the test sets differ in text, audio or members, so that metrics on them are not comparable."""
+        """Returns whether the test sets differ in text, audio or members, so that metrics are not comparable."""
         pairs = (
             (utterance.before, utterance.after)
             for utterance in self.changed
@@ -105,13 +105,13 @@ def diff_datasets(before: Dataset, after: Dataset) -> DatasetDiff:
     result = DatasetDiff(before, after)
     if before.rows_hash == after.rows_hash:
         return result
-    for old, new in _merge(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
-        if old and new:
-            result.changed.append(ChangedUtterance(old["id"], old, new))
+    for before_row, new in _merge(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
+        if before_row and new:
+            result.changed.append(ChangedUtterance(before_row["id"], before_row, new))
         elif new:
             result.added.append(new)
-        elif old:
-            result.removed.append(old)
+        elif before_row:
+            result.removed.append(before_row)
     return result
 
 
@@ -125,17 +125,17 @@ def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:
     counts = dict.fromkeys(("added", "removed", *CHANGE_KINDS), 0)
     if before.rows_hash == after.rows_hash:
         return counts
-    for old, new in _merge(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
-        if old and new:
+    for before_row, new in _merge(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
+        if before_row and new:
             for kind, keys in CHANGE_KINDS.items():
-                counts[kind] += any(old[key] != new[key] for key in keys)
+                counts[kind] += any(before_row[key] != new[key] for key in keys)
         else:
             counts["added" if new else "removed"] += 1
     return counts
 
 
 def describe_comparability(diff: DatasetDiff) -> str:
-    """Whether metrics of models that were evaluated on the two datasets may be compared, in words."""
+    """Describes whether metrics of models that were evaluated on the two datasets may be compared."""
     if diff.test_set_changed():
         return (
             "The test set changed: metrics measured on the two datasets are not comparable; evaluate both models on "
@@ -147,17 +147,19 @@ def describe_comparability(diff: DatasetDiff) -> str:
 def _merge(before: Path, after: Path) -> Iterator[tuple[Line | None, Line | None]]:
     """Lines that differ, paired by id; None where one file has no line of that id."""
     with open(before, "rb") as old_lines, open(after, "rb") as new_lines:
-        old, new = next(old_lines, None), next(new_lines, None)
-        while old is not None or new is not None:
-            if old == new:
-                old, new = next(old_lines, None), next(new_lines, None)
+        before_row = next(old_lines, None)
+        new = next(new_lines, None)
+        while before_row is not None or new is not None:
+            if before_row == new:
+                before_row = next(old_lines, None)
+                new = next(new_lines, None)
                 continue
-            left: Line | None = parse_json(old) if old else None
+            left: Line | None = parse_json(before_row) if before_row else None
             right: Line | None = parse_json(new) if new else None
             if left and right and left["id"] != right["id"]:
                 left, right = (left, None) if left["id"] < right["id"] else (None, right)
             yield left, right
-            old = next(old_lines, None) if left else old
+            before_row = next(old_lines, None) if left else before_row
             new = next(new_lines, None) if right else new
 
 
@@ -181,7 +183,7 @@ def format_word_diff(before: str, after: str) -> str:
 
 
 def count_word_changes(utterances: list[ChangedUtterance]) -> Counter[tuple[str, str]]:
-    """How often which words became which, as in ("sat", "sits"); an empty string for an insertion or a deletion."""
+    """Counts which words became which, as in ("sat", "sits"); "" stands for an insertion or a deletion."""
     counts: Counter[tuple[str, str]] = Counter()
     for utterance in utterances:
         for operation, deleted, inserted in _word_edits(utterance.before["text"], utterance.after["text"]):
@@ -195,8 +197,9 @@ def _word_edits(before: str, after: str) -> Iterator[tuple[str, list[str], list[
     edits = word_edits(split_words(before), split_words(after))
     for equal, group in itertools.groupby(edits, key=lambda edit: edit[0] == "equal"):
         words = list(group)
-        old, new = [word for _, word, _ in words if word], [word for _, _, word in words if word]
-        yield "equal" if equal else "change", old, new
+        before_words = [word for _, word, _ in words if word]
+        new = [word for _, _, word in words if word]
+        yield "equal" if equal else "change", before_words, new
 
 
 NOTABLE_DRIFT = 0.1
@@ -229,12 +232,14 @@ class FeatureDrift:
 
     @property
     def notable(self) -> bool:
-        shift, ratio = self.mean_shift[self.most_shifted], self.deviation_ratio[self.most_scaled]
+        shift = self.mean_shift[self.most_shifted]
+        ratio = self.deviation_ratio[self.most_scaled]
         return abs(shift) > NOTABLE_DRIFT or abs(ratio - 1) > NOTABLE_DRIFT
 
     def describe(self) -> str:
         """The bins that changed most, in words."""
-        shifted, scaled = self.most_shifted, self.most_scaled
+        shifted = self.most_shifted
+        scaled = self.most_scaled
         return (
             f"means shifted by at most {self.mean_shift[shifted]:+.3f} deviations (bin {shifted}), deviations changed "
             f"by at most {self.deviation_ratio[scaled] - 1:+.1%} (bin {scaled})"

@@ -57,7 +57,8 @@ def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page
       WorkError: the version does not exist or is damaged.
     """
     versions = DatasetVersions(datasets, name)
-    info, folder = versions.info(number), versions.path(number)
+    info = versions.info(number)
+    folder = versions.path(number)
     dataset = Dataset.read(folder, shards=False)
     state = "has this content already" if reused else "is published"
     page = Page(f"Version {number} of {name}", lead=info.note or info.at, footer=versions.uri_of(number))
@@ -80,9 +81,9 @@ def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page
 
 
 def comparability_verdict(diff: DatasetDiff) -> Block:
-    """Whether metrics measured on the two datasets may be compared."""
-    head, _, rest = describe_comparability(diff).partition(": ")
-    return verdict_banner(head, rest[:1].upper() + rest[1:], "bad" if diff.test_set_changed() else "good")
+    """Shows whether metrics measured on the two datasets may be compared."""
+    head, _, remainder = describe_comparability(diff).partition(": ")
+    return verdict_banner(head, remainder[:1].upper() + remainder[1:], "bad" if diff.test_set_changed() else "good")
 
 
 def counts_table(diff: DatasetDiff, heading: str = "changed") -> Block:
@@ -144,14 +145,14 @@ def _split_row(utterance: ChangedUtterance) -> tuple[str, str, str]:
 
 
 def _splits_and_speakers(diff: DatasetDiff) -> list[Block]:
-    both = (diff.before, diff.after)
+    datasets = (diff.before, diff.after)
     rows = [
         (
             split,
             *(
                 value
-                for one in both
-                for value in (one.counts.get(split, 0), format_duration(one.seconds.get(split, 0.0)))
+                for dataset in datasets
+                for value in (dataset.counts.get(split, 0), format_duration(dataset.seconds.get(split, 0.0)))
             ),
         )
         for split in dict.fromkeys([*diff.before.counts, *diff.after.counts])

@@ -53,7 +53,8 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
             stack.enter_context(versions.locked())
             same, damage = _same_content(versions, source)
         if same is not None:
-            number, folder = same, versions.path(same)
+            number = same
+            folder = versions.path(same)
             print_status(f"publish: version {same} of {settings.name} already has this content")
         else:
             folder = publish_version(source, store, versions, compact_below=settings.compact_below, note=damage)
@@ -93,7 +94,7 @@ def _rows_and_records(dataset: Dataset) -> tuple[str, int]:
 
 
 def _equals_purged_version(version: Path, dataset: Dataset) -> bool:
-    """Whether a purge left of a version just what this dataset holds. The keys then differ, the rows do not."""
+    """Returns whether a purged version has the same rows as this dataset, though their keys differ."""
     if not (version / PURGED_FILE).is_file():
         return False
     purged = Dataset.read_header(version)

@@ -43,7 +43,8 @@ def tally_manifest(
     """
     if not manifest.is_file() or manifest.stat().st_size < settings.beam_from_megabytes * 1e6:
         return ManifestTally.read(manifest, identities=identities)
-    tallies, name = open_store(store) / "tallies", secrets.token_hex(6)
+    tallies = open_store(store) / "tallies"
+    name = secrets.token_hex(6)
     _clear_abandoned(tallies.local_path())
     folder = tallies.local_path(name)
     folder.mkdir(parents=True)
@@ -58,7 +59,8 @@ def _tally_with_beam(
 ) -> ManifestTally:
     from voxline.beam.run import map_with_beam
 
-    tally, waiting = ManifestTally(), dict[int, dict[str, Any]]()
+    tally = ManifestTally()
+    waiting = dict[int, dict[str, Any]]()
     work = functools.partial(_tally_range, manifest=worker_uri(manifest), identities=identities)
     appended = 0
     for number, answer in map_with_beam("validate", work, byte_ranges(manifest, range_bytes), settings, folder):

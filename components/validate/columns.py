@@ -106,8 +106,9 @@ def count_distinct(values: npt.NDArray[Any]) -> int:
 
 
 def median(values: Floats) -> float:
-    """As `np.median`, without importing `numpy.ma`."""
-    ordered, middle = np.sort(values), len(values) // 2
+    """Computes `np.median` without importing `numpy.ma`."""
+    ordered = np.sort(values)
+    middle = len(values) // 2
     return float(np.mean(ordered[middle - (len(values) % 2 == 0) : middle + 1]))
 
 

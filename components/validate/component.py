@@ -44,6 +44,7 @@ def validate(
     except RefusedInputError as error:
         if not os.environ.get(REFUSE_LATER_ENV):
             raise
-        output, refusal = error.output, str(error)
+        output = error.output
+        refusal = str(error)
         print_status(f"{refusal}\nThis step succeeds, so that its report is kept; the next one fails.")
     publish_artifact(output, validation, html=report, statistics_page=statistics_page, refusal=refusal)

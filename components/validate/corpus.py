@@ -65,12 +65,12 @@ class CheckedCorpus:
 
     @functools.cached_property
     def recordings(self) -> HashColumn:
-        """Of the samples."""
+        """The hashes of the samples."""
         return HashColumn(self.tally.hashes("recordings"))
 
     @functools.cached_property
     def sentences(self) -> HashColumn:
-        """Of the transcripts."""
+        """The hashes of the transcripts."""
         return HashColumn(self.tally.hashes("sentences"))
 
     @functools.cached_property
@@ -84,7 +84,7 @@ class CheckedCorpus:
 
     @functools.cached_property
     def measured(self) -> dict[str, Floats]:
-        """By name, `[utterances]`; NaN if convert did not measure."""
+        """The measurements by name, `[utterances]`; NaN if convert did not measure."""
         return {name: np.frombuffer(self.tally.numbers[name], np.float32) for name in MEASURED}
 
     @functools.cached_property
@@ -138,7 +138,8 @@ class CheckedCorpus:
         Raises:
           WorkError: the manifest has changed since it was tallied.
         """
-        folder, ids = os.path.abspath(self.file.parent), self.tally.hashes("ids")
+        folder = os.path.abspath(self.file.parent)
+        ids = self.tally.hashes("ids")
         with open(self.file, "rb") as file:
             for row in map(int, rows):
                 file.seek(self.tally.numbers["offset"][row])

@@ -112,12 +112,13 @@ def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: Vali
         rows = [int(row) for row in result.finding.offenders[: settings.max_listed]]
         if result.outcome != "failed" or not rows:
             continue
-        played, named = rows[: settings.max_played], rows[settings.max_played :]
+        played = rows[: settings.max_played]
+        named = rows[settings.max_played :]
         localize_audio(corpus.utterance(row) for row in played)
         inside = [item_list(*[_utterance(corpus, result, row, players) for row in played])] if played else []
         if named:
             shown = [(corpus.utterance(row), result.finding.describe(row)) for row in named]
-            cells = [[one.id, one.split, one.text, reason] for one, reason in shown]
+            cells = [[utterance.id, utterance.split, utterance.text, reason] for utterance, reason in shown]
             inside.append(details(f"{len(named):,} more", data_table(["utterance", "split", "text", "reason"], cells)))
         omitted = len(result.finding.offenders) - len(rows)
         if omitted:
@@ -130,23 +131,23 @@ def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: Vali
 
 
 def _utterance(corpus: CheckedCorpus, result: CheckResult, row: int, players: PlayerBudget) -> Block:
-    one = corpus.utterance(row)
-    speaker = f"speaker {one.speaker}" if one.speaker else ""
-    about = [one.id, one.split, speaker, f"{corpus.durations[row]:.2f} s"]
-    if result.finding.describe(row) not in about:
-        about.append(result.finding.describe(row))
+    utterance = corpus.utterance(row)
+    speaker = f"speaker {utterance.speaker}" if utterance.speaker else ""
+    facts = [utterance.id, utterance.split, speaker, f"{corpus.durations[row]:.2f} s"]
+    if result.finding.describe(row) not in facts:
+        facts.append(result.finding.describe(row))
     return players.player(
-        one.audio_filepath,
-        " · ".join(part for part in about if part),
-        offset=one.offset,
+        utterance.audio_filepath,
+        " · ".join(part for part in facts if part),
+        offset=utterance.offset,
         duration=float(corpus.durations[row]),
-    ) + paragraphs(f"“{one.text}”")
+    ) + paragraphs(f"“{utterance.text}”")
 
 
 def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
     rates = corpus.characters / np.maximum(corpus.durations, 1e-3)
-    wanted = settings.speaking_rate
-    rate_bounds = [wanted.min_rate, wanted.max_rate] if wanted.unit == "characters" else []
+    rate_settings = settings.speaking_rate
+    rate_bounds = [rate_settings.min_rate, rate_settings.max_rate] if rate_settings.unit == "characters" else []
     plots = [
         _histogram(corpus, corpus.durations, "duration, seconds"),
         _histogram(corpus, rates, "speaking rate, characters a second", rate_bounds),
@@ -198,14 +199,14 @@ def _splits(corpus: CheckedCorpus) -> Block:
 
 def _speakers(corpus: CheckedCorpus) -> list[Block]:
     seconds = np.bincount(corpus.speakers.codes, weights=corpus.durations, minlength=1)
-    known = [int(code) for code in np.argsort(-seconds, kind="stable") if code < len(corpus.speakers.names)]
-    known = [code for code in known if corpus.speakers.names[code]]
-    if not known:
+    named = [int(code) for code in np.argsort(-seconds, kind="stable") if code < len(corpus.speakers.names)]
+    named = [code for code in named if corpus.speakers.names[code]]
+    if not named:
         return []
-    shown = {corpus.speakers.names[code]: float(seconds[code] / 60) for code in known[:MAX_SPEAKERS]}
+    shown = {corpus.speakers.names[code]: float(seconds[code] / 60) for code in named[:MAX_SPEAKERS]}
     caption = "Minutes of audio by speaker"
-    if len(known) > len(shown):
-        caption += f", the {len(shown)} with the most of {len(known):,}"
+    if len(named) > len(shown):
+        caption += f", the {len(shown)} with the most of {len(named):,}"
     return [figure(bar_plot(shown, "minutes of audio"), caption + ".")]
 
 

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 REVISION = 3
-VALIDATION, REPORT = "validation.json", "report.html"
-STATISTICS, STATISTICS_PAGE = "statistics.pb", "statistics.html"
+VALIDATION = "validation.json"
+REPORT = "report.html"
+STATISTICS = "statistics.pb"
+STATISTICS_PAGE = "statistics.html"
 
 
 @local_inputs("manifest")
@@ -64,8 +66,8 @@ def run(
 def _fingerprint(file: Path, store: Path | str, settings: ValidateSettings) -> tuple["CheckedCorpus | None", str]:
     """The corpus, if it had to be read, and the fingerprint of its utterances."""
     content = hash_file(file) if file.is_file() else ""
-    if known := read_fingerprint(content, store):
-        return None, known
+    if fingerprint := read_fingerprint(content, store):
+        return None, fingerprint
     corpus = _read(file, store, settings)
     if corpus.tally.all_hashed and hash_file(file) == content:
         try_write_fingerprint(content, store, corpus.fingerprint)
@@ -127,7 +129,8 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
             f"raise validate.{failed[0].check.name}.threshold, or make its severity a warning",
             work,
         )
-    checks, warnings = plural(work.counts["checks"], "check"), plural(len(warned), "warning")
+    checks = plural(work.counts["checks"], "check")
+    warnings = plural(len(warned), "warning")
     print_status(f"validate: {checks}, {warnings}; {work.output_uri('report')}")
 
 

@@ -33,7 +33,9 @@ HASHED = {"ids": HASH_BYTES, "recordings": HASH_BYTES, "sentences": HASH_BYTES, 
 MAX_CACHED_TOKENS = 100_000
 """Tokens whose counts are cached."""
 
-_UNKNOWN, _NOTHING, _NAN = bytes(HASH_BYTES), dict[str, Any](), float("nan")
+_UNKNOWN = bytes(HASH_BYTES)
+_NOTHING = dict[str, Any]()
+_NAN = float("nan")
 
 
 class ManifestTally:
@@ -53,7 +55,8 @@ class ManifestTally:
         self._identities = identities
         self.numbers: dict[str, array.array[Any]] = {name: array.array(kind) for name, kind in NUMBERS.items()}
         self.hashed = {name: bytearray() for name in HASHED}
-        self.speakers, self.splits = StringColumn(), StringColumn()
+        self.speakers = StringColumn()
+        self.splits = StringColumn()
         self.token_counts: dict[str, collections.Counter[str]] = {}
         self.all_hashed = True
 
@@ -69,7 +72,8 @@ class ManifestTally:
         Raises:
           WorkError: there is no manifest, or a line of it is damaged.
         """
-        tally, counts = cls(identities), _TokenCounts()
+        tally = cls(identities)
+        counts = _TokenCounts()
         for offset, values in iter_line_values(manifest, start, stop):
             try:
                 tally._add(offset, values, counts)
@@ -92,7 +96,8 @@ class ManifestTally:
 
     def fingerprint(self) -> str:
         """The fingerprint of the utterances, as `fingerprint_utterances`."""
-        fingerprint, digests = Fingerprint(), bytes(self.hashed["identities"])
+        fingerprint = Fingerprint()
+        digests = bytes(self.hashed["identities"])
         if len(digests) != DIGEST_BYTES * len(self):
             raise ValueError("the tally was made without identities, so it has no fingerprint")
         for at in range(0, len(digests), DIGEST_BYTES):
@@ -112,9 +117,11 @@ class ManifestTally:
         self.all_hashed = self.all_hashed and after.all_hashed
 
     def _add(self, offset: int, values: dict[str, Any], counts: "_TokenCounts") -> None:
-        text, measured = values["text"], values.get("measured") or _NOTHING
+        text = values["text"]
+        measured = values.get("measured") or _NOTHING
         split = values.get("split", "train")
-        numbers, hashed = self.numbers, self.hashed
+        numbers = self.numbers
+        hashed = self.hashed
         numbers["offset"].append(offset)
         numbers["duration"].append(values["duration"])
         hashed["ids"] += _hash(values["id"])
@@ -134,12 +141,12 @@ class ManifestTally:
         parts = text.split(" ")
         if split not in self.token_counts:
             self.token_counts[split] = collections.Counter()
-        said = self.token_counts[split]
-        said[" "] += len(parts) - 1
+        counts_of_split = self.token_counts[split]
+        counts_of_split[" "] += len(parts) - 1
         characters = words = 0
         labels = len(text)
         for part in parts:
-            said[part] += 1
+            counts_of_split[part] += 1
             more_characters, more_words, repeated = counts[part]
             characters += more_characters
             words += more_words
@@ -167,10 +174,8 @@ class ManifestTally:
         for name, numbers in tally.numbers.items():
             numbers.frombytes(decode_base64(plain["numbers"][name]))
         tally.hashed = {name: bytearray(decode_base64(plain["hashed"][name])) for name in HASHED}
-        tally.speakers, tally.splits = (
-            StringColumn.from_json(plain["speakers"]),
-            StringColumn.from_json(plain["splits"]),
-        )
+        tally.speakers = StringColumn.from_json(plain["speakers"])
+        tally.splits = StringColumn.from_json(plain["splits"])
         tally.token_counts = {split: collections.Counter(counts) for split, counts in plain["token_counts"].items()}
         tally.all_hashed = plain["all_hashed"]
         return tally
@@ -235,7 +240,8 @@ def _parse_line(line: bytes, manifest: Path, offset: int) -> dict[str, Any]:
 
 def _line_number(manifest: Path, offset: int) -> int:
     """The number of the line at an offset; counted only for an error message."""
-    number, passed = 1, 0
+    number = 1
+    passed = 0
     with open(manifest, "rb") as file:
         for line in file:
             if passed >= offset:
@@ -246,7 +252,8 @@ def _line_number(manifest: Path, offset: int) -> int:
 
 
 def _strip_punctuation(word: str) -> str:
-    start, end = 0, len(word)
+    start = 0
+    end = len(word)
     while start < end and _SPOKEN[ord(word[start])] is None:
         start += 1
     while end > start and _SPOKEN[ord(word[end - 1])] is None:
@@ -255,7 +262,7 @@ def _strip_punctuation(word: str) -> str:
 
 
 class _SpokenCharacters(dict[int, int | None]):
-    """For `str.translate`: removes punctuation, spaces and control characters. Each code point is looked up once."""
+    """A table for `str.translate` that removes punctuation, spaces and controls. It looks up each code point once."""
 
     def __missing__(self, code: int) -> int | None:
         character = chr(code)

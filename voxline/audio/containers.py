@@ -53,7 +53,7 @@ RAW_FORMAT_KEY = "raw_format"
 
 @dataclasses.dataclass(frozen=True)
 class RawFormat:
-    """What a headerless file does not say about its samples.
+    """The format of a headerless file's samples.
 
     Attributes:
       sample_rate: Hz.
@@ -65,14 +65,14 @@ class RawFormat:
     sample_format: str = "s16le"
 
     def soundfile_options(self) -> dict[str, int | str]:
-        """How soundfile opens such a file."""
+        """Returns the options with which soundfile opens such a file."""
         subtype, order = _RAW_SUBTYPES[self.sample_format]
         layout = {"samplerate": self.sample_rate, "channels": self.channels}
         return {**layout, "format": "RAW", "subtype": subtype, "endian": order}
 
 
 def is_raw_name(path: Path | str) -> bool:
-    """Whether a file's name says that it has no header."""
+    """Returns whether a file's name says that it has no header."""
     return str(path).lower().endswith(RAW_EXTENSIONS)
 
 
@@ -100,14 +100,14 @@ def identify(start: bytes) -> Container:
 
 
 def ffmpeg_must_decode(container: Container, start: bytes) -> bool:
-    """Whether libsndfile cannot decode it."""
+    """Returns whether libsndfile cannot decode it."""
     if container is Container.OGG:
         return start[28:35] not in (b"\x01vorbis", b"OpusHea")  # FLAC or Speex in Ogg
     return container in (Container.MP4, Container.MATROSKA, Container.ASF, Container.ADTS)
 
 
 def shares_one_decode(path: Path | str) -> bool:
-    """Whether all segments of a file should be cut from one decode, as its decoder must start at the beginning."""
+    """Returns whether a file's segments share one decode, as its decoder must start at the beginning."""
     try:
         with open(path, "rb") as file:
             start = file.read(64)
@@ -163,13 +163,16 @@ def _frame_header(head: bytes, at: int = 0) -> _Frame | None:
     """The frame that a header of four bytes begins; None if it is none, or of free format."""
     if head[at] != 0xFF or head[at + 1] & 0xE0 != 0xE0:
         return None
-    version, layer = head[at + 1] >> 3 & 3, 4 - (head[at + 1] >> 1 & 3)
-    rate, scale = head[at + 2] >> 4, head[at + 2] >> 2 & 3
+    version = head[at + 1] >> 3 & 3
+    layer = 4 - (head[at + 1] >> 1 & 3)
+    rate = head[at + 2] >> 4
+    scale = head[at + 2] >> 2 & 3
     if version == 1 or layer == 4 or scale == 3 or rate in (0, 15):
         return None
     first = version == 3
     bits = 1000 * _BIT_RATES[1 if first else 2, layer][rate]
-    sample_rate, padding = _SAMPLE_RATES[version][scale], head[at + 2] >> 1 & 1
+    sample_rate = _SAMPLE_RATES[version][scale]
+    padding = head[at + 2] >> 1 & 1
     samples = 384 if layer == 1 else 576 if layer == 3 and not first else 1152
     size = (12 * bits // sample_rate + padding) * 4 if layer == 1 else samples // 8 * bits // sample_rate + padding
     mono = head[at + 3] >> 6 == 3
@@ -190,16 +193,17 @@ def count_mp3_frames(path: Path) -> MpegAudio | None:
         if first is None or _has_true_xing(file, *first, end):
             return None
         at, frame = first
-        total, rate = 0, frame.sample_rate
+        total = 0
+        rate = frame.sample_rate
         while at + 4 <= end:
             file.seek(at)
             head = file.read(_XING_BYTES)
             here = _frame_header(head)
             if here is None or here.sample_rate != rate:
                 behind_tag = at + (_id3_bytes(head) or 1)  # of a second MP3 that was appended, maybe with a picture
-                if (found := _next_frame(file, behind_tag, end)) is None:
+                if (next_frame := _next_frame(file, behind_tag, end)) is None:
                     break
-                at, here = found
+                at, here = next_frame
                 file.seek(at)
                 head = file.read(_XING_BYTES)
             if at + here.size > end:
@@ -256,7 +260,7 @@ def _next_frame(file: IO[bytes], start: int, end: int) -> tuple[int, _Frame] | N
 
 
 def _has_true_xing(file: IO[bytes], at: int, frame: _Frame, end: int) -> bool:
-    """Whether the first frame is a Xing header that states the number of frames, and bytes that fit the file."""
+    """Returns whether the first frame is a Xing header with a number of frames and a size that fits the file."""
     file.seek(at + 4 + frame.side_info)
     tag = file.read(16)
     if tag[:4] not in _XING_TAGS or len(tag) < 16:
@@ -372,7 +376,8 @@ def check_adts(path: Path) -> None:
     Raises:
       BadAudioError: the last frame is cut, or what follows a frame is none.
     """
-    at, total = 0, path.stat().st_size
+    at = 0
+    total = path.stat().st_size
     with open(path, "rb") as file:
         while at < total:
             file.seek(at)

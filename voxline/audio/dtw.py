@@ -29,11 +29,11 @@ class DtwResult:
     path: "Path"
 
 
-def dtw(one: "Frames", other: "Frames") -> DtwResult:
+def dtw(first: "Frames", other: "Frames") -> DtwResult:
     """Aligns two recordings by the mean absolute difference of their frames.
 
     Args:
-      one, other: float `[frames, bins]` with the same number of bins, and at least one frame.
+      first, other: float `[frames, bins]` with the same number of bins, and at least one frame.
 
     Raises:
       ValueError: the numbers of bins differ, or there are no frames.
@@ -44,11 +44,11 @@ def dtw(one: "Frames", other: "Frames") -> DtwResult:
     """
     from scipy.spatial.distance import cdist
 
-    if one.ndim != 2 or other.ndim != 2 or one.shape[1] != other.shape[1] or not one.size or not other.size:
+    if first.ndim != 2 or other.ndim != 2 or first.shape[1] != other.shape[1] or not first.size or not other.size:
         raise ValueError(
-            f"shapes {one.shape} and {other.shape}: [frames, bins] with frames and equal bins are accepted"
+            f"shapes {first.shape} and {other.shape}: [frames, bins] with frames and equal bins are accepted"
         )
-    return align_by_cost(cdist(one, other, "cityblock") / one.shape[1])
+    return align_by_cost(cdist(first, other, "cityblock") / first.shape[1])
 
 
 def align_by_cost(costs: "Costs") -> DtwResult:
@@ -97,14 +97,17 @@ def _trace_back(summed: "Costs") -> "Path":
     import numpy as np
 
     rows = summed.shape[1] - 1
-    i, j = rows - 1, len(summed) - rows
+    i = rows - 1
+    j = len(summed) - rows
     path = [(i, j)]
     while i or j:
         diagonal = i + j
-        both = summed[diagonal - 2, i] if i and j else np.inf
-        left, above = summed[diagonal - 1, i + 1] if j else np.inf, summed[diagonal - 1, i]
-        if both <= left and both <= above:
-            i, j = i - 1, j - 1
+        diagonal_cost = summed[diagonal - 2, i] if i and j else np.inf
+        left = summed[diagonal - 1, i + 1] if j else np.inf
+        above = summed[diagonal - 1, i]
+        if diagonal_cost <= left and diagonal_cost <= above:
+            i = i - 1
+            j = j - 1
         elif left <= above:
             j -= 1
         else:

@@ -11,7 +11,7 @@ PROSODY = ("log_f0", "voicing", "energy")
 
 
 class FeatureSettings(Settings):
-    """How samples become features. Written to dataset.json and model.json."""
+    """Settings of how samples become features. Written to dataset.json and model.json."""
 
     kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody"] = pydantic.Field(
         "log_mel",
@@ -61,16 +61,17 @@ class FeatureSettings(Settings):
 
     @pydantic.field_validator("window_seconds", "hop_seconds")
     @classmethod
-    def _at_least_a_sample(cls, seconds: float, others: pydantic.ValidationInfo) -> float:
-        rate = others.data.get("sample_rate")
+    def _at_least_a_sample(cls, seconds: float, validation: pydantic.ValidationInfo) -> float:
+        rate = validation.data.get("sample_rate")
         if rate and round(seconds * rate) < 1:
             raise ValueError(f"shorter than one sample at {rate} Hz; give {1 / rate:.1g} s or more")
         return seconds
 
     @pydantic.field_validator("fft_size")
     @classmethod
-    def _transform_holds_a_window(cls, size: int | None, others: pydantic.ValidationInfo) -> int | None:
-        rate, seconds = others.data.get("sample_rate"), others.data.get("window_seconds")
+    def _transform_holds_a_window(cls, size: int | None, validation: pydantic.ValidationInfo) -> int | None:
+        rate = validation.data.get("sample_rate")
+        seconds = validation.data.get("window_seconds")
         if size is None or not rate or not seconds:
             return size
         if size % 2 or not round(seconds * rate) <= size <= 65_536:
@@ -82,8 +83,9 @@ class FeatureSettings(Settings):
 
     @pydantic.field_validator("highest_hz")
     @classmethod
-    def _edges_in_order(cls, highest: float | None, others: pydantic.ValidationInfo) -> float | None:
-        rate, lowest = others.data.get("sample_rate"), others.data.get("lowest_hz", 0.0)
+    def _edges_in_order(cls, highest: float | None, validation: pydantic.ValidationInfo) -> float | None:
+        rate = validation.data.get("sample_rate")
+        lowest = validation.data.get("lowest_hz", 0.0)
         if rate and not lowest < (rate / 2 if highest is None else highest) <= rate / 2:
             raise ValueError(
                 f"above lowest_hz ({lowest:g}) and at most half the sample rate ({rate / 2:g}) is accepted"
@@ -92,9 +94,9 @@ class FeatureSettings(Settings):
 
     @pydantic.field_validator("spectrum")
     @classmethod
-    def _spectrum_of_the_kind(cls, spectrum: str | None, others: pydantic.ValidationInfo) -> str | None:
-        kind = others.data.get("kind")
-        of_mfcc = "magnitude" if others.data.get("cepstra") == "tensorflow" else "power"
+    def _spectrum_of_the_kind(cls, spectrum: str | None, validation: pydantic.ValidationInfo) -> str | None:
+        kind = validation.data.get("kind")
+        of_mfcc = "magnitude" if validation.data.get("cepstra") == "tensorflow" else "power"
         accepted = {"mfcc": of_mfcc, "linear": "power", "mel_and_linear": "magnitude"}.get(kind or "", spectrum)
         if spectrum is not None and spectrum != accepted:
             raise ValueError(f"with kind {kind}, {accepted} is accepted, or empty")
@@ -102,24 +104,24 @@ class FeatureSettings(Settings):
 
     @pydantic.field_validator("cepstra")
     @classmethod
-    def _cepstra_of_the_kind(cls, cepstra: str, others: pydantic.ValidationInfo) -> str:
-        if cepstra != "librosa" and others.data.get("kind") != "mfcc":
-            raise ValueError(f"with kind {others.data.get('kind')}, librosa is accepted; only mfcc has cepstra")
+    def _cepstra_of_the_kind(cls, cepstra: str, validation: pydantic.ValidationInfo) -> str:
+        if cepstra != "librosa" and validation.data.get("kind") != "mfcc":
+            raise ValueError(f"with kind {validation.data.get('kind')}, librosa is accepted; only mfcc has cepstra")
         return cepstra
 
     @pydantic.field_validator("preemphasis")
     @classmethod
-    def _emphasis_of_the_kind(cls, share: float | None, others: pydantic.ValidationInfo) -> float | None:
-        kind = others.data.get("kind")
+    def _emphasis_of_the_kind(cls, share: float | None, validation: pydantic.ValidationInfo) -> float | None:
+        kind = validation.data.get("kind")
         if share and kind != "mel_and_linear":
             raise ValueError(f"with kind {kind}, 0 is accepted, or empty; only mel_and_linear uses pre-emphasis")
         return share
 
     @pydantic.field_validator("coefficients")
     @classmethod
-    def _no_more_than_mels(cls, coefficients: int, others: pydantic.ValidationInfo) -> int:
-        mels = others.data.get("mels")
-        if others.data.get("kind") == "mfcc" and mels and coefficients > mels:
+    def _no_more_than_mels(cls, coefficients: int, validation: pydantic.ValidationInfo) -> int:
+        mels = validation.data.get("mels")
+        if validation.data.get("kind") == "mfcc" and mels and coefficients > mels:
             raise ValueError(f"at most the number of mels ({mels}) is accepted")
         return coefficients
 
@@ -157,7 +159,7 @@ class FeatureSettings(Settings):
 
     @property
     def uses_magnitude(self) -> bool:
-        """Whether the logarithm is taken of the magnitude rather than of the power."""
+        """Returns whether the logarithm is taken of the magnitude rather than of the power."""
         of_magnitude = self.kind == "mel_and_linear" or self.cepstra == "tensorflow"
         return (self.spectrum or ("magnitude" if of_magnitude else "power")) == "magnitude"
 

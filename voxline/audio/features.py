@@ -37,7 +37,9 @@ BAND_MELS = 16
 MIN_MAGNITUDE = 1e-5
 """Tacotron's decibels are clipped here: -100 dB, far below the floor of its settings."""
 
-_LINEAR_HZ, _LINEAR_MEL, _LOG_STEP = 1000.0, 15.0, np.log(6.4) / 27
+_LINEAR_HZ = 1000.0
+_LINEAR_MEL = 15.0
+_LOG_STEP = np.log(6.4) / 27
 """Slaney's scale: 200/3 Hz a mel up to 1 kHz, then 27 mels for a factor of 6.4."""
 
 
@@ -57,8 +59,8 @@ def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
         spectrum = power_spectrogram(samples, settings)
         return np.log(np.maximum(spectrum, settings.log_floor, out=spectrum), out=spectrum)
     if settings.kind == "mel_and_linear":
-        both = _spectrogram(preemphasize(samples, settings), settings, mels=True, spectrum=True, magnitude=True)
-        return _normalize_decibels(both, settings)
+        magnitudes = _spectrogram(preemphasize(samples, settings), settings, mels=True, spectrum=True, magnitude=True)
+        return _normalize_decibels(magnitudes, settings)
     mels = _spectrogram(samples, settings, mels=True, magnitude=settings.uses_magnitude)
     logarithm = np.log(np.maximum(mels, settings.log_floor, out=mels), out=mels)
     if settings.kind == "log_mel":
@@ -76,7 +78,9 @@ def prosody_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
     >>> [[round(value, 1) for value in frame] for frame in found.tolist()]
     [[0.0, 0.0, -6.0], [5.3, 1.0, -3.0], [5.3, 1.0, -3.0], [0.0, 0.0, -120.0]]
     """
-    mono, rate, hop = np.asarray(samples, np.float32), settings.sample_rate, settings.hop_length
+    mono = np.asarray(samples, np.float32)
+    rate = settings.sample_rate
+    hop = settings.hop_length
     f0 = find_f0(mono, rate, hop)
     columns = np.log(np.where(f0 > 0, f0, np.float32(1))), f0 > 0, frame_levels(mono, rate, hop)
     return np.stack(columns, axis=1).astype(np.float32)
@@ -143,7 +147,9 @@ def mel_filterbank(settings: FeatureSettings) -> FloatArray:
         return read_only(_tensorflow_filterbank(settings, highest))
     edges = _hz(np.linspace(_mel(settings.lowest_hz), _mel(highest), settings.mels + 2))
     frequencies = np.fft.rfftfreq(settings.n_fft, 1 / settings.sample_rate)[:, None]
-    left, middle, right = edges[:-2], edges[1:-1], edges[2:]
+    left = edges[:-2]
+    middle = edges[1:-1]
+    right = edges[2:]
     rising = (frequencies - left) / (middle - left)
     falling = (right - frequencies) / (right - middle)
     return read_only(np.maximum(0, np.minimum(rising, falling)) * 2 / (right - left))
@@ -252,7 +258,9 @@ def _tensorflow_filterbank(settings: FeatureSettings, highest: float) -> npt.NDA
     edges = np.linspace(_htk_mel(settings.lowest_hz), _htk_mel(highest), settings.mels + 2)
     bins = np.arange(settings.fft_bins)
     mels = _htk_mel(bins * spacing)[:, None]
-    left, middle, right = edges[:-2], edges[1:-1], edges[2:]
+    left = edges[:-2]
+    middle = edges[1:-1]
+    right = edges[2:]
     weights = np.maximum(0, np.minimum((mels - left) / (middle - left), (right - mels) / (right - middle)))
     used = (bins >= int(1.5 + settings.lowest_hz / spacing)) & (bins <= int(highest / spacing))
     return np.where(used[:, None], weights, 0.0)

@@ -27,7 +27,8 @@ from voxline.store.files import atomic_write
 
 BLOCK_BYTES = 1 << 20
 
-DATA_BYTES, ADDRESS_BYTES = 256 * 10**6, 512 * 10**6
+DATA_BYTES = 256 * 10**6
+ADDRESS_BYTES = 512 * 10**6
 """Memory of an ffmpeg, and its address space. A decode needs 100 MB and 250 MB, and 24 bytes for each packet of an MP4;
 a table in a header of a few bytes may ask for gigabytes."""
 
@@ -64,7 +65,8 @@ class FfmpegDecoder:
         Raises:
           BadAudioError: ffmpeg finds no audio in the file.
         """
-        self._form, self._messages = container.value, bytearray()
+        self._form = container.value
+        self._messages = bytearray()
         self._process = subprocess.Popen(  # noqa: S603 -- a list of arguments; no shell
             [
                 *(_executable(), "-nostdin", "-hide_banner", "-v", "error", "-threads", "1"),
@@ -119,13 +121,14 @@ class FfmpegDecoder:
         if is_at_end:
             self._process.wait()
             self._listener.join()
-        said = self._messages.decode("utf-8", "replace")
-        return self._failure() if any(sign in said for sign in _SIGNS_OF_DAMAGE) else None
+        messages = self._messages.decode("utf-8", "replace")
+        return self._failure() if any(sign in messages for sign in _SIGNS_OF_DAMAGE) else None
 
     def _read_header(self) -> tuple[int, int]:
         """Channels and rate, from the header of the WAV that ffmpeg writes; the samples follow."""
         self._read(12)
-        channels, rate = 0, 0
+        channels = 0
+        rate = 0
         while len(chunk := self._read(8)) == 8:
             name, size = struct.unpack("<4sI", chunk)
             if name == b"data" and channels and rate:
@@ -147,15 +150,15 @@ class FfmpegDecoder:
             self._messages += data[: _KEPT_MESSAGE_BYTES - len(self._messages)]
 
     def _failure(self) -> BadAudioError:
-        said = self._messages.decode("utf-8", "replace")
-        if _NO_MEMORY in said:
+        message = self._messages.decode("utf-8", "replace")
+        if _NO_MEMORY in message:
             return BadAudioError(Reason.OUT_OF_MEMORY, f"ffmpeg needs more memory than it may have ({_NO_MEMORY})")
-        lines = [_ADDRESS.sub("", line).strip() for line in said.splitlines() if line.strip()]
+        lines = [_ADDRESS.sub("", line).strip() for line in message.splitlines() if line.strip()]
         cut = [line for line in lines if any(sign in line.lower() for sign in _SIGNS_OF_A_CUT)]
         if cut:
             return BadAudioError(Reason.TRUNCATED, f"ffmpeg ({self._form}): {cut[0][:200]}")
-        said = lines[-1][:200] if lines else f"ended with status {self._process.returncode}"
-        return BadAudioError(Reason.UNREADABLE, f"ffmpeg cannot decode all of it as {self._form}: {said}")
+        message = lines[-1][:200] if lines else f"ended with status {self._process.returncode}"
+        return BadAudioError(Reason.UNREADABLE, f"ffmpeg cannot decode all of it as {self._form}: {message}")
 
 
 ENCODINGS = {

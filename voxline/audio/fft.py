@@ -28,17 +28,17 @@ def rfft(frames: npt.NDArray[np.float32]) -> npt.NDArray[np.complex64]:
     return spectrum
 
 
-def convolve(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Convolves two signals by their FFT, as `scipy.signal.fftconvolve`: float32 `[one + other - 1 samples]`.
+def convolve(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Convolves two signals by their FFT, as `scipy.signal.fftconvolve`: float32 `[first + other - 1 samples]`.
 
     >>> convolve(np.array([1, 2], np.float32), np.array([1, 0, 3], np.float32)).round(6)
     array([1., 2., 3., 6.], dtype=float32)
     >>> len(convolve(np.zeros(0, np.float32), np.ones(2, np.float32)))
     0
     """
-    if not (len(one) and len(other)):
+    if not (len(first) and len(other)):
         return np.zeros(0, np.float32)
-    convolved: npt.NDArray[np.float32] = _load_convolve()(one, other)
+    convolved: npt.NDArray[np.float32] = _load_convolve()(first, other)
     return convolved
 
 
@@ -77,12 +77,15 @@ def _load_convolve() -> Callable[[npt.NDArray[np.float32], npt.NDArray[np.float3
     if library is None:
         from scipy import signal
 
-        return lambda one, other: signal.fftconvolve(one, other)
+        return lambda first, other: signal.fftconvolve(first, other)
 
-    def convolve(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Any:
-        samples = len(one) + len(other) - 1
+    def convolve(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Any:
+        samples = len(first) + len(other) - 1
         size = library.good_size(samples, True)
-        spectra = [library.r2c(np.pad(each, (0, size - len(each))), (0,), True, 0, None, 1) for each in (one, other)]
+        spectra = [
+            library.r2c(np.pad(signal_samples, (0, size - len(signal_samples))), (0,), True, 0, None, 1)
+            for signal_samples in (first, other)
+        ]
         return library.c2r(spectra[0] * spectra[1], (0,), size, False, 2, None, 1)[:samples]
 
     return convolve

@@ -69,7 +69,8 @@ class SampleDigest:
     """Compares decoded samples with the MD5 that the encoder computed."""
 
     def __init__(self, info: StreamInfo) -> None:
-        self._info, self._digest = info, hashlib.md5(usedforsecurity=False)
+        self._info = info
+        self._digest = hashlib.md5(usedforsecurity=False)
 
     def add(self, block: npt.NDArray[Any]) -> None:
         """Adds int16 or int32 `[frames, channels]`, with the samples in the highest bits, as libsndfile has them."""
@@ -101,7 +102,7 @@ def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:
 
 
 def ends_with_whole_frame(path: Path) -> bool:
-    """Whether the file ends with an intact frame. If not, its end is missing.
+    """Returns whether the file ends with an intact frame. If not, its end is missing.
 
     This distinguishes a truncated file from one that is damaged in the middle. A frame begins with a sync code and ends
     with a CRC-16 of itself, so the CRC of the whole frame is zero.
@@ -114,11 +115,12 @@ def ends_with_whole_frame(path: Path) -> bool:
 
 
 def _find_all(needle: bytes, hay: bytes) -> list[int]:
-    found, at = [], hay.find(needle)
+    places = []
+    at = hay.find(needle)
     while at >= 0:
-        found.append(at)
+        places.append(at)
         at = hay.find(needle, at + 1)
-    return found
+    return places
 
 
 def _crc16(data: bytes) -> int:

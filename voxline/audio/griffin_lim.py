@@ -25,7 +25,8 @@ UPDATES = 16
 MIN_POWER = 1e-12
 """Replaces zero before a division; far below the resolution of 16 bits."""
 
-PHASES, TURN = 4_096, 1 << 20
+PHASES = 4_096
+TURN = 1 << 20
 PHASE_STEPS = (648_056, 434_334, 767_622)
 """The fractions of the golden ratio and of the roots of 2 and 3, of TURN: no two adjacent phases are alike."""
 
@@ -155,7 +156,7 @@ def bin_weights(settings: FeatureSettings) -> FloatArray:
 
 @functools.lru_cache(maxsize=16)
 def mel_pseudo_inverse(settings: FeatureSettings) -> FloatArray:
-    """From mel bands to the spectrum of least energy that has them: float32 `[mels, fft_bins]`."""
+    """Maps mel bands to the spectrum of least energy that has them: float32 `[mels, fft_bins]`."""
     return read_only(np.linalg.pinv(mel_filterbank(settings).astype(np.float64)))
 
 
@@ -172,7 +173,8 @@ def initial_phases(start: int, stop: int, settings: FeatureSettings) -> np.typin
     They are multiples of irrational numbers, modulo a turn. They are as scattered as random phases and converge as
     well, but are the same every time, also in a graph, where a row must not depend on the rest of its batch.
     """
-    frame, bin_ = np.arange(start, stop)[:, None], np.arange(settings.fft_bins)
+    frame = np.arange(start, stop)[:, None]
+    bin_ = np.arange(settings.fft_bins)
     scattered = frame * bin_ * PHASE_STEPS[0] + bin_ * bin_ * PHASE_STEPS[1] + frame * frame * PHASE_STEPS[2]
     phases: np.typing.NDArray[np.complex64] = phase_table()[scattered % TURN // (TURN // PHASES)]
     return phases
@@ -213,15 +215,18 @@ class _OverlapAdd:
     """Overlap-add of frames into one signal, while the signal of the previous iteration is read."""
 
     def __init__(self, count: int, settings: FeatureSettings) -> None:
-        self.settings, self.count = settings, count
+        self.settings = settings
+        self.count = count
         self.blocks = [slice(start, min(start + BLOCK_FRAMES, count)) for start in range(0, count, BLOCK_FRAMES)]
-        hop, window = settings.hop_length, settings.win_length
+        hop = settings.hop_length
+        window = settings.win_length
         self.hops = -(-window // hop)
         length = settings.count_samples(count)
         self.inside = slice(settings.padding, settings.padding + length)
         self.hann = hann_window(settings)
         shape = (count - 1 + self.hops, hop)
-        self.signal, self.sum = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self.signal = np.zeros(shape, np.float32)
+        self.sum = np.zeros(shape, np.float32)
         self.frames = np.zeros((min(BLOCK_FRAMES, count), settings.n_fft), np.float32)
         self.windowed = np.zeros((min(BLOCK_FRAMES, count), self.hops * hop), np.float32)
         sums = np.zeros(shape, np.float32)

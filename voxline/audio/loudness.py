@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from voxline.audio.filters import sosfilt
 
-BLOCK_SECONDS, STEP_SECONDS = 0.4, 0.1
-ABSOLUTE_GATE, RELATIVE_GATE = -70.0, -10.0
+BLOCK_SECONDS = 0.4
+STEP_SECONDS = 0.1
+ABSOLUTE_GATE = -70.0
+RELATIVE_GATE = -10.0
 """A block is excluded below this LUFS, or this many LU below the mean of the others."""
 
 _OFFSET = -0.691
@@ -77,7 +79,8 @@ def _k_weighted(samples: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.f
 
 def _shelf(rate: int) -> list[float]:
     """b0, b1, b2, 1, a1, a2: +4 dB above 1.7 kHz, the effect of the head on sound from the front."""
-    warped, quality = math.tan(math.pi * 1681.974450955533 / rate), 0.7071752369554196
+    warped = math.tan(math.pi * 1681.974450955533 / rate)
+    quality = 0.7071752369554196
     high = 10 ** (3.999843853973347 / 20)
     band = high**0.4996667741545416
     scale = 1 + warped / quality + warped**2
@@ -93,14 +96,16 @@ def _shelf(rate: int) -> list[float]:
 
 def _high_pass(rate: int) -> list[float]:
     """b0, b1, b2, 1, a1, a2: nothing below 38 Hz."""
-    warped, quality = math.tan(math.pi * 38.13547087602444 / rate), 0.5003270373238773
+    warped = math.tan(math.pi * 38.13547087602444 / rate)
+    quality = 0.5003270373238773
     scale = 1 + warped / quality + warped**2
     return [1.0, -2.0, 1.0, 1.0, 2 * (warped**2 - 1) / scale, (1 - warped / quality + warped**2) / scale]
 
 
 def _block_powers(weighted: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.float64]:
     """The mean square of each whole block, `[blocks]`; of the whole signal if it is shorter than a block."""
-    block, step = round(BLOCK_SECONDS * rate), round(STEP_SECONDS * rate)
+    block = round(BLOCK_SECONDS * rate)
+    step = round(STEP_SECONDS * rate)
     if len(weighted) < block:
         return np.array([np.mean(weighted**2)])
     sums = np.concatenate([[0.0], np.cumsum(weighted**2)])

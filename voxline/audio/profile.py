@@ -17,7 +17,7 @@ _FRAME_SECONDS = 0.032
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AudioProfile:
-    """What a recording sounds like.
+    """Measurements of a recording's sound.
 
     Attributes:
       level_db: RMS level, in dB of full scale.

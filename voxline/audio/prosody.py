@@ -18,7 +18,8 @@ from voxline.audio.fft import BLOCK_FRAMES, rfft
 
 FloatArray = npt.NDArray[np.float32]
 
-LOWEST_HZ, HIGHEST_HZ = 65.0, 500.0
+LOWEST_HZ = 65.0
+HIGHEST_HZ = 500.0
 """Where F0 is searched, as for a speaker who is not known."""
 
 SUMMARY_HOP_SECONDS = 0.010
@@ -29,21 +30,27 @@ PERIODS = 3
 """Periods of the lowest F0 in a window, as in the paper."""
 MAX_CANDIDATES = 15
 """Of a frame."""
-OCTAVE_COST, OCTAVE_JUMP_COST, VOICING_CHANGE_COST = 0.02, 0.35, 0.14
-VOICING_THRESHOLD, SILENCE_THRESHOLD = 0.45, 0.03
+OCTAVE_COST = 0.02
+OCTAVE_JUMP_COST = 0.35
+VOICING_CHANGE_COST = 0.14
+VOICING_THRESHOLD = 0.45
+SILENCE_THRESHOLD = 0.03
 """Praat's, where costs of a change are for 10 ms; but its octave cost is 0.01, with which rough voices, whose periods
 differ in turns, fall by an octave."""
 
-SPEECH_DB, NOISE_DB = -55.0, 10.0
+SPEECH_DB = -55.0
+NOISE_DB = 10.0
 """Speech is above the first relative to the loudest 10 ms, and above the second relative to the noise."""
 EMPHASIS = 0.97
 """Of high frequencies where speech begins or ends: fricatives are soft, and most noise is low."""
-LEVEL_SECONDS, LEVEL_STEP_SECONDS = 0.010, 0.001
+LEVEL_SECONDS = 0.010
+LEVEL_STEP_SECONDS = 0.001
 NOISE_SECONDS = 0.020
 """The quietest of this length is the noise: most clips have a pause of it, also those that are trimmed closely."""
 SURELY_DB = 20.0
 """What is within this of the loudest 10 ms is speech, whatever the noise seems to be: the clip may have no pause."""
-SOUND_SECONDS, SOUND_SHARE = 0.030, 0.6
+SOUND_SECONDS = 0.030
+SOUND_SHARE = 0.6
 """Of what follows the onset, this share is loud: a click is no speech."""
 LOWEST_DB = -120.0
 FRAME_SECONDS = 0.025
@@ -100,14 +107,16 @@ def summarize_prosody(samples: FloatArray, sample_rate: int) -> dict[str, float]
       f0_hz, f0_low_hz, f0_high_hz: median, 5th and 95th percentile of F0; absent if no frame is voiced.
     """
     hop = round(SUMMARY_HOP_SECONDS * sample_rate)
-    found = compute_prosody(samples, sample_rate, hop)
-    speech = samples[round(found.onset * sample_rate) : round(found.offset * sample_rate)]
+    prosody = compute_prosody(samples, sample_rate, hop)
+    speech = samples[round(prosody.onset * sample_rate) : round(prosody.offset * sample_rate)]
     power = float(np.square(speech, dtype=np.float64).mean()) if len(speech) else 0.0
-    frames = found.f0[math.ceil(found.onset * sample_rate / hop) : math.floor(found.offset * sample_rate / hop) + 1]
-    voiced = found.f0[found.f0 > 0]
+    frames = prosody.f0[
+        math.ceil(prosody.onset * sample_rate / hop) : math.floor(prosody.offset * sample_rate / hop) + 1
+    ]
+    voiced = prosody.f0[prosody.f0 > 0]
     summary = {
-        "onset_seconds": found.onset,
-        "offset_seconds": found.offset,
+        "onset_seconds": prosody.onset,
+        "offset_seconds": prosody.offset,
         "speech_db": round(max(10 * math.log10(max(power, 1e-13)), LOWEST_DB), 2),
         "voiced_share": round(float((frames > 0).mean()), 4) if len(frames) else 0.0,
     }
@@ -137,10 +146,10 @@ def find_f0(
       hop_length: samples from one frame to the next; frame n is centered on sample n * hop_length.
       lowest, highest: the range to search, in Hz.
     """
-    found = _search(samples, sample_rate, hop_length, lowest, highest)
-    if not found.any():
-        return found
-    first, third = np.percentile(found[found > 0], (25, 75)).tolist()
+    f0 = _search(samples, sample_rate, hop_length, lowest, highest)
+    if not f0.any():
+        return f0
+    first, third = np.percentile(f0[f0 > 0], (25, 75)).tolist()
     return _search(
         samples, sample_rate, hop_length, max(lowest, RANGE[0] * first), min(highest, max(RANGE[1] * third, 2 * first))
     )
@@ -159,8 +168,8 @@ def _search(samples: FloatArray, sample_rate: int, hop_length: int, lowest: floa
     strength = np.full((count, MAX_CANDIDATES), -np.inf, np.float32)
     for start in range(0, count, BLOCK_FRAMES):
         rows = slice(start, start + BLOCK_FRAMES)
-        found = _candidates(frames[rows], peak, sample_rate, lowest, highest)
-        hertz[rows, : found[0].shape[1]], strength[rows, : found[1].shape[1]] = found
+        candidates = _candidates(frames[rows], peak, sample_rate, lowest, highest)
+        hertz[rows, : candidates[0].shape[1]], strength[rows, : candidates[1].shape[1]] = candidates
     return _best_path(hertz, strength, hop_length / sample_rate)
 
 
@@ -175,7 +184,8 @@ def _candidates(
     window = frames.shape[1]
     frames = frames - frames.mean(axis=1, keepdims=True)
     silence = np.abs(frames).max(axis=1) / peak / (SILENCE_THRESHOLD / (1 + VOICING_THRESHOLD))
-    first, last = math.floor(sample_rate / highest), math.ceil(sample_rate / lowest)
+    first = math.floor(sample_rate / highest)
+    last = math.ceil(sample_rate / lowest)
     phase = 2 * np.pi * (np.arange(window) + 0.5) / window
     hann = (0.5 - 0.5 * np.cos(phase)).astype(np.float32)
     size = 1 << (window + last).bit_length()
@@ -187,21 +197,23 @@ def _candidates(
     lags = np.arange(first - 1, last + 2)
     correlation /= _hann_autocorrelation(lags / window).astype(np.float32)
     correlation /= np.maximum(power.sum(axis=1) * 2 - power[:, 0] - power[:, -1], 1e-20)[:, None] / size
-    left, middle, right = correlation[:, :-2], correlation[:, 1:-1], correlation[:, 2:]
+    left = correlation[:, :-2]
+    middle = correlation[:, 1:-1]
+    right = correlation[:, 2:]
     strength = middle - OCTAVE_COST * np.log2(lowest * lags[1:-1] / sample_rate).astype(np.float32)
     strength = np.where((middle > left) & (middle >= right) & (middle > 0.5 * VOICING_THRESHOLD), strength, -np.inf)
-    kept = min(MAX_CANDIDATES - 1, strength.shape[1])
-    best = np.argpartition(strength, -kept, axis=1)[:, -kept:]
-    found = np.take_along_axis(strength, best, axis=1)
-    before, at, after = (np.take_along_axis(each, best, axis=1) for each in (left, middle, right))
-    bend = np.where(np.isfinite(found), 2 * at - before - after, 1.0)
-    shift = np.where(np.isfinite(found), 0.5 * (after - before) / bend, 0.0)  # the top of a parabola
-    found = found + 0.25 * (after - before) * shift
+    count = min(MAX_CANDIDATES - 1, strength.shape[1])
+    best = np.argpartition(strength, -count, axis=1)[:, -count:]
+    peaks = np.take_along_axis(strength, best, axis=1)
+    before, at, after = (np.take_along_axis(values, best, axis=1) for values in (left, middle, right))
+    bend = np.where(np.isfinite(peaks), 2 * at - before - after, 1.0)
+    shift = np.where(np.isfinite(peaks), 0.5 * (after - before) / bend, 0.0)  # the top of a parabola
+    peaks = peaks + 0.25 * (after - before) * shift
     hertz = np.clip(sample_rate / (lags[1:-1][best] + shift), lowest, highest)
     unvoiced = VOICING_THRESHOLD + np.maximum(0, 2 - silence)
     return (
         np.concatenate([np.zeros((len(frames), 1)), hertz], axis=1).astype(np.float32),
-        np.concatenate([unvoiced[:, None], found], axis=1).astype(np.float32),
+        np.concatenate([unvoiced[:, None], peaks], axis=1).astype(np.float32),
     )
 
 
@@ -219,11 +231,13 @@ def _best_path(hertz: FloatArray, strength: FloatArray, hop_seconds: float) -> F
     octaves = np.log2(np.where(voiced, hertz, 1.0))
     total = strength[0]
     origins = np.zeros(hertz.shape, np.intp)
-    changed, jump = VOICING_CHANGE_COST * scale, OCTAVE_JUMP_COST * scale
+    changed = VOICING_CHANGE_COST * scale
+    jump = OCTAVE_JUMP_COST * scale
     for frame in range(1, len(hertz)):
         costs = np.abs(octaves[frame - 1, :, None] - octaves[frame])
         costs *= jump
-        costs[0], costs[:, 0] = changed, changed
+        costs[0] = changed
+        costs[:, 0] = changed
         costs[0, 0] = 0
         reached = total[:, None] - costs
         origins[frame] = reached.argmax(axis=0)
@@ -267,11 +281,13 @@ def find_speech(samples: FloatArray, sample_rate: int) -> tuple[float, float]:
     at = np.flatnonzero(loud)
     after = ones[np.minimum(at + span, len(loud))] - ones[at]
     before = ones[at + 1] - ones[np.maximum(at + 1 - span, 0)]
-    starts, ends = at[after >= SOUND_SHARE * span], at[before >= SOUND_SHARE * span]
+    starts = at[after >= SOUND_SHARE * span]
+    ends = at[before >= SOUND_SHARE * span]
     first, last = (starts[0], ends[-1]) if len(starts) and len(ends) else (at[0], at[-1])
     # A window reaches the threshold when its edge is in the sound, half a window before or after its center.
     half = round(LEVEL_SECONDS / 2 * sample_rate)
-    onset, offset = min(int(centers[first]) + half, len(samples)), max(int(centers[last]) - half, 0)
+    onset = min(int(centers[first]) + half, len(samples))
+    offset = max(int(centers[last]) - half, 0)
     return round(min(onset, offset) / sample_rate, 4), round(max(onset, offset) / sample_rate, 4)
 
 

@@ -87,9 +87,11 @@ class AsInFile:
     """Collects the blocks of a segment as they are."""
 
     def __init__(self, stream: AudioStream) -> None:
-        self._stream, self.frames = stream, 0
+        self._stream = stream
+        self.frames = 0
         self._parts: list[npt.NDArray[Any]] = []
-        self._not_finite, self._peak = 0, 0.0
+        self._not_finite = 0
+        self._peak = 0.0
 
     def add(self, block: npt.NDArray[Any]) -> None:
         """Adds the next frames."""
@@ -128,7 +130,8 @@ class Mono(AsInFile):
 
     def __init__(self, stream: AudioStream, sample_rate: int) -> None:
         super().__init__(stream)
-        self._rate, self._resampler = sample_rate, None
+        self._rate = sample_rate
+        self._resampler = None
         if stream.header.sample_rate != sample_rate:
             import soxr
 
@@ -179,16 +182,16 @@ def collect(
     if not stream.can_seek:
         yield from _collect_forward(stream, ranges, collector, max_samples)
         return
-    for wanted in ranges:
-        wanted.collector = collector(stream)
+    for range_ in ranges:
+        range_.collector = collector(stream)
         try:
-            at = wanted.first
-            for block in stream.blocks(wanted.first, wanted.count):
-                wanted.add(block, at)
+            at = range_.first
+            for block in stream.blocks(range_.first, range_.count):
+                range_.add(block, at)
                 at += len(block)
-            yield wanted.index, wanted.result(at)
+            yield range_.index, range_.result(at)
         except BadAudioError as fault:
-            yield wanted.index, fault
+            yield range_.index, fault
 
 
 def _collect_forward(
@@ -197,38 +200,38 @@ def _collect_forward(
     collector: Callable[[AudioStream], AsInFile],
     max_samples: int | None,
 ) -> Iterator[Result]:
-    """As `_collect`, in one pass from the start."""
+    """Collects like `_collect`, in one pass from the start."""
     channels = stream.header.channels
-    queue = deque(sorted(ranges, key=lambda wanted: wanted.first))
+    queue = deque(sorted(ranges, key=lambda segment: segment.first))
     active: list[_Range] = []
-    stop = max(wanted.slack for wanted in queue)
+    stop = max(segment.slack for segment in queue)
     at = 0
     for block in stream.blocks(0, -1 if stop == _END else stop + 1):
         until = at + len(block)
         if max_samples is not None and until * channels > max_samples:
             raise too_many_samples(until, stream.header, max_samples)
         while queue and queue[0].first < until:
-            wanted = queue.popleft()
-            if not active or sum(one.seconds for one in active) + wanted.seconds <= SEGMENTS_AT_ONCE_SECONDS:
-                wanted.collector = collector(stream)
-                active.append(wanted)
-        for wanted in list(active):
+            segment = queue.popleft()
+            if not active or sum(range_.seconds for range_ in active) + segment.seconds <= SEGMENTS_AT_ONCE_SECONDS:
+                segment.collector = collector(stream)
+                active.append(segment)
+        for segment in list(active):
             try:
-                wanted.add(block, at)
-                if wanted.slack < until:
-                    active.remove(wanted)
-                    yield wanted.index, wanted.result(until)
+                segment.add(block, at)
+                if segment.slack < until:
+                    active.remove(segment)
+                    yield segment.index, segment.result(until)
             except BadAudioError as fault:
-                active.remove(wanted)
-                yield wanted.index, fault
+                active.remove(segment)
+                yield segment.index, fault
         at = until
         if not queue and not active and stop == _END:
             return  # all that were to be read to the end are too long
-    for wanted in [*active, *queue]:
+    for segment in [*active, *queue]:
         try:
-            yield wanted.index, wanted.result(at)
+            yield segment.index, segment.result(at)
         except BadAudioError as fault:
-            yield wanted.index, fault
+            yield segment.index, fault
 
 
 _END = sys.maxsize
@@ -304,8 +307,10 @@ class _Range:
 
     def result(self, at: int) -> DecodedAudio:
         """The segment, when `at` frames of the recording were read, or all that there are; it is kept no longer."""
-        collector, self.collector = self.collector, None
-        tail, self.tail = self.tail, []
+        collector = self.collector
+        self.collector = None
+        tail = self.tail
+        self.tail = []
         rate = self.sample_rate
         if collector is None or not collector.frames:
             if at <= self.first and at:
@@ -341,7 +346,8 @@ def too_many_samples(frames: int, header: AudioHeader, max_samples: int) -> BadA
 
 def _last_frame(header: AudioHeader, segment: Segment, first: int) -> int:
     """The end of a segment of a recording whose length is known."""
-    rate, total = header.sample_rate, header.frames
+    rate = header.sample_rate
+    total = header.frames
     last = total if segment.duration is None else round((segment.offset + segment.duration) * rate)
     if first == 0 and abs(last - total) <= WHOLE_RECORDING_TOLERANCE * rate:
         last = total

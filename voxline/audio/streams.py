@@ -104,7 +104,7 @@ class AudioStream:
 
     @property
     def notes(self) -> str:
-        """What the decoder remarked on the file so far."""
+        """The decoder's remarks on the file so far."""
         return ""
 
 
@@ -180,7 +180,8 @@ class _FfmpegStream(AudioStream):
     can_seek = False
 
     def __init__(self, decoder: FfmpegDecoder, counted: MpegAudio | None = None) -> None:
-        self._decoder, self._counted = decoder, counted
+        self._decoder = decoder
+        self._counted = counted
         _check_rate(decoder.sample_rate)
         self.header = AudioHeader(counted.samples if counted else 0, decoder.sample_rate, decoder.channels)
 
@@ -213,8 +214,12 @@ class _SndfileStream(AudioStream):
         info: flac.StreamInfo | None,
         counted: MpegAudio | None,
     ) -> None:
-        self._path, self._container, self._file, self._silencer = path, container, file, silencer
-        self._info, self._counted = info, counted
+        self._path = path
+        self._container = container
+        self._file = file
+        self._silencer = silencer
+        self._info = info
+        self._counted = counted
         self.header = _header_of(file)
         self.stated_frames = self.header.frames
         if counted:
@@ -231,17 +236,19 @@ class _SndfileStream(AudioStream):
             raise _explain_failure(self._path, self._info, error, self.notes) from None
 
     def _blocks(self, first: int, count: int) -> Iterator[Block]:
-        file, total = self._file, self.header.frames
+        file = self._file
+        total = self.header.frames
         if self._container is Container.OGG and (count < 0 or first + count >= total):
             check_ogg(self._path)
         if first:
             self._silencer.call(file.seek, first)
         digest = flac.SampleDigest(self._info) if self._info and first == 0 and count in (-1, total) else None
         dtype = _INT16_SUBTYPES.get(file.subtype) or _INT32_SUBTYPES.get(file.subtype) or "float32"
-        most, read = max(1, BLOCK_SAMPLES // file.channels), 0
+        most = max(1, BLOCK_SAMPLES // file.channels)
+        read = 0
         while read != count:
-            wanted = min(count - read, most) if count > 0 else most
-            block = self._silencer.call(file.read, wanted, dtype=dtype, always_2d=True)
+            count_to_read = min(count - read, most) if count > 0 else most
+            block = self._silencer.call(file.read, count_to_read, dtype=dtype, always_2d=True)
             if not len(block):
                 break
             read += len(block)
@@ -252,8 +259,8 @@ class _SndfileStream(AudioStream):
             if first + count >= total:
                 _check_counted(first + read, self._counted)
         elif total and read < count:
-            said = f" ({self.notes})" if self.notes else ""
-            detail = f"the header says {total:,} frames, the file has {first + read:,}{said}"
+            remarks = f" ({self.notes})" if self.notes else ""
+            detail = f"the header says {total:,} frames, the file has {first + read:,}{remarks}"
             raise BadAudioError(Reason.TRUNCATED, detail)
         if digest and self._info and read:
             digest.verify()
@@ -360,25 +367,26 @@ class _LibmpgSilencer:
     _MOST = 300
 
     def __init__(self, *, active: bool) -> None:
-        self._active, self.notes = active, ""
+        self._active = active
+        self.notes = ""
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         if not self._active:
             return function(*arguments, **named)
-        with self._lock, tempfile.TemporaryFile() as said:
+        with self._lock, tempfile.TemporaryFile() as messages:
             terminal = os.dup(2)
-            os.dup2(said.fileno(), 2)
+            os.dup2(messages.fileno(), 2)
             try:
                 return function(*arguments, **named)
             finally:
                 os.dup2(terminal, 2)
                 os.close(terminal)
-                said.seek(0)
-                self._sort(said.read().decode("utf-8", "replace"))
+                messages.seek(0)
+                self._sort(messages.read().decode("utf-8", "replace"))
 
     def _sort(self, text: str) -> None:
         lines = [line for line in text.splitlines() if line.strip()]
         remarks = [line.strip() for line in lines if self._REMARK.match(line)]
         self.notes = "; ".join(filter(None, [self.notes, *remarks]))[: self._MOST]
-        if others := [line for line in lines if not self._REMARK.match(line)]:
-            os.write(2, neutralize("\n".join(others) + "\n").encode())
+        if other_lines := [line for line in lines if not self._REMARK.match(line)]:
+            os.write(2, neutralize("\n".join(other_lines) + "\n").encode())

@@ -24,7 +24,7 @@ _HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 def is_wav(start: bytes) -> bool:
-    """Whether a file is a WAV, from its first 12 bytes."""
+    """Returns whether a file is a WAV, from its first 12 bytes."""
     return start[:4] in (b"RIFF", b"RIFX", b"RF64") and start[8:12] == b"WAVE"
 
 

@@ -99,11 +99,13 @@ class _Apply(beam.DoFn):
 
     def __init__(self, function: Callable[[Any], Any], uri: str) -> None:
         super().__init__()
-        self.function, self.uri = function, uri
+        self.function = function
+        self.uri = uri
 
     def process(self, line: str) -> None:
         number, element = json.loads(line)
-        name, folder = f"{number}.json", worker_path(self.uri)
+        name = f"{number}.json"
+        folder = worker_path(self.uri)
         if not (folder / name).is_file():
             result = json.dumps(self.function(element), ensure_ascii=False, allow_nan=False)
             with atomic_write(folder / name, "w", durable=False) as file:  # useless after a power failure
@@ -225,7 +227,7 @@ def _runner(settings: RunnerSettings) -> FnApiRunner | None:
 
 def _options(settings: RunnerSettings) -> PipelineOptions:
     if settings.runner == MULTI_PROCESS:
-        chosen = [f"--direct_num_workers={settings.workers or os.cpu_count()}"]
+        flags = [f"--direct_num_workers={settings.workers or os.cpu_count()}"]
     else:
-        chosen = [f"--runner={settings.runner}"]
-    return PipelineOptions(flags=[*chosen, *settings.beam_options])
+        flags = [f"--runner={settings.runner}"]
+    return PipelineOptions(flags=[*flags, *settings.beam_options])

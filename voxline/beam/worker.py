@@ -28,13 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
-    known, _ = parser.parse_known_args(arguments)  # some runners pass the other addresses too
-    with grpc.insecure_channel(known.provision_endpoint) as channel:
+    options, _ = parser.parse_known_args(arguments)  # some runners pass the other addresses too
+    with grpc.insecure_channel(options.provision_endpoint) as channel:
         ask = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel).GetProvisionInfo
-        request, metadata = beam_provision_api_pb2.GetProvisionInfoRequest(), [("worker_id", known.id)]
+        request = beam_provision_api_pb2.GetProvisionInfoRequest()
+        metadata = [("worker_id", options.id)]
         info = ask(request, metadata=metadata, timeout=PATIENCE_SECONDS, wait_for_ready=True).info
     os.environ.update(
-        WORKER_ID=known.id,
+        WORKER_ID=options.id,
         PIPELINE_OPTIONS=json_format.MessageToJson(info.pipeline_options),
         RUNNER_CAPABILITIES=" ".join(info.runner_capabilities),
         CONTROL_API_SERVICE_DESCRIPTOR=text_format.MessageToString(info.control_endpoint),

@@ -17,7 +17,7 @@ def worker_uri(path: Path | str) -> str:
 
 
 def worker_path(uri: str) -> Path:
-    """Where a file or folder is, or will be, on this machine. Nothing is downloaded."""
+    """Returns the path of a file or folder on this machine. Nothing is downloaded."""
     return local_path(uri)
 
 

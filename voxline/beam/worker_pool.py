@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--port", type=int, required=True, help="of this machine, where the runner asks for workers")
     port = parser.parse_args(arguments).port
-    pool, server = BeamWorkerPool(), grpc.server(ThreadPoolExecutor())
+    pool = BeamWorkerPool()
+    server = grpc.server(ThreadPoolExecutor())
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     server.add_insecure_port(f"localhost:{port}")
     server.start()

@@ -75,27 +75,27 @@ def read_corrections(path: Path) -> dict[str, Correction]:
     """
     if not path.is_file():
         raise WorkError(f"{path}: no such file; correct corpus.corrections, or leave it empty")
-    found = {}
+    corrections = {}
     for number, line in iter_lines(path):
         try:
             values = parse_json(line)
             id, was, text = values["id"], values["was"], values.get("text")
             right = values.get("leave_out") is True if text is None else "leave_out" not in values
-            if not right or not all(isinstance(one, str) for one in (id, was, text or "")):
+            if not right or not all(isinstance(value, str) for value in (id, was, text or "")):
                 raise ValueError(_LINE)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             why = _LINE if isinstance(error, KeyError | TypeError | AttributeError) else error
             raise WorkError(f"{path}:{number}: not a correction: {why}") from None
-        nfc = [None if one is None else unicodedata.normalize("NFC", one) for one in (id, was, text)]
-        found[str(nfc[0])] = Correction(str(nfc[0]), str(nfc[1]), nfc[2])
-    return found
+        nfc = [None if value is None else unicodedata.normalize("NFC", value) for value in (id, was, text)]
+        corrections[str(nfc[0])] = Correction(str(nfc[0]), str(nfc[1]), nfc[2])
+    return corrections
 
 
 def write_corrections(path: Path, corrections: Iterable[Correction]) -> int:
     """Writes corrections whole or not at all, by id. Returns how many."""
     count = 0
     with atomic_write(path, "w") as file:
-        for correction in sorted(corrections, key=lambda one: one.id):
+        for correction in sorted(corrections, key=lambda item: item.id):
             file.write(encode_json(correction.as_line()) + "\n")
             count += 1
     return count
@@ -109,9 +109,13 @@ def merge_corrections(before: Mapping[str, Correction], new: Iterable[Correction
     Correction(id='a', was='to', text='two')
     """
     merged = dict(before)
-    for one in new:
-        known = merged.get(one.id)
-        merged[one.id] = dataclasses.replace(one, was=known.was) if known and known.text == one.was else one
+    for correction in new:
+        earlier = merged.get(correction.id)
+        merged[correction.id] = (
+            dataclasses.replace(correction, was=earlier.was)
+            if earlier and earlier.text == correction.was
+            else correction
+        )
     return merged
 
 
@@ -119,10 +123,10 @@ def label_studio_tasks(texts: Iterable[DoubtfulText]) -> list[dict[str, Any]]:
     """Tasks for Label Studio, with the transcript for a start; `LABEL_CONFIG` shows them."""
     return [
         {
-            "data": dataclasses.asdict(one),
-            "predictions": [{"result": [_region("transcription", "textarea", {"text": [one.text]})]}],
+            "data": dataclasses.asdict(correction),
+            "predictions": [{"result": [_region("transcription", "textarea", {"text": [correction.text]})]}],
         }
-        for one in texts
+        for correction in texts
     ]
 
 
@@ -154,17 +158,18 @@ def _annotated(path: Path) -> list[tuple[str, str, str | None]]:
     """Id, text before and after, of each task with an annotation; None: leave it out."""
     try:
         tasks = msgspec.json.decode(path.read_bytes())
-        return [found for task in tasks if (found := _annotation(task)) is not None]
+        return [annotation for task in tasks if (annotation := _annotation(task)) is not None]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
         raise WorkError(f"{path}: not an export of Label Studio ({why}); export the project as JSON") from None
 
 
 def _annotation(task: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
-    annotations = [one for one in task["annotations"] if not one.get("was_cancelled")]
+    annotations = [annotation for annotation in task["annotations"] if not annotation.get("was_cancelled")]
     if not annotations:
         return None
-    id, was = str(task["data"]["id"]), str(task["data"]["text"])
+    id = str(task["data"]["id"])
+    was = str(task["data"]["text"])
     text = was
     for region in annotations[-1]["result"]:
         if region["from_name"] == "transcription":

@@ -133,7 +133,8 @@ class Dataset:
         Raises:
           WorkError: some have changed since convert wrote them.
         """
-        wavs, names = self.files()[0].parents[3] / WAVS, list(audio_hashes)
+        wavs = self.files()[0].parents[3] / WAVS
+        names = list(audio_hashes)
         files = [wavs / name[:2] / f"{name}.wav" for name in names]
         ensure_local(files)
         if reader:

@@ -30,8 +30,8 @@ def manifest_fingerprint(manifest: Path | str, store: Path | str) -> str:
     if not file.is_file():
         raise WorkError(f"{file}: no such manifest; run the step that writes it first")
     content = hash_file(file)
-    if known := read_fingerprint(content, store):
-        return known
+    if cached := read_fingerprint(content, store):
+        return cached
     fingerprint = fingerprint_utterances(_converted_utterances(file))
     if hash_file(file) != content:
         raise WorkError(f"{file}: changed while it was read; run this again when it is written")

@@ -99,7 +99,7 @@ def absolute_path(folder: str, path: str) -> str:
 
 
 def is_seconds(value: Any) -> bool:
-    """Whether a value of a manifest is a time: at least 0, and less than thirty years."""
+    """Returns whether a value of a manifest is a time: at least 0, and less than thirty years."""
     return type(value) in (float, int) and 0 <= value < 1e9
 
 

@@ -24,13 +24,14 @@ def held_out_sentences(texts: Iterable[tuple[str, str]]) -> set[Words]:
     >>> sorted(held_out_sentences([("train", "one two"), ("test", "one two"), ("dev", "two one")]))
     [('two', 'one')]
     """
-    known, found = set(), set()
+    trained = set()
+    held_out = set()
     for split, text in texts:
         if split == "train":
-            known.add(text)
+            trained.add(text)
         elif split in ("dev", "test"):
-            found.add(text)
-    return {tuple(split_words(text)) for text in found - known}
+            held_out.add(text)
+    return {tuple(split_words(text)) for text in held_out - trained}
 
 
 def check_language_text(settings: LanguageTextSettings, texts: Iterable[tuple[str, str]]) -> None:
@@ -107,12 +108,12 @@ class LanguageText:
 
     def _leaked(self, words: Words) -> list[Words]:
         """The sentences of dev and test that a line is or holds."""
-        found = [words] if words in self._held_out else []
+        sentences = [words] if words in self._held_out else []
         for first in range(len(words) - self._start + 1 if self._by_start else 0):
             for sentence in self._by_start.get(words[first : first + self._start], ()):
-                if words[first : first + len(sentence)] == sentence and sentence not in found:
-                    found.append(sentence)
-        return found
+                if words[first : first + len(sentence)] == sentence and sentence not in sentences:
+                    sentences.append(sentence)
+        return sentences
 
     def refuse_held_out(self) -> None:
         """Raises: WorkError: the files hold sentences of dev or test, and the settings refuse them."""

@@ -27,12 +27,13 @@ from voxline.store.objects import open_store
 _FORMAT = 1
 _FOOTER_BYTES = 65_536
 """More than a footer takes."""
-_CHUNK, _BLOCK = 1 << 20, 1 << 16
+_CHUNK = 1 << 20
+_BLOCK = 1 << 16
 """Bytes that are read and written at a time."""
 
 
 class CacheEntry(NamedTuple):
-    """What a step made of one line.
+    """The result of a step for one line.
 
     Attributes:
       offset: byte of the cache at which the entry begins; `LineCache.read` finds it again.
@@ -70,7 +71,9 @@ class LineCache:
         self.about: dict[str, Any] = {}
         self.count = 0
         self._lines: IO[bytes] | None = None
-        self._next, self._next_at, self._end = b"", 0, 0
+        self._next = b""
+        self._next_at = 0
+        self._end = 0
         self._offsets: DigestMap | None = None
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             self._open()
@@ -126,7 +129,9 @@ class LineCache:
             values = json.loads(footer)
             if values["format"] != _FORMAT:
                 raise ValueError("another version")
-            self.about, self.count, self._end = values["about"], values["count"], hashed - len(footer)
+            self.about = values["about"]
+            self.count = values["count"]
+            self._end = hashed - len(footer)
             self._lines = lines
             self._seek(0)
             files.pop_all()
@@ -134,7 +139,8 @@ class LineCache:
     def _take(self) -> CacheEntry:
         """The next entry, and reads ahead."""
         assert self._lines  # noqa: S101 -- there are entries, so it is open
-        raw, offset = self._next, self._next_at
+        raw = self._next
+        offset = self._next_at
         self._next_at = offset + len(raw)
         self._next = self._lines.readline() if self._next_at < self._end else b""
         fields = raw.split(b"\t")
@@ -150,7 +156,8 @@ class LineCache:
         if self._offsets is None:
             assert self._lines  # noqa: S101 -- as above
             self._offsets = DigestMap(8)
-            here, offset = self._lines.tell(), 0
+            here = self._lines.tell()
+            offset = 0
             self._lines.seek(0)
             while offset < self._end:
                 raw = self._lines.readline()
@@ -170,7 +177,8 @@ class LineCacheWriter:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        self._count, self._waiting = 0, bytearray()
+        self._count = 0
+        self._waiting = bytearray()
         self.about: dict[str, Any] = {}
 
     def add(self, digest: bytes, *fields: str, output: bytes) -> None:

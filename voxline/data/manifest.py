@@ -81,7 +81,7 @@ class Utterance(msgspec.Struct, frozen=True):
         return values | self.extra
 
     def identity(self) -> dict[str, Any]:
-        """What decides the result of a step: everything but the path and the measurements."""
+        """Returns the values that decide a step's result: all but the path and the measurements."""
         values: dict[str, Any] = {"id": self.id, "duration": self.duration, "text": self.text, "speaker": self.speaker}
         values |= {"split": self.split, "audio_hash": self.audio_hash}
         if self.offset:
@@ -147,11 +147,12 @@ def read_manifest(path: Path | str) -> list[Utterance]:
 
 
 def iter_manifest(path: Path | str) -> Iterator[Utterance]:
-    """As `read_manifest`, one utterance at a time: memory does not grow with the manifest."""
+    """Reads a manifest like `read_manifest`, one utterance at a time: memory does not grow with the manifest."""
     path = manifest_path(path)
     if not path.is_file():
         raise WorkError(f"{path}: no such manifest; run the step that writes it first")
-    folder, name = os.path.abspath(path.parent), str(path)
+    folder = os.path.abspath(path.parent)
+    name = str(path)
     for number, line in iter_lines(path):
         yield parse_utterance(line, f"{name}:{number}", folder)
 
@@ -314,7 +315,7 @@ def parse_utterance(line: bytes | str, where: str, folder: str) -> Utterance:
 
 
 def utterance_from_values(values: dict[str, Any], folder: str) -> Utterance:
-    """As above, from the values of a line that is checked already; the mapping is emptied."""
+    """Makes an utterance of the values of a checked line; the mapping is emptied."""
     take = values.pop
     return Utterance(
         take("id"),

@@ -44,12 +44,12 @@ def read_record_locations(folder: Path, name: str) -> RecordLocations:
 
 def write_record_locations(folder: Path, locations: RecordLocations) -> str:
     """Writes record locations as int64 `[rows, speeds, 4]`, named by their content. Returns the name."""
-    written = io.BytesIO()
+    buffer = io.BytesIO()
     columns = np.ascontiguousarray(locations).view(np.int64).reshape(*locations.shape, 4)
-    np.save(written, columns, allow_pickle=False)
-    name = _name_locations(written.getvalue())
+    np.save(buffer, columns, allow_pickle=False)
+    name = _name_locations(buffer.getvalue())
     with atomic_write(folder / name) as file:
-        file.write(written.getvalue())
+        file.write(buffer.getvalue())
     return name
 
 

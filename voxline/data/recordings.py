@@ -47,7 +47,7 @@ def remove_changed_audio(utterances: Iterable[Utterance]) -> list[Path]:
 
 
 def refuse_changed_audio(utterances: Iterable[Utterance], step: str) -> None:
-    """As `remove_changed_audio`, where nothing can be left out.
+    """Like `remove_changed_audio`, where nothing can be left out.
 
     Raises:
       WorkError: some had changed.
@@ -78,18 +78,19 @@ def logged_hashes(wavs: Path, names: Collection[str]) -> dict[str, str]:
     if is_cached(wavs):
         pool = open_store(uri_of(wavs))
         pool.pull(pool.list("log/"))
-    wanted, hashes = set(names), {}
+    requested = set(names)
+    hashes = {}
     for log in sorted((wavs / "log").glob("*.jsonl")):
         for _, line in iter_lines(log):
             with contextlib.suppress(ValueError, KeyError, TypeError):  # a line that a kill cut short
                 values = parse_json(line)
-                if values["wav"] in wanted:
+                if values["wav"] in requested:
                     hashes[values["wav"]] = str(values["measured"][PCM_HASH])
     return hashes
 
 
 def is_as_written(wav: WrittenWav) -> bool:
-    """Whether every byte of a WAV is what convert wrote.
+    """Returns whether every byte of a WAV is what convert wrote.
 
     Raises:
       FileNotFoundError: it is gone.
@@ -104,14 +105,19 @@ def is_as_written(wav: WrittenWav) -> bool:
 def _written_by_convert(utterances: Iterable[Utterance]) -> Iterator[WrittenWav]:
     """The WAVs of a pool among the recordings, each once; it names them by what they were made of."""
     seen = set()
-    for one in utterances:
-        path = Path(one.audio_filepath)
-        if one.offset or PCM_HASH not in one.measured or path.name != f"{one.audio_hash}.wav" or path in seen:
+    for utterance in utterances:
+        path = Path(utterance.audio_filepath)
+        if (
+            utterance.offset
+            or PCM_HASH not in utterance.measured
+            or path.name != f"{utterance.audio_hash}.wav"
+            or path in seen
+        ):
             continue
         seen.add(path)
         with contextlib.suppress(FileNotFoundError):
             samples = (path.stat().st_size - HEADER_BYTES) // 2
-            yield WrittenWav(path, one.measured[PCM_HASH], round(samples / one.duration))
+            yield WrittenWav(path, utterance.measured[PCM_HASH], round(samples / utterance.duration))
 
 
 def _remove_changed(wavs: Iterable[WrittenWav]) -> list[Path]:

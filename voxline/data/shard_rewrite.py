@@ -21,7 +21,7 @@ from voxline.errors import WorkError
 
 @dataclasses.dataclass(frozen=True)
 class RewrittenShard:
-    """Where the records of an old shard are now.
+    """The new places of the records of a rewritten shard.
 
     Attributes:
       shard: the new shard; None if no record was kept.
@@ -52,11 +52,11 @@ def copy_records(
     offsets: dict[Path, dict[int, int]] = {info.folder: {} for info, _ in sources}
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=shards_folder) as unfinished:
         writer = ShardWriter(Path(unfinished), bins)
-        for info, kept in sources:
+        for info, offsets_to_copy in sources:
             stats = read_cmvn_stats(info.path, len(info.clips), bins, info.stats_crc32c)
             with open(info.path, "rb") as file:
                 for number, offset in enumerate(info.offsets):
-                    if offset in kept:
+                    if offset in offsets_to_copy:
                         data = _read_record(file.fileno(), offset, info.sizes[number], info.path)
                         offsets[info.folder][offset] = writer.size
                         writer.add_record(info.clips[number], data, info.frames[number], stats[number])
@@ -87,8 +87,9 @@ def remap_records(
     shards: dict[Path, Shard] = {}
     positions: dict[Path, int] = {}
     for number in np.unique(locations["shard"][locations["shard"] >= 0]).tolist():
-        old, in_shard = dataset.shards[number], locations["shard"] == number
-        file = dataset.file(old)
+        old_shard = dataset.shards[number]
+        in_shard = locations["shard"] == number
+        file = dataset.file(old_shard)
         if new := rewritten.get(file.parent):
             offsets = locations["offset"][in_shard].tolist()
             if new.shard is None or not new.offsets.keys() >= set(offsets):
@@ -96,10 +97,11 @@ def remap_records(
                     f"{dataset.folder}: a row needs a record of {file} that was not kept; the dataset was not changed"
                 )
             remapped["offset"][in_shard] = [new.offsets[offset] for offset in offsets]
-            file, info = new.shard.path, new.shard
+            file = new.shard.path
+            info = new.shard
             shard = Shard("", len(info.clips), info.bytes, 0, 0, info.checksum)
         else:
-            shard = old
+            shard = old_shard
         shards.setdefault(file, dataclasses.replace(shard, path=shard_path(file, relative_to)))
         remapped["shard"][in_shard] = positions.setdefault(file, len(positions))
     live, live_bytes = count_live(remapped, len(shards))

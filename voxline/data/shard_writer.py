@@ -37,7 +37,9 @@ class ShardWriter:
         self._folder = unfinished / f"shard-{secrets.token_hex(6)}"
         self._bins = bins
         self._clips: list[str] = []
-        self._offsets, self._sizes, self._frames = list[int](), list[int](), list[int]()
+        self._offsets = list[int]()
+        self._sizes = list[int]()
+        self._frames = list[int]()
         self._sums: list[CmvnStats] = []
         self._size = 0
         self._folder.mkdir(parents=True)
@@ -75,7 +77,8 @@ class ShardWriter:
     def close(self, shards: Path) -> ShardInfo:
         """Moves the shard to a folder of shards, or discards it if another process has just written the same one."""
         checksum = self._file.close()
-        stem, target = checksum[:16], shards / shard_name(self._clips)
+        stem = checksum[:16]
+        target = shards / shard_name(self._clips)
         os.replace(self._folder / "records", self._folder / f"{stem}.tfrecord")
         sums = io.BytesIO()
         np.save(sums, np.stack(self._sums) if self._sums else np.zeros((0, 2, self._bins)), allow_pickle=False)

@@ -33,7 +33,8 @@ from voxline.store.localize import ensure_local
 from voxline.store.objects import open_store
 from voxline.store.uris import is_remote
 
-SHARDS_FOLDER, SHARD_FILE = "shards", "shard.json"
+SHARDS_FOLDER = "shards"
+SHARD_FILE = "shard.json"
 REVISION = 1
 """Raise it when the features of a clip change for the same audio and settings."""
 
@@ -82,7 +83,7 @@ def lock_all_shards(store: Path | str) -> Iterator[None]:
 
 
 def name_in_store(shard: Path) -> str:
-    """What a shard is called in any store. The same shard has other paths where a link leads to its store.
+    """Returns the name of a shard in any store. The same shard has other paths where a link leads to its store.
 
     >>> name_in_store(Path("/data/store/shards/3f/9a"))
     'shards/3f/9a'
@@ -170,7 +171,9 @@ def verify_shard(records: Path, size: int) -> str:
       records: the file of records.
       size: bytes of that file.
     """
-    stats, info, note = records.with_suffix(".npy"), records.parent / SHARD_FILE, records.parent / DAMAGE_FILE
+    stats = records.with_suffix(".npy")
+    info = records.parent / SHARD_FILE
+    note = records.parent / DAMAGE_FILE
     try:
         status = records.stat()
         if status.st_size != size:
@@ -185,13 +188,13 @@ def verify_shard(records: Path, size: int) -> str:
         return str(error)
 
 
-def report_damage(records: Path, what: str) -> WorkError:
+def report_damage(records: Path, part: str) -> WorkError:
     """The error to raise for a damaged record; leaves a note for the next extraction."""
     if is_cached(records):
-        return WorkError(f"{records}: damaged {what}; delete this copy of the object in the bucket, and start again")
+        return WorkError(f"{records}: damaged {part}; delete this copy of the object in the bucket, and start again")
     with contextlib.suppress(OSError):  # a read-only store
-        write_text(records.parent / DAMAGE_FILE, f"{what}\n")
-    return WorkError(f"{records}: damaged {what}; {REBUILD_SHARD_HINT}")
+        write_text(records.parent / DAMAGE_FILE, f"{part}\n")
+    return WorkError(f"{records}: damaged {part}; {REBUILD_SHARD_HINT}")
 
 
 def _verify_content(records: Path) -> str:

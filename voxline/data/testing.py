@@ -57,7 +57,8 @@ def write_dataset(
             info = writer.close(folder / "shards")
             records = zip(members[number::shards], info.offsets, info.sizes, info.frames, strict=True)
             locations |= {example.id: (len(listed), *location) for example, *location in records}
-            count, live_bytes = len(info.clips), sum(info.sizes) + RECORD_OVERHEAD * len(info.clips)
+            count = len(info.clips)
+            live_bytes = sum(info.sizes) + RECORD_OVERHEAD * len(info.clips)
             path = str(info.path.relative_to(folder))
             listed.append(Shard(path, count, info.bytes, count, live_bytes, info.checksum))
     in_order = sorted(examples, key=lambda example: example.id)

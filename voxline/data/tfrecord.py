@@ -22,7 +22,8 @@ from voxline.errors import WorkError
 
 FeatureValues = list[bytes] | list[float] | list[int]
 
-_LENGTH, _CHECKSUM = struct.Struct("<Q"), struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
 RECORD_OVERHEAD = _LENGTH.size + 2 * _CHECKSUM.size
 """Bytes of a record besides its data."""
 
@@ -34,9 +35,9 @@ class DamagedRecordError(WorkError):
       what: which record, and how.
     """
 
-    def __init__(self, path: Path, what: str) -> None:
-        super().__init__(f"{path}: damaged {what}; delete the file and run the step that wrote it again")
-        self.what = what
+    def __init__(self, path: Path, part: str) -> None:
+        super().__init__(f"{path}: damaged {part}; delete the file and run the step that wrote it again")
+        self.what = part
 
 
 class SupportsWrite(Protocol):
@@ -98,7 +99,8 @@ def read_record_at(file: int, offset: int, length: int, path: Path, *, verify: b
         raise _damaged(
             path, offset, f"the file ends {len(record):,} bytes into a record of {length + RECORD_OVERHEAD:,}"
         )
-    head, data = record[: _LENGTH.size], record[_LENGTH.size + _CHECKSUM.size : -_CHECKSUM.size]
+    head = record[: _LENGTH.size]
+    data = record[_LENGTH.size + _CHECKSUM.size : -_CHECKSUM.size]
     if verify:
         if _LENGTH.unpack(head) != (length,) or _CHECKSUM.unpack_from(record, _LENGTH.size) != (_masked(head),):
             raise _damaged(path, offset, f"no record of {length:,} bytes begins here")
@@ -118,8 +120,8 @@ def encode_example(features: Mapping[str, bytes | float | int | Iterable[bytes |
     """
     example = _example_class()()
     named = example.features.feature
-    for name, given in features.items():
-        values = [given] if isinstance(given, bytes | float | int) else list(given)
+    for name, feature in features.items():
+        values = [feature] if isinstance(feature, bytes | float | int) else list(feature)
         if not values:
             named[name].SetInParent()
         elif all(isinstance(value, bytes) for value in values):
@@ -162,8 +164,8 @@ def _masked(data: bytes) -> int:
     return (((checksum >> 15) | (checksum << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _damaged(path: Path, offset: int, what: str) -> DamagedRecordError:
-    return DamagedRecordError(path, f"at byte {offset:,}: {what}")
+def _damaged(path: Path, offset: int, part: str) -> DamagedRecordError:
+    return DamagedRecordError(path, f"at byte {offset:,}: {part}")
 
 
 @functools.cache

@@ -62,8 +62,8 @@ class VersionInfo:
         Raises:
           TypeError, AttributeError: the values are not a version's.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in values.items() if name in known})
+        fields = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in fields})
 
 
 class DatasetVersions:
@@ -109,7 +109,7 @@ class DatasetVersions:
         return self._store.localize(str(number))
 
     def info(self, number: int) -> VersionInfo:
-        """How a version was published.
+        """Returns how a version was published.
 
         Raises:
           WorkError: the version does not exist, or its `version.json` is damaged.
@@ -180,10 +180,10 @@ def check_datasets(root: Path | str) -> None:
 
 
 def _holds_version(store: ObjectStore, name: str) -> bool:
-    """Whether a folder is a dataset's, also while a killed purge has replaced its only version by half."""
+    """Returns whether a folder is a dataset's, also if a killed purge left its only version half replaced."""
     folders = (store / name).list_folders()
-    return any(_NUMBER.fullmatch(one) and store.stat(f"{name}/{one}/{VERSION_FILE}") for one in folders) or any(
-        one.startswith(PURGE_STAGING) for one in folders
+    return any(_NUMBER.fullmatch(entry) and store.stat(f"{name}/{entry}/{VERSION_FILE}") for entry in folders) or any(
+        entry.startswith(PURGE_STAGING) for entry in folders
     )
 
 

@@ -33,15 +33,19 @@ MEASURES = {
 }
 """What is compared, each from 0 to 1. The estimate needs the evaluations of both versions. A request without an answer
 has the worst value in all."""
-CONTINUE, ROLL_BACK, PROMOTABLE = "continue", "roll back", "promotable"
+CONTINUE = "continue"
+ROLL_BACK = "roll back"
+PROMOTABLE = "promotable"
 MOST_SESSIONS = 20_000
 """Sessions of one server that are counted; more are served, and not counted."""
-_FOLDER, _SALT, _LOCK = "canary", "salt", ".lock"
+_FOLDER = "canary"
+_SALT = "salt"
+_LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
 class CanarySettings:
-    """How a candidate is tried.
+    """Settings of a candidate's trial.
 
     Attributes:
       share: of the requests that the candidate answers, 0 to 0.5; 0 for none.
@@ -88,8 +92,10 @@ class CanaryPair:
 
 def current_pair(registry: Registry) -> CanaryPair | None:
     """The version in production and the candidate; None without one of them."""
-    history, events = registry.history(), registry.journal()
-    production, candidate = next(reversed(history.production), None), history.candidate
+    history = registry.history()
+    events = registry.journal()
+    production = next(reversed(history.production), None)
+    candidate = history.candidate
     if production is None or candidate is None:
         return None
     lines = (
@@ -102,7 +108,7 @@ def current_pair(registry: Registry) -> CanaryPair | None:
 
 @dataclass
 class CanaryState:
-    """What is known of a pair.
+    """The state of a trial of a candidate against production.
 
     Attributes:
       settings: of the server.
@@ -140,20 +146,22 @@ class CanaryState:
     @property
     def summary(self) -> str:
         """The verdict's figures, for the journal: of the measure that decides."""
-        harm, enough = mean_harm(self.tests.values()), 1 / self.settings.alpha
+        harm = mean_harm(self.tests.values())
+        enough = 1 / self.settings.alpha
         failed = self.tests["failed"]
         count = f"{failed.candidate.count:,} of {failed.candidate.count + failed.production.count:,} requests"
         if self.verdict == PROMOTABLE:
             return f"canary: not worse than production by {self.settings.margin:.1%} in anything; {count}"
-        name, test = max(self.tests.items(), key=lambda one: one[1].harm_evidence)
-        theirs, ours = test.candidate.mean or 0.0, test.production.mean or 0.0
+        name, test = max(self.tests.items(), key=lambda item: item[1].harm_evidence)
+        candidate_mean = test.candidate.mean or 0.0
+        production_mean = test.production.mean or 0.0
         return (
-            f"canary: {MEASURES[name]} {theirs:.1%}, in production {ours:.1%}; {count}; "
+            f"canary: {MEASURES[name]} {candidate_mean:.1%}, in production {production_mean:.1%}; {count}; "
             f"evidence {min(harm, 1e9):,.3g}, {enough:,.0f} is enough"
         )
 
     def plain(self) -> dict[str, Any]:
-        """For JSON; `of` reads it."""
+        """Returns plain values for JSON; `of` reads them."""
         settings = {name: getattr(self.settings, name) for name in ("share", "margin", "alpha")}
         tests = {name: test.plain() for name, test in self.tests.items()}
         return {"settings": settings, "tests": tests, "sessions": sorted(self.sessions)}
@@ -167,7 +175,7 @@ class CanaryState:
         try:
             values = parse_json(data)
             tests = {name: SequentialTest.of(values["tests"][name]) for name in MEASURES}
-            sessions = {str(one) for one in values["sessions"]}
+            sessions = {str(session) for session in values["sessions"]}
             share, margin, alpha = (float(values["settings"][name]) for name in ("share", "margin", "alpha"))
             return cls(CanarySettings(share, margin, alpha), tests, sessions)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, SettingsError) as error:
@@ -175,13 +183,13 @@ class CanaryState:
 
     @classmethod
     def merged(cls, states: Iterable["CanaryState"], *, sessions: bool = True) -> "CanaryState":
-        """What several servers know together, in an object of its own; at least one, whose settings count.
+        """Merges the states of one or more servers into a new one; the first one's settings count.
 
         Args:
           sessions: with those of all.
         """
-        first, *others = states
-        every = [first, *others]
+        first, *further = states
+        every = [first, *further]
         tests = {name: SequentialTest.merged(state.tests[name] for state in every) for name in MEASURES}
         claimed = set[str]().union(*(state.sessions for state in every)) if sessions else set[str]()
         return cls(first.settings, tests, claimed)
@@ -196,7 +204,8 @@ class CanaryStore:
 
     def __init__(self, root: Path | str, model: str, pair: CanaryPair) -> None:
         self._above = open_store(root) / model / _FOLDER
-        self._store, self._pair = self._above / pair.name, pair
+        self._store = self._above / pair.name
+        self._pair = pair
         self._salt = ""
 
     def publish(self, server: str, state: CanaryState) -> None:
@@ -204,7 +213,7 @@ class CanaryStore:
         self._store.write(f"{server}.json", encode_json(state.plain()).encode())
 
     def read(self) -> dict[str, CanaryState]:
-        """What each server has published.
+        """Reads what each server has published.
 
         Raises:
           WorkError: a file is damaged.
@@ -239,7 +248,7 @@ class CanaryStore:
 
 
 def describe_canary(root: Path | str, model: str) -> dict[str, Any]:
-    """What is known of the candidate of a model: its verdict, and each measure.
+    """Describes the trial of a model's candidate: its verdict, and each measure.
 
     Returns:
       For `--json`. `verdict` is "none" without a candidate, and "continue" without requests yet.

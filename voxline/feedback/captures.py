@@ -32,7 +32,8 @@ from voxline.store.files import ABANDONED_SECONDS, remove_unfinished
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ABSENT, ObjectInfo
 
-AUDIO_SUFFIX, RECORD_SUFFIX = ".flac", ".json"
+AUDIO_SUFFIX = ".flac"
+RECORD_SUFFIX = ".json"
 ID_PREFIX = "capture-"
 AUDIO_FOLDER = "audio"
 """Of a corpus of labeled clips, or a selection."""
@@ -96,7 +97,7 @@ class CapturedClip:
 
     @property
     def folder(self) -> str:
-        """Of its objects, in the captures."""
+        """The folder of its objects, in the captures."""
         return f"{self.model}/{self.version}/{self.expires}"
 
     @classmethod
@@ -111,8 +112,8 @@ class CapturedClip:
         """
         try:
             values = parse_json(data)
-            known = {field.name for field in dataclasses.fields(cls)}
-            clip = cls(**{key: value for key, value in values.items() if key in known})
+            fields = {field.name for field in dataclasses.fields(cls)}
+            clip = cls(**{key: value for key, value in values.items() if key in fields})
             _check_record(clip, where)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise WorkError(f"{where}: not the record of a captured clip ({error}); remove it and its audio") from None
@@ -223,7 +224,8 @@ class CaptureStore:
         Args:
           day: as `CapturedClip.expires`; "" for today.
         """
-        limit, count = day or today(), 0
+        limit = day or today()
+        count = 0
         for info in list(self.store.list()):
             if _is_ours(info) and info.name.split("/")[2] <= limit:
                 self.store.delete(info.name)
@@ -302,7 +304,7 @@ def changing(store: ObjectStore) -> AbstractContextManager[None]:
 
 
 def count_captures(clips: Iterable[CapturedClip]) -> list[dict[str, Any]]:
-    """What there is of each version: clips, seconds, speakers with a pseudonym, times, and the next expiry."""
+    """Counts the captures of each version: clips, seconds, speakers with a pseudonym, times, and the next expiry."""
     versions: dict[tuple[str, int], list[CapturedClip]] = {}
     for clip in clips:
         versions.setdefault((clip.model, clip.version), []).append(clip)
@@ -310,14 +312,14 @@ def count_captures(clips: Iterable[CapturedClip]) -> list[dict[str, Any]]:
         {
             "model": model,
             "version": version,
-            "clips": len(found),
-            "seconds": round(sum(clip.seconds for clip in found), 3),
-            "speakers": len({clip.speaker for clip in found} - {""}),
-            "first": min(clip.at for clip in found),
-            "last": max(clip.at for clip in found),
-            "expires": min(clip.expires for clip in found),
+            "clips": len(clips_of_version),
+            "seconds": round(sum(clip.seconds for clip in clips_of_version), 3),
+            "speakers": len({clip.speaker for clip in clips_of_version} - {""}),
+            "first": min(clip.at for clip in clips_of_version),
+            "last": max(clip.at for clip in clips_of_version),
+            "expires": min(clip.expires for clip in clips_of_version),
         }
-        for (model, version), found in sorted(versions.items())
+        for (model, version), clips_of_version in sorted(versions.items())
     ]
 
 
@@ -338,12 +340,13 @@ def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -
     for line in _lines(store)[0]:
         if _is_captured(line) and is_wanted(line):
             names.append(str(PurePosixPath(line["audio_filepath"])))
-    found = {info.name for info in store.list() if _is_ours(info)}
-    for stem in sorted({name.rpartition(".")[0] for name in found}):
-        audio, record = stem + AUDIO_SUFFIX, stem + RECORD_SUFFIX
+    stored = {info.name for info in store.list() if _is_ours(info)}
+    for stem in sorted({name.rpartition(".")[0] for name in stored}):
+        audio = stem + AUDIO_SUFFIX
+        record = stem + RECORD_SUFFIX
         # Of a damaged record its names and what can be read of its speaker are known, without one the names alone.
         line = {"id": PurePosixPath(stem).name, "expires": stem.split("/")[2]}
-        if record in found:
+        if record in stored:
             try:
                 line["speaker"] = _SPEAKER.findall(store.read(record))[-1].decode()
             except FileNotFoundError:
@@ -353,7 +356,7 @@ def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -
                 shown = f"{where}: damaged: nobody knows whose it is; it expires on {line['expires']}, or remove it"
                 print(f"voxline: {shown}", file=sys.stderr)
         if is_wanted(line):
-            names += [audio, record] if record in found else [audio]
+            names += [audio, record] if record in stored else [audio]
     return names
 
 
@@ -362,12 +365,12 @@ def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], b
     names = _names_of(store, is_wanted)
     for name in names:
         store.delete(name)
-    kept = [line for line in lines if not (_is_captured(line) and is_wanted(line))]
-    if len(kept) < len(lines):
+    remaining = [line for line in lines if not (_is_captured(line) and is_wanted(line))]
+    if len(remaining) < len(lines):
         store.delete(TASKS_JSON)
         # Last: a killed erasure finds the lines again.
-        store.write(MANIFEST_FILE, "".join(encode_json(line) + "\n" for line in kept).encode(), if_version=version)
-    return len(lines) - len(kept) + sum(name.endswith(RECORD_SUFFIX) for name in names)
+        store.write(MANIFEST_FILE, "".join(encode_json(line) + "\n" for line in remaining).encode(), if_version=version)
+    return len(lines) - len(remaining) + sum(name.endswith(RECORD_SUFFIX) for name in names)
 
 
 def _delete_unnamed(store: ObjectStore) -> None:
@@ -382,7 +385,7 @@ def _delete_unnamed(store: ObjectStore) -> None:
 
 
 def _expiry_of(line: dict[str, Any], store: ObjectStore) -> str:
-    """Of a line of ours; of another one it is never asked."""
+    """Reads the expiry from a captured line; other lines have none."""
     day = line["expires"]
     if not isinstance(day, str) or not _DAY.fullmatch(day):
         where = store.uri_of(MANIFEST_FILE)
@@ -393,12 +396,12 @@ def _expiry_of(line: dict[str, Any], store: ObjectStore) -> str:
 
 
 def _is_captured(line: dict[str, Any]) -> bool:
-    """Whether a line of a manifest is ours to delete: a publisher's corpus is never changed."""
+    """Returns whether a line of a manifest is ours to delete: a publisher's corpus is never changed."""
     return "consent" in line and "expires" in line
 
 
 def _lines(store: ObjectStore) -> tuple[list[dict[str, Any]], str]:
-    """Of the manifest of a corpus of labeled clips, with its version; [] without one."""
+    """Reads the manifest of a corpus of labeled clips, with its version; [] without one."""
     try:
         data, version = store.read_with_version(MANIFEST_FILE)
     except FileNotFoundError:

@@ -61,26 +61,26 @@ def select_clips(
     clips = [clip for clip in clips if not clip.note]
     if not clips:
         return []
-    points, known = _standardize(statistics_of_clips(clips), reference)
+    points, trained = _standardize(statistics_of_clips(clips), reference)
     doubt = np.array([1.0 - (clip.confidence or 0.0) for clip in clips]) + _DOUBT_FLOOR
     distance = np.full(len(clips), np.inf)
     rows = max(4_000_000 // points.size, 1)  # 32 MB at a time
-    for start in range(0, len(known), rows):
-        part = known[start : start + rows]
+    for start in range(0, len(trained), rows):
+        part = trained[start : start + rows]
         distance = np.minimum(distance, np.sqrt(((points[:, None] - part[None]) ** 2).mean(axis=2)).min(axis=1))
     distance += 1e-3
-    chosen: list[int] = []
+    selected: list[int] = []
     taken: Counter[str] = Counter()
     open_ = np.ones(len(clips), bool)
-    while open_.any() and len(chosen) < count:
+    while open_.any() and len(selected) < count:
         best = int(np.argmax(np.where(open_, doubt * distance, -1.0)))
-        chosen.append(best)
+        selected.append(best)
         open_[best] = False
         taken[clips[best].person] += 1
         if taken[clips[best].person] >= per_speaker:
             open_ &= np.array([clip.person != clips[best].person for clip in clips])
         distance = np.minimum(distance, np.sqrt(((points - points[best]) ** 2).mean(axis=1)) + 1e-3)
-    return [clips[index] for index in chosen]
+    return [clips[index] for index in selected]
 
 
 def _standardize(
@@ -89,13 +89,13 @@ def _standardize(
     names = [name for name in new if name in reference and name not in _NOT_CHOSEN_BY]
     if not names:
         return np.zeros((len(next(iter(new.values()))), 1)), np.zeros((1, 1))
-    known = np.array([reference[name] for name in names], float).T
+    trained = np.array([reference[name] for name in names], float).T
     points = np.array([new[name] for name in names], float).T
-    deviation = np.maximum(known.std(axis=0), 1e-3)
-    return np.clip((points - known.mean(axis=0)) / deviation, -10, 10), (known - known.mean(axis=0)) / deviation
+    deviation = np.maximum(trained.std(axis=0), 1e-3)
+    return np.clip((points - trained.mean(axis=0)) / deviation, -10, 10), (trained - trained.mean(axis=0)) / deviation
 
 
-def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder: Path) -> Path:
+def write_selection(store: CaptureStore, clips: Sequence[CapturedClip], folder: Path) -> Path:
     """Writes clips for a person to label; returns the manifest. Earlier files of the folder are replaced.
 
     Raises:
@@ -104,16 +104,17 @@ def write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with changing(open_store(folder)):  # a purge or an expiry finds all of it, or nothing
-        return _write_selection(store, chosen, folder)
+        return _write_selection(store, clips, folder)
 
 
-def _write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder: Path) -> Path:
+def _write_selection(store: CaptureStore, clips: Sequence[CapturedClip], folder: Path) -> Path:
     if (folder / MANIFEST_FILE).exists() and not (folder / TASKS_XML).exists() and read_manifest(folder):
         raise SettingsError(f"{folder}: it holds another {MANIFEST_FILE}, and a selection would replace it")
     _prepare(folder)
     (folder / TASKS_JSON).unlink(missing_ok=True)  # no tasks without the lines by which they expire
-    lines, tasks = [], []
-    for clip in chosen:
+    lines = []
+    tasks = []
+    for clip in clips:
         audio = folder / AUDIO_FOLDER / f"{clip.id}{AUDIO_SUFFIX}"
         with atomic_write(audio) as file:
             file.write(store.audio(clip))
@@ -126,7 +127,7 @@ def _write_selection(store: CaptureStore, chosen: Sequence[CapturedClip], folder
         tasks.append(DoubtfulText(clip.id, str(audio.absolute()), clip.text, clip.text, doubt))
     write_text(folder / TASKS_XML, LABEL_CONFIG)  # first: it says that the manifest is of a selection
     write_manifest(folder / MANIFEST_FILE, lines)
-    selected = {one.id for one in tasks}
+    selected = {task.id for task in tasks}
     for audio in (folder / AUDIO_FOLDER).glob(f"{ID_PREFIX}*{AUDIO_SUFFIX}"):
         if audio.stem not in selected:  # of an earlier selection: no line says when it expires
             audio.unlink(missing_ok=True)
@@ -144,7 +145,7 @@ def _prepare(folder: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class LabeledCounts:
-    """What labels gave.
+    """Counts of the labels that were collected.
 
     Attributes:
       labeled: clips that the corpus has from them.
@@ -193,43 +194,48 @@ def collect_labels(
 def _collect(
     labels: Path, selection: Path, corpus: Path, test_share: float, dev_share: float, locks: contextlib.ExitStack
 ) -> LabeledCounts:
-    source, target = open_store(selection), open_store(corpus)
+    source = open_store(selection)
+    target = open_store(corpus)
     locks.enter_context(changing(source))
     was = source.stat(MANIFEST_FILE)
-    known = {one.id: one for one in read_manifest(selection / MANIFEST_FILE)}
-    ours = {id for id, one in known.items() if NAME.fullmatch(id) and {"expires", "consent"} <= one.extra.keys()}
-    if strange := sorted(known.keys() - ours):
+    utterances = {utterance.id: utterance for utterance in read_manifest(selection / MANIFEST_FILE)}
+    captured = {
+        id
+        for id, utterance in utterances.items()
+        if NAME.fullmatch(id) and {"expires", "consent"} <= utterance.extra.keys()
+    }
+    if strange := sorted(utterances.keys() - captured):
         raise WorkError(f"{selection}: {strange[0]!r} was not captured; give the folder that captures select wrote")
-    found = _read_labels(labels)
-    unknown = sorted(found.keys() - known.keys())
-    if unknown and len(unknown) == len(found):
+    labels_by_id = _read_labels(labels)
+    unknown = sorted(labels_by_id.keys() - utterances.keys())
+    if unknown and len(unknown) == len(labels_by_id):
         clips = plural(len(unknown), "clip")
         raise WorkError(f"{labels}: {clips} not in {selection}, such as {unknown[0]}; give the folder that was labeled")
     manifest = corpus / MANIFEST_FILE
     _prepare(corpus)
     locks.enter_context(changing(target))
     before = target.stat(MANIFEST_FILE)
-    lines = {one.id: one for one in read_manifest(manifest)}
-    splits = {one.speaker: one.split for one in lines.values()}
+    lines = {utterance.id: utterance for utterance in read_manifest(manifest)}
+    splits = {utterance.speaker: utterance.split for utterance in lines.values()}
     added: list[Path] = []
     counts: Counter[str] = Counter(expired=len(unknown))
-    gone: list[Path] = []
-    for one, text in ((known[id], text) for id, text in found.items() if id in known):
-        id = one.id
+    expired: list[Path] = []
+    for utterance, text in ((utterances[id], text) for id, text in labels_by_id.items() if id in utterances):
+        id = utterance.id
         audio = corpus / AUDIO_FOLDER / f"{id}{AUDIO_SUFFIX}"
-        if str(one.extra["expires"]) <= today() or not text:
+        if str(utterance.extra["expires"]) <= today() or not text:
             counts["left_out" if not text else "expired"] += 1
             lines.pop(id, None)
-            gone.append(audio)
+            expired.append(audio)
             continue
         added += [] if id in lines else [audio]
         with atomic_write(audio) as file:
-            file.write(Path(one.audio_filepath).read_bytes())
+            file.write(Path(utterance.audio_filepath).read_bytes())
         counts["labeled"] += 1
-        counts["corrected"] += text != one.extra.get("hypothesis", one.text)
+        counts["corrected"] += text != utterance.extra.get("hypothesis", utterance.text)
         # With other shares than before, the same caller would be in train and test.
-        split = splits.setdefault(one.speaker, _split(one.speaker, test_share, dev_share))
-        lines[id] = one.replace(audio_filepath=str(audio.absolute()), text=text, split=split)
+        split = splits.setdefault(utterance.speaker, _split(utterance.speaker, test_share, dev_share))
+        lines[id] = utterance.replace(audio_filepath=str(audio.absolute()), text=text, split=split)
     encoder = ManifestEncoder(corpus)
     data = "".join(encoder.encode(lines[id]) for id in sorted(lines)).encode()
     try:  # what was erased meanwhile must not come back
@@ -240,7 +246,7 @@ def _collect(
         for audio in added:
             audio.unlink(missing_ok=True)
         raise
-    for audio in gone:
+    for audio in expired:
         audio.unlink(missing_ok=True)
     return LabeledCounts(counts["labeled"], counts["corrected"], counts["left_out"], counts["expired"], len(lines))
 
@@ -252,7 +258,7 @@ def _read_labels(path: Path) -> dict[str, str | None]:
     head = path.read_bytes().lstrip()[:1]
     if head == b"[":
         return read_labels(path)
-    found: dict[str, str | None] = {}
+    labels_by_id: dict[str, str | None] = {}
     for number, line in iter_lines(path):
         try:
             values: dict[str, Any] = parse_json(line)
@@ -265,8 +271,8 @@ def _read_labels(path: Path) -> dict[str, str | None]:
                 'a line has "id" and "text"'
             ) from None
         left_out = values.get("leave_out") is True or not text
-        found[id] = None if left_out else " ".join(unicodedata.normalize("NFC", str(text)).split())
-    return found
+        labels_by_id[id] = None if left_out else " ".join(unicodedata.normalize("NFC", str(text)).split())
+    return labels_by_id
 
 
 def _split(speaker: str, test_share: float, dev_share: float) -> str:

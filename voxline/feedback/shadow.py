@@ -49,7 +49,7 @@ class Disagreement:
 
 @dataclasses.dataclass(frozen=True)
 class ShadowVerdict:
-    """What a version does on the clips that the one in service heard.
+    """The results of a version on the clips that the one in service heard.
 
     Attributes:
       model, version, in_service: the model, the version that was tried, and the one in service.
@@ -80,11 +80,12 @@ class ShadowVerdict:
         """ "worse" or "better" if the interval of the difference on labeled clips says so; else "undecided"."""
         if self.comparison is None:
             return "undecided"
-        low, high = self.comparison.interval.low, self.comparison.interval.high
+        low = self.comparison.interval.low
+        high = self.comparison.interval.high
         return "worse" if low > 0 else "better" if high < 0 else "undecided"
 
     def plain(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns plain values for `--json`."""
         return {"verdict": self.verdict, **dataclasses.asdict(self)}
 
 
@@ -107,17 +108,18 @@ def compare_in_shadow(
     if registry.event(version).digest == registry.event(production).digest:
         raise SettingsError(f"{reference} is what serves already; name another version")
     recognizer = Recognizer(registry.intact_path(version), threads=1)
-    store, digest = CaptureStore(captures), registry.event(production).digest
-    clips = [one for one in store.clips(registry.model, production) if one.digest == digest]
-    clips = sorted(clips, key=lambda one: (one.at, one.id))[-count:]
+    store = CaptureStore(captures)
+    digest = registry.event(production).digest
+    clips = [item for item in store.clips(registry.model, production) if item.digest == digest]
+    clips = sorted(clips, key=lambda item: (item.at, item.id))[-count:]
     if not clips and labeled is None:
         raise WorkError(f"{captures}: no clips of version {production} of {registry.model}, which is in service")
-    heard = _hear_captures(recognizer, store, clips)
-    estimated = _estimate(registry, version, [_of_transcript(one) for one in heard]) if clips else None
-    before = _estimate(registry, production, [heard_clip(one) for one in clips]) if clips else None
+    transcripts = _hear_captures(recognizer, store, clips)
+    estimated = _estimate(registry, version, [_of_transcript(item) for item in transcripts]) if clips else None
+    before = _estimate(registry, production, [heard_clip(item) for item in clips]) if clips else None
     counts = _compare_labeled(recognizer, registry, version, production, labeled) if labeled else _NOT_LABELED
     return ShadowVerdict(
-        registry.model, version, production, len(clips), _disagreements(clips, heard), estimated, before, *counts
+        registry.model, version, production, len(clips), _disagreements(clips, transcripts), estimated, before, *counts
     )
 
 
@@ -126,37 +128,39 @@ def _hear_captures(recognizer: Recognizer, store: CaptureStore, clips: Sequence[
 
     from voxline.audio.decoding import resample
 
-    heard: list[Transcript] = []
+    transcripts: list[Transcript] = []
     for start in range(0, len(clips), _BATCH):
         waveforms = []
         for clip in clips[start : start + _BATCH]:
             samples, rate = soundfile.read(io.BytesIO(store.audio(clip)), dtype="float32")
             waveforms.append(resample(samples, rate, recognizer.sample_rate))
-        heard += recognizer.recognize_waveforms(waveforms)
-    return heard
+        transcripts += recognizer.recognize_waveforms(waveforms)
+    return transcripts
 
 
-def _of_transcript(one: Transcript) -> HeardClip:
-    return HeardClip(len(one.text.split()), one.confidence)
+def _of_transcript(transcript: Transcript) -> HeardClip:
+    return HeardClip(len(transcript.text.split()), transcript.confidence)
 
 
 def _estimate(registry: Registry, version: int, clips: Sequence[HeardClip]) -> float:
-    judged = [clip for one in judged_results(registry, version) if (clip := clip_of_result(one)) is not None]
+    judged = [clip for result in judged_results(registry, version) if (clip := clip_of_result(result)) is not None]
     return WerCurve.fit(judged).wer(clips)
 
 
-def _disagreements(clips: Sequence[CapturedClip], heard: Sequence[Transcript]) -> list[Disagreement]:
-    found = []
-    for clip, one in zip(clips, heard, strict=True):
-        if clip.text != one.text:
-            (edits,) = count_word_edits([clip.text], [one.text])
-            longest = max(len(clip.text.split()), len(one.text.split()), 1)
-            sure = None if one.confidence is None else round(float(one.confidence), 4)
-            found.append(
-                Disagreement(clip.id, clip.text, one.text, clip.confidence, sure, round(edits.errors / longest, 4))
+def _disagreements(clips: Sequence[CapturedClip], transcripts: Sequence[Transcript]) -> list[Disagreement]:
+    disagreements = []
+    for clip, item in zip(clips, transcripts, strict=True):
+        if clip.text != item.text:
+            (edits,) = count_word_edits([clip.text], [item.text])
+            longest = max(len(clip.text.split()), len(item.text.split()), 1)
+            sure = None if item.confidence is None else round(float(item.confidence), 4)
+            disagreements.append(
+                Disagreement(clip.id, clip.text, item.text, clip.confidence, sure, round(edits.errors / longest, 4))
             )
-    sureness = {one.id: min(one.confidence_in_service or 0.0, one.confidence_shadow or 0.0) for one in found}
-    return sorted(found, key=lambda one: (-one.words * (0.1 + sureness[one.id]), one.id))
+    sureness = {
+        item.id: min(item.confidence_in_service or 0.0, item.confidence_shadow or 0.0) for item in disagreements
+    }
+    return sorted(disagreements, key=lambda item: (-item.words * (0.1 + sureness[item.id]), item.id))
 
 
 def _compare_labeled(
@@ -168,24 +172,26 @@ def _compare_labeled(
     """
     if not (corpus / MANIFEST_FILE).is_file():
         raise SettingsError(f"{corpus}: no {MANIFEST_FILE} here; give the corpus that captures label wrote")
-    known = _trained_clips(registry, version) | _trained_clips(registry, production)
+    trained_ids = _trained_clips(registry, version) | _trained_clips(registry, production)
     every = read_manifest(corpus / MANIFEST_FILE)
-    utterances = [one for one in every if one.id not in known]
+    utterances = [utterance for utterance in every if utterance.id not in trained_ids]
     trained = len(every) - len(utterances)
     if not utterances:
         return 0, trained, None, None, None
-    texts = [one.text for one in utterances]
+    texts = [utterance.text for utterance in utterances]
     rates: list[list[SumAndWeight]] = []
     for model in (recognizer, Recognizer(registry.intact_path(production), threads=1)):
-        heard: list[Transcript] = []
+        transcripts: list[Transcript] = []
         for start in range(0, len(utterances), _BATCH):
             part = utterances[start : start + _BATCH]
-            waveforms = [read_waveform(Path(one.audio_filepath), model.sample_rate) for one in part]
-            heard += model.recognize_waveforms(waveforms)
-        edits = count_word_edits(texts, [one.text for one in heard])
-        rates.append([one.as_metric for one in edits])
-    compared = Bootstrap().compare(rates[0], rates[1], [one.speaker for one in utterances])
-    wers = [sum(one.sum for one in rate) / max(sum(one.weight for one in rate), 1) for rate in rates]
+            waveforms = [read_waveform(Path(utterance.audio_filepath), model.sample_rate) for utterance in part]
+            transcripts += model.recognize_waveforms(waveforms)
+        edits = count_word_edits(texts, [utterance.text for utterance in transcripts])
+        rates.append([utterance.as_metric for utterance in edits])
+    compared = Bootstrap().compare(rates[0], rates[1], [utterance.speaker for utterance in utterances])
+    wers = [
+        sum(utterance.sum for utterance in rate) / max(sum(utterance.weight for utterance in rate), 1) for rate in rates
+    ]
     return len(utterances), trained, wers[0], wers[1], compared
 
 
@@ -195,4 +201,4 @@ def _trained_clips(registry: Registry, version: int) -> set[str]:
     if not file.is_file():
         return set()
     lines = read_training_data(file.read_bytes(), str(file)).utterances
-    return {found[0] for line in lines if (found := _ID.search(str(line["id"])))}
+    return {match[0] for line in lines if (match := _ID.search(str(line["id"])))}

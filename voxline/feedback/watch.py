@@ -29,7 +29,7 @@ RATES = ("empty",)
 
 @dataclasses.dataclass(frozen=True)
 class Watched:
-    """What captures say of a version.
+    """The figures of a version in its captures.
 
     Attributes:
       model, version: that heard them.
@@ -61,7 +61,7 @@ class Watched:
         return [*names, *(["wer"] if certain else [])]
 
     def plain(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Returns plain values for `--json`."""
         status = "too few" if self.wer is None else "drifted" if self.drifted else "quiet"
         return {"status": status, "drifted": self.drifted, **dataclasses.asdict(self)}
 
@@ -102,19 +102,19 @@ def compare_captures(
     registry, version = resolve_version(root, reference)
     results = judged_results(registry, version)
     digest = registry.event(version).digest
-    clips = [one for one in CaptureStore(captures).clips(registry.model, version, since) if one.digest == digest]
+    clips = [value for value in CaptureStore(captures).clips(registry.model, version, since) if value.digest == digest]
     metric = Evaluation.read(registry.path(version) / EVALUATION).metrics["metrics"]["wer"]
     ends = (metric["interval"][end] for end in ("low", "high"))
-    test = [float(metric["value"] if one is None else one) for one in (metric["value"], *ends)]
+    test = [float(metric["value"] if value is None else value) for value in (metric["value"], *ends)]
     if len(clips) < MIN_CLIPS:
         return Watched(registry.model, version, len(clips), len(results), [], None, *test)
     shifts = find_shifts(
-        statistics_of_results(results), statistics_of_clips(clips), [one.speaker for one in results],
-        [one.person for one in clips], rates=RATES, alpha=alpha,
+        statistics_of_results(results), statistics_of_clips(clips), [value.speaker for value in results],
+        [value.person for value in clips], rates=RATES, alpha=alpha,
     )  # fmt: skip
-    judged = [clip for one in results if (clip := clip_of_result(one)) is not None]
-    spoken = [heard_clip(one) for one in clips if not one.note] or [heard_clip(one) for one in clips]
-    estimate = estimate_wer(judged, [one.slices for one in results], spoken)
+    judged = [clip for value in results if (clip := clip_of_result(value)) is not None]
+    spoken = [heard_clip(value) for value in clips if not value.note] or [heard_clip(value) for value in clips]
+    estimate = estimate_wer(judged, [value.slices for value in results], spoken)
     return Watched(registry.model, version, len(clips), len(results), shifts, estimate, *test)
 
 
@@ -123,19 +123,21 @@ def heard_clip(clip: CapturedClip) -> HeardClip:
 
 
 def statistics_of_results(results: Sequence[UtteranceResult]) -> dict[str, list[float]]:
-    """By name, the value of each utterance."""
+    """Returns by name the value of each utterance."""
     return _table(
         [
-            (one.duration, one.details["level_db"], one.details["snr_db"], one.details["hypothesis"],
-             one.details["confidence"], one.details["bands_db"])
-            for one in results
+            (result.duration, result.details["level_db"], result.details["snr_db"], result.details["hypothesis"],
+             result.details["confidence"], result.details["bands_db"])
+            for result in results
         ]
     )  # fmt: skip
 
 
 def statistics_of_clips(clips: Sequence[CapturedClip]) -> dict[str, list[float]]:
-    """As `statistics_of_results`."""
-    return _table([(one.seconds, one.level_db, one.snr_db, one.text, one.confidence, one.bands_db) for one in clips])
+    """Like `statistics_of_results`."""
+    return _table(
+        [(clip.seconds, clip.level_db, clip.snr_db, clip.text, clip.confidence, clip.bands_db) for clip in clips]
+    )
 
 
 def _table(rows: Sequence[tuple[float, float, float, str, float | None, list[float]]]) -> dict[str, list[float]]:

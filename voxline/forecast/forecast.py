@@ -30,7 +30,9 @@ MINIMUM = 8
 """Observations without which nothing is forecast."""
 LIMIT = 2.8
 """In series with planted faults of four deviations it finds 99% of them, with one false alarm in 150 observations."""
-_LEVEL, _SLOPE, _SEASON = (0.0, 1e-3, 1e-2, 1e-1, 1.0), (None, 0.0, 1e-4, 1e-2), (0.0, 1e-4, 1e-2)
+_LEVEL = (0.0, 1e-3, 1e-2, 1e-1, 1.0)
+_SLOPE = (None, 0.0, 1e-4, 1e-2)
+_SEASON = (0.0, 1e-4, 1e-2)
 """Candidates of the ratios q; a slope of None is a model without a trend."""
 _DIFFUSE = 1e6
 """Variance of the state before the first observation, in units of the series' variance."""
@@ -88,17 +90,19 @@ def forecast(
       SettingsError: there are fewer than `observations_needed` to fit it to, or one is infinite.
     """
     series = np.asarray(values, np.float64)
-    known = series[:fitted]
-    count, needed = int(np.isfinite(known).sum()), observations_needed(periods)
+    past = series[:fitted]
+    count = int(np.isfinite(past).sum())
+    needed = observations_needed(periods)
     if count < needed:
         raise SettingsError(f"{count} observations; a forecast needs {needed}")
     if np.isinf(series).any():
         raise SettingsError("an observation is infinite")
-    center, scale = float(np.nanmedian(known)), float(np.nanstd(known))
+    center = float(np.nanmedian(past))
+    scale = float(np.nanstd(past))
     scale = scale if scale > 1e-12 * max(1.0, abs(center)) else 1.0
     scaled = (series - center) / scale
     fits = [
-        _Filter(period, trend, scaled, limit, len(known))
+        _Filter(period, trend, scaled, limit, len(past))
         for period in sorted(set(periods))
         for trend in (False, True)
         if count >= observations_needed([period])
@@ -126,7 +130,8 @@ class _Filter:
     """
 
     def __init__(self, period: int, trend: bool, series: Floats, limit: float, fitted: int) -> None:
-        self.period, self.trend = period, trend
+        self.period = period
+        self.trend = trend
         slopes = [q for q in _SLOPE if (q is not None) == trend]
         ratios = list(itertools.product(_LEVEL, slopes, _SEASON if period > 1 else (0.0,)))
         season = 1 + trend
@@ -179,12 +184,14 @@ class _Filter:
         self._keep(series, (innovations, ratios, state, covariance, flags))
         return used
 
-    def _keep(self, series: Floats, made: _Passed) -> None:
+    def _keep(self, series: Floats, passed: _Passed) -> None:
         """Keeps of a pass what the best candidate came to."""
-        innovations, ratios, state, covariance, flags = made
+        innovations, ratios, state, covariance, flags = passed
         best = self._best
-        self._innovations, self._ratios = innovations[:, best], ratios[:, best]
-        self._state, self._covariance = state[best], covariance[best]
+        self._innovations = innovations[:, best]
+        self._ratios = ratios[:, best]
+        self._state = state[best]
+        self._covariance = covariance[best]
         self._flags = flags[:, best]
         self._series = series
 
@@ -199,12 +206,15 @@ class _Filter:
           [n, c]; the state after the last observation [c, k] and its covariance over s² [c, k, k], both predicted for
           the next step; int8 [n, c]: 1 for an anomaly, 2 for one at which the level shifted.
         """
-        candidates, size = len(self._noise), self._size
-        state, covariance = np.zeros((candidates, size)), np.tile(np.eye(size) * _DIFFUSE, (candidates, 1, 1))
+        candidates = len(self._noise)
+        size = self._size
+        state = np.zeros((candidates, size))
+        covariance = np.tile(np.eye(size) * _DIFFUSE, (candidates, 1, 1))
         innovations = np.full((len(series), candidates), np.nan)
         variances = np.ones((len(series), candidates))
         flags = np.zeros((len(series), candidates), np.int8)
-        streak, seen = np.zeros(candidates, np.int64), 0
+        streak = np.zeros(candidates, np.int64)
+        seen = 0
         for at, value in enumerate(series):
             gain = covariance @ self._observe
             variance = gain @ self._observe + 1.0
@@ -239,8 +249,10 @@ class _Filter:
         expected = center + scale * (self._series - self._innovations)
         unit = 0.0 if self._sigma <= _LEAST else scale * self._sigma
         deviation = np.where(np.isfinite(self._innovations), unit * np.sqrt(self._ratios), np.nan)
-        state, covariance = self._state, self._covariance
-        ahead, spread = np.empty(horizon), np.empty(horizon)
+        state = self._state
+        covariance = self._covariance
+        ahead = np.empty(horizon)
+        spread = np.empty(horizon)
         for step in range(horizon):
             ahead[step] = state @ self._observe
             spread[step] = np.sqrt(self._observe @ covariance @ self._observe + 1.0)

@@ -36,12 +36,12 @@ class Freshness:
         return f"{self.state}: {'; '.join(self.reasons)}" if self.reasons else self.state
 
 
-def freshness(runs: Sequence[Run], now: datetime, events: Sequence[RegistryEvent] = ()) -> Freshness:
+def freshness(runs: Sequence[Run], time: datetime, events: Sequence[RegistryEvent] = ()) -> Freshness:
     """The state of a model.
 
     Args:
       runs: of the model, oldest first, all of them.
-      now: with a time zone.
+      time: the present, with a time zone.
       events: of its journal; empty: not known.
     """
     by_person = {event.version for event in events if event.action == PROMOTE and event.alias != CANDIDATE}
@@ -55,18 +55,18 @@ def freshness(runs: Sequence[Run], now: datetime, events: Sequence[RegistryEvent
         return Freshness("absent", ("no run has promoted a model",))
     since = runs[renewed[-1] + 1 :] if renewed else runs
     reasons = [*_of_data(runs[renewed[-1]] if renewed else None, since), *_of_runs(since), *_of_registry(events)]
-    reasons += _of_time(runs, now)
+    reasons += _of_time(runs, time)
     return Freshness("stale" if reasons else "current", tuple(reasons))
 
 
 def _of_data(renewed: Run | None, since: Sequence[Run]) -> list[str]:
     before = figure_of(renewed, "hours") if renewed else None
-    known = [hours for run in since if (hours := figure_of(run, "hours")) is not None]
-    if not before or not known or abs(known[-1] / before - 1) < GROWN:
+    hours_of_runs = [hours for run in since if (hours := figure_of(run, "hours")) is not None]
+    if not before or not hours_of_runs or abs(hours_of_runs[-1] / before - 1) < GROWN:
         return []
-    share = known[-1] / before - 1
+    share = hours_of_runs[-1] / before - 1
     more = f"{abs(share):.0%} {'more' if share > 0 else 'less'}"
-    return [f"there are {known[-1]:,.4g} h of audio to train on, {more} than it was trained on"]
+    return [f"there are {hours_of_runs[-1]:,.4g} h of audio to train on, {more} than it was trained on"]
 
 
 def _of_runs(since: Sequence[Run]) -> list[str]:
@@ -77,14 +77,14 @@ def _of_runs(since: Sequence[Run]) -> list[str]:
         "skipped": ("was skipped as not worth a training", "were skipped as not worth a training"),
         "candidate": ("made a candidate that waits to be promoted", "made candidates that wait to be promoted"),
     }
-    found = []
-    for verdict, (one, several) in words.items():
+    reasons = []
+    for verdict, (singular, several) in words.items():
         those = [run for run in since if run["verdict"] == verdict]
         if those:
             reason = str(those[-1]["reason"]).rstrip(".")
-            text = f"{plural(len(those), 'run')} since then {one if len(those) == 1 else several}"
-            found.append(text + (f" ({reason})" if reason else ""))
-    return found
+            text = f"{plural(len(those), 'run')} since then {singular if len(those) == 1 else several}"
+            reasons.append(text + (f" ({reason})" if reason else ""))
+    return reasons
 
 
 def _of_registry(events: Sequence[RegistryEvent]) -> list[str]:
@@ -97,14 +97,14 @@ def _of_registry(events: Sequence[RegistryEvent]) -> list[str]:
     ]
 
 
-def _of_time(runs: Sequence[Run], now: datetime) -> list[str]:
-    """Whether the next run is overdue, by the usual time between two."""
+def _of_time(runs: Sequence[Run], at: datetime) -> list[str]:
+    """Returns whether the next run is overdue, by the usual time between two."""
     ended = [
         datetime.fromisoformat(run["run"]["ended"]) for run in runs if run["verdict"] in (*COMPLETE_VERDICTS, "skipped")
     ]
     gaps = [(after - before).total_seconds() for before, after in itertools.pairwise(ended)]
     usual = statistics.median(gaps) if len(gaps) >= 3 else math.nan
-    waited = (now - ended[-1]).total_seconds() if ended else 0.0
+    waited = (at - ended[-1]).total_seconds() if ended else 0.0
     if not waited > LATE * usual:
         return []
     return [

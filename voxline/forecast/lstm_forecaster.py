@@ -23,7 +23,10 @@ HELD_OUT = 0.25
 """Share of the runs, the last ones, that it is tested on and not trained with."""
 MINIMUM = 4 * WINDOW
 """Runs without which it is not tried."""
-_UNITS, _EPOCHS, _BATCH, _PATIENCE = 16, 60, 64, 8
+_UNITS = 16
+_EPOCHS = 60
+_BATCH = 64
+_PATIENCE = 8
 _RIDGE = 10.0
 """Penalty of the linear layer's weights, in observations of a standardized window."""
 _PATHS = 200
@@ -63,15 +66,18 @@ def forecast_together(values: Floats, *, horizon: int = 7, seed: int = 1) -> Lst
     if count < MINIMUM or np.isnan(values[:start]).all(axis=0).any():
         raise SettingsError(f"{count} observations; the LSTM needs {MINIMUM} of each figure")
     filled = _fill(values)
-    center, scale = filled[:start].mean(axis=0), filled[:start].std(axis=0)
+    center = filled[:start].mean(axis=0)
+    scale = filled[:start].std(axis=0)
     scale = np.where(scale > 1e-12, scale, 1.0)
     series = (filled - center) / scale
     keras.utils.set_random_seed(seed)
     model = _build(values.shape[1])
     factor = _fit(model, series[:start])
     mean, deviation = _predict(model, _windows(series)[start - WINDOW :], factor)
-    expected, spread = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
-    expected[start:], spread[start:] = center + scale * mean[:-1], scale * deviation[:-1]
+    expected = np.full(values.shape, np.nan)
+    spread = np.full(values.shape, np.nan)
+    expected[start:] = center + scale * mean[:-1]
+    spread[start:] = scale * deviation[:-1]
     ahead, ahead_deviation = _draw_ahead(model, series[-WINDOW:], factor, horizon, np.random.default_rng(seed))
     return LstmForecast(expected, spread, start, center + scale * ahead, scale * ahead_deviation)
 
@@ -100,20 +106,21 @@ def _fit(model: keras.Model, series: Floats) -> Floats:
     Returns:
       float64 [figures]: by how much the deviations are too small there.
     """
-    inputs, targets = _windows(series)[:-1], series[WINDOW:].astype(np.float32)
-    chosen = max(len(inputs) // 5, 1)
-    flat = inputs[:-chosen].reshape(len(inputs) - chosen, -1).astype(np.float64)
+    inputs = _windows(series)[:-1]
+    targets = series[WINDOW:].astype(np.float32)
+    validation = max(len(inputs) // 5, 1)
+    flat = inputs[:-validation].reshape(len(inputs) - validation, -1).astype(np.float64)
     design = np.concatenate([flat, np.ones((len(flat), 1))], axis=1)
-    weights = np.linalg.solve(design.T @ design + _RIDGE * np.eye(design.shape[1]), design.T @ targets[:-chosen])
+    weights = np.linalg.solve(design.T @ design + _RIDGE * np.eye(design.shape[1]), design.T @ targets[:-validation])
     model.get_layer("linear").set_weights([weights[:-1], weights[-1]])
     model.compile(keras.optimizers.Adam(0.01), _loss, jit_compile=False)  # compiling takes longer than it saves
     stop = keras.callbacks.EarlyStopping(patience=_PATIENCE, restore_best_weights=True)
     model.fit(
-        inputs[:-chosen], targets[:-chosen], validation_data=(inputs[-chosen:], targets[-chosen:]),
+        inputs[:-validation], targets[:-validation], validation_data=(inputs[-validation:], targets[-validation:]),
         batch_size=_BATCH, epochs=_EPOCHS, verbose=0, callbacks=[stop],
     )  # fmt: skip
-    mean, deviation = _predict(model, inputs[-chosen:], np.ones(series.shape[1]))
-    factor: Floats = np.sqrt(np.mean(((targets[-chosen:] - mean) / deviation) ** 2, axis=0))
+    mean, deviation = _predict(model, inputs[-validation:], np.ones(series.shape[1]))
+    factor: Floats = np.sqrt(np.mean(((targets[-validation:] - mean) / deviation) ** 2, axis=0))
     return np.maximum(factor, 1.0)
 
 
@@ -129,7 +136,8 @@ def _draw_ahead(
 ) -> tuple[Floats, Floats]:
     """Mean and deviation of paths that the network continues, float64 [horizon, figures]."""
     paths = np.repeat(last[None].astype(np.float32), _PATHS, axis=0)
-    means, deviations = [], []
+    means = []
+    deviations = []
     for _ in range(horizon):
         mean, deviation = _predict(model, paths[:, -WINDOW:], factor)
         drawn = mean + deviation * chance.standard_normal(mean.shape)
@@ -149,8 +157,8 @@ def _fill(values: Floats) -> Floats:
     """A value that was not measured is taken for the one before it, at the beginning for the first one."""
     filled = values.copy()
     for column in filled.T:
-        known = next(value for value in column if math.isfinite(value))
+        last_value = next(value for value in column if math.isfinite(value))
         for at, value in enumerate(column):
-            known = value if math.isfinite(value) else known
-            column[at] = known
+            last_value = value if math.isfinite(value) else last_value
+            column[at] = last_value
     return filled

@@ -25,13 +25,15 @@ MINIMUM = 10
 _MEAN = np.array([-0.1, 0.7, -0.6, -0.4, -2.5])
 _PRECISION = np.array([1.0, 4.0, 4.0, 4.0, 1.0])
 """Prior of the weights of 1, growth, lead, refusals and drift: mean, and inverse of S."""
-_DEVIATION, _DEVIATION_RUNS = 0.05, 3
+_DEVIATION = 0.05
+_DEVIATION_RUNS = 3
 """Of the log of the metric between trainings on the same data, before any was seen; and the runs that this is worth."""
 _LATEST = 5
 """Runs with whose mean the model in service is compared."""
 _LEAST = 1e-3
 """Least value of the metric, whose log is taken."""
-_STEPS, _CLOSE = 30, 1e-6
+_STEPS = 30
+_CLOSE = 1e-6
 """Newton's method: most steps, and the change after which it ends."""
 
 
@@ -86,7 +88,8 @@ def predict_promotion(past: Sequence[JudgedRun], hours: float | None, drift: flo
     if len(outcomes) < MINIMUM:
         raise SettingsError(f"{len(outcomes)} runs were judged against a model in service; a forecast needs {MINIMUM}")
     shares = (np.cumsum(np.append(0.0, outcomes)) + 1) / (np.arange(len(inputs)) + 2)
-    mean, regression = _MEAN, np.empty(len(inputs))
+    mean = _MEAN
+    regression = np.empty(len(inputs))
     for at in range(len(inputs)):
         mean, covariance = _posterior(inputs[:at], outcomes[:at], mean)
         regression[at] = _predictive(inputs[at], mean, covariance)
@@ -104,7 +107,7 @@ def predict_promotion(past: Sequence[JudgedRun], hours: float | None, drift: flo
 
 
 def _inputs(runs: Sequence[JudgedRun]) -> tuple[Floats, Floats]:
-    """What was known before each run but those that nothing was in service for, and their outcomes but the last one's.
+    """Returns what was known before each run that had a model in service, and all outcomes but the last.
 
     Returns:
       x, float64 [n + 1, k]: 1; growth, the log of the hours over those that the model in service was trained on; lead,
@@ -113,7 +116,10 @@ def _inputs(runs: Sequence[JudgedRun]) -> tuple[Floats, Floats]:
       outcomes, float64 [n]: 0 or 1.
     """
     service: JudgedRun | None = None
-    refusals, logs, rows, outcomes = 0, list[float](), [], []
+    refusals = 0
+    logs = list[float]()
+    rows = []
+    outcomes = []
     for run in runs:
         if service is not None:
             steps = np.abs(np.diff(logs))
@@ -121,8 +127,8 @@ def _inputs(runs: Sequence[JudgedRun]) -> tuple[Floats, Floats]:
             deviation = (_DEVIATION_RUNS * _DEVIATION + len(steps) * seen) / (_DEVIATION_RUNS + len(steps))
             growth = math.log(run.hours / service.hours) if run.hours and service.hours else 0.0
             lead = 0.0 if service.value is None else float(np.mean(logs[-_LATEST:])) - _log(service.value)
-            known = [growth / max(deviation, _LEAST), lead / max(deviation, _LEAST)]
-            rows.append([1.0, *np.clip(known, -5, 5), math.log1p(refusals), math.log1p(run.drift)])
+            figures = [growth / max(deviation, _LEAST), lead / max(deviation, _LEAST)]
+            rows.append([1.0, *np.clip(figures, -5, 5), math.log1p(refusals), math.log1p(run.drift)])
             outcomes.append(float(run.promoted))
         if run.value is not None:
             logs.append(_log(run.value))

@@ -29,7 +29,7 @@ def complete_runs(runs: Iterable[Run]) -> list[Run]:
 
 
 def is_headline(figure: str) -> bool:
-    """Whether pages show the figure: the headline metrics, and what is no metric."""
+    """Returns whether pages show the figure: headline metrics do, and what is no metric."""
     return figure not in CATALOG or CATALOG[figure].headline
 
 
@@ -44,14 +44,14 @@ def format_figure(figure: str, value: float) -> str:
 
 
 def title_of(figure: str) -> str:
-    """What a figure is, in words."""
+    """Names a figure in words."""
     return FIGURES[figure][0] if figure in FIGURES else CATALOG[figure].title if figure in CATALOG else figure
 
 
 def describe_anomaly(anomaly: FigureAnomaly) -> str:
     """One line on a figure that stands out."""
     value, expected, deviation = (
-        format_figure(anomaly.figure, one) for one in (anomaly.value, anomaly.expected, anomaly.deviation)
+        format_figure(anomaly.figure, number) for number in (anomaly.value, anomaly.expected, anomaly.deviation)
     )
     return f"{title_of(anomaly.figure)} {value}, expected {expected} ± {deviation}"
 
@@ -83,15 +83,16 @@ def find_anomalies(runs: Sequence[Run], last: Run) -> tuple[FigureAnomaly, ...]:
     """
     if last["verdict"] not in COMPLETE_VERDICTS:
         return ()
-    found = []
+    anomalies = []
     series = [*complete_runs(runs), last][-_LATEST:]
     for figure in filter(is_headline, figure_names([last])):
-        made = forecast_figure(series, figure)
+        prediction = forecast_figure(series, figure)
         value = figure_of(last, figure)
-        if made is not None and value is not None and len(series) - 1 in made.anomalies:
-            expected, deviation = float(made.expected[-1]), float(made.deviation[-1])
-            found.append(FigureAnomaly(figure, value, expected, deviation))
-    return tuple(found)
+        if prediction is not None and value is not None and len(series) - 1 in prediction.anomalies:
+            expected = float(prediction.expected[-1])
+            deviation = float(prediction.deviation[-1])
+            anomalies.append(FigureAnomaly(figure, value, expected, deviation))
+    return tuple(anomalies)
 
 
 def with_anomalies(event: RunEvent, history: str) -> RunEvent:
@@ -107,16 +108,16 @@ def with_anomalies(event: RunEvent, history: str) -> RunEvent:
 
 
 def judged_run(run: Run) -> JudgedRun:
-    """What of a run its promotion is predicted from."""
+    """Returns the values of a run from which its promotion is predicted."""
     headline = (metric for metric in CATALOG.values() if metric.headline and metric.better == "lower")
     values = (figure_of(run, metric.name) for metric in headline)
-    value = next((one for one in values if one is not None), None)
+    value = next((number for number in values if number is not None), None)
     drift = figure_of(run, "drift") or 0.0
     return JudgedRun(run["verdict"] in _ACCEPTED, figure_of(run, "hours"), value, drift)
 
 
 def predict_promotion_of_run(runs: Sequence[Run], hours: float | None, drift: float = 0.0) -> PromotionForecast | None:
-    """Whether the next run of a model will promote it; None where too few were judged.
+    """Predicts whether the next run of a model will promote it; None where too few were judged.
 
     Args:
       runs: of one model, oldest first, all of them.
@@ -131,23 +132,25 @@ def predict_promotion_of_run(runs: Sequence[Run], hours: float | None, drift: fl
 
 def expected_hours(runs: Sequence[Run]) -> float | None:
     """The hours that the next run will train on: those of the last run, or more by their forecast; None: not known."""
-    known = [run for run in runs if figure_of(run, "hours") is not None]
-    if not known:
+    measured_runs = [run for run in runs if figure_of(run, "hours") is not None]
+    if not measured_runs:
         return None
-    last, made = figure_of(known[-1], "hours") or 0.0, forecast_figure(known, "hours")
-    return last if made is None else max(last, float(made.ahead[0]))
+    last = figure_of(measured_runs[-1], "hours") or 0.0
+    prediction = forecast_figure(measured_runs, "hours")
+    return last if prediction is None else max(last, float(prediction.ahead[0]))
 
 
-def describe_prediction(found: PromotionForecast) -> str:
-    """What a forecast of a promotion rests on, in one line."""
+def describe_prediction(prediction: PromotionForecast) -> str:
+    """Describes in one line what a forecast of a promotion rests on."""
     return (
-        f"{found.promoted} of {found.runs} judged runs were promoted; predicted from the runs before them with a Brier "
-        f"score of {found.brier:.3f}, by their share alone of {found.share_brier:.3f}"
+        f"{prediction.promoted} of {prediction.runs} judged runs were promoted; "
+        f"predicted from the runs before them with a "
+        f"Brier score of {prediction.brier:.3f}, by their share alone of {prediction.share_brier:.3f}"
     )
 
 
 def skipped_in_a_row(runs: Sequence[dict[str, Any]]) -> int:
-    """How many of the last runs were skipped.
+    """Counts the last runs that were skipped in a row.
 
     >>> skipped_in_a_row([{"verdict": "skipped"}, {"verdict": "refused"}, {"verdict": "skipped"}])
     1

@@ -37,14 +37,17 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 PAUSE_SECONDS = 0.15
 """Of low level between two words, that are a pause; less is a closure, such as that before the last t of "eight"."""
-BELOW_SPEECH_DB, ABOVE_NOISE_DB = 35.0, 6.0
+BELOW_SPEECH_DB = 35.0
+ABOVE_NOISE_DB = 6.0
 """Sound is above both: this far below the loud parts of an utterance, and above the quiet parts around it."""
 NOISE_SECONDS = 3.0
 """Around an utterance, from whose quiet parts its noise is known."""
 ONSET_DB = 50.0
 """Before a sound, what is no softer than this below the loud parts belongs to it, such as an f; behind it, it may be
 reverberation."""
-SMOOTH_SECONDS, NOISE_SPREADS, LEAST_SPREAD_DB = 0.025, 2.0, 0.3
+SMOOTH_SECONDS = 0.025
+NOISE_SPREADS = 2.0
+LEAST_SPREAD_DB = 0.3
 """Sound in noise is louder than the noise of its pause, over the first, by so many quartile distances of it."""
 NO_WORD = "no word in it"
 HEARD_SYMBOLS = 4
@@ -144,9 +147,9 @@ def align_recording(
     if not script.words:
         raise SettingsError("the text has no word; give the words that are spoken in the recording")
     with tempfile.TemporaryFile(prefix="voxline-align-") as file:
-        heard = hear(recognizer, Path(recording), file)
-        places = find_words(script, heard, alphabet)
-    return _Cutter(script, heard, places, alphabet).cut(max_seconds)
+        recording_output = hear(recognizer, Path(recording), file)
+        places = find_words(script, recording_output, alphabet)
+    return _Cutter(script, recording_output, places, alphabet).cut(max_seconds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -160,15 +163,18 @@ class _Run:
 class _Cutter:
     """Makes utterances of words."""
 
-    def __init__(self, script: Script, heard: HeardRecording, places: WordPlaces, alphabet: Alphabet) -> None:
-        self._script, self._heard, self._places, self._alphabet = script, heard, places, alphabet
-        self._symbols = greedy_symbols(heard.best, alphabet)
-        times = np.append(heard.times, heard.times[-1] + heard.frame_seconds) if len(heard.times) else np.zeros(1)
-        self._times = np.clip(times, 0.0, heard.seconds)
+    def __init__(self, script: Script, output: HeardRecording, places: WordPlaces, alphabet: Alphabet) -> None:
+        self._script = script
+        self._heard = output
+        self._places = places
+        self._alphabet = alphabet
+        self._symbols = greedy_symbols(output.best, alphabet)
+        times = np.append(output.times, output.times[-1] + output.frame_seconds) if len(output.times) else np.zeros(1)
+        self._times = np.clip(times, 0.0, output.seconds)
 
     def cut(self, max_seconds: float) -> RecordingAlignment:
         unwritten = list(self._unwritten())
-        runs = [part for run in self._runs([one.start for one in unwritten]) for part in self._short(run, max_seconds)]
+        runs = [part for run in self._runs([gap.start for gap in unwritten]) for part in self._short(run, max_seconds)]
         inner = [self._inner(run) for run in runs]
         spans = self._at_the_edges([self._span(run) for run in runs], inner, unwritten)
         utterances = [self._utterance(run, *span) for run, span in zip(runs, spans, strict=True)]
@@ -191,16 +197,18 @@ class _Cutter:
     def _unwritten(self) -> Iterator[UnwrittenAudio]:
         """Audio without text between two words that were found, if symbols are heard in it."""
         frames = np.nonzero(self._places.unwritten)[0]
-        found = np.sort(self._places.first[self._places.first >= 0])
-        for _, group in itertools.groupby(frames.tolist(), key=lambda frame: int(np.searchsorted(found, frame))):
+        first_frames = np.sort(self._places.first[self._places.first >= 0])
+        for _, group in itertools.groupby(frames.tolist(), key=lambda frame: int(np.searchsorted(first_frames, frame))):
             inside = list(group)
-            first, last = inside[0], inside[-1]
-            heard = (self._symbols.first >= first) & (self._symbols.first <= last)
-            if heard.sum() >= HEARD_SYMBOLS:
+            first = inside[0]
+            last = inside[-1]
+            is_inside = (self._symbols.first >= first) & (self._symbols.first <= last)
+            if is_inside.sum() >= HEARD_SYMBOLS:
                 best = self._heard.best[first : last + 1]
                 labels = best[(np.diff(best, prepend=-1) != 0) & (best != self._alphabet.blank)]
                 text = " ".join(self._alphabet.decode(labels.tolist()).split())
-                starts, ends = self._symbols.first[heard][0], self._symbols.last[heard][-1]
+                starts = self._symbols.first[is_inside][0]
+                ends = self._symbols.last[is_inside][-1]
                 yield UnwrittenAudio(float(self._times[starts]), float(self._times[ends + 1]), text)
 
     def _runs(self, cuts: Sequence[float]) -> Iterator[_Run]:
@@ -209,7 +217,8 @@ class _Cutter:
         Args:
           cuts: seconds, in audio without text.
         """
-        words, places = self._script.words, self._places
+        words = self._script.words
+        places = self._places
         first = None
         for word in range(len(words) + 1):
             goes_on = (
@@ -269,7 +278,8 @@ class _Cutter:
         return self._script.lines[words[run.first].line][words[run.first].start : words[run.last - 1].end].strip()
 
     def _utterance(self, run: _Run, start: float, end: float) -> AlignedUtterance:
-        places, words = self._places, []
+        places = self._places
+        words = []
         for number in range(run.first, run.last):
             spelled = self._script.words[number].spelled
             begins = start if number == run.first else float(self._times[places.first[number]])
@@ -295,17 +305,20 @@ class _Cutter:
         as only one of them could move or their levels differ, the utterances meet.
         """
         words = [(begin, first, last, end) for (begin, end), (first, last) in zip(spans, inner, strict=True)]
-        words += [(one.start, middle, middle, one.end) for one in unwritten for middle in [(one.start + one.end) / 2]]
+        words += [
+            (left.start, middle, middle, left.end) for left in unwritten for middle in [(left.start + left.end) / 2]
+        ]
         order = sorted(range(len(words)), key=words.__getitem__)
         around = [-1, *order, -1]
-        neighbors = {two: (one, three) for one, two, three in zip(around[:-2], order, around[2:], strict=True)}
+        neighbors = {two: (left, three) for left, two, three in zip(around[:-2], order, around[2:], strict=True)}
         moved = []
         for number, (start, latest, earliest, end) in enumerate(words[: len(spans)]):
-            one, three = neighbors[number]
-            before = (*words[one][2:], start, latest) if one >= 0 else (0.0, 0.0, start, latest)
+            left, three = neighbors[number]
+            before = (*words[left][2:], start, latest) if left >= 0 else (0.0, 0.0, start, latest)
             after = (earliest, end, *words[three][:2]) if three >= 0 else (earliest, end, *2 * (self._heard.seconds,))
             quiet, speech = self._quiet(start, end)
-            begins, ends = start, end
+            begins = start
+            ends = end
             pauses = self._pauses(quiet, *before)
             if pauses and pauses[-1][1] < latest:
                 begins = self._until_noise(pauses[-1], speech - ONSET_DB)[1]
@@ -313,11 +326,12 @@ class _Cutter:
             if pauses and pauses[0][0] > earliest:
                 ends = self._until_noise(pauses[0], speech - BELOW_SPEECH_DB)[0]
             moved.append((begins, ends))
-        for one, two in itertools.pairwise(range(len(moved))):
-            end, begin = moved[one][1], moved[two][0]
+        for left, two in itertools.pairwise(range(len(moved))):
+            end = moved[left][1]
+            begin = moved[two][0]
             if end > begin:
-                meet = end if begin == spans[two][0] else begin if end == spans[one][1] else (end + begin) / 2
-                moved[one], moved[two] = (moved[one][0], meet), (meet, moved[two][1])
+                meet = end if begin == spans[two][0] else begin if end == spans[left][1] else (end + begin) / 2
+                moved[left], moved[two] = (moved[left][0], meet), (meet, moved[two][1])
         return [(begins, max(ends, begins + LEVEL_SECONDS)) for begins, ends in moved]
 
     def _until_noise(self, pause: tuple[float, float], least: float) -> tuple[float, float]:
@@ -329,7 +343,8 @@ class _Cutter:
         Args:
           least: dB, of what is not softer than all sound.
         """
-        first, last = _step(pause[0]), _step(pause[1])
+        first = _step(pause[0])
+        last = _step(pause[1])
         if (last - first) * LEVEL_SECONDS < PAUSE_SECONDS:
             return pause
         width = round(SMOOTH_SECONDS / LEVEL_SECONDS)
@@ -346,7 +361,8 @@ class _Cutter:
         inside = levels[_step(start) : _step(end) + 1]
         if not len(inside) or not len(around):
             return -math.inf, 0.0
-        speech, noise = float(np.percentile(inside, 95)), float(np.percentile(around, 5))
+        speech = float(np.percentile(inside, 95))
+        noise = float(np.percentile(around, 5))
         return max(speech - BELOW_SPEECH_DB, min(noise + ABOVE_NOISE_DB, (speech + noise) / 2)), speech
 
     def _pauses(self, quiet: float, begin: float, end: float, start: float, last: float) -> list[tuple[float, float]]:
@@ -360,7 +376,8 @@ class _Cutter:
           begin, end: of the word before, by the network, in seconds.
           start, last: of the word behind.
         """
-        first, gap = max(0, _step(begin) - 1), (_step(min(end, start)), _step(max(end, start)))
+        first = max(0, _step(begin) - 1)
+        gap = (_step(min(end, start)), _step(max(end, start)))
         levels = self._heard.levels[first : _step(last) + 1]
         edges = np.diff(np.concatenate([[False], levels < quiet, [False]]).astype(np.int8))
         runs = np.stack([np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]], axis=1) + first
@@ -368,12 +385,12 @@ class _Cutter:
         inside = (runs[:, 1] >= gap[0]) & (runs[:, 0] <= gap[1])
         beside = (runs[:, 1] >= _step((begin + end) / 2)) & (runs[:, 0] <= _step((start + last) / 2))
         pauses = lengths >= PAUSE_SECONDS
-        chosen = runs[inside & pauses]
+        pause_runs = runs[inside & pauses]
         for some in (beside & pauses, inside):
-            if not len(chosen) and some.any():
-                chosen = runs[[np.where(some, lengths, 0.0).argmax()]]
-        if len(chosen):
-            return [(float(one) * LEVEL_SECONDS, float(other) * LEVEL_SECONDS) for one, other in chosen]
+            if not len(pause_runs) and some.any():
+                pause_runs = runs[[np.where(some, lengths, 0.0).argmax()]]
+        if len(pause_runs):
+            return [(float(one) * LEVEL_SECONDS, float(other) * LEVEL_SECONDS) for one, other in pause_runs]
         between = self._heard.levels[gap[0] : gap[1] + 1]
         if not len(between):
             return []

@@ -18,12 +18,14 @@ Array = npt.NDArray[Any]
 NONE = -np.inf
 ANY = -1
 """The label of a symbol that the model does not know: it passes as whatever the model hears."""
-STAY, SKIP, FROM_BOUNDARY = 0, 100, 101
+STAY = 0
+SKIP = 100
+FROM_BOUNDARY = 101
 """Moves of a path; any other is how many states back it came from."""
 
 
 class GapCosts(NamedTuple):
-    """What gaps cost, in nats.
+    """The costs of gaps, in nats.
 
     Attributes:
       open_audio: once, for audio that the text lacks.
@@ -58,7 +60,7 @@ class HeardFrames(NamedTuple):
 
 @compiled
 def best_gapped_path(
-    heard: HeardFrames, labels: Array, first_label: Array, within: Array, blank: int, joined: bool, costs: GapCosts
+    output: HeardFrames, labels: Array, first_label: Array, within: Array, blank: int, joined: bool, costs: GapCosts
 ) -> Any:
     """The state of each frame on the best path.
 
@@ -71,12 +73,19 @@ def best_gapped_path(
     Returns:
       int32 [frames] the states; int32 [states] the word of each; int32 [states] its place in `labels`, -1: none.
     """
-    values, frames, words = heard.values, len(heard.best), len(first_label) - 1
+    values = output.values
+    frames = len(output.best)
+    words = len(first_label) - 1
+
+    # States in a row: for each word its gap, its boundary, and its symbols with blanks between them.
     base = np.zeros(words + 1, np.int32)
     for word in range(words):
         base[word + 1] = base[word] + 2 * (first_label[word + 1] - first_label[word]) + 1
     states = base[words] + 2
-    word_of, place_of = np.empty(states, np.int32), np.full(states, -1, np.int32)
+
+    # [states]
+    word_of = np.empty(states, np.int32)
+    place_of = np.full(states, -1, np.int32)
     for word in range(words + 1):
         end = base[word + 1] if word < words else states
         word_of[base[word] : end] = word
@@ -86,95 +95,130 @@ def best_gapped_path(
     path = np.empty(frames, np.int32)
     if frames == 0:
         return path, word_of, place_of
+
+    # Viterbi: [frames, states] the move into each state, and [frames, words + 1] the source of a skip.
     moves = np.zeros((frames, states), np.uint8)
     jumps = np.zeros((frames, words + 1), np.int32)
-    before, score = np.full(states, NONE), np.full(states, NONE)
+    before = np.full(states, NONE)
+    score = np.full(states, NONE)
+
+    # One step beyond the last frame, in which words may still be skipped.
     for frame in range(frames + 1):
-        skipped, source = NONE, 0
+        skipped = NONE
+        source = 0
+
+        # [labels] the log probabilities of the frame
         row = values[min(frame, frames - 1)]
         last = frame == frames
-        free = 0.0 if last else float(heard.best[frame])
-        gap = free - (costs.symbol if not last and heard.begins[frame] else 0.0)
+        free = 0.0 if last else float(output.best[frame])
+        gap = free - (costs.symbol if not last and output.begins[frame] else 0.0)
         anything = 0.5 * (free + gap)
-        pause = 0.0 if last else float(heard.pause[frame])
+        pause = 0.0 if last else float(output.pause[frame])
         for word in range(words + 1):
             at = base[word]
             inside = costs.line if within[word] else 0.0
             opening = costs.open_audio + inside
             # The best way to be between the words, so far.
-            arrived, came = NONE, at + 1
+            arrived = NONE
+            previous = at + 1
             if frame == 0:
                 arrived = 0.0 if word == 0 else NONE
             else:
                 arrived = before[at + 1]
                 if before[at] > arrived:
-                    arrived, came = before[at], at
+                    arrived = before[at]
+                    previous = at
                 if word > 0 and before[at - 1] > arrived:
-                    arrived, came = before[at - 1], at - 1
+                    arrived = before[at - 1]
+                    previous = at - 1
             if last:
                 if word < words:
                     if arrived - costs.open_text - inside > skipped:
-                        skipped, source = arrived - costs.open_text - inside, came
+                        skipped = arrived - costs.open_text - inside
+                        source = previous
                     skipped -= costs.word
                 elif skipped - inside > arrived:
-                    came = source
-                path[frames - 1] = came
+                    previous = source
+                path[frames - 1] = previous
                 continue
             # Audio without text.
-            best, move = before[at], STAY
+            best = before[at]
+            move = STAY
             entering = before[at + 1] - opening
             if entering > best:
-                best, move = entering, FROM_BOUNDARY
+                best = entering
+                move = FROM_BOUNDARY
             if word > 0 and before[at - 1] - opening > best:
-                best, move = before[at - 1] - opening, 1
+                best = before[at - 1] - opening
+                move = 1
             if frame == 0 and word == 0:
                 best = -opening
             if skipped - inside - opening > best:
-                best, move = skipped - inside - opening, SKIP
-            score[at], moves[frame, at] = best + gap, move
+                best = skipped - inside - opening
+                move = SKIP
+            score[at] = best + gap
+            moves[frame, at] = move
             # The boundary.
-            best, move = before[at + 1], STAY
+            best = before[at + 1]
+            move = STAY
             if before[at] > best:
-                best, move = before[at], 1
+                best = before[at]
+                move = 1
             if word > 0 and before[at - 1] > best:
-                best, move = before[at - 1], 2
+                best = before[at - 1]
+                move = 2
             if frame == 0 and word == 0:
                 best = 0.0
             if skipped - inside > best:
-                best, move = skipped - inside, SKIP
-            score[at + 1], moves[frame, at + 1] = best + pause, move
+                best = skipped - inside
+                move = SKIP
+            score[at + 1] = best + pause
+            moves[frame, at + 1] = move
             jumps[frame, word] = source
             if word == words:
                 continue
             if arrived - costs.open_text - inside > skipped:
-                skipped, source = arrived - costs.open_text - inside, came
+                skipped = arrived - costs.open_text - inside
+                source = previous
             skipped -= costs.word
             # The symbols of the word, with blanks between.
-            first, end = first_label[word], first_label[word + 1]
+            first = first_label[word]
+            end = first_label[word + 1]
             for place in range(first, end):
                 state = at + 2 + 2 * (place - first)
                 label = labels[place]
-                best, move = before[state], STAY
+                best = before[state]
+                move = STAY
                 if before[state - 1] > best:
-                    best, move = before[state - 1], 1
+                    best = before[state - 1]
+                    move = 1
                 if place == first:
                     if before[state - 2] > best:  # audio without text
-                        best, move = before[state - 2], 2
+                        best = before[state - 2]
+                        move = 2
                     if joined and word > 0 and labels[place - 1] != label and before[state - 3] > best:
-                        best, move = before[state - 3], 3
+                        best = before[state - 3]
+                        move = 3
                     if frame == 0 and word == 0:
-                        best, move = 0.0, STAY
+                        best = 0.0
+                        move = STAY
                 elif labels[place - 1] != label and before[state - 2] > best:
-                    best, move = before[state - 2], 2
+                    best = before[state - 2]
+                    move = 2
                 score[state] = best + (anything if label == ANY else float(row[label]))
                 moves[frame, state] = move
                 if place + 1 < end:
-                    best, move = before[state + 1], STAY
+                    best = before[state + 1]
+                    move = STAY
                     if before[state] > best:
-                        best, move = before[state], 1
-                    score[state + 1], moves[frame, state + 1] = best + float(row[blank]), move
+                        best = before[state]
+                        move = 1
+                    score[state + 1] = best + float(row[blank])
+                    moves[frame, state + 1] = move
         if not last:
             before, score = score, before
+
+    # Backtracking from the last state.
     state = path[frames - 1]
     for frame in range(frames - 1, -1, -1):
         path[frame] = state

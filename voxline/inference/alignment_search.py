@@ -23,7 +23,11 @@ ANCHOR_SPACING = 200
 """Characters between two anchors in a stretch that agrees."""
 MAX_CELLS = 200_000_000
 """Frames times states of a section, each a byte. Where the model hears that little of a text, it is not searched."""
-AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST, LINE_COST = 12.0, 2.0, 16.0, 1.0, 6.0
+AUDIO_COST = 12.0
+SYMBOL_COST = 2.0
+TEXT_COST = 16.0
+WORD_COST = 1.0
+LINE_COST = 6.0
 """See `alignment_kernel.GapCosts`. A wrong text costs several nats a symbol, a right one less than one."""
 
 
@@ -77,7 +81,7 @@ def _labels(spelled: str, alphabet: Alphabet) -> list[int]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WordPlaces:
-    """Where the words of a text are.
+    """The places of the words of a text.
 
     Attributes:
       first, last: int64 [words], frames; -1: the word was not found.
@@ -91,17 +95,18 @@ class WordPlaces:
     unwritten: Array
 
 
-def find_words(script: Script, heard: HeardRecording, alphabet: Alphabet) -> WordPlaces:
+def find_words(script: Script, output: HeardRecording, alphabet: Alphabet) -> WordPlaces:
     """Finds the frames of each word."""
-    symbols = greedy_symbols(heard.best, alphabet)
-    count, frames = len(script.words), len(heard.best)
+    symbols = greedy_symbols(output.best, alphabet)
+    count = len(script.words)
+    frames = len(output.best)
     missing = np.full(count, -1, np.int64)
     places = WordPlaces(missing, missing.copy(), np.zeros(count), np.zeros(frames, bool))
     for section in _Anchors(script, symbols, alphabet).sections(frames):
         if section.cells > MAX_CELLS:
             places.unwritten[section.first_frame : section.last_frame] = True
         elif section.first_word < section.last_word:
-            _search(script, heard, section, alphabet, symbols.begins, places)
+            _search(script, output, section, alphabet, symbols.begins, places)
         elif section.first_frame < section.last_frame:
             places.unwritten[section.first_frame : section.last_frame] = True
     return places
@@ -109,7 +114,7 @@ def find_words(script: Script, heard: HeardRecording, alphabet: Alphabet) -> Wor
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GreedySymbols:
-    """What a model hears by greedy decoding, without spaces.
+    """The symbols of greedy decoding, without spaces.
 
     Attributes:
       labels, first, last: of each symbol; first and last are frames.
@@ -152,21 +157,21 @@ class _Section:
 
 
 class _Anchors:
-    """Where a text and what is heard agree."""
+    """The words at which a text agrees with the greedy transcript."""
 
     def __init__(self, script: Script, symbols: GreedySymbols, alphabet: Alphabet) -> None:
         from rapidfuzz.distance import Levenshtein
 
         self._symbols = symbols
         spelled = [word.spelled.replace(" ", "") for word in script.words]
-        heard = [alphabet.symbols[label] for label in symbols.labels.tolist()]
-        self._symbol_of = np.repeat(np.arange(len(heard)), [len(symbol) for symbol in heard])
+        symbols_of_frames = [alphabet.symbols[label] for label in symbols.labels.tolist()]
+        self._symbol_of = np.repeat(np.arange(len(symbols_of_frames)), [len(symbol) for symbol in symbols_of_frames])
         text = "".join(spelled)
         self._first = np.cumsum([0, *map(len, spelled)])
         self._states = np.cumsum([0, *(2 * len(word.labels) + 1 for word in script.words)])
         self._blocks = [
             (code.src_start, code.src_end, code.dest_start)
-            for code in Levenshtein.opcodes(text, "".join(heard))
+            for code in Levenshtein.opcodes(text, "".join(symbols_of_frames))
             if code.tag == "equal"
         ]
         self._weights = np.cumsum([0, *(3 if is_ideograph(character) else 1 for character in text)])
@@ -193,23 +198,24 @@ class _Anchors:
 
     def _anchors(self, needed: int) -> list[tuple[int, int]]:
         """Words, and the frames before which they begin."""
-        found = []
+        anchors = []
         for start, end, at in self._blocks:
             if self._weights[end] - self._weights[start] < needed:
                 continue
-            wanted = start + min(end - start, ANCHOR_SPACING) // 2
+            next_place = start + min(end - start, ANCHOR_SPACING) // 2
             for word in range(*np.searchsorted(self._first, [start + 1, end]).tolist()):
                 first = int(self._first[word])
                 sides = self._weights[first] - self._weights[start], self._weights[end] - self._weights[first]
-                if first >= wanted and min(sides) >= needed // 4:
-                    before, after = self._symbol_of[at + first - start - 1], self._symbol_of[at + first - start]
-                    found.append((word, int(self._symbols.last[before] + 1 + self._symbols.first[after]) // 2))
-                    wanted = first + ANCHOR_SPACING
-        return found
+                if first >= next_place and min(sides) >= needed // 4:
+                    before = self._symbol_of[at + first - start - 1]
+                    after = self._symbol_of[at + first - start]
+                    anchors.append((word, int(self._symbols.last[before] + 1 + self._symbols.first[after]) // 2))
+                    next_place = first + ANCHOR_SPACING
+        return anchors
 
 
 def _search(
-    script: Script, heard: HeardRecording, section: _Section, alphabet: Alphabet, begins: Array, places: WordPlaces
+    script: Script, output: HeardRecording, section: _Section, alphabet: Alphabet, begins: Array, places: WordPlaces
 ) -> None:
     """Finds the words of a section."""
     from voxline.inference.alignment_kernel import (  # numba takes a second to import
@@ -222,15 +228,15 @@ def _search(
     words = script.words[section.first_word : section.last_word]
     labels = np.array([label for word in words for label in word.labels], np.int32)
     first_label = np.cumsum([0, *(len(word.labels) for word in words)]).astype(np.int32)
-    within = np.array([False, *(one.line == other.line for one, other in itertools.pairwise(words)), False])
+    within = np.array([False, *(token.line == other.line for token, other in itertools.pairwise(words)), False])
     joined = _space(alphabet) < 0 or any(map(is_ideograph, alphabet.characters))
     # Of the symbols, those of the section alone: a section in Mandarin has a few of thousands.
-    known = np.unique(labels[labels >= 0])
-    labels = np.where(labels >= 0, np.searchsorted(known, labels), labels).astype(np.int32)
-    values, best, pause = _read_values(heard.values, section, known, alphabet)
+    used_labels = np.unique(labels[labels >= 0])
+    labels = np.where(labels >= 0, np.searchsorted(used_labels, labels), labels).astype(np.int32)
+    values, best, pause = _read_values(output.values, section, used_labels, alphabet)
     path, word_of, place_of = best_gapped_path(
         HeardFrames(values, best, pause, begins[frames]),
-        labels, first_label, within, len(known), joined,
+        labels, first_label, within, len(used_labels), joined,
         GapCosts(AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST, LINE_COST),
     )  # fmt: skip
     places.unwritten[frames] = np.append(True, word_of[1:] != word_of[:-1])[path]
@@ -239,35 +245,40 @@ def _search(
     if not len(spoken):
         return
     highest = np.full(len(labels), -np.inf)
-    known = labels[place[spoken]] >= 0
-    chosen = values[spoken, np.where(known, labels[place[spoken]], 0)]
-    np.maximum.at(highest, place[spoken], np.where(known, chosen, 0.0))
+    used_labels = labels[place[spoken]] >= 0
+    spoken_values = values[spoken, np.where(used_labels, labels[place[spoken]], 0)]
+    np.maximum.at(highest, place[spoken], np.where(used_labels, spoken_values, 0.0))
     of_word = word_of[path[spoken]]
     for word in np.unique(of_word).tolist():
         at = spoken[of_word == word]
         number = section.first_word + word
         places.first[number], places.last[number] = section.first_frame + at[0], section.first_frame + at[-1]
-        found = highest[first_label[word] : first_label[word + 1]]
-        places.confidence[number] = math.exp(min(0.0, float(found.mean())))
+        word_values = highest[first_label[word] : first_label[word + 1]]
+        places.confidence[number] = math.exp(min(0.0, float(word_values.mean())))
 
 
-def _read_values(values: ValuesFile, section: _Section, known: Array, alphabet: Alphabet) -> tuple[Array, Array, Array]:
-    """What a search needs of the network's output for a section.
+def _read_values(
+    values: ValuesFile, section: _Section, used_labels: Array, alphabet: Alphabet
+) -> tuple[Array, Array, Array]:
+    """Reads the columns of the network's output that a search needs for a section.
 
     Args:
-      known: labels.
+      used_labels: labels.
 
     Returns:
       float32 [frames, known + 1], log probabilities of those labels and of the blank; float32 [frames], the highest of
       all; float32 [frames], the higher one of blank and space.
     """
-    frames, space, blank = section.last_frame - section.first_frame, _space(alphabet), alphabet.blank
-    columns = np.append(known, blank)
-    chosen = np.empty((frames, len(columns)), np.float32)
-    best, pause = np.empty(frames, np.float32), np.empty(frames, np.float32)
+    frames = section.last_frame - section.first_frame
+    space = _space(alphabet)
+    blank = alphabet.blank
+    columns = np.append(used_labels, blank)
+    log_probabilities = np.empty((frames, len(columns)), np.float32)
+    best = np.empty(frames, np.float32)
+    pause = np.empty(frames, np.float32)
     for rows, block in values.blocks(section.first_frame, section.last_frame):
         least = np.fmax(block, np.float32(LEAST))
-        chosen[rows] = least[:, columns]
+        log_probabilities[rows] = least[:, columns]
         best[rows] = least.max(axis=1)
         pause[rows] = least[:, blank] if space < 0 else np.maximum(least[:, blank], least[:, space])
-    return chosen, best, pause
+    return log_probabilities, best, pause

@@ -14,11 +14,16 @@ from voxline.inference.compiled import compiled
 from voxline.inference.ngram import NgramAutomaton
 
 Array = npt.NDArray[Any]
-LETTER, SPACE, IDEOGRAPH = 0, 1, 2
+LETTER = 0
+SPACE = 1
+IDEOGRAPH = 2
 """Kinds of symbols: a part of a word, the end of one, and a word by itself."""
 NONE = -np.inf
-ROOT, OFF_TRIE = 0, -1
-UNKNOWN_WORD, START_WORD, END_WORD = 0, 1, 2
+ROOT = 0
+OFF_TRIE = -1
+UNKNOWN_WORD = 0
+START_WORD = 1
+END_WORD = 2
 
 
 class LexiconArrays(NamedTuple):
@@ -104,10 +109,14 @@ def start(width: int, model: NgramAutomaton) -> BeamState:
     """
     numbers = [np.zeros((2, width), np.int64) for _ in range(6)]
     node_of, state_of, last_of, link_of, ends, end_state = numbers
-    blank_score, symbol_score = np.full((2, width), NONE), np.full((2, width), NONE)
+    blank_score = np.full((2, width), NONE)
+    symbol_score = np.full((2, width), NONE)
     hashes = np.zeros((2, width), np.uint64)
-    hashes[0, 0], blank_score[0, 0], state_of[0, 0] = 1, 0.0, model.arc_target[START_WORD]
-    last_of[:], ends[:] = -1, -1
+    hashes[0, 0] = 1
+    blank_score[0, 0] = 0.0
+    state_of[0, 0] = model.arc_target[START_WORD]
+    last_of[:] = -1
+    ends[:] = -1
     return BeamState(
         np.array([0, 1, 1, 0], np.int64), np.zeros(1, np.int64), np.full(1, -1, np.int64), hashes,
         np.zeros((2, width), np.uint64), blank_score, symbol_score, np.zeros((2, width)), node_of, state_of, last_of,
@@ -148,16 +157,16 @@ def _extend_hash(before: Any, symbol: int) -> Any:
 
 
 @compiled
-def _find(values: Array, first: int, last: int, wanted: int) -> Any:
+def _find(values: Array, first: int, last: int, value: int) -> Any:
     """The index of a value in an ascending part of an array; -1: it is not there."""
     end = last
     while first < last:
         middle = (first + last) >> 1
-        if values[middle] < wanted:
+        if values[middle] < value:
             first = middle + 1
         else:
             last = middle
-    return first if first < end and values[first] == wanted else -1
+    return first if first < end and values[first] == value else -1
 
 
 @compiled
@@ -177,10 +186,12 @@ def advance(model: NgramAutomaton, state: int, word: int) -> Any:
 def _finish_word(
     node: int, state: int, lexicon: LexiconArrays, model: NgramAutomaton, weights: SearchWeights, is_open: bool
 ) -> Any:
-    """Whether a word may end at a node; what that adds to the score; the state of the language model after it."""
+    """Returns whether a word may end at a node, what that adds to the score, and the language model's next state."""
     word = -1 if node < 0 else lexicon.trie_word[node]
     if word < 0 and not is_open:
         return False, 0.0, state
+
+    # The score of a word: alpha * log P(word | state) + beta, as of Maas et al. 2014.
     added = weights.beta + (weights.unknown if word < 0 else lexicon.word_bonus[word])
     if weights.alpha != 0.0:
         score, state = advance(model, state, UNKNOWN_WORD if word < 0 else int(lexicon.word_lm[word]))
@@ -192,9 +203,15 @@ def _finish_word(
 def _nth_largest(values: Array, n: int) -> Any:
     """The n-th largest value (Hoare 1961, "Algorithm 65: find"): numba compiles `np.partition` for ten seconds."""
     values = values.copy()
-    low, high, wanted = 0, len(values) - 1, len(values) - n
+    low = 0
+    high = len(values) - 1
+    rank = len(values) - n
     while low < high:
-        pivot, i, j = values[wanted], low, high
+        pivot = values[rank]
+        i = low
+        j = high
+
+        # Partition around the pivot.
         while i <= j:
             while values[i] < pivot:
                 i += 1
@@ -202,12 +219,13 @@ def _nth_largest(values: Array, n: int) -> Any:
                 j -= 1
             if i <= j:
                 values[i], values[j] = values[j], values[i]
-                i, j = i + 1, j - 1
-        if j < wanted:
+                i = i + 1
+                j = j - 1
+        if j < rank:
             low = i
-        if i > wanted:
+        if i > rank:
             high = j
-    return values[wanted]
+    return values[rank]
 
 
 @compiled
@@ -246,12 +264,16 @@ def extend(
       is_open: words that the lexicon lacks are accepted.
       most_symbols: tried in a frame, the most probable ones.
     """
-    frames, symbols = log_probabilities.shape[0], log_probabilities.shape[1] - 1
+    # [frames, symbols + 1]
+    frames = log_probabilities.shape[0]
+    symbols = log_probabilities.shape[1] - 1
     width = beam.hashes.shape[1]
     blank = symbols
     space = _find_space(lexicon)
     most = min(most_symbols, symbols)
     capacity = width * (2 * most + 2) + 8  # symbols of equal probability at the threshold are all tried by arcs
+
+    # An open hash table from prefix to candidate; a slot counts in the frame that wrote it, so it is never cleared.
     table_size = 64
     while table_size < 2 * capacity:
         table_size *= 2
@@ -260,12 +282,24 @@ def extend(
     table_frame = np.full(table_size, -1, np.int64)
     table_slot = np.zeros(table_size, np.int64)
 
-    counters, link_parent, link_symbol = beam.counters, beam.link_parent, beam.link_symbol
-    hashes, parent_hash, last_of, link_of = beam.hashes, beam.parent_hash, beam.last_of, beam.link_of
-    blank_score, symbol_score, language = beam.blank_score, beam.symbol_score, beam.language
-    node_of, state_of = beam.node_of, beam.state_of
+    counters = beam.counters
+    link_parent = beam.link_parent
+    link_symbol = beam.link_symbol
+
+    # [2, width]: the prefixes before and after a frame take turns.
+    hashes = beam.hashes
+    parent_hash = beam.parent_hash
+    last_of = beam.last_of
+    link_of = beam.link_of
+    blank_score = beam.blank_score
+    symbol_score = beam.symbol_score
+    language = beam.language
+    node_of = beam.node_of
+    state_of = beam.state_of
     # Whether the word of the prefix may end (-1: not looked up), what that adds, and the state after it.
-    ends, end_added, end_state = beam.ends, beam.end_added, beam.end_state
+    ends = beam.ends
+    end_added = beam.end_added
+    end_state = beam.end_state
     total = np.zeros(width)
 
     # Candidates of a frame. Their symbol is -1 if they are the prefix that they come from.
@@ -281,68 +315,89 @@ def extend(
     rank = np.zeros(capacity)
 
     active = np.zeros(symbols, np.int64)
-    old, kept, links = counters[0], counters[1], counters[2]
+    row_of_beam = counters[0]
+    prefixes = counters[1]
+    links = counters[2]
 
     for frame in range(frames):
         if counters[3]:
             break
         row = log_probabilities[frame]
+
+        # A frame of blank alone changes no prefix, only their scores.
         if row[blank] >= weights.blank_skip:
-            for i in range(kept):
-                blank_score[old, i] = _add_logs(blank_score[old, i], symbol_score[old, i]) + row[blank]
-                symbol_score[old, i] = NONE
+            for i in range(prefixes):
+                blank_score[row_of_beam, i] = (
+                    _add_logs(blank_score[row_of_beam, i], symbol_score[row_of_beam, i]) + row[blank]
+                )
+                symbol_score[row_of_beam, i] = NONE
             continue
+
+        # The most probable symbols of the frame.
         threshold = _symbol_threshold(row, symbols, most, weights.symbol_floor)
-        tried, word_ends = 0, False
+        active_count = 0
+        word_ends = False
         for symbol in range(symbols):
-            if row[symbol] >= threshold and tried < most:
-                active[tried] = symbol
-                tried += 1
+            if row[symbol] >= threshold and active_count < most:
+                active[active_count] = symbol
+                active_count += 1
                 if lexicon.symbol_kind[symbol] != LETTER:
                     word_ends = True
-        found, best = 0, NONE
-        for i in range(kept):  # a blank, or the last symbol again
-            total[i] = _add_logs(blank_score[old, i], symbol_score[old, i])
-            last = last_of[old, i]
+        candidates = 0
+        best = NONE
+        for i in range(prefixes):  # a blank, or the last symbol again
+            total[i] = _add_logs(blank_score[row_of_beam, i], symbol_score[row_of_beam, i])
+            last = last_of[row_of_beam, i]
             repeated = NONE
             if last < 0 or last == space:  # spaces at the start, or side by side, count as none or one
                 if space >= 0:
                     repeated = total[i] + row[space]
             else:
-                repeated = symbol_score[old, i] + row[last]
-            place = hashes[old, i] & mask
+                repeated = symbol_score[row_of_beam, i] + row[last]
+            place = hashes[row_of_beam, i] & mask
             while table_frame[int(place)] == frame:
                 place = (place + np.uint64(1)) & mask
             at = int(place)
-            table_key[at], table_frame[at], table_slot[at] = hashes[old, i], frame, found
-            node = node_of[old, i]
-            c_hash[found], c_from[found], c_symbol[found] = hashes[old, i], i, -1
-            c_blank[found], c_label[found] = total[i] + row[blank], repeated
-            c_language[found], c_node[found], c_state[found] = language[old, i], node, state_of[old, i]
-            c_best[found] = 0.0
+            table_key[at] = hashes[row_of_beam, i]
+            table_frame[at] = frame
+            table_slot[at] = candidates
+            node = node_of[row_of_beam, i]
+            c_hash[candidates] = hashes[row_of_beam, i]
+            c_from[candidates] = i
+            c_symbol[candidates] = -1
+            c_blank[candidates] = total[i] + row[blank]
+            c_label[candidates] = repeated
+            c_language[candidates] = language[row_of_beam, i]
+            c_node[candidates] = node
+            c_state[candidates] = state_of[row_of_beam, i]
+            c_best[candidates] = 0.0
             if node != ROOT:
-                c_best[found] = weights.unknown_best if is_open else NONE
+                c_best[candidates] = weights.unknown_best if is_open else NONE
                 if node > 0:
-                    c_best[found] = max(c_best[found], lexicon.trie_best[node])
-            best = max(best, _add_logs(c_blank[found], repeated) + language[old, i] + c_best[found])
-            found += 1
-        for i in range(kept):  # one more symbol
-            node, last = node_of[old, i], last_of[old, i]
-            if word_ends and ends[old, i] < 0:
-                may_end, end_added[old, i], end_state[old, i] = True, 0.0, state_of[old, i]
+                    c_best[candidates] = max(c_best[candidates], lexicon.trie_best[node])
+            best = max(best, _add_logs(c_blank[candidates], repeated) + language[row_of_beam, i] + c_best[candidates])
+            candidates += 1
+        for i in range(prefixes):  # one more symbol
+            node = node_of[row_of_beam, i]
+            last = last_of[row_of_beam, i]
+            if word_ends and ends[row_of_beam, i] < 0:
+                may_end = True
+                end_added[row_of_beam, i] = 0.0
+                end_state[row_of_beam, i] = state_of[row_of_beam, i]
                 if node != ROOT:
-                    may_end, end_added[old, i], end_state[old, i] = _finish_word(
-                        node, state_of[old, i], lexicon, model, weights, is_open
+                    may_end, end_added[row_of_beam, i], end_state[row_of_beam, i] = _finish_word(
+                        node, state_of[row_of_beam, i], lexicon, model, weights, is_open
                     )
-                ends[old, i] = 1 if may_end else 0
+                ends[row_of_beam, i] = 1 if may_end else 0
             # In a closed lexicon, few symbols can follow most nodes: their arcs are tried instead of all symbols.
-            first_arc, arcs = 0, 0
+            first_arc = 0
+            arcs = 0
             by_arcs = False
             if node >= 0:
                 first_arc = lexicon.trie_start[node]
                 arcs = lexicon.trie_start[node + 1] - first_arc
-                by_arcs = not is_open and arcs <= tried
-            steps = arcs + tried if by_arcs else tried
+                by_arcs = not is_open and arcs <= active_count
+            steps = arcs + active_count if by_arcs else active_count
             for step in range(steps):
                 target = OFF_TRIE
                 if by_arcs and step < arcs:
@@ -363,18 +418,24 @@ def extend(
                                 target = int(lexicon.trie_target[arc])
                         if target < 0 and not is_open:
                             continue
-                score = (blank_score[old, i] if symbol == last else total[i]) + row[symbol]
+
+                # A repeated symbol needs a blank before it.
+                score = (blank_score[row_of_beam, i] if symbol == last else total[i]) + row[symbol]
                 if score == NONE:
                     continue
-                state, added, ahead = state_of[old, i], language[old, i], 0.0
+                state = state_of[row_of_beam, i]
+                added = language[row_of_beam, i]
+                ahead = 0.0
                 if kind == LETTER:
                     ahead = weights.unknown_best if is_open else NONE
                     if target > 0:
                         ahead = max(ahead, lexicon.trie_best[target])
                 else:
-                    if ends[old, i] == 0:
+                    if ends[row_of_beam, i] == 0:
                         continue
-                    target, state, added = ROOT, end_state[old, i], added + end_added[old, i]
+                    target = ROOT
+                    state = end_state[row_of_beam, i]
+                    added = added + end_added[row_of_beam, i]
                     if kind == SPACE:
                         if last < 0 or last == space:
                             continue
@@ -390,8 +451,10 @@ def extend(
                 ranked = score + added + ahead
                 if ranked < best - weights.prune:
                     continue
+
+                # The same prefix on another path: add the probabilities.
                 best = max(best, ranked)
-                key = _extend_hash(hashes[old, i], symbol)
+                key = _extend_hash(hashes[row_of_beam, i], symbol)
                 place = key & mask
                 while table_frame[int(place)] == frame and table_key[int(place)] != key:
                     place = (place + np.uint64(1)) & mask
@@ -400,24 +463,35 @@ def extend(
                     slot = table_slot[at]
                     c_label[slot] = _add_logs(c_label[slot], score)
                     continue
-                table_key[at], table_frame[at], table_slot[at] = key, frame, found
-                c_hash[found], c_from[found], c_symbol[found] = key, i, symbol
-                c_blank[found], c_label[found] = NONE, score
-                c_language[found], c_best[found], c_node[found], c_state[found] = added, ahead, target, state
-                found += 1
+                table_key[at] = key
+                table_frame[at] = frame
+                table_slot[at] = candidates
+                c_hash[candidates] = key
+                c_from[candidates] = i
+                c_symbol[candidates] = symbol
+                c_blank[candidates] = NONE
+                c_label[candidates] = score
+                c_language[candidates] = added
+                c_best[candidates] = ahead
+                c_node[candidates] = target
+                c_state[candidates] = state
+                candidates += 1
         best = NONE
-        for slot in range(found):
+        for slot in range(candidates):
             rank[slot] = _add_logs(c_blank[slot], c_label[slot]) + c_language[slot] + c_best[slot]
             best = max(best, rank[slot])
+
+        # Keep the best `width` candidates.
         least = best - weights.prune
-        if found > width:
-            least = max(least, _nth_largest(rank[:found], width))
+        if candidates > width:
+            least = max(least, _nth_largest(rank[:candidates], width))
         ties = width  # those at the limit itself may be too many; the better ones come first
-        for slot in range(found):
+        for slot in range(candidates):
             if rank[slot] > least:
                 ties -= 1
-        new, number = 1 - old, 0
-        for slot in range(found):
+        new = 1 - row_of_beam
+        number = 0
+        for slot in range(candidates):
             if number == width:  # only after scores that are no numbers
                 break
             if rank[slot] < least or rank[slot] == NONE or (rank[slot] == least and ties <= 0):
@@ -426,24 +500,35 @@ def extend(
                 ties -= 1
             i = c_from[slot]
             hashes[new, number] = c_hash[slot]
-            blank_score[new, number], symbol_score[new, number] = c_blank[slot], c_label[slot]
-            language[new, number], node_of[new, number] = c_language[slot], c_node[slot]
+            blank_score[new, number] = c_blank[slot]
+            symbol_score[new, number] = c_label[slot]
+            language[new, number] = c_language[slot]
+            node_of[new, number] = c_node[slot]
             state_of[new, number] = c_state[slot]
             if c_symbol[slot] < 0:
-                parent_hash[new, number], last_of[new, number] = parent_hash[old, i], last_of[old, i]
-                link_of[new, number], ends[new, number] = link_of[old, i], ends[old, i]
-                end_added[new, number], end_state[new, number] = end_added[old, i], end_state[old, i]
+                parent_hash[new, number] = parent_hash[row_of_beam, i]
+                last_of[new, number] = last_of[row_of_beam, i]
+                link_of[new, number] = link_of[row_of_beam, i]
+                ends[new, number] = ends[row_of_beam, i]
+                end_added[new, number] = end_added[row_of_beam, i]
+                end_state[new, number] = end_state[row_of_beam, i]
             else:
-                parent_hash[new, number], last_of[new, number] = hashes[old, i], c_symbol[slot]
-                link_parent[links], link_symbol[links] = link_of[old, i], c_symbol[slot]
-                link_of[new, number], ends[new, number] = links, -1
+                parent_hash[new, number] = hashes[row_of_beam, i]
+                last_of[new, number] = c_symbol[slot]
+                link_parent[links] = link_of[row_of_beam, i]
+                link_symbol[links] = c_symbol[slot]
+                link_of[new, number] = links
+                ends[new, number] = -1
                 links += 1
             number += 1
         if number == 0:  # every path has the probability zero
             counters[3] = 1
             break
-        old, kept = new, number
-    counters[0], counters[1], counters[2] = old, kept, links
+        row_of_beam = new
+        prefixes = number
+    counters[0] = row_of_beam
+    counters[1] = prefixes
+    counters[2] = links
 
 
 @compiled
@@ -464,55 +549,78 @@ def finish(
       labels int32 [hypotheses, longest], -1 after the end; scores float64 [hypotheses, 2]: in all, and of the audio
       alone; whether the last word is whole, bool [hypotheses].
     """
-    width, space = beam.hashes.shape[1], _find_space(lexicon)
-    link_parent, link_symbol = beam.link_parent, beam.link_symbol
-    hashes, parent_hash, last_of, link_of = beam.hashes, beam.parent_hash, beam.last_of, beam.link_of
-    blank_score, symbol_score, language = beam.blank_score, beam.symbol_score, beam.language
-    node_of, state_of = beam.node_of, beam.state_of
-    old, kept = beam.counters[0], beam.counters[1]
+    width = beam.hashes.shape[1]
+    space = _find_space(lexicon)
+    link_parent = beam.link_parent
+    link_symbol = beam.link_symbol
+    hashes = beam.hashes
+    parent_hash = beam.parent_hash
+    last_of = beam.last_of
+    link_of = beam.link_of
+    blank_score = beam.blank_score
+    symbol_score = beam.symbol_score
+    language = beam.language
+    node_of = beam.node_of
+    state_of = beam.state_of
+    row_of_beam = beam.counters[0]
+    prefixes = beam.counters[1]
+
+    # [width, 2]
     scores = np.full((width, 2), NONE)
     whole = np.zeros(width, np.bool_)
-    for i in range(kept):
-        scores[i, 1] = _add_logs(blank_score[old, i], symbol_score[old, i])
-        added, state = 0.0, state_of[old, i]
+    for i in range(prefixes):
+        scores[i, 1] = _add_logs(blank_score[row_of_beam, i], symbol_score[row_of_beam, i])
+        added = 0.0
+        state = state_of[row_of_beam, i]
         whole[i] = True
-        if node_of[old, i] != ROOT:
-            whole[i], added, state = _finish_word(node_of[old, i], state, lexicon, model, weights, is_open)
+        if node_of[row_of_beam, i] != ROOT:
+            whole[i], added, state = _finish_word(node_of[row_of_beam, i], state, lexicon, model, weights, is_open)
         if weights.alpha != 0.0:
             added += weights.alpha * advance(model, state, END_WORD)[0]
-        scores[i, 0] = scores[i, 1] + language[old, i] + added
-    for i in range(kept):  # a text with a space at its end is the text without it
-        if last_of[old, i] == space and space >= 0:
-            for j in range(kept):
-                if hashes[old, j] == parent_hash[old, i] and whole[j]:
+        scores[i, 0] = scores[i, 1] + language[row_of_beam, i] + added
+    for i in range(prefixes):  # a text with a space at its end is the text without it
+        if last_of[row_of_beam, i] == space and space >= 0:
+            for j in range(prefixes):
+                if hashes[row_of_beam, j] == parent_hash[row_of_beam, i] and whole[j]:
                     scores[j, 0] = _add_logs(scores[j, 0], scores[i, 0])
                     scores[j, 1] = _add_logs(scores[j, 1], scores[i, 1])
                     scores[i, 0] = NONE
     anything_whole = False
-    for i in range(kept):
+    for i in range(prefixes):
         anything_whole = anything_whole or (whole[i] and scores[i, 0] > NONE)
-    for i in range(kept):
+    for i in range(prefixes):
         if anything_whole and not whole[i]:
             scores[i, 0] = NONE
-    order, taken = np.zeros(min(n_best, kept), np.int64), np.zeros(kept, np.bool_)
-    count, longest = 0, 0
+
+    # The n best by repeated search: n is small.
+    order = np.zeros(min(n_best, prefixes), np.int64)
+    taken = np.zeros(prefixes, np.bool_)
+    count = 0
+    longest = 0
     lengths = np.zeros(len(order), np.int64)
     for position in range(len(order)):
         first = -1
-        for i in range(kept):
+        for i in range(prefixes):
             if not taken[i] and scores[i, 0] > (NONE if first < 0 else scores[first, 0]):
                 first = i
         if first < 0:
             break
-        order[position], taken[first], count = first, True, count + 1
-        link = link_of[old, first]
+        order[position] = first
+        taken[first] = True
+        count = count + 1
+        link = link_of[row_of_beam, first]
         while link > 0:
-            lengths[position], link = lengths[position] + 1, link_parent[link]
+            lengths[position] = lengths[position] + 1
+            link = link_parent[link]
         longest = max(longest, lengths[position])
+
+    # [hypotheses, longest]: follow the links back to the start.
     labels = np.full((count, longest), -1, np.int32)
     for position in range(count):
-        at, link = lengths[position], link_of[old, order[position]]
+        at = lengths[position]
+        link = link_of[row_of_beam, order[position]]
         while link > 0:
             at -= 1
-            labels[position, at], link = link_symbol[link], link_parent[link]
+            labels[position, at] = link_symbol[link]
+            link = link_parent[link]
     return labels, scores[order[:count]], whole[order[:count]]

@@ -82,7 +82,10 @@ class BeamSearch:
         if self.width < 1:
             raise SettingsError(f"width is {self.width}; 1 or more texts are accepted")
         weights = {"alpha": self.alpha, "beta": self.beta, "unknown_penalty": self.unknown_penalty}
-        for name, weight in {**weights, **{f"hot word {word!r}": one for word, one in self.hot_words.items()}}.items():
+        for name, weight in {
+            **weights,
+            **{f"hot word {word!r}": value for word, value in self.hot_words.items()},
+        }.items():
             if not math.isfinite(weight):
                 raise SettingsError(f"{name}: its weight is {weight}; a finite number is accepted")
         for word in self.hot_words:
@@ -162,7 +165,10 @@ class BeamSearch:
     def _arrays(self) -> Any:
         from voxline.inference.beam_kernel import IDEOGRAPH, LETTER, SPACE, LexiconArrays
 
-        kinds = [SPACE if one == " " else IDEOGRAPH if is_ideograph(one) else LETTER for one in self.alphabet.symbols]
+        kinds = [
+            SPACE if symbol == " " else IDEOGRAPH if is_ideograph(symbol) else LETTER
+            for symbol in self.alphabet.symbols
+        ]
         word_ids = self.language_model.word_ids if self.language_model else {}
         bonus = np.array([self.hot_words.get(word, 0.0) for word in self._words], np.float64)
         scores = bonus + self.beta
@@ -201,7 +207,8 @@ class BeamStream:
         blank_skip = math.log(search.blank_skip) if search.blank_skip <= 1 else math.inf
         uses_model = search.language_model is not None and search.alpha != 0
         unknown = search.unknown_penalty if search.lexicon or uses_model else 0.0
-        self._search, self._is_open = search, search.open_vocabulary or not search.lexicon
+        self._search = search
+        self._is_open = search.open_vocabulary or not search.lexicon
         self._weights = SearchWeights(
             float(search.alpha) if uses_model else 0.0,
             float(search.beta),
@@ -235,15 +242,15 @@ class BeamStream:
 
         search = self._search
         # Subwords spell a text in several ways, which are several prefixes; the best one counts.
-        wanted = n_best if n_best == 1 or isinstance(search.alphabet.symbols, str) else search.width
+        count = n_best if n_best == 1 or isinstance(search.alphabet.symbols, str) else search.width
         labels, scores, whole = finish(
-            self._state, search._arrays, search._automaton, self._weights, self._is_open, wanted
+            self._state, search._arrays, search._automaton, self._weights, self._is_open, count
         )
-        found: dict[str, ScoredText] = {}
+        texts: dict[str, ScoredText] = {}
         for row, (score, audio_score), is_whole in zip(labels, scores, whole, strict=True):
             text = " ".join(search.alphabet.decode(label for label in row if label >= 0).split())
-            found.setdefault(text, ScoredText(text, float(score), float(audio_score), bool(is_whole)))
-        return list(found.values())[:n_best]
+            texts.setdefault(text, ScoredText(text, float(score), float(audio_score), bool(is_whole)))
+        return list(texts.values())[:n_best]
 
 
 class _Trie:
@@ -274,7 +281,7 @@ class _Trie:
         self._parent[self.target] = keys // size
 
     def best(self, scores: Array) -> Array:
-        """For each node, the best score of a word at it or below it.
+        """Returns for each node the best score of a word at it or below it.
 
         Args:
           scores: of the words.

@@ -17,14 +17,14 @@ def compiled(function: Callable[..., Any]) -> Any:
     try:
         if not os.environ.get("NUMBA_CACHE_DIR"):
             Path.home()  # raises where there is none: numba would make a folder named ~ where the process runs
-        made: Any = numba.njit(cache=True)(function)
+        dispatcher: Any = numba.njit(cache=True)(function)
     except RuntimeError:
         return numba.njit(function)
-    save = made._cache.save_overload
+    save = dispatcher._cache.save_overload
 
     def save_if_possible(signature: Any, code: Any) -> None:
         with contextlib.suppress(OSError):
             save(signature, code)
 
-    made._cache.save_overload = save_if_possible
-    return made
+    dispatcher._cache.save_overload = save_if_possible
+    return dispatcher

@@ -58,7 +58,8 @@ def align_words_in_audio(
         return []
     log_probabilities = np.fmax(log_probabilities, LEAST)
     spans = force_align(log_probabilities, labels)
-    words, first = [], 0
+    words = []
+    first = 0
     for word in text.split(" "):
         last = first + len(alphabet.encode(word))
         if word:
@@ -98,7 +99,9 @@ def text_loss(log_probabilities: Array, text: str, alphabet: Alphabet) -> tuple[
     values = np.asarray(log_probabilities, np.float64)[:, states]
     never_skipped = np.where(may_skip, 0.0, -np.inf)
     before = np.full(len(states) + 2, -np.inf)  # two columns in front of the first state
-    score, moved, skipped = before[2:], before[1:-1], before[:-2]
+    score = before[2:]
+    moved = before[1:-1]
+    skipped = before[:-2]
     score[0] = 0.0  # before the first frame: as after a blank
     with np.errstate(invalid="ignore"):
         for row in values:
@@ -128,7 +131,8 @@ def force_align(log_probabilities: Array, labels: Sequence[int]) -> list[tuple[i
     Raises:
       ValueError: there are too few frames.
     """
-    frames, blank = len(log_probabilities), log_probabilities.shape[1] - 1
+    frames = len(log_probabilities)
+    blank = log_probabilities.shape[1] - 1
     if min_ctc_frames(labels) > frames or not labels:
         raise ValueError(f"{len(labels)} labels cannot be aligned with {frames} frames")
     states, may_skip = _states(labels, blank)
@@ -137,7 +141,8 @@ def force_align(log_probabilities: Array, labels: Sequence[int]) -> list[tuple[i
     moves = np.zeros((frames, len(states)), np.int8)
     for frame in range(1, frames):
         options = np.full((3, len(states)), -np.inf)
-        options[0], options[1, 1:] = score, score[:-1]
+        options[0] = score
+        options[1, 1:] = score[:-1]
         options[2, 2:] = np.where(may_skip[2:], score[:-2], -np.inf)
         moves[frame] = options.argmax(axis=0)
         score = options.max(axis=0) + log_probabilities[frame, states]

@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer
 
 Array = npt.NDArray[Any]
-STRETCH_SECONDS, PAUSE_SECONDS, CONTEXT_SECONDS = (1.0, 20.0), 0.25, 1.0
+STRETCH_SECONDS = (1.0, 20.0)
+PAUSE_SECONDS = 0.25
+CONTEXT_SECONDS = 1.0
 """Least and most audio that the network hears at a time, cut at pauses as long as the second; and what it hears besides
 where there is no pause."""
-QUIET_SECONDS, ABOVE_NOISE_DB = 30.0, 10.0
+QUIET_SECONDS = 30.0
+ABOVE_NOISE_DB = 10.0
 """Of audio, in which a pause is no louder than this above the quietest parts."""
-BATCH_SECONDS, _BLOCK = 120.0, 60.0
+BATCH_SECONDS = 120.0
+_BLOCK = 60.0
 """Of audio that is in memory at a time: for the network, and for its levels."""
 READ_VALUES = 2_000_000
 """Of the network's output that are read at a time."""
@@ -80,7 +84,8 @@ def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRec
     Raises:
       WorkError: the recording is absent, damaged or not audio.
     """
-    rate, classes = recognizer.sample_rate, recognizer.alphabet.blank + 1
+    rate = recognizer.sample_rate
+    classes = recognizer.alphabet.blank + 1
     times: list[Array] = []
     best: list[Array] = []
     frame_seconds, batch = 0.0, list[tuple[_Stretch, Array]]()
@@ -94,20 +99,23 @@ def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRec
             begins = stretch.offset + first + frame_seconds * np.arange(len(values))
             center = begins + frame_seconds / 2
             # Frames of padding count: networks learn to write the first and last symbols of close cuts there.
-            kept = (center >= stretch.first) & (center < stretch.last)
-            file.write(np.ascontiguousarray(values[kept], np.float32).tobytes())
-            times.append(np.clip(begins[kept], stretch.start, stretch.end))
-            best.append(values[kept].argmax(axis=1).astype(np.int32))
+            inside = (center >= stretch.first) & (center < stretch.last)
+            file.write(np.ascontiguousarray(values[inside], np.float32).tobytes())
+            times.append(np.clip(begins[inside], stretch.start, stretch.end))
+            best.append(values[inside].argmax(axis=1).astype(np.int32))
         batch.clear()
 
     try:
         blocks = [Segment(start, _BLOCK) for start in _blocks(recording)]
         measured = [(_levels(samples, rate), len(samples)) for samples in _in_order(recording, blocks, rate)]
-        levels, seconds = np.concatenate([one for one, _ in measured]), sum(count for _, count in measured) / rate
+        levels, seconds = (
+            np.concatenate([waveform for waveform, _ in measured]),
+            sum(count for _, count in measured) / rate,
+        )
         stretches = list(_stretches(levels, seconds))
         for stretch, samples in zip(stretches, _in_order(recording, stretches, rate), strict=True):
             batch.append((stretch, samples))
-            if sum(len(one) for _, one in batch) > BATCH_SECONDS * rate:
+            if sum(len(waveform) for _, waveform in batch) > BATCH_SECONDS * rate:
                 run()
         run()
     except BadAudioError as bad:
@@ -137,26 +145,34 @@ class _Stretch:
 
 def _stretches(levels: Array, seconds: float) -> Iterator[_Stretch]:
     """Cuts a recording at pauses; where there is none for long, at its quietest point, with context."""
-    start, context = 0.0, 0.0
+    start = 0.0
+    context = 0.0
     pauses = list(_pauses(levels))
     while start < seconds:
         while pauses and pauses[0] < start + STRETCH_SECONDS[0]:
             pauses.pop(0)
-        end, behind = seconds, 0.0
+        end = seconds
+        behind = 0.0
         if pauses and pauses[0] <= start + STRETCH_SECONDS[1]:
             end = pauses[0]
         elif seconds > start + STRETCH_SECONDS[1]:
-            first, last = (round((start + one) / LEVEL_SECONDS) for one in (STRETCH_SECONDS[1] / 2, STRETCH_SECONDS[1]))
-            end, behind = (first + int(levels[first:last].argmin())) * LEVEL_SECONDS, CONTEXT_SECONDS
-        offset, to = max(0.0, start - context), min(end + behind, seconds)
+            first, last = (
+                round((start + length) / LEVEL_SECONDS) for length in (STRETCH_SECONDS[1] / 2, STRETCH_SECONDS[1])
+            )
+            end = (first + int(levels[first:last].argmin())) * LEVEL_SECONDS
+            behind = CONTEXT_SECONDS
+        offset = max(0.0, start - context)
+        to = min(end + behind, seconds)
         edges = start if context else -math.inf, end if behind else math.inf
         yield _Stretch(offset, to - offset, start, end, *edges)
-        start, context = end, behind
+        start = end
+        context = behind
 
 
 def _pauses(levels: Array) -> Iterator[float]:
     """The middle of each pause, in seconds; what is quiet depends on the minute around."""
-    step, least = round(QUIET_SECONDS / LEVEL_SECONDS), round(PAUSE_SECONDS / LEVEL_SECONDS)
+    step = round(QUIET_SECONDS / LEVEL_SECONDS)
+    least = round(PAUSE_SECONDS / LEVEL_SECONDS)
     quiet = np.zeros(len(levels) + 2, bool)
     for first in range(0, len(levels), step):
         noise, speech = np.percentile(levels[max(0, first - step // 2) : first + step + step // 2], [5, 95])
@@ -175,7 +191,7 @@ def _blocks(recording: Path) -> list[float]:
 
 def _in_order(recording: Path, parts: "Sequence[_Stretch | Segment]", rate: int) -> Iterator[Array]:
     """The samples of parts of a recording, float32; the last part reads to the end."""
-    segments = [Segment(one.offset, None if one is parts[-1] else one.duration) for one in parts]
+    segments = [Segment(part.offset, None if part is parts[-1] else part.duration) for part in parts]
     arrived: dict[int, Array] = {}
     following = 0
     for index, decoded in decode_segments(recording, segments, rate):

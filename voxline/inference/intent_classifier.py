@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SPEC = SignatureSpec(("words", "counts"), ("probabilities",))
-CLASSIFY, BASELINE = "classify", "baseline"
-UNKNOWN_WORD, FIRST_WORD = 1, 2
+CLASSIFY = "classify"
+BASELINE = "baseline"
+UNKNOWN_WORD = 1
+FIRST_WORD = 2
 """Number of every word that is not in the vocabulary, and that of the vocabulary's first; 0 is padding."""
 BATCH_WORDS = 4_000
 """Most words in one batch, padding included."""
@@ -40,7 +42,7 @@ BATCH_WORDS = 4_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Intent:
-    """What a text means.
+    """The meaning of a text.
 
     Attributes:
       name: one of the classifier's intents; empty for a text without words.
@@ -98,20 +100,20 @@ class IntentClassifier:
         """
         if isinstance(text, str):
             return self.classify_words([self._normalize(text)])[0]
-        return self.classify_words([self._normalize(one) for one in text])
+        return self.classify_words([self._normalize(utterance) for utterance in text])
 
     def classify_words(self, texts: Sequence[str]) -> list[Intent]:
-        """As `classify`, for texts that are normalized, such as a recognizer's.
+        """Classifies texts that are normalized already, such as a recognizer's.
 
         Raises:
           WorkError: the model fails on them.
         """
-        found = [Intent("", 0.0)] * len(texts)
+        intents = [Intent("", 0.0)] * len(texts)
         for index, values in enumerate(self.probabilities(texts)):
             if values is not None:
                 best = int(values.argmax())
-                found[index] = Intent(self.intents[best], float(values[best]))
-        return found
+                intents[index] = Intent(self.intents[best], float(values[best]))
+        return intents
 
     def probabilities(self, texts: Sequence[str]) -> "list[npt.NDArray[np.float32] | None]":
         """The probability of each intent, float32 [intents], for each normalized text; None for one without words.
@@ -122,7 +124,7 @@ class IntentClassifier:
         import numpy as np
 
         numbers = [number_words(text, self._numbers) for text in texts]
-        found: list[npt.NDArray[np.float32] | None] = [None] * len(texts)
+        probabilities: list[npt.NDArray[np.float32] | None] = [None] * len(texts)
         spoken = [index for index, words in enumerate(numbers) if words]
         for batch in batches_by_length([len(numbers[index]) for index in spoken], BATCH_WORDS):
             rows = [spoken[index] for index in batch]
@@ -136,8 +138,8 @@ class IntentClassifier:
             if not np.isfinite(values).all():
                 raise WorkError(f"{self.folder}: it returns values that are not finite; train the classifier again")
             for place, row in enumerate(rows):
-                found[row] = values[place]
-        return found
+                probabilities[row] = values[place]
+        return probabilities
 
     def _normalize(self, text: str) -> str:
         try:

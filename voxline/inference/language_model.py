@@ -19,24 +19,25 @@ from voxline.inference.saved_model import LANGUAGE_MODEL
 from voxline.store.files import read_json, write_json
 from voxline.text.alphabet import Alphabet
 
-NGRAMS_FILE, ABOUT_FILE = "ngrams.npz", "language_model.json"
+NGRAMS_FILE = "ngrams.npz"
+ABOUT_FILE = "language_model.json"
 DEFAULT_HOT_WEIGHT = 8.0
 """Added to the score of a hot word, as natural logarithms, where none is given."""
 
 
-def write_language_model(folder: Path, model: NgramModel, about: Mapping[str, Any]) -> None:
+def write_language_model(folder: Path, model: NgramModel, description: Mapping[str, Any]) -> None:
     """Writes a language model into the folder of an exported model.
 
     Args:
-      about: at least alpha, beta, width, open_vocabulary and unknown_penalty, as `BeamSearch` takes them.
+      description: at least alpha, beta, width, open_vocabulary and unknown_penalty, as `BeamSearch` takes them.
     """
     (folder / LANGUAGE_MODEL).mkdir(exist_ok=True)
     model.save(folder / LANGUAGE_MODEL / NGRAMS_FILE)
-    write_json(folder / LANGUAGE_MODEL / ABOUT_FILE, dict(about))
+    write_json(folder / LANGUAGE_MODEL / ABOUT_FILE, dict(description))
 
 
 def read_language_model(folder: Path) -> dict[str, Any] | None:
-    """What is known of the language model of an exported model; None: it has none.
+    """Reads the description of an exported model's language model; None: it has none.
 
     Raises:
       WorkError: the file is damaged.
@@ -45,12 +46,12 @@ def read_language_model(folder: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        about = read_json(file)
-        numbers = {key: float(about[key]) for key in ("alpha", "beta", "unknown_penalty")}
-        width = int(about["width"])
+        description = read_json(file)
+        numbers = {key: float(description[key]) for key in ("alpha", "beta", "unknown_penalty")}
+        width = int(description["width"])
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise WorkError(f"{file}: damaged ({error!r}); run the step `language` again") from None
-    return {**about, **numbers, "width": width}
+    return {**description, **numbers, "width": width}
 
 
 def load_beam_search(folder: Path, alphabet: Alphabet, hot_words: Mapping[str, float]) -> BeamSearch | None:
@@ -66,38 +67,39 @@ def load_beam_search(folder: Path, alphabet: Alphabet, hot_words: Mapping[str, f
       SettingsError: a hot word cannot be spelled in the alphabet.
       WorkError: the language model is damaged.
     """
-    about = read_language_model(folder)
-    if about is None:
+    description = read_language_model(folder)
+    if description is None:
         return BeamSearch(alphabet, beta=0.0, hot_words=hot_words) if hot_words else None
     model = NgramModel.load(folder / LANGUAGE_MODEL / NGRAMS_FILE)
     return BeamSearch(
         alphabet,
         model.vocabulary,
         model,
-        alpha=about["alpha"],
-        beta=about["beta"],
-        width=about["width"],
-        open_vocabulary=bool(about.get("open_vocabulary")),
-        unknown_penalty=about["unknown_penalty"],
+        alpha=description["alpha"],
+        beta=description["beta"],
+        width=description["width"],
+        open_vocabulary=bool(description.get("open_vocabulary")),
+        unknown_penalty=description["unknown_penalty"],
         hot_words=hot_words,
     )
 
 
-def parse_hot_words(given: Iterable[str]) -> dict[str, float]:
+def parse_hot_words(entries: Iterable[str]) -> dict[str, float]:
     """Reads hot words as a person writes them: `word`, or `word:weight`; several words share the weight.
 
     >>> parse_hot_words(["voxline", "new york:5"])
     {'voxline': 8.0, 'new': 5.0, 'york': 5.0}
     """
-    found = {}
-    for one in given:
-        words, _, weight = one.rpartition(":")
+    weights = {}
+    for entry in entries:
+        words, _, weight = entry.rpartition(":")
         try:
             value = float(weight) if words else DEFAULT_HOT_WEIGHT
         except ValueError:
-            words, value = one, DEFAULT_HOT_WEIGHT
-        found.update(dict.fromkeys((words or one).split(), value))
-    return found
+            words = entry
+            value = DEFAULT_HOT_WEIGHT
+        weights.update(dict.fromkeys((words or entry).split(), value))
+    return weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,19 +134,19 @@ def tune_weights(
     def errors(texts: list[str]) -> int:
         return sum(edits.errors for edits in count_word_edits(references, texts))
 
-    tried = {}
+    errors_of = {}
     for alpha, beta in itertools.product(alphas, betas):
         weighted = search.with_weights(alpha, beta)
-        tried[alpha, beta] = errors([_text(weighted, one) for one in log_probabilities])
-    least = min(tried.values())
-    best = [pair for pair, count in tried.items() if count == least]
+        errors_of[alpha, beta] = errors([_text(weighted, values) for values in log_probabilities])
+    least = min(errors_of.values())
+    best = [pair for pair, count in errors_of.items() if count == least]
     middle = [sum(pair[axis] for pair in best) / len(best) for axis in (0, 1)]
     alpha, beta = min(best, key=lambda pair: (abs(pair[0] - middle[0]) + abs(pair[1] - middle[1]), pair))
-    greedy = errors([decode_best_path(one, search.alphabet).text for one in log_probabilities])
+    greedy = errors([decode_best_path(values, search.alphabet).text for values in log_probabilities])
     words = sum(len(text.split()) for text in references)
     return TunedWeights(alpha, beta, least, greedy, words)
 
 
 def _text(search: BeamSearch, log_probabilities: Any) -> str:
-    found = search.decode(log_probabilities)
-    return found[0].text if found else ""
+    texts = search.decode(log_probabilities)
+    return texts[0].text if texts else ""

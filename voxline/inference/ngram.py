@@ -28,7 +28,9 @@ from voxline.store.files import atomic_write
 from voxline.store.size_limits import BoundedGzip, SizeLimitError, iter_bounded_lines, load_npz, open_regular
 from voxline.text.alphabet import split_words
 
-UNKNOWN, SENTENCE_START, SENTENCE_END = "<unk>", "<s>", "</s>"
+UNKNOWN = "<unk>"
+SENTENCE_START = "<s>"
+SENTENCE_END = "</s>"
 SPECIAL_WORDS = (UNKNOWN, SENTENCE_START, SENTENCE_END)
 """The words 0, 1 and 2 of every model."""
 NEVER = -99.0
@@ -37,7 +39,8 @@ LARGEST = 1_000.0
 """Of a logarithm (base 10) in a model, either way."""
 MAX_ORDER = 10
 """Of the n-grams in a model. Models of 5 are common, and time grows with the cube."""
-MAX_ARPA_LINE, MAX_BLANK_LINES = 65_536, 1_000
+MAX_ARPA_LINE = 65_536
+MAX_BLANK_LINES = 1_000
 """Bytes of a line in an ARPA file, and blank lines in a section; gzip packs a billion lines into a megabyte."""
 _COUNT = re.compile(r"ngram\s+([0-9]{1,9})\s*=\s*([0-9]{1,18})")
 _SECTION = re.compile(r"\\([0-9]+)-grams:")
@@ -108,8 +111,8 @@ class NgramModel:
         """
         automaton = self.automaton
         state = 0
-        for one in context[max(0, len(context) - self.order + 1) :]:
-            _, state = _advance(automaton, state, self.word_ids.get(one, 0))
+        for token in context[max(0, len(context) - self.order + 1) :]:
+            _, state = _advance(automaton, state, self.word_ids.get(token, 0))
         return _advance(automaton, state, self.word_ids.get(word, 0))[0] / math.log(10)
 
     def log10_score(self, text: str) -> float:
@@ -119,7 +122,8 @@ class NgramModel:
 
     def perplexity(self, texts: Iterable[str]) -> float:
         """Per word, ends of sentences counted as words; unknown words have the probability of `<unk>`."""
-        total, words = 0.0, 0
+        total = 0.0
+        words = 0
         for text in texts:
             total += self.log10_score(text)
             words += len(split_words(text)) + 1
@@ -131,7 +135,8 @@ class NgramModel:
         keys = _NgramKeys(self)
         offsets = np.cumsum([0, *self.counts])
         states = 1 + int(offsets[self.order - 1]) if self.order > 1 else 1
-        origins, targets = [], []
+        origins = []
+        targets = []
         for order, grams in enumerate(self.grams, 1):
             origins.append(keys.states(grams[:, :-1]))
             if order < self.order:
@@ -262,8 +267,8 @@ def sorted_model(
     return NgramModel(
         tuple(words),
         [np.ascontiguousarray(ids[order], np.int32) for ids, order in zip(grams, orders, strict=True)],
-        [np.asarray(one, np.float32)[order] for one, order in zip(probabilities, orders, strict=True)],
-        [np.asarray(one, np.float32)[order] for one, order in zip(backoffs, orders[:-1], strict=True)],
+        [np.asarray(values, np.float32)[order] for values, order in zip(probabilities, orders, strict=True)],
+        [np.asarray(values, np.float32)[order] for values, order in zip(backoffs, orders[:-1], strict=True)],
     )
 
 
@@ -289,12 +294,12 @@ class _NgramKeys:
         """The state of each n-gram; -1: the model lacks it."""
         states = np.zeros(len(grams), np.int64)
         for order in range(1, grams.shape[1] + 1):
-            wanted = states * self._size + grams[:, order - 1]
+            targets = states * self._size + grams[:, order - 1]
             keys = self._keys[order - 1]
             if not len(keys):
                 return np.full(len(grams), -1, np.int64)
-            at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-            states = np.where((states >= 0) & (keys[at] == wanted), at + self._first[order - 1], -1)
+            at = np.minimum(np.searchsorted(keys, targets), len(keys) - 1)
+            states = np.where((states >= 0) & (keys[at] == targets), at + self._first[order - 1], -1)
         return states
 
     def states(self, grams: Ids) -> npt.NDArray[np.int64]:
@@ -302,18 +307,19 @@ class _NgramKeys:
 
     def longest_suffix(self, grams: Ids) -> npt.NDArray[np.int64]:
         """The state of the longest proper suffix of each n-gram that the model has."""
-        found = np.zeros(len(grams), np.int64)
+        states = np.zeros(len(grams), np.int64)
         for length in range(1, grams.shape[1]):
             state = self._find(grams[:, grams.shape[1] - length :])
-            found = np.where(state >= 0, state, found)
-        return found
+            states = np.where(state >= 0, state, states)
+        return states
 
 
 def _advance(automaton: NgramAutomaton, state: int, word: int) -> tuple[float, int]:
     """The natural logarithm of a word's probability in a state, and the state after it."""
     score = 0.0
     while state:
-        first, last = automaton.arc_start[state], automaton.arc_start[state + 1]
+        first = automaton.arc_start[state]
+        last = automaton.arc_start[state + 1]
         arc = first + int(np.searchsorted(automaton.arc_word[first:last], word))
         if arc < last and automaton.arc_word[arc] == word:
             return score + float(automaton.arc_score[arc]), int(automaton.arc_target[arc])
@@ -339,7 +345,9 @@ class _ArpaTable(NamedTuple):
 class _ArpaReader:
     def __init__(self, file: Path, lines: BoundedGzip | IO[bytes], size: int) -> None:
         """Takes an open file, and the bytes that it has at most."""
-        self._file, self._size, self._number = file, size, 0
+        self._file = file
+        self._size = size
+        self._number = 0
         self._lines = iter_bounded_lines(lines, file, MAX_ARPA_LINE)
 
     def read(self) -> NgramModel:

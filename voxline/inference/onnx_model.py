@@ -32,7 +32,7 @@ Engine = Literal["auto", "onnx", "tensorflow"]
 
 
 def choose_engine(folder: Path, engine: Engine) -> Literal["onnx", "tensorflow"]:
-    """What runs the network of an exported model's folder."""
+    """Chooses the engine that runs the network of an exported model."""
     if engine != "auto":
         return engine
     return "onnx" if (folder / ONNX_FILE).is_file() else "tensorflow"
@@ -52,13 +52,14 @@ class OnnxGraph:
     """
 
     def __init__(self, folder: Path, spec: SignatureSpec, role: str, threads: int | None = None) -> None:
-        self._file, self._outputs = folder / ONNX_FILE, spec.outputs
+        self._file = folder / ONNX_FILE
+        self._outputs = spec.outputs
         self._session = load_session(self._file, threads)
-        taken = tuple(each.name for each in self._session.get_inputs())
-        given = tuple(each.name for each in self._session.get_outputs())
-        if taken != spec.inputs or given != spec.outputs:
+        taken = tuple(node.name for node in self._session.get_inputs())
+        outputs = tuple(node.name for node in self._session.get_outputs())
+        if taken != spec.inputs or outputs != spec.outputs:
             raise WorkError(
-                f"{self._file}: takes {', '.join(taken)} and returns {', '.join(given)}; {role} takes "
+                f"{self._file}: takes {', '.join(taken)} and returns {', '.join(outputs)}; {role} takes "
                 f"{', '.join(spec.inputs)} and returns {', '.join(spec.outputs)}"
             )
 
@@ -91,10 +92,11 @@ class OnnxModel:
     """
 
     def __init__(self, folder: Path, symbols: Sequence[str], threads: int | None = None) -> None:
-        self._graph, self._symbols = OnnxGraph(folder, RECOGNIZER, "a recognizer", threads), symbols
+        self._graph = OnnxGraph(folder, RECOGNIZER, "a recognizer", threads)
+        self._symbols = symbols
 
     def __call__(self, waveforms: "npt.NDArray[np.float32]", lengths: "npt.NDArray[np.int32]") -> dict[str, Any]:
-        """As the signature `transcribe` of the SavedModel.
+        """Runs the network like the signature `transcribe` of the SavedModel.
 
         Args:
           waveforms: float32 [batch, samples], in [-1, 1].
@@ -220,5 +222,5 @@ def greedy_text(log_probabilities: "npt.NDArray[np.float32]", symbols: Sequence[
     import numpy as np
 
     best = log_probabilities.argmax(axis=-1)
-    kept = best[np.diff(best, prepend=-1) != 0]
-    return "".join(symbols[index] for index in kept if index < len(symbols))
+    labels = best[np.diff(best, prepend=-1) != 0]
+    return "".join(symbols[index] for index in labels if index < len(symbols))

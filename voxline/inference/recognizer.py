@@ -98,7 +98,8 @@ class Recognizer:
         self._rate_assumed = False
         self.language_model: dict[str, Any] | None = None
         self._search: BeamSearch | None = None
-        self._n_best, self._threads = n_best, threads
+        self._n_best = n_best
+        self._threads = threads
         self._streaming: StreamingGraph | None = None
         if hot_words or n_best > 1 or (language_model and (self.folder / LANGUAGE_MODEL).is_dir()):
             self._search = self._make_search(language_model, hot_words or {})
@@ -134,10 +135,10 @@ class Recognizer:
           WorkError: a file is absent, damaged, or not audio.
         """
         several = audio if isinstance(audio, list | tuple) else [audio]
-        waveforms = [self._waveform(one, sample_rate) for one in several]
-        heard = [index for index, waveform in enumerate(waveforms) if not self._note(waveform)]
+        waveforms = [self._waveform(samples, sample_rate) for samples in several]
+        audible = [index for index, waveform in enumerate(waveforms) if not self._note(waveform)]
         texts = [""] * len(waveforms)
-        for index, text in zip(heard, self.transcribe_waveforms([waveforms[i] for i in heard]), strict=True):
+        for index, text in zip(audible, self.transcribe_waveforms([waveforms[i] for i in audible]), strict=True):
             texts[index] = text
         return texts if isinstance(audio, list | tuple) else texts[0]
 
@@ -150,20 +151,20 @@ class Recognizer:
     def recognize(
         self, audio: "Audio | list[Any] | tuple[Any, ...]", sample_rate: int | None = None
     ) -> Transcript | list[Transcript]:
-        """As `transcribe`, with the times and confidences of the words.
+        """Like `transcribe`, with the times and confidences of the words.
 
         Raises:
           SettingsError, WorkError: as `transcribe`.
         """
         if isinstance(audio, list | tuple):
-            return self.recognize_waveforms([self._waveform(one, sample_rate) for one in audio])
+            return self.recognize_waveforms([self._waveform(samples, sample_rate) for samples in audio])
         (transcript,) = self.recognize_waveforms([self._waveform(audio, sample_rate)])
         return transcript
 
     def recognize_waveforms(self, waveforms: Sequence["Waveform"]) -> list[Transcript]:
-        """As `recognize`, for waveforms that are ready for the model: see `transcribe_waveforms`."""
+        """Like `recognize`, for waveforms that are ready for the model: see `transcribe_waveforms`."""
         notes = [self._note(waveform) for waveform in waveforms]
-        found = [
+        transcripts = [
             Transcript("", [], None, len(waveform) / self.sample_rate, note)
             for waveform, note in zip(waveforms, notes, strict=True)
         ]
@@ -172,10 +173,10 @@ class Recognizer:
             rows = zip(batch, outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
             for index, text, values, frames in rows:
                 best = self._decode(values[:frames])
-                chosen = best[0].text if best else _plain_text(text)
-                transcript = self._transcript(chosen, values[:frames], found[index].seconds)
-                found[index] = dataclasses.replace(transcript, alternatives=alternatives_of(best, self._n_best))
-        return found
+                best_text = best[0].text if best else _plain_text(text)
+                transcript = self._transcript(best_text, values[:frames], transcripts[index].seconds)
+                transcripts[index] = dataclasses.replace(transcript, alternatives=alternatives_of(best, self._n_best))
+        return transcripts
 
     def transcribe_waveforms(self, waveforms: Sequence["Waveform"]) -> list[str]:
         """Transcribes waveforms that are ready for the model.
@@ -183,18 +184,18 @@ class Recognizer:
         Args:
           waveforms: float32 [samples] each, mono, at `sample_rate`, in [-1, 1].
         """
-        return [one.text for one in self.decode_waveforms(waveforms)]
+        return [decoded.text for decoded in self.decode_waveforms(waveforms)]
 
     def decode_waveforms(self, waveforms: Sequence["Waveform"]) -> list[DecodedWaveform]:
-        """As `transcribe_waveforms`, with the greedy transcript and the network's output beside."""
+        """Like `transcribe_waveforms`, with the greedy transcript and the network's output beside."""
         import numpy as np
 
         nothing = np.zeros((0, len(self.info.alphabet) + 1), np.float32)
         decoded = [DecodedWaveform("", "", nothing)] * len(waveforms)
         filled = [index for index, waveform in enumerate(waveforms) if len(waveform)]
         for batch in self._batches(filled, waveforms):
-            for index, one in zip(batch, self._run([waveforms[index] for index in batch]), strict=True):
-                decoded[index] = one
+            for index, result in zip(batch, self._run([waveforms[index] for index in batch]), strict=True):
+                decoded[index] = result
         return decoded
 
     def log_probabilities(self, waveforms: Sequence["Waveform"]) -> list["npt.NDArray[np.float32]"]:
@@ -206,13 +207,13 @@ class Recognizer:
         Returns:
           float32 [frames, symbols + 1] each, natural logarithms, the CTC blank last.
         """
-        found: list[npt.NDArray[np.float32]] = [None] * len(waveforms)  # type: ignore[list-item]  # filled below
+        results: list[npt.NDArray[np.float32]] = [None] * len(waveforms)  # type: ignore[list-item]  # filled below
         for batch in self._batches(range(len(waveforms)), waveforms):
             outputs = self._call([waveforms[index] for index in batch])
             rows = zip(batch, outputs["log_probabilities"], outputs["frames"], strict=True)
             for index, values, frames in rows:
-                found[index] = values[:frames]
-        return found
+                results[index] = values[:frames]
+        return results
 
     def frame_times(self, seconds: float, frames: int) -> tuple[float, float]:
         """When the frames of the network's output are.
@@ -254,10 +255,12 @@ class Recognizer:
 
     def _why_no_stream(self) -> str:
         model = self.info.model_settings
-        kind, directions = model.get("kind", "deepspeech2"), model.get("directions", "concatenated")
+        kind = model.get("kind", "deepspeech2")
+        directions = model.get("directions", "concatenated")
         if kind not in ("deepspeech", "deepspeech2"):
             return f"cannot stream: a {kind} sees the whole recording; deepspeech and a forward deepspeech2 can"
-        why, change = [], []
+        why = []
+        change = []
         if kind == "deepspeech2" and directions != "forward":
             why.append(f"its layers also read backward, from the end (train.model.directions: {directions})")
             change.append("directions forward, a lookahead")
@@ -274,7 +277,7 @@ class Recognizer:
     def _stream_transcript(
         self, text: str, log_probabilities: Any, seconds: float, start: float, frame: float, peak: float
     ) -> Transcript:
-        """Of a stream or a segment of it; times count from the stream's start."""
+        """Returns the transcript of a stream or of a segment; times count from the stream's start."""
         if note := reason_not_transcribed(seconds if start == 0.0 else math.inf, peak):
             return Transcript("", [], None, seconds, note)
         return self._transcript(text, log_probabilities, seconds, start, frame)
@@ -302,7 +305,7 @@ class Recognizer:
         return [[indices[position] for position in batch] for batch in batches]
 
     def _note(self, waveform: "Waveform") -> str:
-        """Why a waveform is not transcribed; "" if it is."""
+        """Explains why a waveform is not transcribed; "" if it is."""
         peak = max(waveform.max(), -waveform.min()) if len(waveform) else 0.0
         return reason_not_transcribed(len(waveform) / self.sample_rate, peak)
 
@@ -337,19 +340,19 @@ class Recognizer:
         if self._search is None:
             return []
         start = time.perf_counter()
-        found = self._search.decode(log_probabilities, self._n_best)
+        texts = self._search.decode(log_probabilities, self._n_best)
         self.seconds += time.perf_counter() - start
-        return found
+        return texts
 
     def _run(self, waveforms: list["Waveform"]) -> list[DecodedWaveform]:
         outputs = self._call(waveforms)
         rows = zip(outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
-        found = []
+        decoded = []
         for text, values, frames in rows:
             greedy = _plain_text(text)
             best = self._decode(values[:frames])
-            found.append(DecodedWaveform(best[0].text if best else greedy, greedy, values[:frames]))
-        return found
+            decoded.append(DecodedWaveform(best[0].text if best else greedy, greedy, values[:frames]))
+        return decoded
 
     def _call(self, waveforms: list["Waveform"]) -> dict[str, Any]:
         """The outputs of the signature for a batch."""

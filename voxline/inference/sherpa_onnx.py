@@ -17,7 +17,9 @@ from voxline.inference.onnx_model import ONNX_FILE, RECOGNIZER
 from voxline.inference.saved_model import exported_folder, read_model_info, require_family
 from voxline.store.files import explain_disk_errors
 
-TOKENS_FILE, BLANK, SPACE = "tokens.txt", "<blk>", "▁"
+TOKENS_FILE = "tokens.txt"
+BLANK = "<blk>"
+SPACE = "▁"
 SAMPLE_RATE = 16_000
 """To which sherpa-onnx resamples for models of this form, in Hz."""
 EPSILON = 1e-5
@@ -103,8 +105,8 @@ def _with_samples_in_front(graph: bytes, classes: int, file: Path) -> bytes:
         raise WorkError(f"{file}: not an ONNX graph ({error}); train again") from None
     inside: Any = model.graph
     if (
-        tuple(one.name for one in inside.input) != RECOGNIZER.inputs
-        or tuple(one.name for one in inside.output) != RECOGNIZER.outputs
+        tuple(value.name for value in inside.input) != RECOGNIZER.inputs
+        or tuple(value.name for value in inside.output) != RECOGNIZER.outputs
     ):
         raise WorkError(f"{file}: not the graph of a recognizer; train again")
     waveforms, lengths = RECOGNIZER.inputs
@@ -139,9 +141,9 @@ def _with_samples_in_front(graph: bytes, classes: int, file: Path) -> bytes:
     nodes = [*before, *inside.node, *after]
     weights = [
         *inside.initializer,
-        *(numpy_helper.from_array(np.asarray(one), name) for name, one in constants.items()),
+        *(numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()),
     ]
-    made = helper.make_graph(
+    wrapped = helper.make_graph(
         nodes,
         inside.name,
         [helper.make_tensor_value_info("standardized", TensorProto.FLOAT, [1, "count"])],
@@ -149,7 +151,7 @@ def _with_samples_in_front(graph: bytes, classes: int, file: Path) -> bytes:
         weights,
     )
     built = helper.make_model(
-        made, opset_imports=list(model.opset_import), ir_version=model.ir_version, producer_name="voxline"
+        wrapped, opset_imports=list(model.opset_import), ir_version=model.ir_version, producer_name="voxline"
     )
     onnx.checker.check_model(built)
     data: bytes = built.SerializeToString()

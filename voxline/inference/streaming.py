@@ -32,7 +32,7 @@ DEFAULT_CHUNK_MS = 160.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partial:
-    """What a stream has heard so far.
+    """The transcript of a stream so far.
 
     Attributes:
       text: since the last endpoint; words at its end may still change.
@@ -47,7 +47,7 @@ class Partial:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Latency:
-    """What a stream waits for, computing time not counted, in milliseconds.
+    """The waiting times of a stream in milliseconds, without computing time.
 
     Attributes:
       lookahead_ms: from the middle of an output frame to the end of the audio that it needs.
@@ -95,7 +95,10 @@ class RecognitionStream:
         if not (math.isfinite(chunk_ms) and 0 < chunk_ms <= 10_000):
             raise SettingsError(f"chunk_ms is {chunk_ms}; above 0 to 10,000 milliseconds are accepted")
         self.sample_rate = sample_rate
-        self._graph, self._symbols, self._search, self._transcribe = graph, symbols, search, transcribe
+        self._graph = graph
+        self._symbols = symbols
+        self._search = search
+        self._transcribe = transcribe
         frame = math.prod(stage.stride for stage in graph.stages) / sample_rate
         self._schedule = CallSchedule.of(graph.stages, max(1, round(chunk_ms / 1000 / frame)), sample_rate)
         self._frame = frame
@@ -147,7 +150,8 @@ class RecognitionStream:
         if self._finished:
             raise SettingsError("the stream is finished; make a new one")
         self._finished = True
-        flush, inputs = [], self._samples
+        flush = []
+        inputs = self._samples
         for stage in self._graph.stages:
             flush.append(stage.flush(inputs))
             inputs = stage.total(inputs)
@@ -165,26 +169,30 @@ class RecognitionStream:
         if self._endpoint_frames is None:
             self._hear(values)
             return []
-        found, start = [], 0
-        blank, space = len(self._symbols), self._symbols.index(" ") if " " in self._symbols else -1
+        segments = []
+        start = 0
+        blank = len(self._symbols)
+        space = self._symbols.index(" ") if " " in self._symbols else -1
         for index, best in enumerate(values.argmax(axis=1).tolist()):
             if best not in (blank, space):
-                self._quiet, self._spoken = 0, True
+                self._quiet = 0
+                self._spoken = True
                 continue
             self._quiet += 1
             if self._spoken and self._quiet >= self._endpoint_frames:
                 self._hear(values[start : index + 1])
                 start = index + 1
-                found.append(self._end_segment(whole=False))
+                segments.append(self._end_segment(whole=False))
         self._hear(values[start:])
-        return found
+        return segments
 
     def _begin_segment(self) -> None:
         self._rows: list[npt.NDArray[np.float32]] = []
         self._greedy: list[int] = []
         self._last = -1
         self._best: str | None = None
-        self._quiet, self._spoken = 0, False
+        self._quiet = 0
+        self._spoken = False
         self._beam: BeamStream | None = self._search.stream() if self._search else None
 
     def _hear(self, values: "npt.NDArray[np.float32]") -> None:
@@ -206,8 +214,8 @@ class RecognitionStream:
             return ""
         if self._best is None:  # most packets bring no frame
             if self._beam:
-                found = self._beam.best()
-                self._best = found[0].text if found else ""
+                texts = self._beam.best()
+                self._best = texts[0].text if texts else ""
             else:
                 self._best = " ".join("".join(self._symbols[label] for label in self._greedy).split())
         return self._best
@@ -223,8 +231,10 @@ class RecognitionStream:
 
         values = np.concatenate(self._rows) if self._rows else np.zeros((0, len(self._symbols) + 1), np.float32)
         seconds = self._samples / self.sample_rate
-        start, frame = 0.0, seconds / max(len(values), 1)
+        start = 0.0
+        frame = seconds / max(len(values), 1)
         if not whole:
             start = self._schedule.first_center / self.sample_rate + self._frames * self._frame
-            frame, seconds = self._frame, len(values) * self._frame
+            frame = self._frame
+            seconds = len(values) * self._frame
         return self._transcribe(self._text(), values, seconds, start, frame, self._peak)

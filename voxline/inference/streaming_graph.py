@@ -104,14 +104,16 @@ class CallSchedule:
         feed = _inputs(stages, first)[0]
         step = step_frames * math.prod(stage.stride for stage in stages)
         # A call leaves something to do for the last one, which comes when the audio has ended.
-        ready, least = feed, feed
+        ready = feed
+        least = feed
         for index, stage in enumerate(stages):
             ready = stage.ready(ready)
-            wanted = ready + 1
+            needed = ready + 1
             for before in reversed(stages[: index + 1]):
-                wanted = before.needed_for_total(wanted)
-            least = max(least, wanted)
-        center, period = 0, math.prod(stage.stride for stage in stages)
+                needed = before.needed_for_total(needed)
+            least = max(least, needed)
+        center = 0
+        period = math.prod(stage.stride for stage in stages)
         for stage in reversed(stages):  # the empty frames come before the first real one
             center = center * stage.stride - stage.extra // 2
         newest = center + (first - 1) * period
@@ -123,11 +125,11 @@ class CallSchedule:
 
 def _inputs(stages: Sequence[WindowStage], outputs: int) -> list[int]:
     """The inputs of each stage that make so many outputs of the last one ready."""
-    found = []
+    inputs = []
     for stage in reversed(stages):
         outputs = stage.needed(outputs)
-        found.append(outputs)
-    return found[::-1]
+        inputs.append(outputs)
+    return inputs[::-1]
 
 
 class StreamingGraph:
@@ -145,9 +147,9 @@ class StreamingGraph:
         self.file = folder / STREAM_FILE
         self._session = load_session(self.file, threads)
         try:
-            about = json.loads(self._session.get_modelmeta().custom_metadata_map[METADATA])
-            self.stages = [WindowStage(**values) for values in about["stages"]]
-            self.states: dict[str, list[int]] = {name: list(shape) for name, shape in about["states"].items()}
+            description = json.loads(self._session.get_modelmeta().custom_metadata_map[METADATA])
+            self.stages = [WindowStage(**values) for values in description["stages"]]
+            self.states: dict[str, list[int]] = {name: list(shape) for name, shape in description["states"].items()}
         except (KeyError, ValueError, TypeError) as error:
             raise WorkError(f"{self.file}: not a streaming graph ({error!r}); train again") from None
         self._outputs = ["log_probabilities", *(f"next_{name}" for name in self.states)]

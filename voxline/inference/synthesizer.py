@@ -156,7 +156,8 @@ class Synthesizer:
         self.sample_rate = self.info.sample_rate
         self.engine = choose_engine(self.folder, engine)
         most = ONNX_BATCH_SYMBOLS if self.engine == "onnx" and self.info.kind == "fastspeech" else batch_symbols
-        self.batch_size, self.batch_symbols = batch_size, min(batch_symbols, most)
+        self.batch_size = batch_size
+        self.batch_symbols = min(batch_symbols, most)
         if vocoder is None and (self.folder / VOCODER).is_dir():
             vocoder = self.folder / VOCODER
         self.vocoder = (
@@ -192,7 +193,7 @@ class Synthesizer:
         if isinstance(text, str):
             (result,) = self.synthesize([text])
             return result
-        return self.synthesize_symbols([self.text.encode(one).symbols for one in text])
+        return self.synthesize_symbols([self.text.encode(sentence).symbols for sentence in text])
 
     def speak(self, text: str) -> Speech:
         """Speaks a text, or an SSML document (`voxline.text.ssml`), whose pauses are silence of their exact length.
@@ -206,7 +207,7 @@ class Synthesizer:
         return _join(list(self._speak(self.text.encode_speech(text), 4 * self.batch_size)))
 
     def stream(self, text: str) -> Iterator[Speech]:
-        """As `speak`, sentence by sentence, pauses too: of a text of any length, one is in memory at a time.
+        """Like `speak`, sentence by sentence, pauses too: only one of them is in memory at a time.
 
         Raises:
           SettingsError: as `speak`, before anything is spoken.
@@ -214,14 +215,14 @@ class Synthesizer:
         return self._speak(self.text.encode_speech(text), 1)
 
     def speak_each(self, texts: Sequence[str]) -> list[list[Speech]]:
-        """As `stream` for each text, the sentences of all in batches; raises as `speak`."""
+        """Speaks several texts like `stream`, their sentences in common batches; raises like `speak`."""
         items = [self.text.encode_speech(text) for text in texts]
         spoken = self._speak([item for of_text in items for item in of_text], 4 * self.batch_size)
         return [[next(spoken) for _ in of_text] for of_text in items]
 
     @property
     def about_limit(self) -> str:
-        """What `hit_limit` means, for messages."""
+        """The meaning of `hit_limit`, for messages."""
         return f"the model did not stop within its {self.info.max_steps:,} decoder steps and was cut off"
 
     def _speak(self, items: Sequence[EncodedSentence | Pause], at_once: int) -> Iterator[Speech]:
@@ -229,7 +230,7 @@ class Synthesizer:
 
         for start in range(0, len(items), at_once):
             several = items[start : start + at_once]
-            spoken = iter(self._speak_sentences([one for one in several if isinstance(one, EncodedSentence)]))
+            spoken = iter(self._speak_sentences([part for part in several if isinstance(part, EncodedSentence)]))
             for item in several:
                 if isinstance(item, Pause):
                     yield Speech(np.zeros(round(item.seconds * self.sample_rate), np.float32), False, 0)
@@ -237,7 +238,7 @@ class Synthesizer:
                     yield self._to_its_end(item, next(spoken), CUTS)
 
     def _to_its_end(self, sentence: EncodedSentence, result: SynthesisResult, cuts: int) -> Speech:
-        """What was made of a sentence, or of its halves if they end and it did not."""
+        """Returns the speech of a sentence, or of its halves if they end and the sentence did not."""
         halves = self.text.halve(sentence) if result.hit_limit and cuts else []
         parts: list[Speech] = []
         for half in halves:
@@ -252,11 +253,12 @@ class Synthesizer:
         return _join(parts) if ended else Speech(result.waveform, result.hit_limit)
 
     def _speak_sentences(self, sentences: Sequence[EncodedSentence]) -> list[SynthesisResult]:
-        """In order; those whose rate is not the usual one, by the vocoder or numpy's Griffin-Lim."""
-        usual = [set(one.rates) == {1.0} for one in sentences]
-        plain = [one.symbols for one, is_usual in zip(sentences, usual, strict=True) if is_usual]
-        others = [one for one, is_usual in zip(sentences, usual, strict=True) if not is_usual]
-        spoken, changed = iter(self.synthesize_symbols(plain)), iter(self._at_rates(others))
+        """Speaks sentences in order; unusual rates take the vocoder or numpy's Griffin-Lim."""
+        usual = [set(sentence.rates) == {1.0} for sentence in sentences]
+        plain = [sentence.symbols for sentence, is_usual in zip(sentences, usual, strict=True) if is_usual]
+        at_other_rates = [sentence for sentence, is_usual in zip(sentences, usual, strict=True) if not is_usual]
+        spoken = iter(self.synthesize_symbols(plain))
+        changed = iter(self._at_rates(at_other_rates))
         return [next(spoken if is_usual else changed) for is_usual in usual]
 
     def synthesize_symbols(self, symbols: Sequence[str]) -> list[SynthesisResult]:
@@ -269,7 +271,7 @@ class Synthesizer:
 
     @property
     def has_mels_alone(self) -> bool:
-        """Whether mels are made without a waveform; models of earlier versions compute their Griffin-Lim too."""
+        """Returns whether mels are made without a waveform; earlier models compute Griffin-Lim too."""
         return self._graph is not None or SPEAK in self._signatures
 
     def mels(self, symbols: Sequence[str]) -> list["Array"]:
@@ -309,7 +311,7 @@ class Synthesizer:
         return [results[index] for index in range(len(symbols))]
 
     def _at_rates(self, sentences: Sequence[EncodedSentence]) -> list[SynthesisResult]:
-        symbols = [one.symbols for one in sentences]
+        symbols = [sentence.symbols for sentence in sentences]
 
         def run(batch: list[int]) -> list[SynthesisResult]:
             return self._synthesize([symbols[index] for index in batch], [sentences[index].rates for index in batch])
@@ -332,7 +334,8 @@ class Synthesizer:
         self.audio_seconds += sum(map(len, waveforms)) / self.sample_rate
         results = []
         for row, text in enumerate(symbols):
-            frames, waveform = int(outputs["frames"][row]), waveforms[row]
+            frames = int(outputs["frames"][row])
+            waveform = waveforms[row]
             mels = outputs["mels"][row][:frames]
             alignment = outputs["alignments"][row][: self._steps(decoded[row]), : len(text)]
             if not all(np.isfinite(array).all() for array in (mels, waveform, alignment)):
@@ -344,13 +347,14 @@ class Synthesizer:
         self, outputs: dict[str, Any], symbols: Sequence[str], rates: Sequence[Sequence[float]]
     ) -> dict[str, Any]:
         """The outputs of a batch at the rates of its symbols; alignments stay those of the usual rate."""
-        reduction, mels = self.info.reduction, []
+        reduction = self.info.reduction
+        mels = []
         for row, text in enumerate(symbols):
             frames = int(outputs["frames"][row])
             alignment = outputs["alignments"][row, : self._steps(frames), : len(text)]
             mels.append(change_tempo(outputs["mels"][row, :frames], alignment, rates[row], reduction))
-        made = {**outputs, "mels": mels, "frames": [len(one) for one in mels]}
-        return made if self.vocoder is not None else {**made, **self._griffin_lim(made)}
+        changed = {**outputs, "mels": mels, "frames": [len(mel) for mel in mels]}
+        return changed if self.vocoder is not None else {**changed, **self._griffin_lim(changed)}
 
     def _waveforms(self, outputs: dict[str, Any], symbols: Sequence[str]) -> list["Array"]:
         """The waveform of each row: the model's, or the vocoder's of its mels."""
@@ -359,8 +363,8 @@ class Synthesizer:
         if self.vocoder is None:
             return [row[:samples] for row, samples in zip(outputs["waveforms"], outputs["samples"], strict=True)]
         mels = [row[:frames] for row, frames in zip(outputs["mels"], outputs["frames"], strict=True)]
-        for one, text in zip(mels, symbols, strict=True):
-            if not np.isfinite(one).all():
+        for features, text in zip(mels, symbols, strict=True):
+            if not np.isfinite(features).all():
                 raise self._not_finite(text)
         return self.vocoder.vocode(mels)
 
@@ -374,15 +378,16 @@ class Synthesizer:
         """
         text = {"symbols": labels, "lengths": lengths}
         if self._graph is not None:
-            made = self._graph(**text)
-            return {**made, **self._griffin_lim(made)} if with_audio else made
+            outputs = self._graph(**text)
+            return {**outputs, **self._griffin_lim(outputs)} if with_audio else outputs
         return self._call("synthesize" if with_audio or SPEAK not in self._signatures else SPEAK, **text)
 
-    def _griffin_lim(self, made: dict[str, Any]) -> dict[str, Any]:
+    def _griffin_lim(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """waveforms and samples of a batch's mels, as the exported Griffin-Lim makes them."""
         from voxline.audio.griffin_lim import features_to_waveform
 
-        how, batch = self.info.settings.get("griffin_lim", {}), zip(made["mels"], made["frames"], strict=True)
+        how = self.info.settings.get("griffin_lim", {})
+        batch = zip(outputs["mels"], outputs["frames"], strict=True)
         waveforms = [features_to_waveform(mels[:frames], self.features, **how) for mels, frames in batch]
         return {"waveforms": waveforms, "samples": [len(waveform) for waveform in waveforms]}
 
@@ -393,17 +398,19 @@ class Synthesizer:
         import numpy as np
 
         labels, lengths = self._labels(symbols)
-        frames = np.array([len(one) for one in features], np.int32)
+        frames = np.array([len(feature_frames) for feature_frames in features], np.int32)
         padded = np.zeros((len(features), int(frames.max()), features[0].shape[1]), np.float32)
-        for row, one in zip(padded, features, strict=True):
-            row[: len(one)] = one
+        for row, feature_frames in zip(padded, features, strict=True):
+            row[: len(feature_frames)] = feature_frames
         if not self._signatures:
             self._model, self._signatures = load_saved_model(self.folder, TEACHER_FORCED_SIGNATURES)
         outputs = self._call("teacher_forced", symbols=labels, lengths=lengths, features=padded, frames=frames)
         results = []
         for index, text in enumerate(symbols):
-            count, error = int(frames[index]), float(outputs["mel_l1"][index])
-            mels, alignment = outputs["mels"][index, :count], outputs["alignments"][index]
+            count = int(frames[index])
+            error = float(outputs["mel_l1"][index])
+            mels = outputs["mels"][index, :count]
+            alignment = outputs["alignments"][index]
             if not (np.isfinite(mels).all() and np.isfinite(error)):
                 raise self._not_finite(text)
             results.append(TeacherForcedResult(mels, alignment[: self._steps(count), : len(text)], error))

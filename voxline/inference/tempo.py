@@ -53,9 +53,10 @@ def frame_rates(alignment: "Array", rates: Sequence[float], frames: int, reducti
     import numpy as np
 
     changes = [symbol for symbol in range(1, len(rates)) if rates[symbol] != rates[symbol - 1]]
-    found, start = np.full(frames, float(rates[0])), 0
+    by_frame = np.full(frames, float(rates[0]))
+    start = 0
     for symbol in changes:
         left = alignment[:, :symbol].sum(axis=1) - alignment[:, symbol:].sum(axis=1)
         start = max(start, int(np.concatenate([[0.0], np.cumsum(left)]).argmax()))
-        found[start * reduction :] = rates[symbol]
-    return found
+        by_frame[start * reduction :] = rates[symbol]
+    return by_frame

@@ -48,7 +48,8 @@ WHITESPACE_CONTROLS = "\t\n\r\v\f"
 
 _PUNCTUATED = ("english", "english_phonemes", "mandarin", "pinyin")
 """Frontends whose symbols have marks, the last of which says where to stop."""
-_MARKS, _FINAL_MARKS = ".,;:!?", ".!?"
+_MARKS = ".,;:!?"
+_FINAL_MARKS = ".!?"
 
 AT_ONCE = f"at most {MAX_SYMBOLS:,} symbols are synthesized at once; split it into sentences"
 
@@ -69,7 +70,7 @@ class RefusedTextError(SettingsError):
 
 @dataclasses.dataclass(frozen=True)
 class EncodedSentence:
-    """What is spoken in one go.
+    """A sentence that is spoken in one go.
 
     Attributes:
       symbols: the model's input.
@@ -157,20 +158,20 @@ class TextEncoder:
             self._trimmed(symbols[part], sentence.rates[part], first=part.start is None)
             for part in (slice(None, place), slice(place, None))
         ]
-        kept: list[EncodedSentence | Pause] = [half for half in halves if has_words(half.symbols)]
-        if len(kept) == 2 and unicodedata.category(symbols[:place].rstrip()[-1])[0] == "P":
-            kept.insert(1, Pause(CLAUSE_PAUSE))
-        return kept
+        parts: list[EncodedSentence | Pause] = [half for half in halves if has_words(half.symbols)]
+        if len(parts) == 2 and unicodedata.category(symbols[:place].rstrip()[-1])[0] == "P":
+            parts.insert(1, Pause(CLAUSE_PAUSE))
+        return parts
 
     def _trimmed(self, symbols: str, rates: tuple[float, ...], *, first: bool) -> EncodedSentence:
         """A half of a sentence as one of its own: without white space and marks at the cut, with a final mark."""
         marks = f" {_MARKS}-" if self.frontend.kind in _PUNCTUATED else " "
-        kept = symbols if first else symbols.lstrip(marks)
-        rates = rates[len(symbols) - len(kept) :]
+        trimmed = symbols if first else symbols.lstrip(marks)
+        rates = rates[len(symbols) - len(trimmed) :]
         if self.frontend.kind in _PUNCTUATED:
-            kept = _end_sentence(kept.rstrip())
-        kept = kept.rstrip()
-        return EncodedSentence(kept, (*rates, *rates[-1:])[: len(kept)])
+            trimmed = _end_sentence(trimmed.rstrip())
+        trimmed = trimmed.rstrip()
+        return EncodedSentence(trimmed, (*rates, *rates[-1:])[: len(trimmed)])
 
     def _within_limit(self, sentence: EncodedSentence) -> list[EncodedSentence | Pause]:
         if len(sentence.symbols) <= MAX_SYMBOLS:
@@ -198,7 +199,7 @@ class TextEncoder:
                 raise SettingsError(f'SSML, line {line}: xml:lang="{language[:40]}", and this voice speaks {own} alone')
 
     def _encode_ssml(self, sentence: SsmlSentence) -> list[EncodedSentence | Pause]:
-        """What is between two breaks or elements, cut at the ends of sentences unless the document marks one."""
+        """Encodes the text between two breaks or elements, cut at sentence ends unless the document marks one."""
         items: list[EncodedSentence | Pause] = []
         for spans in [sentence.spans] if sentence.marked else _split_spans(sentence.spans):
             items += [Pause(SENTENCE_PAUSE)] if items else []
@@ -206,7 +207,8 @@ class TextEncoder:
         return items
 
     def _encode_sentence(self, spans: Sequence[Span]) -> EncodedSentence:
-        symbols, rates = "", list[float]()
+        symbols = ""
+        rates = list[float]()
         for span in spans:
             part = self._encode_span(span)
             if self.frontend.kind in _PUNCTUATED:
@@ -266,17 +268,22 @@ class TextEncoder:
 def _split_spans(spans: Sequence[Span]) -> list[list[Span]]:
     """The spans of each sentence. A pronunciation is never cut."""
     ends = iter([*sentence_ends("".join(span.text for span in spans)), math.inf])
-    end, place, split = next(ends), 0, list[list[Span]]([[]])
+    end = next(ends)
+    place = 0
+    split = list[list[Span]]([[]])
     for span in spans:
-        rest, line = span.text, span.line
-        while place + len(rest) > end and not (span.phonemes and place < end):
-            first, rest = rest[: int(end) - place], rest[int(end) - place :]
+        remaining = span.text
+        line = span.line
+        while place + len(remaining) > end and not (span.phonemes and place < end):
+            first = remaining[: int(end) - place]
+            remaining = remaining[int(end) - place :]
             split[-1] += [dataclasses.replace(span, text=first, line=line)] if first else []
-            line += first.lstrip().count("\n") + rest[: len(rest) - len(rest.lstrip())].count("\n")
-            place, end = int(end), next(ends)
+            line += first.lstrip().count("\n") + remaining[: len(remaining) - len(remaining.lstrip())].count("\n")
+            place = int(end)
+            end = next(ends)
             split.append([])
-        split[-1].append(dataclasses.replace(span, text=rest, line=line))
-        place += len(rest)
+        split[-1].append(dataclasses.replace(span, text=remaining, line=line))
+        place += len(remaining)
         while place > end:  # within a pronunciation
             end = next(ends)
     return split

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float32]
 
 PERCENTILES = (50, 90, 95, 99, 100)
-SYMBOLS, SECONDS = 166, 10.0
+SYMBOLS = 166
+SECONDS = 10.0
 """Default length of a text, and of a recording."""
 FIRST_CHUNK = 0.1
 """Seconds of speech in the first chunk of a stream."""
@@ -70,7 +71,7 @@ class TimedStage:
             "items_per_second": sum(self.items) / max(sum(self.seconds), 1e-9),
             "mean": float(np.mean(self.seconds)),
             "deviation": float(np.std(self.seconds, ddof=1)) if len(self.seconds) > 1 else 0.0,
-            **{f"p{each}": float(np.percentile(self.seconds, each)) for each in PERCENTILES},
+            **{f"p{percentile}": float(np.percentile(self.seconds, percentile)) for percentile in PERCENTILES},
         }
 
 
@@ -108,7 +109,7 @@ class ModelTiming:
 
 @dataclasses.dataclass(frozen=True)
 class TimingInput:
-    """What a model is timed on.
+    """The input that a model is timed on.
 
     Attributes:
       text: for a voice; empty: that of the version's evaluation.
@@ -127,7 +128,7 @@ class TimingInput:
 
 
 def time_model(
-    model: Path | str, given: TimingInput, *, vocoder: Path | str | None = None, engine: Engine = "auto"
+    model: Path | str, timing_input: TimingInput, *, vocoder: Path | str | None = None, engine: Engine = "auto"
 ) -> dict[str, Any]:
     """Runs a model as often as wanted.
 
@@ -147,32 +148,36 @@ def time_model(
     family = info.family
     if family not in _FAMILIES:
         raise WorkError(f"{folder}: a model of the family {family!r}; {', '.join(_FAMILIES)} are accepted")
-    if given.text and family != "tts":
+    if timing_input.text and family != "tts":
         raise SettingsError(f"--text is for voices, and {folder} is of the family {family!r}; give --audio")
-    if (given.audio and family == "tts") or (vocoder and family != "tts"):
+    if (timing_input.audio and family == "tts") or (vocoder and family != "tts"):
         raise SettingsError(f"--audio and --vocoder do not go with {folder}, which is of the family {family!r}")
     described = {"name": info.name, "family": info.family, "kind": info.kind}
-    timing = ModelTiming({**described, "arithmetic": "float32"}, given.batch, given.iterations)
+    timing = ModelTiming({**described, "arithmetic": "float32"}, timing_input.batch, timing_input.iterations)
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         options = {"engine": engine} | ({"vocoder": vocoder} if family == "tts" else {})
-        run = _FAMILIES[family](folder, given, timing, Path(scratch), **options)
+        run = _FAMILIES[family](folder, timing_input, timing, Path(scratch), **options)
         run()  # builds the graphs
         timing.stages.clear()
-        seconds = [run() for _ in range(given.iterations)]
+        seconds = [run() for _ in range(timing_input.iterations)]
     whole = timing.whole(sum(seconds) / len(seconds))
     stages = [stage.to_dict() for stage in (*timing.stages.values(), whole)]
-    return {"model": timing.model, "batch": given.batch, "iterations": given.iterations, "stages": stages}
+    return {"model": timing.model, "batch": timing_input.batch, "iterations": timing_input.iterations, "stages": stages}
 
 
 def format_timing(measured: dict[str, Any]) -> list[str]:
     """The lines of a Markdown table, with what was timed above it."""
-    about, batch = measured["model"], measured["batch"]
-    named = ", ".join(f"{name} {value}" for name, value in about.items() if name not in ("name", "family"))
-    lines = [f"{about['name']} ({about['family']}): {named}; {measured['iterations']} iterations of {batch}", ""]
-    head = ["stage", "items", "items a second", "mean", "deviation", *(f"p{each}" for each in PERCENTILES)]
+    description = measured["model"]
+    batch = measured["batch"]
+    named = ", ".join(f"{name} {value}" for name, value in description.items() if name not in ("name", "family"))
+    lines = [
+        f"{description['name']} ({description['family']}): {named}; {measured['iterations']} iterations of {batch}",
+        "",
+    ]
+    head = ["stage", "items", "items a second", "mean", "deviation", *(f"p{percentile}" for percentile in PERCENTILES)]
     rows = [head, ["---"] * len(head)]
     for stage in measured["stages"]:
-        times = [stage["mean"], stage["deviation"], *(stage[f"p{each}"] for each in PERCENTILES)]
+        times = [stage["mean"], stage["deviation"], *(stage[f"p{percentile}"] for percentile in PERCENTILES)]
         name = f"{stage['stage']} (again)" if stage["part_of"] else stage["stage"]
         items = [f"{_count(stage['items'])} {stage['unit']}", _count(stage["items_per_second"])]
         rows.append([name, *items, *(_seconds(value) for value in times)])
@@ -193,7 +198,7 @@ def _seconds(value: float) -> str:
 
 def _time_voice(
     folder: Path,
-    given: TimingInput,
+    timing_input: TimingInput,
     timing: ModelTiming,
     scratch: Path,
     *,
@@ -205,8 +210,8 @@ def _time_voice(
     from voxline.audio.griffin_lim import features_to_waveform
     from voxline.audio.wav import to_int16, write_wav
 
-    synthesizer = Synthesizer(folder, vocoder=vocoder, batch_size=given.batch, engine=engine)
-    texts = [_text(given, synthesizer.text.alphabet.symbols)] * given.batch
+    synthesizer = Synthesizer(folder, vocoder=vocoder, batch_size=timing_input.batch, engine=engine)
+    texts = [_text(timing_input, synthesizer.text.alphabet.symbols)] * timing_input.batch
     lim = synthesizer.info.settings.get("griffin_lim", {"iterations": 60, "momentum": 0.99, "power": 1.0})
     made_by = synthesizer.vocoder
     timing.model["engine"] = synthesizer.engine
@@ -216,7 +221,7 @@ def _time_voice(
 
     def run() -> float:
         with timing.stage("text", "symbols") as items:
-            symbols = [synthesizer.text.encode(text).symbols if given.text else text for text in texts]
+            symbols = [synthesizer.text.encode(text).symbols if timing_input.text else text for text in texts]
             items.append(sum(map(len, symbols)))
         with timing.stage(network, "mel frames") as items:
             mels = synthesizer.mels(symbols)
@@ -225,7 +230,7 @@ def _time_voice(
             if made_by is not None:
                 waveforms = made_by.vocode(mels)
             else:
-                waveforms = [features_to_waveform(one, synthesizer.features, **lim) for one in mels]
+                waveforms = [features_to_waveform(frames, synthesizer.features, **lim) for frames in mels]
             items.append(sum(map(len, waveforms)))
         with timing.stage("storage", "samples") as items:
             for index, waveform in enumerate(waveforms):
@@ -240,16 +245,16 @@ def _time_voice(
 
 
 def _time_vocoder(
-    folder: Path, given: TimingInput, timing: ModelTiming, scratch: Path, *, engine: Engine
+    folder: Path, timing_input: TimingInput, timing: ModelTiming, scratch: Path, *, engine: Engine
 ) -> Callable[[], float]:
     from voxline.audio.features import compute_features
     from voxline.audio.wav import to_int16, write_wav
 
     vocoder = Vocoder(folder, engine=engine)
     timing.model["engine"] = vocoder.engine
-    file = _recording(given, vocoder.sample_rate, scratch)
+    file = _recording(timing_input, vocoder.sample_rate, scratch)
     samples = read_waveform(file, vocoder.sample_rate)
-    mels = [compute_features(samples, vocoder.features)[:, vocoder.features.mel_columns]] * given.batch
+    mels = [compute_features(samples, vocoder.features)[:, vocoder.features.mel_columns]] * timing_input.batch
 
     def run() -> float:
         with timing.stage("vocoder", "samples") as items:
@@ -273,16 +278,16 @@ def _time_first_chunk(timing: ModelTiming, vocoder: Vocoder, mels: "Array") -> N
 
 
 def _time_recognizer(
-    folder: Path, given: TimingInput, timing: ModelTiming, scratch: Path, *, engine: Engine
+    folder: Path, timing_input: TimingInput, timing: ModelTiming, scratch: Path, *, engine: Engine
 ) -> Callable[[], float]:
     recognizer = Recognizer(folder, engine=engine)
-    file = _recording(given, recognizer.sample_rate, scratch)
+    file = _recording(timing_input, recognizer.sample_rate, scratch)
     timing.model["engine"] = recognizer.engine
     timing.model["decoding"] = "greedy" if recognizer.language_model is None else "beam search, language model"
 
     def run() -> float:
         with timing.stage("reading", "samples") as items:
-            waveforms = [read_waveform(file, recognizer.sample_rate) for _ in range(given.batch)]
+            waveforms = [read_waveform(file, recognizer.sample_rate) for _ in range(timing_input.batch)]
             items.append(sum(map(len, waveforms)))
         with timing.stage("network", "frames", part_of="network and decoding") as items:
             items.append(sum(map(len, recognizer.log_probabilities(waveforms))))
@@ -290,7 +295,7 @@ def _time_recognizer(
             transcripts = recognizer.recognize_waveforms(waveforms)
             items.append(sum(map(len, waveforms)))
         with timing.stage("storage", "transcripts") as items:
-            text = json.dumps([dataclasses.asdict(one) for one in transcripts], ensure_ascii=False)
+            text = json.dumps([dataclasses.asdict(transcript) for transcript in transcripts], ensure_ascii=False)
             (scratch / "transcripts.json").write_text(text, encoding="utf-8")
             items.append(len(transcripts))
         return sum(map(len, waveforms)) / recognizer.sample_rate
@@ -306,29 +311,29 @@ _FAMILIES: dict[str, Callable[..., Callable[[], float]]] = {
 """Of each family what loads a model and returns one iteration, which returns its seconds of audio."""
 
 
-def _text(given: TimingInput, alphabet: Sequence[str]) -> str:
+def _text(timing_input: TimingInput, alphabet: Sequence[str]) -> str:
     """A text of the wanted length; symbols of the model, unless one was given."""
-    text = given.text
-    if not text and given.evaluation:
-        text = json.loads((given.evaluation / METRICS_FILE).read_bytes())["smoke_test"]["symbols"]
+    text = timing_input.text
+    if not text and timing_input.evaluation:
+        text = json.loads((timing_input.evaluation / METRICS_FILE).read_bytes())["smoke_test"]["symbols"]
     text = text or "".join(alphabet)
-    length = round(given.length) if given.length is not None else 0 if given.text else SYMBOLS
+    length = round(timing_input.length) if timing_input.length is not None else 0 if timing_input.text else SYMBOLS
     return (text * -(-length // len(text)))[:length] if length else text
 
 
-def _recording(given: TimingInput, rate: int, scratch: Path) -> Path:
+def _recording(timing_input: TimingInput, rate: int, scratch: Path) -> Path:
     """A WAV of the wanted length."""
     import numpy as np
 
     from voxline.audio.wav import to_int16, write_wav
 
-    source = given.audio or (given.evaluation and given.evaluation / CLIP_FILE)
+    source = timing_input.audio or (timing_input.evaluation and timing_input.evaluation / CLIP_FILE)
     if source is None:
         samples = np.random.default_rng(0).normal(0, 0.1, rate).clip(-1, 1).astype(np.float32)
     else:
         samples = read_waveform(source, rate)
-    length = round((SECONDS if given.length is None else given.length) * rate)
-    if given.audio and given.length is None:
+    length = round((SECONDS if timing_input.length is None else timing_input.length) * rate)
+    if timing_input.audio and timing_input.length is None:
         length = len(samples)
     file = scratch / "input.wav"
     write_wav(file, to_int16(np.resize(samples, max(length, 1))), rate)

@@ -49,7 +49,7 @@ class Transcript:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DecodedWaveform:
-    """What a model outputs for a waveform.
+    """The outputs of a model for a waveform.
 
     Attributes:
       text: by beam search if the model has a language model, else greedy.
@@ -70,20 +70,26 @@ def transcript_of_words(text: str, words: "Sequence[AlignedWord]", seconds: floa
       seconds: length of that audio. The model's last frames are of padding, after it.
       start: where the audio begins in its stream, in seconds.
     """
-    words = [dataclasses.replace(one, start=min(one.start, seconds), end=min(one.end, seconds)) for one in words]
+    words = [
+        dataclasses.replace(timed_word, start=min(timed_word.start, seconds), end=min(timed_word.end, seconds))
+        for timed_word in words
+    ]
     if start:
         words = [
-            dataclasses.replace(one, start=max(0.0, start + one.start), end=max(0.0, start + one.end)) for one in words
+            dataclasses.replace(
+                timed_word, start=max(0.0, start + timed_word.start), end=max(0.0, start + timed_word.end)
+            )
+            for timed_word in words
         ]
     logs = [math.log(max(word.confidence, 1e-12)) for word in words]
     confidence = math.exp(math.fsum(logs) / len(logs)) if logs else None
     return Transcript(text, words, confidence, seconds)
 
 
-def alternatives_of(best: "list[ScoredText]", wanted: int) -> tuple[Alternative, ...]:
+def alternatives_of(best: "list[ScoredText]", count: int) -> tuple[Alternative, ...]:
     """The hypotheses with their shares; () if only one was wanted."""
-    if wanted < 2 or not best:
+    if count < 2 or not best:
         return ()
-    weights = [math.exp(one.score - best[0].score) for one in best]
+    weights = [math.exp(text.score - best[0].score) for text in best]
     total = math.fsum(weights)
-    return tuple(Alternative(one.text, weight / total) for one, weight in zip(best, weights, strict=True))
+    return tuple(Alternative(text.text, weight / total) for text, weight in zip(best, weights, strict=True))

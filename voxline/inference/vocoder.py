@@ -98,12 +98,12 @@ class Vocoder:
         """
         import numpy as np
 
-        made: dict[int, Array] = {}
-        long = [index for index, one in enumerate(mels) if len(one) > 1]  # one frame has no samples yet
+        waveforms: dict[int, Array] = {}
+        long = [index for index, frames in enumerate(mels) if len(frames) > 1]  # one frame has no samples yet
         for batch in batches_by_length([len(mels[index]) for index in long], self.batch_frames):
             rows = [long[index] for index in batch]
-            made.update(zip(rows, self._vocode([mels[row] for row in rows]), strict=True))
-        return [made.get(index, np.zeros(0, np.float32)) for index in range(len(mels))]
+            waveforms.update(zip(rows, self._vocode([mels[row] for row in rows]), strict=True))
+        return [waveforms.get(index, np.zeros(0, np.float32)) for index in range(len(mels))]
 
     def stream(self, mels: Iterable["Array"], *, chunk_seconds: float = 0.1) -> Iterator["Array"]:
         """The waveform of one utterance in chunks, each as soon as its mels are there.
@@ -131,7 +131,7 @@ class Vocoder:
             )
         hop = self.features.hop_length
         length = max(round(chunk_seconds * self.sample_rate / hop), 1)
-        return vocode_in_chunks(lambda one: self._vocode([one])[0], mels, length=length, context=context, hop=hop)
+        return vocode_in_chunks(lambda chunk: self._vocode([chunk])[0], mels, length=length, context=context, hop=hop)
 
     def check_features(self, features: FeatureSettings, source: str) -> None:
         """Refuses mels of other settings, which would sound wrong, at another pitch or not like speech at all.
@@ -148,10 +148,10 @@ class Vocoder:
     def _vocode(self, mels: Sequence["Array"]) -> list["Array"]:
         import numpy as np
 
-        frames = np.array([len(one) for one in mels], np.int32)
+        frames = np.array([len(mel) for mel in mels], np.int32)
         padded = np.zeros((len(mels), int(frames.max()), self.features.mels), np.float32)
-        for row, one in zip(padded, mels, strict=True):
-            row[: len(one)] = one
+        for row, mel in zip(padded, mels, strict=True):
+            row[: len(mel)] = mel
         start = time.perf_counter()
         outputs = self._call(mels=padded, frames=frames)
         self.seconds += time.perf_counter() - start
@@ -167,7 +167,7 @@ class Vocoder:
 def vocode_in_chunks(
     vocode: Callable[["Array"], "Array"], mels: Iterable["Array"], *, length: int, context: int, hop: int
 ) -> Iterator["Array"]:
-    """What `vocode` makes of a whole utterance, in chunks, each as soon as the frames that it depends on are there.
+    """Vocodes an utterance in chunks, each as soon as the frames that it depends on are there.
 
     Args:
       vocode: mels [frames, mels] to a waveform [(frames - 1) · hop].
@@ -177,7 +177,10 @@ def vocode_in_chunks(
     """
     import numpy as np
 
-    held, first, done, whole = np.zeros((0, 0), np.float32), 0, 0, False
+    held = np.zeros((0, 0), np.float32)
+    first = 0
+    done = 0
+    whole = False
     for piece in itertools.chain(mels, [None]):
         whole = piece is None
         if piece is not None:
@@ -185,16 +188,18 @@ def vocode_in_chunks(
         while (end := _end_of_chunk(done + length, first + len(held), context, whole)) > done:
             waveform = vocode(held[: end + context + 1 - first])
             yield waveform[(done - first) * hop : (end - first) * hop]
-            done, kept = end, max(end - context, 0)
-            held, first = held[kept - first :], kept
+            done = end
+            start = max(end - context, 0)
+            held = held[start - first :]
+            first = start
 
 
-def _end_of_chunk(wanted: int, frames: int, context: int, whole: bool) -> int:
+def _end_of_chunk(end: int, frames: int, context: int, whole: bool) -> int:
     """The frame where a chunk may end: the wanted one, if the frames after it are there, or the last one of all."""
-    return min(wanted, frames - 1) if whole else wanted if frames > wanted + context else 0
+    return min(end, frames - 1) if whole else end if frames > end + context else 0
 
 
-def check_same_mels(ours: FeatureSettings, theirs: FeatureSettings, vocoder: str, source: str) -> None:
+def check_same_mels(features: FeatureSettings, vocoder_features: FeatureSettings, vocoder: str, source: str) -> None:
     """Refuses mels of other settings than a vocoder's.
 
     Args:
@@ -203,11 +208,12 @@ def check_same_mels(ours: FeatureSettings, theirs: FeatureSettings, vocoder: str
     Raises:
       SettingsError: names the settings that differ.
     """
-    own, given = mel_conventions(ours), mel_conventions(theirs)
+    own = mel_conventions(features)
+    conventions = mel_conventions(vocoder_features)
     differing = [
-        f"extract.features.{name} {own.get(name, 'none')}, not {given.get(name, 'none')}"
-        for name in dict.fromkeys((*own, *given))
-        if own.get(name) != given.get(name)
+        f"extract.features.{name} {own.get(name, 'none')}, not {conventions.get(name, 'none')}"
+        for name in dict.fromkeys((*own, *conventions))
+        if own.get(name) != conventions.get(name)
     ]
     if differing:
         raise SettingsError(

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float32]
 
 FAMILY = "conversion"
-CONVERT, CLASSIFY = "convert", "classify"
+CONVERT = "convert"
+CLASSIFY = "classify"
 CONVERT_SPEC = SignatureSpec(("mels", "attributes"), ("mels",))
 CLASSIFY_SPEC = SignatureSpec(("mels",), ("probabilities",))
-TRAINING_STRENGTH, STRENGTH = 0.5, 0.75
+TRAINING_STRENGTH = 0.5
+STRENGTH = 0.75
 """Of an attribute vector's entries, in training, and for what is changed in use. With 1, which the paper's code uses, a
 recognizer loses words: docs/decisions/0086.
 """
@@ -66,7 +68,8 @@ class VoiceConverter:
         self._segment = int(self.info.settings["segment_frames"])
         self._silence = compute_features(np.zeros(1, np.float32), self.features)[0].astype(np.float32)
         self._model, signatures = load_saved_model(self.folder, {CONVERT: CONVERT_SPEC, CLASSIFY: CLASSIFY_SPEC})
-        self._convert, self._classify = signatures[CONVERT], signatures[CLASSIFY]
+        self._convert = signatures[CONVERT]
+        self._classify = signatures[CLASSIFY]
 
     def check_features(self, features: FeatureSettings, setting: str) -> None:
         """
@@ -76,20 +79,21 @@ class VoiceConverter:
         Raises:
           SettingsError: mels of these settings are not what it reads.
         """
-        theirs, own = features.plain(), self.features.plain()
-        other = [f"{name} {theirs[name]} (its own: {own[name]})" for name in own if own[name] != theirs[name]]
+        settings = features.plain()
+        own = self.features.plain()
+        other = [f"{name} {settings[name]} (its own: {own[name]})" for name in own if own[name] != settings[name]]
         if other:
             raise SettingsError(
                 f"{setting} reads features of other settings than {', '.join(other)}; train it on a dataset of the "
                 "same extract.features and convert.sample_rate"
             )
 
-    def convert(self, mels: "Array", wanted: Mapping[str, str], strength: float = STRENGTH) -> "Array":
+    def convert(self, mels: "Array", targets: Mapping[str, str], strength: float = STRENGTH) -> "Array":
         """The same words by a voice with the wanted attributes, float32 [frames, bins].
 
         Args:
           mels: float32 [frames, bins], as extract computes them.
-          wanted: a value for each attribute that is to change. The others keep what the classifier reads.
+          targets: a value for each attribute that is to change. The others keep what the classifier reads.
           strength: of the wanted ones; 0.5 is that of training.
 
         Raises:
@@ -98,21 +102,23 @@ class VoiceConverter:
         """
         import numpy as np
 
-        for name, value in wanted.items():
+        for name, value in targets.items():
             if value not in self.attributes.get(name, ()):
-                accepted = "; ".join(f"{one}: {', '.join(values)}" for one, values in self.attributes.items())
+                accepted = "; ".join(
+                    f"{attribute}: {', '.join(values)}" for attribute, values in self.attributes.items()
+                )
                 raise SettingsError(f"{name}={value}: the converter {self.folder} knows {accepted}")
-        kept = self.read(mels) if wanted.keys() != self.attributes.keys() else {}
+        probabilities = self.read(mels) if targets.keys() != self.attributes.keys() else {}
         vector = []
         for name, values in self.attributes.items():
-            chosen = wanted.get(name) or max(values, key=kept[name].__getitem__)
-            size = strength if name in wanted else TRAINING_STRENGTH
-            vector += [size if value == chosen else -size for value in values]
+            target = targets.get(name) or max(values, key=probabilities[name].__getitem__)
+            size = strength if name in targets else TRAINING_STRENGTH
+            vector += [size if value == target else -size for value in values]
         inputs = {"mels": mels[None], "attributes": np.array([vector], np.float32)}
-        made: Array = call_signature(self._convert, self.folder, **inputs)["mels"][0]
-        if not np.isfinite(made).all():
+        mels_out: Array = call_signature(self._convert, self.folder, **inputs)["mels"][0]
+        if not np.isfinite(mels_out).all():
             raise WorkError(f"{self.folder}: it returns mels that are not finite; train the converter again")
-        return made
+        return mels_out
 
     def read(self, mels: "Array") -> dict[str, dict[str, float]]:
         """The probability of each value of each attribute, by the classifier that learned from recordings.
@@ -129,9 +135,9 @@ class VoiceConverter:
         padded[: len(mels)] = mels
         starts = np.linspace(0, len(padded) - self._segment, count).round().astype(int)
         segments = np.stack([padded[start : start + self._segment] for start in starts])
-        found = call_signature(self._classify, self.folder, mels=segments)["probabilities"].mean(axis=0)
+        shares = call_signature(self._classify, self.folder, mels=segments)["probabilities"].mean(axis=0)
         names = [(name, value) for name, values in self.attributes.items() for value in values]
         read: dict[str, dict[str, float]] = {name: {} for name in self.attributes}
-        for (name, value), probability in zip(names, found.tolist(), strict=True):
+        for (name, value), probability in zip(names, shares.tolist(), strict=True):
             read[name][value] = probability
         return read

@@ -92,7 +92,7 @@ def prepare_array(samples: Any, sample_rate: int, model_rate: int) -> "Waveform"
 
 
 def reason_not_transcribed(seconds: float, peak: float) -> str:
-    """Why a recognizer does not run its model on a recording; "" if it does.
+    """Explains why a recognizer does not run its model on a recording; "" if it does.
 
     Args:
       seconds: length of the recording.

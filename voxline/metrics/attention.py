@@ -28,7 +28,7 @@ MIN_RUN = 4
 
 @dataclasses.dataclass(frozen=True)
 class AttentionMetrics:
-    """How a decoder read a text.
+    """Measurements of how a decoder read a text.
 
     Attributes:
       diagonality: share of the attention within the band around the diagonal, 0 to 1. Uniform attention has 0.36,
@@ -78,7 +78,9 @@ def _diagonality(weights: "Weights") -> float:
 
 def _repeats(positions: "npt.NDArray[np.intp]") -> int:
     """Times that the position falls `MIN_RUN` behind the farthest one; a return counts once, however long it lasts."""
-    farthest, returned, count = 0, False, 0
+    farthest = 0
+    returned = False
+    count = 0
     for position in positions.tolist():
         if position <= farthest - MIN_RUN:
             count += not returned

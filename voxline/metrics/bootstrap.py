@@ -28,7 +28,7 @@ MetricKind = Literal["rate", "mean"]
 
 
 class SumAndWeight(NamedTuple):
-    """What one utterance adds to a metric: `sum` to the numerator, `weight` to the denominator."""
+    """The share of one utterance in a metric: `sum` to the numerator, `weight` to the denominator."""
 
     sum: float
     weight: float = 1.0
@@ -49,7 +49,7 @@ class Interval:
     units: int
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, which has no infinity: null stands for it."""
+        """Returns plain values for JSON, which has no infinity: null stands for it."""
         ends = {name: end if math.isfinite(end) else None for name, end in (("low", self.low), ("high", self.high))}
         return {**ends, "over": self.over, "units": self.units}
 
@@ -86,7 +86,8 @@ def aggregate(values: Sequence[SumAndWeight], kind: MetricKind = "rate") -> floa
     >>> aggregate([SumAndWeight(3.5), SumAndWeight(0, 0)], "mean")
     3.5
     """
-    total, weight = math.fsum(value.sum for value in values), math.fsum(value.weight for value in values)
+    total = math.fsum(value.sum for value in values)
+    weight = math.fsum(value.weight for value in values)
     if not weight and (kind == "mean" or not total):
         return None
     return total / max(weight, 1)
@@ -153,10 +154,18 @@ class Bootstrap:
         import numpy as np
 
         same = len(challenger) == len(champion)
-        if not same or (kind == "rate" and [one.weight for one in challenger] != [one.weight for one in champion]):
+        if not same or (
+            kind == "rate"
+            and [challenger_pair.weight for challenger_pair in challenger]
+            != [challenger_pair.weight for challenger_pair in champion]
+        ):
             raise WorkError("two models can be compared on the same utterances only; evaluate both on one test split")
         pairs = list(zip(challenger, champion, strict=True))
-        paired = [index for index, (one, other) in enumerate(pairs) if kind == "rate" or (one.weight and other.weight)]
+        paired = [
+            index
+            for index, (challenger_pair, other) in enumerate(pairs)
+            if kind == "rate" or (challenger_pair.weight and other.weight)
+        ]
         table = np.array([[*pairs[index][0], *pairs[index][1]] for index in paired], np.float64).reshape(-1, 4)
         table[:, [0, 2]] *= sign
         total = table.sum(axis=0)
@@ -165,8 +174,8 @@ class Bootstrap:
         if len(units) < MIN_UNITS:
             widest = max(1.0, abs(point)) if kind == "rate" else math.inf
             return Comparison(point, Interval(-widest, widest, over, len(units)), -widest, widest, 0.5)
-        one, other = self._resample(units)
-        difference = one - other
+        challenger_pair, other = self._resample(units)
+        difference = challenger_pair - other
         tail = (1 - self.confidence) / 2
         low, high, lowest, highest = np.quantile(difference, [tail, 1 - tail, 1 - self.confidence, self.confidence])
         if kind == "rate" and not (units[:, 0] > units[:, 2]).any():

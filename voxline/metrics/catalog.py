@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 from voxline.metrics.bootstrap import MetricKind
 
-ASR, TTS, VOCODER, INTENTS = ("asr",), ("tts",), ("vocoder",), ("intents",)
+ASR = ("asr",)
+TTS = ("tts",)
+VOCODER = ("vocoder",)
+INTENTS = ("intents",)
 SPEECH = TTS + VOCODER
 
 
@@ -62,7 +65,8 @@ class Metric:
 
     def format_interval(self, interval: dict[str, Any]) -> str:
         """Writes an interval of metrics.json, in which an unknown bound is null."""
-        low, high = interval["low"], interval["high"]
+        low = interval["low"]
+        high = interval["high"]
         return "—" if low is None or high is None else f"{self.format(low)} to {self.format(high)}"
 
     def format_difference(self, difference: float | None) -> str:
@@ -78,7 +82,8 @@ class Metric:
         return f"{difference:+.3g} {self.unit}".rstrip()
 
 
-_ROUND_TRIP, _F0 = "evaluate.round_trip_recognizer", "evaluate.f0_utterances"
+_ROUND_TRIP = "evaluate.round_trip_recognizer"
+_F0 = "evaluate.f0_utterances"
 _MOS = "evaluate.mos_utterances"
 
 _METRICS = (

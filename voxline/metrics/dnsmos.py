@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 RATE = 16_000
-SHORTEST, WINDOW = 0.1, 9.01
+SHORTEST = 0.1
+WINDOW = 9.01
 """Seconds: of a clip, and of what the network hears at a time."""
 OPINION = (-0.06766283, 1.11546468, 0.04602535)
 """Polynomial, highest power first, that its authors fitted to the scale of listeners."""
@@ -43,15 +44,15 @@ def dnsmos(samples: "npt.NDArray[np.float32]", sample_rate: int) -> float | None
 
     from voxline.audio.decoding import resample
 
-    heard = samples if sample_rate == RATE else resample(samples, sample_rate, RATE)
-    heard = np.clip(heard, -1, 1).astype(np.float32)
+    signal = samples if sample_rate == RATE else resample(samples, sample_rate, RATE)
+    signal = np.clip(signal, -1, 1).astype(np.float32)
     size = int(WINDOW * RATE)
-    while len(heard) < size:
-        heard = np.concatenate([heard, heard])
+    while len(signal) < size:
+        signal = np.concatenate([signal, signal])
     # As the package does, with its roundings: windows that come out a sample short do not count.
-    ends = [(second, int((second + WINDOW) * RATE)) for second in range(int(len(heard) // RATE - WINDOW) + 1)]
-    windows = [heard[second * RATE : end] for second, end in ends if end - second * RATE == size]
-    opinions = [np.polyval(OPINION, _network().run(None, {"input_1": one[None]})[0][0, 2]) for one in windows]
+    ends = [(second, int((second + WINDOW) * RATE)) for second in range(int(len(signal) // RATE - WINDOW) + 1)]
+    windows = [signal[second * RATE : end] for second, end in ends if end - second * RATE == size]
+    opinions = [np.polyval(OPINION, _network().run(None, {"input_1": window[None]})[0][0, 2]) for window in windows]
     return float(np.mean(opinions))
 
 

@@ -73,21 +73,21 @@ def find_shifts(
     names = [name for name in reference if name in new and not (_empty(reference[name]) or _empty(new[name]))]
     if not names:
         return []
-    before, now = (np.array([values[name] for name in names], float).T for values in (reference, new))
-    pooled = np.concatenate([before, now])
+    before, current = (np.array([values[name] for name in names], float).T for values in (reference, new))
+    pooled = np.concatenate([before, current])
     pooled = np.where(np.isnan(pooled), np.nanmedian(pooled, axis=0), pooled)
     ranks = np.stack([_ranks(column) for column in pooled.T], axis=1)
     count = len(before)
     adjusted = _permutation_test(ranks, count, permutations, seed)
-    found = []
+    shifts = []
     for index, name in enumerate(names):
         probability = _probability(ranks[count:, index], ranks[:count, index])
         smallest = MIN_RATE_CHANGE / 2 if name in rates else MIN_EFFECT
         allowed = max(smallest, _speaker_allowance(ranks[:count, index], speakers, new_speakers))
-        means = float(np.nanmean(before[:, index])), float(np.nanmean(now[:, index]))
+        means = float(np.nanmean(before[:, index])), float(np.nanmean(current[:, index]))
         drifted = bool(adjusted[index] <= alpha and abs(probability - 0.5) > allowed)
-        found.append(Shift(name, *means, probability, float(adjusted[index]), allowed, drifted))
-    return sorted(found, key=lambda one: (not one.drifted, -abs(one.probability - 0.5)))
+        shifts.append(Shift(name, *means, probability, float(adjusted[index]), allowed, drifted))
+    return sorted(shifts, key=lambda shift: (not shift.drifted, -abs(shift.probability - 0.5)))
 
 
 def _empty(values: Sequence[float]) -> bool:
@@ -95,7 +95,7 @@ def _empty(values: Sequence[float]) -> bool:
 
 
 def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """From 1; equal values share the mean of their ranks."""
+    """Ranks values from 1; equal values share the mean of their ranks."""
     unique, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     del unique
     last = np.cumsum(counts)
@@ -103,30 +103,31 @@ def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return shared
 
 
-def _probability(new: npt.NDArray[np.float64], old: npt.NDArray[np.float64]) -> float:
+def _probability(new: npt.NDArray[np.float64], reference: npt.NDArray[np.float64]) -> float:
     """Mann and Whitney's U over the number of pairs, of ranks in the pooled sample."""
-    return float(0.5 + (new.mean() - old.mean()) / (len(new) + len(old)))
+    return float(0.5 + (new.mean() - reference.mean()) / (len(new) + len(reference)))
 
 
 def _permutation_test(
     ranks: npt.NDArray[np.float64], count: int, permutations: int, seed: int
 ) -> npt.NDArray[np.float64]:
-    """For each statistic, how often the largest of all differences is as large when clips are dealt by chance."""
+    """Returns for each statistic how often the largest difference is as large when clips are dealt by chance."""
     deviations = ranks.std(axis=0)
     standard = (ranks - ranks.mean(axis=0)) / np.where(deviations > 0, deviations, 1.0)
     total = len(standard)
     observed = np.abs(standard[count:].mean(axis=0))
-    random, exceeded = np.random.default_rng(seed), np.zeros(len(observed))
+    random = np.random.default_rng(seed)
+    exceeded = np.zeros(len(observed))
     for start in range(0, permutations, _CHUNK):
-        chosen = np.zeros((min(_CHUNK, permutations - start), total), np.float64)
-        chosen[:, count:] = 1.0
-        largest = np.abs(random.permuted(chosen, axis=1) @ standard / (total - count)).max(axis=1)
+        is_new = np.zeros((min(_CHUNK, permutations - start), total), np.float64)
+        is_new[:, count:] = 1.0
+        largest = np.abs(random.permuted(is_new, axis=1) @ standard / (total - count)).max(axis=1)
         exceeded += (largest[:, None] >= observed - 1e-12).sum(axis=0)
     return (exceeded + 1) / (permutations + 1)
 
 
 def _speaker_allowance(ranks: npt.NDArray[np.float64], speakers: Sequence[str], new_speakers: Sequence[str]) -> float:
-    """What two groups of speakers may differ by, in units of the probability.
+    """Returns the difference that two groups of speakers may have, in units of the probability.
 
     They have as many as the reference and the new clips have; the latter at most as many as the former.
     """

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float64]
 
 RATE = 10_000
-WINDOW, HOP, FFT_SIZE = 256, 128, 512
+WINDOW = 256
+HOP = 128
+FFT_SIZE = 512
 SEGMENT = 30
 """Frames."""
-BANDS, LOWEST_HZ = 15, 150.0
+BANDS = 15
+LOWEST_HZ = 150.0
 """One-third octave bands, and the center of the first."""
 DYNAMIC_RANGE = 40.0
 """dB below the loudest frame of the recording under which a frame is silent."""
@@ -52,12 +55,13 @@ def estoi(recorded: "npt.NDArray[np.float32]", generated: "npt.NDArray[np.float3
     from voxline.audio.decoding import resample
 
     samples = min(len(recorded), len(generated))
-    one, other = (
-        np.asarray(each if sample_rate == RATE else resample(each, sample_rate, RATE), np.float64)
-        for each in (recorded[:samples], generated[:samples])
+    reference, other = (
+        np.asarray(samples_of if sample_rate == RATE else resample(samples_of, sample_rate, RATE), np.float64)
+        for samples_of in (recorded[:samples], generated[:samples])
     )
-    one, other = _without_silence(one, other)
-    first, second = _segments(one), _segments(other)
+    reference, other = _without_silence(reference, other)
+    first = _segments(reference)
+    second = _segments(other)
     if not len(first):
         return None
     return float((_normalize(first) * _normalize(second)).sum() / (SEGMENT * len(first)))
@@ -83,10 +87,10 @@ def _without_silence(recorded: "Array", generated: "Array") -> tuple["Array", "A
     level = 20 * np.log10(np.linalg.norm(windows, axis=1) + np.finfo(float).eps)
     loud = level > level.max(initial=-np.inf) - DYNAMIC_RANGE
     joined = []
-    for kept in (windows[loud], _windows(generated)[loud]):
-        whole = np.zeros((len(kept) + 1, HOP))
-        whole[:-1] += kept[:, :HOP]
-        whole[1:] += kept[:, HOP:]
+    for loud_windows in (windows[loud], _windows(generated)[loud]):
+        whole = np.zeros((len(loud_windows) + 1, HOP))
+        whole[:-1] += loud_windows[:, :HOP]
+        whole[1:] += loud_windows[:, HOP:]
         joined.append(whole.reshape(-1))
     return joined[0], joined[1]
 
@@ -104,7 +108,7 @@ def _segments(samples: "Array") -> "Array":
 
 @functools.cache
 def octave_bands(fft_size: int = FFT_SIZE, rate: int = RATE) -> "Array":
-    """Which bins belong to which band, [fft_size // 2 + 1, BANDS] of 0 and 1."""
+    """Assigns bins to bands: [fft_size // 2 + 1, BANDS] of 0 and 1."""
     import numpy as np
 
     hertz = np.arange(fft_size // 2 + 1) * rate / fft_size

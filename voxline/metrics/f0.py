@@ -76,15 +76,16 @@ def compare_pair(pair: F0Pair) -> F0Comparison:
     """Compares one pair."""
     import numpy as np
 
-    recorded, synthesized = estimate_f0(pair.recorded, pair), estimate_f0(pair.synthesized, pair)
-    one = recorded[np.minimum(pair.path[:, 0], len(recorded) - 1)]
+    recorded = estimate_f0(pair.recorded, pair)
+    synthesized = estimate_f0(pair.synthesized, pair)
+    reference = recorded[np.minimum(pair.path[:, 0], len(recorded) - 1)]
     other = synthesized[np.minimum(pair.path[:, 1], len(synthesized) - 1)]
-    voiced = np.isfinite(one) & np.isfinite(other)
-    error = float((np.isfinite(one) != np.isfinite(other)).mean())
+    voiced = np.isfinite(reference) & np.isfinite(other)
+    error = float((np.isfinite(reference) != np.isfinite(other)).mean())
     if not voiced.any():
         return F0Comparison(None, None, error)
-    hertz = other[voiced] - one[voiced]
-    cents = 1200 * np.log2(other[voiced] / one[voiced])
+    hertz = other[voiced] - reference[voiced]
+    cents = 1200 * np.log2(other[voiced] / reference[voiced])
     return F0Comparison(float(np.sqrt((hertz**2).mean())), float(np.sqrt((cents**2).mean())), error)
 
 

@@ -41,11 +41,11 @@ def log_magnitude(mels: "Array", features: FeatureSettings) -> "Array":
     return mels if features.uses_magnitude else mels * np.float32(0.5)
 
 
-def mel_cepstral_distortion(one: "Array", other: "Array") -> "DtwResult":
+def mel_cepstral_distortion(cepstra: "Array", other: "Array") -> "DtwResult":
     """MCD of two recordings by their cepstra, [frames, cepstra] each; `distance` is in dB."""
     import numpy as np
     from scipy.spatial.distance import cdist
 
     from voxline.audio.dtw import align_by_cost
 
-    return align_by_cost(cdist(one, other, "euclidean") * (10 * np.sqrt(2) / np.log(10)))
+    return align_by_cost(cdist(cepstra, other, "euclidean") * (10 * np.sqrt(2) / np.log(10)))

@@ -35,7 +35,7 @@ _LOG_LARGEST = 700.0
 
 @dataclass
 class ArmTally:
-    """What was measured in one arm.
+    """The measurements of one arm.
 
     Attributes:
       count: requests.
@@ -52,7 +52,7 @@ class ArmTally:
 
 @dataclass
 class SequentialTest:
-    """Whether the candidate's mean of a measure is above production's by more than a margin, and whether it is below.
+    """Tests whether the candidate's mean is above production's by more than a margin, and whether it is below.
 
     Attributes:
       margin: m, in (0, 1).
@@ -101,11 +101,11 @@ class SequentialTest:
 
     @property
     def is_measured(self) -> bool:
-        """Whether both arms have values."""
+        """Returns whether both arms have values."""
         return bool(self.production.count and self.candidate.count)
 
     def plain(self) -> dict[str, Any]:
-        """For JSON; `of` reads it."""
+        """Returns plain values for JSON; `of` reads them."""
         arms = {name: [arm.count, arm.total] for name, arm in self._arms.items()}
         return {"margin": self.margin, "harm": self.harm, "safe": self.safe, **arms}
 
@@ -115,7 +115,7 @@ class SequentialTest:
         Raises:
           KeyError, TypeError, ValueError: the values are not those of a test.
         """
-        harm, safe = ([float(one) for one in values[name]] for name in ("harm", "safe"))
+        harm, safe = ([float(value) for value in values[name]] for name in ("harm", "safe"))
         if not len(harm) == len(safe) == len(BETS) or not all(map(math.isfinite, [*harm, *safe])):
             raise ValueError(f"{len(BETS)} finite numbers are expected in `harm` and `safe`")
         arms = [ArmTally(int(values[name][0]), float(values[name][1])) for name in ("production", "candidate")]
@@ -128,14 +128,15 @@ class SequentialTest:
         Raises:
           ValueError: there is none.
         """
-        first, *others = tests
+        first, *further = tests
         total = cls.of(first.plain())
-        for one in others:
-            total.margin = min(total.margin, one.margin)
-            for own, theirs in ((total.harm, one.harm), (total.safe, one.safe)):
-                own[:] = [a + b for a, b in zip(own, theirs, strict=True)]
-            for arm, other in zip(total._arms.values(), one._arms.values(), strict=True):
-                arm.count, arm.total = arm.count + other.count, arm.total + other.total
+        for test in further:
+            total.margin = min(total.margin, test.margin)
+            for own, added in ((total.harm, test.harm), (total.safe, test.safe)):
+                own[:] = [a + b for a, b in zip(own, added, strict=True)]
+            for arm, other in zip(total._arms.values(), test._arms.values(), strict=True):
+                arm.count = arm.count + other.count
+                arm.total = arm.total + other.total
         return total
 
     @property
@@ -149,10 +150,10 @@ def mean_harm(tests: Iterable[SequentialTest]) -> float:
     The mean of such evidence is evidence again, whatever the measures have to do with each other: over all of them
     together it exceeds 1 / α with a probability of α at most where none is worse.
     """
-    found = [test.harm_evidence for test in tests]
-    return math.fsum(one / len(found) for one in found)
+    evidence = [test.harm_evidence for test in tests]
+    return math.fsum(value / len(evidence) for value in evidence)
 
 
 def _mean_of_exp(logs: list[float]) -> float:
     largest = max(logs)
-    return math.exp(min(largest, _LOG_LARGEST)) * math.fsum(math.exp(one - largest) for one in logs) / len(logs)
+    return math.exp(min(largest, _LOG_LARGEST)) * math.fsum(math.exp(value - largest) for value in logs) / len(logs)

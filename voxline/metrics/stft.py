@@ -42,16 +42,17 @@ def stft_distance(recorded: "Array", generated: "Array") -> StftDistance:
     import numpy as np
 
     samples = min(len(recorded), len(generated))
-    log_distance, convergence = [], []
+    log_distance = []
+    convergence = []
     for size, hop, window in RESOLUTIONS:
-        one, other = (_magnitudes(each[:samples], size, hop, window) for each in (recorded, generated))
-        log_distance.append(float(np.abs(20 * np.log10(one / other)).mean()))
-        convergence.append(float(np.linalg.norm(one - other) / np.linalg.norm(one)))
+        reference, other = (_magnitudes(signal[:samples], size, hop, window) for signal in (recorded, generated))
+        log_distance.append(float(np.abs(20 * np.log10(reference / other)).mean()))
+        convergence.append(float(np.linalg.norm(reference - other) / np.linalg.norm(reference)))
     return StftDistance(sum(log_distance) / len(RESOLUTIONS), sum(convergence) / len(RESOLUTIONS))
 
 
 def _magnitudes(samples: "Array", size: int, hop: int, window: int) -> "Array":
-    """Of whole windows, [frames, size // 2 + 1]; samples too few for one are padded with zeros."""
+    """Computes the magnitudes of whole windows, [frames, size // 2 + 1]; too few samples are padded with zeros."""
     import numpy as np
 
     from voxline.audio.fft import rfft

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from voxline.metrics.bootstrap import SumAndWeight
 
-_PINYIN, _HANZI = re.compile("[a-z]+[1-5]"), re.compile("[\u3007\u3400-\u9fff]")
+_PINYIN = re.compile("[a-z]+[1-5]")
+_HANZI = re.compile("[\u3007\u3400-\u9fff]")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,12 +43,12 @@ class EditCounts:
 
     @property
     def as_metric(self) -> SumAndWeight:
-        """What this utterance adds to the rate over all."""
+        """Returns what this utterance adds to the rate over all."""
         return SumAndWeight(self.errors, self.length)
 
     @property
     def by_kind(self) -> dict[str, SumAndWeight]:
-        """What this utterance adds to the rate of each kind of error."""
+        """Returns what this utterance adds to the rate of each kind of error."""
         counts = {
             "substitution_rate": self.substitutions,
             "deletion_rate": self.deletions,
@@ -92,7 +93,7 @@ class SyllableEdits:
     tones: int
 
     def metrics(self, prefix: str = "") -> dict[str, SumAndWeight]:
-        """What this utterance adds to each metric of the catalog."""
+        """Returns what this utterance adds to each metric of the catalog."""
         return {
             f"{prefix}syllable_error_rate": self.syllables.as_metric,
             f"{prefix}tone_error_rate": SumAndWeight(self.tones, self.syllables.length),
@@ -118,22 +119,23 @@ def count_syllable_edits(references: Sequence[str], hypotheses: Sequence[str]) -
         return None
     pairs_of = zip(expected, references, strict=True)
     spoken = [reference.lower().split() if syllables is None else syllables for syllables, reference in pairs_of]
-    heard = [_syllables(hypothesis) or hypothesis.split() for hypothesis in hypotheses]
-    aligned = _aligned(list(map(_without_tones, spoken)), list(map(_without_tones, heard)), "words")
+    hypothesis_syllables = [_syllables(hypothesis) or hypothesis.split() for hypothesis in hypotheses]
+    aligned = _aligned(list(map(_without_tones, spoken)), list(map(_without_tones, hypothesis_syllables)), "words")
     counted = []
-    for pairs, left, right in zip(aligned, spoken, heard, strict=True):
-        tones_left, tones_right = iter(left), iter(right)
+    for pairs, left, right in zip(aligned, spoken, hypothesis_syllables, strict=True):
+        tones_left = iter(left)
+        tones_right = iter(right)
         wrong = 0
         for reference, hypothesis in pairs:
-            one = next(tones_left) if reference else ""
+            tone = next(tones_left) if reference else ""
             other = next(tones_right) if hypothesis else ""
-            wrong += reference == hypothesis and one != other
+            wrong += reference == hypothesis and tone != other
         counted.append(SyllableEdits(_edits(pairs), wrong))
     return counted
 
 
 def _without_tones(syllables: Sequence[str]) -> str:
-    return " ".join(one.rstrip("12345") or one for one in syllables)
+    return " ".join(syllable.rstrip("12345") or syllable for syllable in syllables)
 
 
 def _syllables(text: str) -> list[str] | None:
@@ -146,16 +148,17 @@ def _syllables(text: str) -> list[str] | None:
         return text.split()
     if not _HANZI.search(text):
         return None
-    frontend, found = FrontendSettings(kind="mandarin", sandhi=False), list[str]()
+    frontend = FrontendSettings(kind="mandarin", sandhi=False)
+    syllables = list[str]()
     for part in re.split("([A-Za-z]+)", text):
         if part.isascii() and part.isalpha():
-            found.append(part.lower())
+            syllables.append(part.lower())
         elif any(map(str.isalnum, part)):
             try:
-                found += apply_frontend(part, frontend).normalized_text.split()
+                syllables += apply_frontend(part, frontend).normalized_text.split()
             except UnsupportedText:
                 return None
-    return found
+    return syllables
 
 
 def align_words(reference: str, hypothesis: str) -> list[tuple[str, str]]:

@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeardClip:
-    """What the estimate needs of a recording.
+    """The values of a recording that the estimate needs.
 
     Attributes:
       words: in the hypothesis.
@@ -63,11 +63,15 @@ class WerCurve:
     @classmethod
     def fit(cls, clips: Sequence[HeardClip]) -> "WerCurve":
         """Fits the curve to recordings with transcripts, by weighted logistic regression (Newton's method)."""
-        heard = [clip for clip in clips if clip.words and clip.confidence is not None]
+        clips_with_words = [clip for clip in clips if clip.words and clip.confidence is not None]
         empty = [clip for clip in clips if not clip.words]
-        logits = np.array([_logit(clip.confidence or 0.0) for clip in heard] + [_logit(one) for one in _PRIOR])
-        weights = np.array([float(clip.words) for clip in heard] + [1.0] * len(_PRIOR))
-        rates = np.array([min(clip.errors / clip.words, 1.0) for clip in heard] + [1 - one for one in _PRIOR])
+        logits = np.array(
+            [_logit(clip.confidence or 0.0) for clip in clips_with_words] + [_logit(rate) for rate in _PRIOR]
+        )
+        weights = np.array([float(clip.words) for clip in clips_with_words] + [1.0] * len(_PRIOR))
+        rates = np.array(
+            [min(clip.errors / clip.words, 1.0) for clip in clips_with_words] + [1 - rate for rate in _PRIOR]
+        )
         design = np.stack([np.ones_like(logits), logits], axis=1)
         coefficients = np.array([0.0, -1.0])
         for _ in range(_STEPS):
@@ -78,8 +82,8 @@ class WerCurve:
             coefficients = coefficients + np.clip(step, -2, 2)
             if np.abs(step).max() < 1e-9:
                 break
-        words = sum(clip.words for clip in heard)
-        length = sum(clip.reference_words for clip in heard) / words if words else 1.0
+        words = sum(clip.words for clip in clips_with_words)
+        length = sum(clip.reference_words for clip in clips_with_words) / words if words else 1.0
         missed = sum(clip.reference_words for clip in empty) / len(empty) if empty else 0.0
         usual = sum(clip.reference_words for clip in clips) / len(clips) if clips else 1.0
         return cls(float(coefficients[0]), float(coefficients[1]), length, missed or usual)
@@ -88,9 +92,9 @@ class WerCurve:
         """The expected errors and words of each recording, float64 [clips]."""
         words = np.array([float(clip.words) for clip in clips])
         logits = np.array([_logit(clip.confidence or 0.0) for clip in clips])
-        heard = _sigmoid(self.offset + self.slope * logits) * words
+        errors = _sigmoid(self.offset + self.slope * logits) * words
         empty = words == 0
-        return np.where(empty, self.empty_words, heard), np.where(empty, self.empty_words, words * self.length)
+        return np.where(empty, self.empty_words, errors), np.where(empty, self.empty_words, words * self.length)
 
     def wer(self, clips: Sequence[HeardClip]) -> float:
         """The estimated word error rate of recordings."""
@@ -100,7 +104,7 @@ class WerCurve:
 
 @dataclasses.dataclass(frozen=True)
 class BackTest:
-    """How well slices of the test split are estimated from all others.
+    """The accuracy of estimates of each slice of the test split from all others.
 
     Attributes:
       slices: (slicing, slice, estimated, actual) of each.
@@ -128,8 +132,8 @@ def clip_of_result(result: UtteranceResult) -> HeardClip | None:
     if "confidence" not in result.details:
         return None
     errors, words = result.metrics["wer"]
-    heard = str(result.details["hypothesis"]).split()
-    return HeardClip(len(heard), result.details["confidence"], float(errors), float(words))
+    hypothesis = str(result.details["hypothesis"]).split()
+    return HeardClip(len(hypothesis), result.details["confidence"], float(errors), float(words))
 
 
 def back_test(clips: Sequence[HeardClip], slices: Sequence[Mapping[str, str]]) -> BackTest:
@@ -139,21 +143,21 @@ def back_test(clips: Sequence[HeardClip], slices: Sequence[Mapping[str, str]]) -
       slices: of each clip, the slice by the name of the slicing.
     """
     members: dict[tuple[str, str], list[int]] = {}
-    for index, one in enumerate(slices):
-        for slicing, value in one.items():
+    for index, values_of_clip in enumerate(slices):
+        for slicing, value in values_of_clip.items():
             members.setdefault((slicing, value), []).append(index)
-    found = []
+    estimates = []
     for (slicing, value), inside in sorted(members.items()):
         left = set(range(len(clips))) - set(inside)
         words = sum(clips[index].reference_words for index in inside)
         if len(inside) >= MIN_SLICE and len(left) >= MIN_SLICE and words:
             curve = WerCurve.fit([clips[index] for index in sorted(left)])
             actual = sum(clips[index].errors for index in inside) / words
-            found.append((slicing, value, curve.wer([clips[index] for index in inside]), actual))
-    errors = np.array([estimated - actual for *_, estimated, actual in found])
+            estimates.append((slicing, value, curve.wer([clips[index] for index in inside]), actual))
+    errors = np.array([estimated - actual for *_, estimated, actual in estimates])
     if not len(errors):
         return BackTest([], math.nan, math.nan)
-    return BackTest(found, float(np.abs(errors).mean()), float(np.sqrt((errors**2).mean())))
+    return BackTest(estimates, float(np.abs(errors).mean()), float(np.sqrt((errors**2).mean())))
 
 
 def estimate_wer(
@@ -166,7 +170,8 @@ def estimate_wer(
       slices: of these.
       new: at least one.
     """
-    curve, tested = WerCurve.fit(judged), back_test(judged, slices)
+    curve = WerCurve.fit(judged)
+    tested = back_test(judged, slices)
     value = curve.wer(new)
     random = np.random.default_rng(seed)
     resampled = [

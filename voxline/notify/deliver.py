@@ -89,13 +89,13 @@ def _attempt(name: str, settings: NotifySettings, send: Callable[[requests.Sessi
     thread = threading.Thread(target=deliver, name=f"notify.{name}", daemon=True)
     thread.start()
     thread.join(settings.deadline_seconds())
-    found = ended[0] if ended else TimeoutError(f"not done within {settings.deadline_seconds():g} seconds")
-    if isinstance(found, Exception):
-        text = " ".join(str(found).split()) or "no message"
-        print_status(f"notify.{name}: not delivered: {type(found).__name__}: {text[:500]}")
+    outcome = ended[0] if ended else TimeoutError(f"not done within {settings.deadline_seconds():g} seconds")
+    if isinstance(outcome, Exception):
+        text = " ".join(str(outcome).split()) or "no message"
+        print_status(f"notify.{name}: not delivered: {type(outcome).__name__}: {text[:500]}")
         return False
-    if found:
-        print_status(f"notify.{name}: sent to {found}")
+    if outcome:
+        print_status(f"notify.{name}: sent to {outcome}")
     return True
 
 

@@ -93,7 +93,7 @@ class StepRecord:
 
 @dataclasses.dataclass(frozen=True)
 class RunIdentity:
-    """What is known of a run before it starts.
+    """The names of a run, known before it starts.
 
     Attributes:
       id: a UUID; on a cluster that of KFP.
@@ -166,7 +166,7 @@ class PublishedModel:
         return None
 
     def explain(self, reason: str) -> str:
-        """Why the run did not succeed, with the version first."""
+        """Explains why the run did not succeed, with the version first."""
         where = "in service" if self.event.alias == PRODUCTION else "the candidate"
         named = f"version {self.event.version}"
         return reason if named in reason else f"{named} is {where}, though push did not end: {reason}"
@@ -226,8 +226,9 @@ class RunEvent:
         named = {step.name: step for step in steps}
         result: dict[str, Any] = {}
         verdict = _WITHOUT_RESULT[status]
-        if (asked := named.get("forecast")) and asked.counts.get("skipped") and status == "succeeded":
-            verdict, reason = "skipped", json.loads(asked.read_output("forecast"))["heading"]
+        if (forecast_step := named.get("forecast")) and forecast_step.counts.get("skipped") and status == "succeeded":
+            verdict = "skipped"
+            reason = json.loads(forecast_step.read_output("forecast"))["heading"]
         if (pushed := named.get("push")) and pushed.status == "succeeded":
             judged = json.loads(pushed.read_output("verdict"))
             result = {
@@ -248,7 +249,7 @@ class RunEvent:
             verdict = "unchanged" if refreshed.reused else "published"
         return cls(
             run, verdict, reason, time.time(), tuple(steps),
-            rejects={step.name: found for step in steps if (found := _count_rejects(step))},
+            rejects={step.name: rejects_of_step for step in steps if (rejects_of_step := _count_rejects(step))},
             metrics=_metrics(named.get("evaluate")),
             links={name: link for name, link in links.items() if link},
             revision=git_revision() or "",
@@ -257,7 +258,7 @@ class RunEvent:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the model or the dataset in use is current after the run."""
+        """Returns whether the model or the dataset in use is current after the run."""
         return self.verdict in SUCCESSES
 
     @property

@@ -108,7 +108,7 @@ def figure_of(run: Run, name: str) -> float | None:
     if name in run["metrics"]:
         return _number(run["metrics"][name]["value"])
     steps = {step["name"]: step for step in run["steps"]}
-    counts = {step: found["counts"] for step, found in steps.items()}
+    counts = {step: step_values["counts"] for step, step_values in steps.items()}
     total = sum(counts.get("ingest", {}).get(split, 0) for split in ("train", "dev", "test"))
     if name == "seconds":
         return float(run["run"]["seconds"])
@@ -143,12 +143,12 @@ def write_sqlite(runs: Sequence[Run], path: Path) -> None:
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(_SCHEMA)
         for run in runs:
-            about = run["run"]
+            fields = run["run"]
             database.execute(
                 "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    about["id"], about["pipeline"], about["name"], about["model"], about["started"], about["ended"],
-                    about["seconds"], figure_of(run, "work_seconds"), run["verdict"], run["reason"],
+                    fields["id"], fields["pipeline"], fields["name"], fields["model"], fields["started"],
+                    fields["ended"], fields["seconds"], figure_of(run, "work_seconds"), run["verdict"], run["reason"],
                     run["failed_step"], run["version"], run["digest"], run["dataset_version"],
                     figure_of(run, "utterances"), figure_of(run, "rejects"),
                     figure_of(run, "hours"),
@@ -156,17 +156,20 @@ def write_sqlite(runs: Sequence[Run], path: Path) -> None:
             )  # fmt: skip
             database.executemany(
                 "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?, ?)",
-                [(about["id"], name, of["value"], of["low"], of["high"]) for name, of in run["metrics"].items()],
+                [(fields["id"], name, of["value"], of["low"], of["high"]) for name, of in run["metrics"].items()],
             )
             database.executemany(
                 "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?)",
-                [(about["id"], step["name"], step["status"], step["seconds"], step["reused"]) for step in run["steps"]],
+                [
+                    (fields["id"], step["name"], step["status"], step["seconds"], step["reused"])
+                    for step in run["steps"]
+                ],
             )
             database.executemany(
                 "INSERT OR REPLACE INTO anomalies VALUES (?, ?, ?, ?, ?)",
                 [
-                    (about["id"], one["figure"], one["value"], one["expected"], one["deviation"])
-                    for one in run.get("anomalies", [])
+                    (fields["id"], anomaly["figure"], anomaly["value"], anomaly["expected"], anomaly["deviation"])
+                    for anomaly in run.get("anomalies", [])
                 ],
             )
         database.commit()

@@ -18,7 +18,8 @@ from voxline.store.objects import open_store
 
 Object = dict[str, Any]
 USER = 65532
-MOUNTED, MODELS = "pvc://", "/mnt/models"
+MOUNTED = "pvc://"
+MODELS = "/mnt/models"
 KEPT = {"argocd.argoproj.io/sync-options": "Prune=false", "kustomize.toolkit.fluxcd.io/prune": "disabled"}
 """The next manifest has another ConfigMap; the revision that gets the rest of the traffic still mounts this one."""
 
@@ -126,8 +127,8 @@ def write_rollout(event: RunEvent, settings: NotifySettings, session: requests.S
     """Writes the manifest of a version that a run put into service, with the share of a canary."""
     if event.verdict != "promoted" or event.version is None:
         return ""
-    chosen = settings.kserve
-    objects = serving_objects(event.run.model, event.version, event.digest, chosen, chosen.percent)
-    folder, _, name = chosen.manifest.rpartition("/")
+    kserve = settings.kserve
+    objects = serving_objects(event.run.model, event.version, event.digest, kserve, kserve.percent)
+    folder, _, name = kserve.manifest.rpartition("/")
     open_store(folder or ".").write(name, manifest_text(objects).encode())
-    return f"{chosen.manifest}, version {event.version} with {chosen.percent}% of the traffic"
+    return f"{kserve.manifest}, version {event.version} with {kserve.percent}% of the traffic"

@@ -41,8 +41,8 @@ def end_event(event: RunEvent, settings: NotifySettings) -> Json:
         outputs.append(_dataset(event.model_uri, version=str(event.version)))
     if event.verdict == "published":
         outputs.append(_dataset(event.dataset_uri, version=str(event.dataset_version)))
-        written = _facet("1-0-2/OutputStatisticsOutputDatasetFacet", rowCount=named["publish"].counts["utterances"])
-        outputs[0]["outputFacets"] = {"outputStatistics": written}
+        statistics = _facet("1-0-2/OutputStatisticsOutputDatasetFacet", rowCount=named["publish"].counts["utterances"])
+        outputs[0]["outputFacets"] = {"outputStatistics": statistics}
     facets: Json = {
         "voxline": _facet("", verdict=event.verdict, reason=event.reason, revision=event.revision, links=event.links)
     }

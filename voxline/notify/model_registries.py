@@ -39,7 +39,7 @@ def register_in_kubeflow(event: RunEvent, settings: NotifySettings, session: req
     model = registry.find("registered_model", name=event.run.model) or registry.create(
         "registered_models", {"name": event.run.model, "state": "LIVE"}
     )
-    found = registry.find("model_version", name=version, parentResourceId=model["id"]) or registry.create(
+    model_version = registry.find("model_version", name=version, parentResourceId=model["id"]) or registry.create(
         "model_versions",
         {
             "name": version,
@@ -49,12 +49,12 @@ def register_in_kubeflow(event: RunEvent, settings: NotifySettings, session: req
             "customProperties": {name: _property(value) for name, value in _properties(event)},
         },
     )
-    if not registry.find("model_artifact", name=event.run.model, parentResourceId=found["id"]):
+    if not registry.find("model_artifact", name=event.run.model, parentResourceId=model_version["id"]):
         artifact = {
             "artifactType": "model-artifact", "name": event.run.model, "uri": event.model_uri, "state": "LIVE",
             "modelFormatName": "tensorflow", "modelFormatVersion": "2",
         }  # fmt: skip
-        registry.create(f"model_versions/{found['id']}/artifacts", artifact)
+        registry.create(f"model_versions/{model_version['id']}/artifacts", artifact)
     return f"{settings.kubeflow_registry.url}, as version {version} of {event.run.model}"
 
 
@@ -62,7 +62,8 @@ class _KubeflowRegistry:
     """The few calls of the REST API that a registration needs."""
 
     def __init__(self, settings: NotifySettings, session: requests.Session) -> None:
-        self._session, self._timeout = session, settings.timeout_seconds
+        self._session = session
+        self._timeout = settings.timeout_seconds
         session.headers.update(settings.kubeflow_registry.headers("notify.kubeflow_registry"))
         for version in API_VERSIONS:
             self._root = f"{settings.kubeflow_registry.url.rstrip('/')}/api/model_registry/{version}"
@@ -89,7 +90,7 @@ class _KubeflowRegistry:
 
 
 def _properties(event: RunEvent) -> Iterator[tuple[str, str | float]]:
-    """What is known of a version besides its location, by name."""
+    """Returns the properties of a version besides its location, by name."""
     yield "digest", event.digest
     yield "verdict", event.verdict
     yield "reason", event.reason
@@ -117,7 +118,8 @@ def register_in_mlflow(event: RunEvent, settings: NotifySettings, session: reque
     """
     if event.version is None:
         return ""
-    uri, name = settings.mlflow_registry.uri, event.run.model
+    uri = settings.mlflow_registry.uri
+    name = event.run.model
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
     try:
         tracking = importlib.import_module("mlflow")
@@ -126,13 +128,13 @@ def register_in_mlflow(event: RunEvent, settings: NotifySettings, session: reque
     client = tracking.MlflowClient(tracking_uri=uri, registry_uri=uri)
     if not client.search_registered_models(filter_string=f"name = '{name}'"):
         client.create_registered_model(name)
-    wanted = str(event.version)
-    known = client.search_model_versions(f"name = '{name}'")
-    found = next((one for one in known if one.tags.get("voxline.version") == wanted), None)
-    if found is None:
+    number = str(event.version)
+    versions = client.search_model_versions(f"name = '{name}'")
+    model_version = next((version_ for version_ in versions if version_.tags.get("voxline.version") == number), None)
+    if model_version is None:
         tags = {f"voxline.{key}": str(value)[:5000] for key, value in _properties(event)}
-        found = client.create_model_version(
-            name, source=event.model_uri, tags={**tags, "voxline.version": wanted}, description=event.reason
+        model_version = client.create_model_version(
+            name, source=event.model_uri, tags={**tags, "voxline.version": number}, description=event.reason
         )
-    client.set_registered_model_alias(name, CANDIDATE if event.verdict == CANDIDATE else ALIAS, found.version)
-    return f"{uri}, as version {found.version} of {name}"
+    client.set_registered_model_alias(name, CANDIDATE if event.verdict == CANDIDATE else ALIAS, model_version.version)
+    return f"{uri}, as version {model_version.version} of {name}"

@@ -63,7 +63,7 @@ def samples(event: RunEvent, settings: NotifySettings) -> list[GaugeSample]:
 
 
 def run_labels(event: RunEvent) -> dict[str, str]:
-    """What distinguishes the gauges of one config's runs from those of another."""
+    """Returns the labels that distinguish the gauges of one config's runs from those of another."""
     return {"pipeline": event.run.pipeline, "run": event.run.name, "model": event.run.model}
 
 
@@ -79,7 +79,8 @@ def _values(event: RunEvent, settings: NotifySettings) -> Iterator[tuple[str, di
         of = {"step": step.name}
         yield "voxline_step_seconds", of, step.seconds
         yield "voxline_step_reused", of, step.reused
-        utterances, rejects = step.counts.get("utterances"), step.counts.get("rejects")
+        utterances = step.counts.get("utterances")
+        rejects = step.counts.get("rejects")
         if utterances is not None:
             yield "voxline_utterances", of, utterances
         if rejects is not None:
@@ -100,8 +101,9 @@ def _values(event: RunEvent, settings: NotifySettings) -> Iterator[tuple[str, di
 class _Gauges:
     """A collector of samples."""
 
-    def __init__(self, found: Iterable[GaugeSample], left_out: Iterable[str] = ()) -> None:
-        self._samples, self._left_out = list(found), set(left_out)
+    def __init__(self, gauge_samples: Iterable[GaugeSample], left_out: Iterable[str] = ()) -> None:
+        self._samples = list(gauge_samples)
+        self._left_out = set(left_out)
 
     def collect(self) -> Iterator[Metric]:
         for name, (meaning, own) in GAUGES.items():
@@ -147,10 +149,10 @@ def write_textfile(event: RunEvent, settings: NotifySettings, session: requests.
     file = Path(settings.textfile).absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(file.parent):
-        found = samples(event, settings)
-        replaced = {(sample.gauge, *_run_of(sample)) for sample in found}
-        kept = [sample for sample in read_textfile(file) if (sample.gauge, *_run_of(sample)) not in replaced]
-        write_to_textfile(str(file), _registry(_Gauges([*kept, *found])))
+        new_samples = samples(event, settings)
+        replaced = {(sample.gauge, *_run_of(sample)) for sample in new_samples}
+        earlier = [sample for sample in read_textfile(file) if (sample.gauge, *_run_of(sample)) not in replaced]
+        write_to_textfile(str(file), _registry(_Gauges([*earlier, *new_samples])))
     return str(file)
 
 
@@ -170,8 +172,8 @@ def read_textfile(file: Path) -> list[GaugeSample]:
         return []
     except ValueError as error:
         raise WorkError(f"{file}: not in Prometheus' text format ({error}); remove it, or name another file") from None
-    found = [one for family in families for one in family.samples if one.name in GAUGES]
-    return [GaugeSample(one.name, dict(one.labels), one.value) for one in found]
+    read_samples = [sample for family in families for sample in family.samples if sample.name in GAUGES]
+    return [GaugeSample(sample.name, dict(sample.labels), sample.value) for sample in read_samples]
 
 
 def export_otlp(event: RunEvent, settings: NotifySettings, session: requests.Session) -> str:
@@ -190,18 +192,18 @@ def export_otlp(event: RunEvent, settings: NotifySettings, session: requests.Ses
         if sample.gauge not in gauges:
             gauges[sample.gauge] = meter.create_gauge(sample.gauge, description=GAUGES[sample.gauge][0])
         gauges[sample.gauge].set(sample.value, {key: value for key, value in sample.labels.items() if value})
-    said = _Said()
+    last_message = _Said()
     log = logging.getLogger("opentelemetry")
-    log.addHandler(said)
+    log.addHandler(last_message)
     client = exporter(settings.otlp.url, headers=headers, timeout=settings.timeout_seconds)
     try:
         result = client.export(reader.get_metrics_data())
     finally:
-        log.removeHandler(said)
+        log.removeHandler(last_message)
         client.shutdown()
         provider.shutdown()
     if result is not export.MetricExportResult.SUCCESS:
-        raise TransientError(said.last or "the collector did not take the metrics")
+        raise TransientError(last_message.last or "the collector did not take the metrics")
     return settings.otlp.url
 
 
@@ -222,5 +224,5 @@ def check_answer(answer: requests.Response) -> None:
         to = answer.headers["location"].partition("?")[0]
         raise WorkError(f"it answered {answer.status_code}, a redirect to {to[:300]}; give the final address")
     if not answer.ok:
-        said = " ".join(answer.text.split())[:300]
-        raise WorkError(f"it answered {answer.status_code} {answer.reason}{': ' if said else ''}{said}")
+        body = " ".join(answer.text.split())[:300]
+        raise WorkError(f"it answered {answer.status_code} {answer.reason}{': ' if body else ''}{body}")

@@ -37,7 +37,9 @@ from voxline.store.objects import open_store
 from voxline.store.store_locks import shared_store_lock
 from voxline.store.uris import is_remote
 
-EXPORT_FILE, PURGE_LIST, EXPORTS_FOLDER = "export.json", "purge_list.json", "exports"
+EXPORT_FILE = "export.json"
+PURGE_LIST = "purge_list.json"
+EXPORTS_FOLDER = "exports"
 AUDIO = "audio"
 SHARD_BYTES = 256_000_000
 """Audio in one tar or Parquet file."""
@@ -63,18 +65,18 @@ class ExportedUtterance:
 
     @property
     def file(self) -> str:
-        """Where a format of loose files has the recording, relative to the export."""
+        """The place of the recording in a format of loose files, relative to the export."""
         return f"{AUDIO}/{self.row.audio_hash[:2]}/{self.row.audio_hash}.wav"
 
     def values(self) -> dict[str, Any]:
-        """What the line of a manifest says of it, but for the path."""
+        """Returns the values of its line in a manifest, without the path."""
         row = self.row
         return {"id": row.id, "duration": row.duration, "text": row.text, "speaker": row.speaker, **row.extra}
 
 
 @dataclasses.dataclass
 class SpeakerFiles:
-    """What an export holds of a speaker.
+    """The files of a speaker in an export.
 
     Attributes:
       ids: of the utterances.
@@ -144,24 +146,24 @@ def _export(
         by_speaker: dict[str, SpeakerFiles] = {}
         counts: dict[str, int] = {}
         for split in dataset.counts:
-            for one, files, shared in write(_utterances(dataset, split), split, unfinished):
+            for utterance, files, shared in write(_utterances(dataset, split), split, unfinished):
                 counts[split] = counts.get(split, 0) + 1
-                held = by_speaker.setdefault(one.row.speaker, SpeakerFiles())
-                held.ids.append(one.row.id)
+                held = by_speaker.setdefault(utterance.row.speaker, SpeakerFiles())
+                held.ids.append(utterance.row.id)
                 held.files += [file for file in files if file not in held.files[-1:]]
                 held.shared += [file for file in shared if file not in held.shared]
         _list_speakers(by_speaker, unfinished / PURGE_LIST)
-        made = {"dataset": versions.name, "version": number, "key": dataset.key, "format": to, "counts": counts}
-        made["at"] = format_utc(time.time())
-        write_json(unfinished / EXPORT_FILE, made)
+        description = {"dataset": versions.name, "version": number, "key": dataset.key, "format": to, "counts": counts}
+        description["at"] = format_utc(time.time())
+        write_json(unfinished / EXPORT_FILE, description)
         if output.exists():
             output.rmdir()
-        _record(versions, made, output)  # before it appears: no export is unknown
+        _record(versions, description, output)  # before it appears: no export is unknown
         unfinished.rename(output)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
-    return made
+    return description
 
 
 def _utterances(dataset: Dataset, split: str) -> Iterator[ExportedUtterance]:
@@ -202,10 +204,10 @@ def _list_speakers(by_speaker: dict[str, SpeakerFiles], file: Path) -> None:
     write_json(file, {speaker: dataclasses.asdict(held) for speaker, held in sorted(by_speaker.items())})
 
 
-def _record(versions: DatasetVersions, made: dict[str, Any], output: Path) -> None:
+def _record(versions: DatasetVersions, description: dict[str, Any], output: Path) -> None:
     store = open_store(versions.uri)
-    name = f"{EXPORTS_FOLDER}/{hash_value([made, str(output.absolute())])}.json"
-    write_json(store.local_path(name), {**made, "output": str(output.absolute())})
+    name = f"{EXPORTS_FOLDER}/{hash_value([description, str(output.absolute())])}.json"
+    write_json(store.local_path(name), {**description, "output": str(output.absolute())})
     if store.is_remote:
         store.push([name])
 
@@ -219,20 +221,20 @@ def find_exports(speaker: str, roots: Iterable[str | Path]) -> list[tuple[dict[s
     Returns:
       Each export's record with what it holds of the speaker; None where its folder is gone or on another machine.
     """
-    found: list[tuple[dict[str, Any], SpeakerFiles | None]] = []
+    exports: list[tuple[dict[str, Any], SpeakerFiles | None]] = []
     for root in roots:
         for name in list_datasets(root):
             store = open_store(root) / name
             names = [info.name for info in store.list(f"{EXPORTS_FOLDER}/")]
             if store.is_remote:
                 store.pull(names)
-            for record in (read_json(store.local_path(one)) for one in sorted(names)):
+            for record in (read_json(store.local_path(file_name)) for file_name in sorted(names)):
                 listed = Path(record["output"]) / PURGE_LIST
                 if not listed.is_file():
-                    found.append((record, None))
+                    exports.append((record, None))
                 elif held := read_json(listed).get(speaker):
-                    found.append((record, SpeakerFiles(**held)))
-    return found
+                    exports.append((record, SpeakerFiles(**held)))
+    return exports
 
 
 def _write_json(
@@ -244,45 +246,52 @@ def _write_json(
 
     name = f"{split}.jsonl"
     with atomic_write(folder / name, "w") as lines:
-        for one in utterances:
-            hop = round(hop_seconds * one.sample_rate)
-            found = compute_prosody(read_waveform(one.wav, one.sample_rate), one.sample_rate, hop)
-            line = {**one.values(), "split": split, "audio_hash": one.row.audio_hash, "sample_rate": one.sample_rate}
-            line |= {"onset_seconds": found.onset, "offset_seconds": found.offset}
-            line |= {"hop_seconds": hop / one.sample_rate, "total_frames": len(found.f0)}
+        for utterance in utterances:
+            hop = round(hop_seconds * utterance.sample_rate)
+            prosody = compute_prosody(read_waveform(utterance.wav, utterance.sample_rate), utterance.sample_rate, hop)
+            line = {
+                **utterance.values(),
+                "split": split,
+                "audio_hash": utterance.row.audio_hash,
+                "sample_rate": utterance.sample_rate,
+            }
+            line |= {"onset_seconds": prosody.onset, "offset_seconds": prosody.offset}
+            line |= {"hop_seconds": hop / utterance.sample_rate, "total_frames": len(prosody.f0)}
             # As doubles: 121.3 in single precision is written 121.30000305175781.
             line |= {
-                "f0": found.f0.astype(float).round(2).tolist(),
-                "energy": found.energy.astype(float).round(2).tolist(),
+                "f0": prosody.f0.astype(float).round(2).tolist(),
+                "energy": prosody.energy.astype(float).round(2).tolist(),
             }
             lines.write(encode_json(line) + "\n")
-            yield one, [], [name]
+            yield utterance, [], [name]
 
 
-def _copy(one: ExportedUtterance, folder: Path) -> str:
-    target = folder / one.file
+def _copy(utterance: ExportedUtterance, folder: Path) -> str:
+    target = folder / utterance.file
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(one.wav, target)
-    return one.file
+        shutil.copyfile(utterance.wav, target)
+    return utterance.file
 
 
 def _write_nemo(utterances: Iterable[ExportedUtterance], split: str, folder: Path) -> Written:
     """`<split>_manifest.json`; paths are relative to it, which NeMo accepts."""
     name = f"{split}_manifest.json"
     with atomic_write(folder / name, "w") as manifest:
-        for one in utterances:
-            file = _copy(one, folder)
-            manifest.write(encode_json({"audio_filepath": file, **one.values(), "split": split}) + "\n")
-            yield one, [file], [name]
+        for utterance in utterances:
+            file = _copy(utterance, folder)
+            manifest.write(encode_json({"audio_filepath": file, **utterance.values(), "split": split}) + "\n")
+            yield utterance, [file], [name]
 
 
 def _write_lhotse(utterances: Iterable[ExportedUtterance], split: str, folder: Path) -> Written:
     """`cuts_<split>.jsonl.gz`; in Lhotse, `with_recording_path_prefix(<output>)` leads to the recordings."""
     name = f"cuts_{split}.jsonl.gz"
     with atomic_write(folder / name) as packed, gzip.GzipFile("", "wb", 6, packed, mtime=0) as cuts:
-        for one in utterances:
-            file, row, seconds = _copy(one, folder), one.row, one.samples / one.sample_rate
+        for utterance in utterances:
+            file = _copy(utterance, folder)
+            row = utterance.row
+            seconds = utterance.samples / utterance.sample_rate
             span = {"start": 0.0, "duration": seconds, "channel": 0}
             spoken = {"id": row.id, "recording_id": row.id, **span, "text": row.text, "speaker": row.speaker}
             if row.extra:
@@ -290,25 +299,28 @@ def _write_lhotse(utterances: Iterable[ExportedUtterance], split: str, folder: P
             recording = {
                 "id": row.id,
                 "sources": [{"type": "file", "channels": [0], "source": file}],
-                "sampling_rate": one.sample_rate,
-                "num_samples": one.samples,
+                "sampling_rate": utterance.sample_rate,
+                "num_samples": utterance.samples,
                 "duration": seconds,
                 "channel_ids": [0],
             }
             cut = {"id": row.id, **span, "supervisions": [spoken], "recording": recording, "type": "MonoCut"}
             cuts.write((encode_json(cut) + "\n").encode())
-            yield one, [file], [name]
+            yield utterance, [file], [name]
 
 
 def _shards(utterances: Iterable[ExportedUtterance], shard_bytes: int) -> Iterator[tuple[int, list[ExportedUtterance]]]:
     """Groups utterances by the bytes of their audio: (number of the group, the group)."""
-    numbers, shard, size = count(), list[ExportedUtterance](), 0
-    for one in utterances:
-        shard.append(one)
-        size += 2 * one.samples
+    numbers = count()
+    shard = list[ExportedUtterance]()
+    size = 0
+    for utterance in utterances:
+        shard.append(utterance)
+        size += 2 * utterance.samples
         if size >= shard_bytes:
             yield next(numbers), shard
-            shard, size = [], 0
+            shard = []
+            size = 0
     if shard:
         yield next(numbers), shard
 
@@ -326,12 +338,12 @@ def _write_webdataset(
     for number, shard in _shards(utterances, shard_bytes):
         name = f"{split}-{number:06d}.tar"
         with tarfile.open(folder / name, "w") as tar:
-            for place, one in enumerate(shard):
+            for place, utterance in enumerate(shard):
                 key = f"{number:06d}{place:06d}"  # an id may hold dots and slashes, which mean something else here
-                _add_member(tar, f"{key}.wav", one.wav.read_bytes())
-                _add_member(tar, f"{key}.txt", one.row.text.encode())
-                _add_member(tar, f"{key}.json", encode_json({**one.values(), "split": split}).encode())
-                yield one, [], [name]
+                _add_member(tar, f"{key}.wav", utterance.wav.read_bytes())
+                _add_member(tar, f"{key}.txt", utterance.row.text.encode())
+                _add_member(tar, f"{key}.json", encode_json({**utterance.values(), "split": split}).encode())
+                yield utterance, [], [name]
 
 
 def _write_nemo_tarred(
@@ -344,12 +356,12 @@ def _write_nemo_tarred(
         for number, shard in _shards(utterances, shard_bytes):
             name = f"{split}/audio_{number}.tar"
             with tarfile.open(folder / name, "w") as tar:
-                for place, one in enumerate(shard):
+                for place, utterance in enumerate(shard):
                     member = f"{number:06d}{place:06d}.wav"
-                    _add_member(tar, member, one.wav.read_bytes())
-                    line = {"audio_filepath": member, **one.values(), "split": split, "shard_id": number}
+                    _add_member(tar, member, utterance.wav.read_bytes())
+                    line = {"audio_filepath": member, **utterance.values(), "split": split, "shard_id": number}
                     manifest.write(encode_json(line) + "\n")
-                    yield one, [], [name, listed]
+                    yield utterance, [], [name, listed]
 
 
 def _write_parquet(
@@ -372,10 +384,13 @@ def _write_parquet(
     audio = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
     for number, shard in _shards(utterances, shard_bytes):
         name = f"data/{split}-{number:05d}.parquet"
-        extra = {key: _column([one.row.extra.get(key) for one in shard], kind) for key, kind in (further or {}).items()}
-        texts = {key: [getattr(one.row, key) for one in shard] for key in ("id", "text", "speaker")}
+        extra = {
+            key: _column([utterance.row.extra.get(key) for utterance in shard], kind)
+            for key, kind in (further or {}).items()
+        }
+        texts = {key: [getattr(utterance.row, key) for utterance in shard] for key in ("id", "text", "speaker")}
         columns: dict[str, Any] = {key: pyarrow.array(values, pyarrow.string()) for key, values in texts.items()}
-        columns["duration"] = pyarrow.array([one.row.duration for one in shard], pyarrow.float64())
+        columns["duration"] = pyarrow.array([utterance.row.duration for utterance in shard], pyarrow.float64())
         columns |= {key: pyarrow.array(*values) for key, values in extra.items()}
         kinds = {key: str(array.type).replace("double", "float64") for key, array in columns.items()}
         features: dict[str, Any] = {key: {"dtype": kind, "_type": "Value"} for key, kind in kinds.items()}
@@ -387,11 +402,14 @@ def _write_parquet(
         with pyarrow.parquet.ParquetWriter(folder / name, schema) as writer:
             for start in range(0, len(shard), _GROUP_ROWS):
                 batch = shard[start : start + _GROUP_ROWS]
-                sounds = [{"bytes": one.wav.read_bytes(), "path": f"{one.row.audio_hash}.wav"} for one in batch]
+                sounds = [
+                    {"bytes": utterance.wav.read_bytes(), "path": f"{utterance.row.audio_hash}.wav"}
+                    for utterance in batch
+                ]
                 arrays = [array.slice(start, _GROUP_ROWS) for array in columns.values()]
                 writer.write_table(pyarrow.table([*arrays, pyarrow.array(sounds, audio)], schema=schema))
-        for one in shard:
-            yield one, [], [name]
+        for utterance in shard:
+            yield utterance, [], [name]
 
 
 def _further_columns(rows: Iterable[DatasetRow]) -> dict[str, type]:

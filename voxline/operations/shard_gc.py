@@ -35,7 +35,7 @@ ABANDONED = datetime.timedelta(days=1)
 
 @dataclasses.dataclass(frozen=True)
 class GarbageCollected:
-    """What was deleted, or would be.
+    """The shards that were deleted, or would be.
 
     Attributes:
       shards, bytes: of deleted shards.
@@ -67,17 +67,18 @@ def collect_garbage(
     check_store(store)
     for root in datasets:
         check_datasets(root)
-    objects, grace = open_store(store), datetime.timedelta(days=grace_days)
-    with _exclusive(store, dry_run) as (now, check_lock):
+    objects = open_store(store)
+    grace = datetime.timedelta(days=grace_days)
+    with _exclusive(store, dry_run) as (at, check_lock):
         check_no_purge(objects)
-        shards, abandoned = _list_shards(objects, now)
+        shards, abandoned = _list_shards(objects, at)
         extracted = _list_extracted(objects)
-        recent = [dataset.folder for dataset in extracted if now - dataset.used <= grace]
+        recent = [dataset.folder for dataset in extracted if at - dataset.used <= grace]
         referenced = {shard for folder in (*_published(datasets), *recent) for shard in _shards_of(folder)}
         unused = {
             name: infos
             for name, infos in shards.items()
-            if name not in referenced and now - _age_of(infos, SHARD_FILE) > grace
+            if name not in referenced and at - _age_of(infos, SHARD_FILE) > grace
         }
         deletable = {name: infos for name, infos in unused.items() if not _is_read(objects.local_path(name))}
         if not dry_run:
@@ -115,7 +116,7 @@ def _exclusive(store: Path | str, dry_run: bool) -> Iterator[tuple[datetime.date
         yield locked
 
 
-def _list_shards(objects: ObjectStore, now: datetime.datetime) -> tuple[dict[str, list[ObjectInfo]], list[str]]:
+def _list_shards(objects: ObjectStore, at: datetime.datetime) -> tuple[dict[str, list[ObjectInfo]], list[str]]:
     """The objects of each shard, by the name of its folder; and folders that killed processes abandoned."""
     folders: dict[str, list[ObjectInfo]] = {}
     for pool in objects.list_folders(f"{SHARDS_FOLDER}/"):
@@ -125,13 +126,14 @@ def _list_shards(objects: ObjectStore, now: datetime.datetime) -> tuple[dict[str
         folder = "/".join(info.name.split("/")[:3])
         if folder != info.name:
             folders.setdefault(folder, []).append(info)
-    shards, abandoned = {}, []
+    shards = {}
+    abandoned = []
     for folder, infos in sorted(folders.items()):
         if any(info.name == f"{folder}/{SHARD_FILE}" for info in infos) and not folder.rpartition("/")[2].startswith(
             "."
         ):
             shards[folder] = infos
-        elif all(now - info.updated > ABANDONED for info in infos):
+        elif all(at - info.updated > ABANDONED for info in infos):
             abandoned.append(folder)
     return shards, abandoned
 
@@ -166,7 +168,8 @@ def _list_extracted(objects: ObjectStore) -> list[_Extracted]:
     for info in objects.list("extract/"):
         if PurePosixPath(info.name).name in (DATASET_FILE, DONE, LAST_USE_FILE):
             outputs.setdefault("/".join(info.name.split("/")[:2]), []).append(info)
-    extracted, headers = [], []
+    extracted = []
+    headers = []
     for output, infos in outputs.items():
         used = max(info.updated for info in infos)
         marker = next((info for info in infos if info.name == f"{output}/{DONE}"), None)

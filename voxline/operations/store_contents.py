@@ -47,7 +47,8 @@ Need = Literal["versions", "models", "runs", "recent", ""]
 NEEDS: tuple[Need, ...] = ("versions", "models", "runs", "recent", "")
 """In this order: what several need counts for the first."""
 
-LOGS, DOWNLOADS = "wav logs", "downloads"
+LOGS = "wav logs"
+DOWNLOADS = "downloads"
 FILE_KINDS = (LINES, "fingerprints", "probes", NOTES, RUN_STEPS, "tallies")
 """Folders of files that are needed as long as they are recent."""
 _KEY = re.compile(r"[0-9a-f]{32}")
@@ -55,7 +56,7 @@ _KEY = re.compile(r"[0-9a-f]{32}")
 
 @dataclasses.dataclass
 class StoredItem:
-    """What is kept or deleted as a whole.
+    """A folder or file of a store that is kept or deleted as a whole.
 
     Attributes:
       kind: the step that wrote it, or the folder that it is in.
@@ -106,12 +107,12 @@ def survey_store(
     for root in users.datasets:
         check_datasets(root)
     objects = open_store(store)
-    found = {item.name: item for item in _list_items(objects)}
-    for item in found.values():
+    items = {item.name: item for item in _list_items(objects)}
+    for item in items.values():
         if now - item.used <= recent:
             item.require("recent")
-    for need, keys in (("models", _keys_of_models(objects, users, found)), ("runs", _keys_of_runs(store, users))):
-        for item in found.values():
+    for need, keys in (("models", _keys_of_models(objects, users, items)), ("runs", _keys_of_runs(store, users))):
+        for item in items.values():
             if item.is_folder and PurePosixPath(item.name).name in keys:
                 item.require(need)  # type: ignore[arg-type]
     for root in users.datasets:
@@ -119,37 +120,38 @@ def survey_store(
             versions = DatasetVersions(root, name)
             for number in versions.numbers():
                 folder = versions.path(number)
-                _require_shards(folder, "versions", found)
+                _require_shards(folder, "versions", items)
                 for row in read_rows(folder / ROWS_FILE):  # an export copies their WAVs
-                    if wav := found.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"):
+                    if wav := items.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"):
                         wav.require("versions")
-    for item in _datasets_in_service(users, found):
+    for item in _datasets_in_service(users, items):
         item.require("models")
         for folder in _folders_with(objects, item, ROWS_FILE):
             for row in read_rows(folder / ROWS_FILE):
-                wav = found.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav")
+                wav = items.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav")
                 if wav and row.split == "test":
                     wav.require("models")
-    for item in [item for item in found.values() if item.need and item.kind == "ingest"]:
+    for item in [item for item in items.values() if item.need and item.kind == "ingest"]:
         for folder in _folders_with(objects, item, CORPORA_FILE):
             for corpus in read_json(folder / CORPORA_FILE).values():
-                if (name := f"ingest/{corpus['key']}") in found:  # else a refresh of another corpus makes it again
-                    found[name].require(item.need)
-    kept = [item for item in found.values() if item.need and _KEY.fullmatch(PurePosixPath(item.name).name)]
-    for item in sorted(kept, key=lambda item: NEEDS.index(item.need)):
+                if (name := f"ingest/{corpus['key']}") in items:  # else a refresh of another corpus makes it again
+                    items[name].require(item.need)
+    needed_items = [item for item in items.values() if item.need and _KEY.fullmatch(PurePosixPath(item.name).name)]
+    for item in sorted(needed_items, key=lambda item: NEEDS.index(item.need)):
         for folder in _folders_with(objects, item, MANIFEST_FILE):
-            _require_audio(folder, item.need, objects, found)
+            _require_audio(folder, item.need, objects, items)
         for folder in _folders_with(objects, item, DATASET_FILE):
-            _require_shards(folder, item.need, found)
-    _require_logs(objects, found)
-    return list(found.values())
+            _require_shards(folder, item.need, items)
+    _require_logs(objects, items)
+    return list(items.values())
 
 
 def _list_items(objects: ObjectStore) -> Iterator[StoredItem]:
     folders: dict[str, StoredItem] = {}
     for info in objects.list():
         parts = info.name.split("/")
-        top, depth = parts[0], 3 if parts[0] == SHARDS_FOLDER else 2
+        top = parts[0]
+        depth = 3 if parts[0] == SHARDS_FOLDER else 2
         if top.startswith(".") or len(parts) < 2:
             continue
         if top == WAVS or top in FILE_KINDS or parts[:2] in ([UNPACKED, "hashes"], [CORPORA, "objects"]):
@@ -177,7 +179,7 @@ def _keys_of_runs(store: Path | str, users: StoreUsers) -> set[str]:
     return {key for file in files for key in _KEY.findall(file.read_text(encoding="utf-8"))}
 
 
-def _keys_of_models(objects: ObjectStore, users: StoreUsers, found: dict[str, StoredItem]) -> set[str]:
+def _keys_of_models(objects: ObjectStore, users: StoreUsers, items: dict[str, StoredItem]) -> set[str]:
     """The keys of evaluations that the registries' versions passed, and of trainings on their datasets."""
     named: set[str] = set()
     for root in users.registries:
@@ -185,18 +187,18 @@ def _keys_of_models(objects: ObjectStore, users: StoreUsers, found: dict[str, St
             registry = Registry(root, model)
             for version in registry.versions():
                 named |= set(_KEY.findall((registry.read_file(version, PROVENANCE) or b"").decode()))
-    trainings = [item for item in found.values() if item.kind == "train" and item.marker] if named else []
+    trainings = [item for item in items.values() if item.kind == "train" and item.marker] if named else []
     objects.pull([item.marker for item in trainings if item.marker])
     on_theirs = {
         PurePosixPath(item.name).name
         for item in trainings
         if read_done(objects.local_path(item.name))["inputs"].get("dataset") in named
     }
-    evaluations = {key for key in named if f"evaluate/{key}" in found}
+    evaluations = {key for key in named if f"evaluate/{key}" in items}
     return evaluations | on_theirs
 
 
-def _datasets_in_service(users: StoreUsers, found: dict[str, StoredItem]) -> list[StoredItem]:
+def _datasets_in_service(users: StoreUsers, items: dict[str, StoredItem]) -> list[StoredItem]:
     """The extracted datasets of the versions in service, and of the candidates, which may be soon."""
     keys: set[str] = set()
     for root in users.registries:
@@ -205,7 +207,7 @@ def _datasets_in_service(users: StoreUsers, found: dict[str, StoredItem]) -> lis
             for version in (registry.in_service(), registry.candidate()):
                 if version is not None:
                     keys |= set(_KEY.findall((registry.read_file(version, PROVENANCE) or b"").decode()))
-    return [found[f"extract/{key}"] for key in sorted(keys) if f"extract/{key}" in found]
+    return [items[f"extract/{key}"] for key in sorted(keys) if f"extract/{key}" in items]
 
 
 def _folders_with(objects: ObjectStore, item: StoredItem, file: str) -> list[Path]:
@@ -217,7 +219,7 @@ def _folders_with(objects: ObjectStore, item: StoredItem, file: str) -> list[Pat
     return [objects.local_path(info.name).parent for info in infos if info.name.count("/") <= 3]
 
 
-def _require_audio(folder: Path, need: Need, objects: ObjectStore, found: dict[str, StoredItem]) -> None:
+def _require_audio(folder: Path, need: Need, objects: ObjectStore, items: dict[str, StoredItem]) -> None:
     root = objects.local_path()
     for utterance in iter_manifest(folder):
         audio = Path(utterance.audio_filepath)
@@ -225,20 +227,20 @@ def _require_audio(folder: Path, need: Need, objects: ObjectStore, found: dict[s
             continue
         parts = audio.relative_to(root).parts
         name = "/".join(parts if parts[0] == WAVS else parts[:2])
-        if name in found:
-            found[name].require(need)
+        if name in items:
+            items[name].require(need)
 
 
-def _require_shards(folder: Path, need: Need, found: dict[str, StoredItem]) -> None:
+def _require_shards(folder: Path, need: Need, items: dict[str, StoredItem]) -> None:
     for shard in Dataset.read_header(folder).files():
-        if (name := name_in_store(shard.parent)) in found:
-            found[name].require(need)
+        if (name := name_in_store(shard.parent)) in items:
+            items[name].require(need)
 
 
-def _require_logs(objects: ObjectStore, found: dict[str, StoredItem]) -> None:
+def _require_logs(objects: ObjectStore, items: dict[str, StoredItem]) -> None:
     """A log is needed while a WAV is that it measured; downloaded objects, while a corpus is made of them."""
-    needed = {PurePosixPath(item.name).stem: item for item in found.values() if item.kind == WAVS and item.need}
-    for item in found.values():
+    needed = {PurePosixPath(item.name).stem: item for item in items.values() if item.kind == WAVS and item.need}
+    for item in items.values():
         if item.kind == LOGS and not item.need:
             for key in _KEY.findall(objects.read(item.name).decode()):
                 if key in needed:

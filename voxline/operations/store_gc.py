@@ -32,7 +32,7 @@ _LISTED_KINDS = (SHARDS_FOLDER, UNPACKED, CORPORA)
 
 @dataclasses.dataclass(frozen=True)
 class CollectedStore:
-    """What was deleted, or would be.
+    """The items that were deleted, or would be.
 
     Attributes:
       items: all that nothing needs.
@@ -63,9 +63,9 @@ def collect_store(
         )
     objects = open_store(store)
     with contextlib.ExitStack() as stack:
-        now, check_lock = stack.enter_context(sole_access(store, to_change=not dry_run))
+        at, check_lock = stack.enter_context(sole_access(store, to_change=not dry_run))
         check_no_purge(objects)
-        unneeded = [item for item in survey_store(store, users, now=now, recent=older_than) if not item.need]
+        unneeded = [item for item in survey_store(store, users, now=at, recent=older_than) if not item.need]
         in_use: list[StoredItem] = []
         if not dry_run:
             stack.enter_context(lock_all_shards(store))

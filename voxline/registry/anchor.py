@@ -57,7 +57,8 @@ def named_anchor(registry: Registry) -> int | None:
         version = json.loads(data)["version"]
     except (ValueError, TypeError, KeyError):
         version = None
-    where, command = store.uri_of(_FILE), f"voxline models anchor {registry.model}"
+    where = store.uri_of(_FILE)
+    command = f"voxline models anchor {registry.model}"
     if not isinstance(version, int):
         raise WorkError(f"{where}: damaged; name the anchor again ({command})")
     if version not in registry.existing():

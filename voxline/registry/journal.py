@@ -19,7 +19,8 @@ from voxline.store.objects import ObjectStore
 from voxline.store.storage import ABSENT
 
 JOURNAL_FILE = "journal.jsonl"
-PRODUCTION, CANDIDATE = "production", "candidate"
+PRODUCTION = "production"
+CANDIDATE = "candidate"
 ALIASES = (PRODUCTION, CANDIDATE)
 """Names that point at versions: the one that callers get, and the one that passed the gate and waits."""
 PROMOTE = "promote"
@@ -76,19 +77,19 @@ class RegistryEvent:
         Raises:
           TypeError, AttributeError: the values are not an event.
         """
-        known = {field.name for field in dataclasses.fields(cls)}
-        event = cls(**{name: value for name, value in values.items() if name in known})
+        fields = {field.name for field in dataclasses.fields(cls)}
+        event = cls(**{name: value for name, value in values.items() if name in fields})
         if not (isinstance(event.version, int) and isinstance(event.digest, str)):
             raise TypeError(f"version {event.version!r} with digest {event.digest!r}")
         return event
 
     @property
     def makes_version(self) -> bool:
-        """Whether the version appeared with this event; a promotion or a withdrawal finds it there."""
+        """Returns whether the version appeared with this event; a promotion or a withdrawal finds it there."""
         return self.action not in (PROMOTE, WITHDRAW)
 
     def equals(self, data: bytes) -> bool:
-        """Whether the content of a `version.json` is this event."""
+        """Returns whether the content of a `version.json` is this event."""
         try:
             return RegistryEvent.of(json.loads(data)) == self
         except (ValueError, TypeError, AttributeError):
@@ -176,7 +177,8 @@ class Journal:
             raise PreconditionError(
                 f"{self._store.uri}: another process changed the registry meanwhile, so this one did not; start again"
             ) from error
-        self._lines, self._version = lines, info.version
+        self._lines = lines
+        self._version = info.version
 
     def _parse(self, lines: bytes) -> list[RegistryEvent]:
         events = []
@@ -207,7 +209,7 @@ class Existing(Container[int]):
 
 
 class History:
-    """What the events of a journal amount to.
+    """The state of a model after the events of its journal.
 
     Args:
       events: all, oldest first.
@@ -222,7 +224,8 @@ class History:
     """
 
     def __init__(self, events: Sequence[RegistryEvent], existing: Container[int]) -> None:
-        self._events, self._existing = events, existing
+        self._events = events
+        self._existing = existing
 
     @property
     def production(self) -> list[int]:
@@ -248,15 +251,15 @@ class History:
     @property
     def candidate(self) -> int | None:
         """The version that waits, if any: neither promoted, nor withdrawn, nor overtaken by a push to production."""
-        found = None
+        version = None
         for event in self._moves():
             if event.action == WITHDRAW:
-                found = None if event.version == found else found
+                version = None if event.version == version else version
             elif event.alias == CANDIDATE:
-                found = event.version
-            elif event.version == found or event.action == "push":
-                found = None
-        return found if found is not None and found in self._existing else None
+                version = event.version
+            elif event.version == version or event.action == "push":
+                version = None
+        return version if version is not None and version in self._existing else None
 
     @property
     def rolled_back(self) -> dict[str, int]:
@@ -266,24 +269,24 @@ class History:
         """
         digest = {event.version: event.digest for event in self._events if event.makes_version}
         origin = {event.version: event.copy_of or event.version for event in self._events if event.makes_version}
-        found: dict[str, int] = {}
+        versions: dict[str, int] = {}
         withdrawn: set[str] = set()
         for event in self._events:
             if event.action == WITHDRAW:
-                found[event.digest] = event.version
+                versions[event.digest] = event.version
                 withdrawn.add(event.digest)
                 continue
             if event.alias != PRODUCTION:
                 if event.digest in withdrawn:
-                    found.pop(event.digest, None)
+                    versions.pop(event.digest, None)
                 continue
             before = event.replaces
             if before in digest and (
                 event.action == "rollback" or (not event.makes_version and event.version < origin[before])
             ):
-                found[digest[before]] = before
-            found.pop(event.digest, None)
-        return found
+                versions[digest[before]] = before
+            versions.pop(event.digest, None)
+        return versions
 
     def _moves(self) -> Iterator[RegistryEvent]:
         """The events that moved an alias. A line of an older version that was restored later moves none."""

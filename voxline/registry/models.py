@@ -43,7 +43,7 @@ def _folders(store: ObjectStore) -> Iterator[ObjectStore]:
 
 
 def _is_model(store: ObjectStore) -> bool:
-    """Whether a folder holds a journal, versions, or what a killed push left."""
+    """Returns whether a folder holds a journal, versions, or what a killed push left."""
     return store.stat(JOURNAL_FILE) is not None or any(
         name.startswith(STAGING) or (name.isdecimal() and store.stat(f"{name}/saved_model.pb"))
         for name in store.list_folders()
@@ -98,7 +98,7 @@ def find_model(location: Path | str) -> Path:
 
 
 def _is_exported(location: str) -> bool:
-    """Whether it cannot be `<registry>/<model>`: it holds an exported model, or no folder is there."""
+    """Returns whether it cannot be `<registry>/<model>`: it holds an exported model, or no folder is there."""
     if is_remote(location):
         return any(open_store(location).stat(name) for name in ("saved_model.pb", "model/saved_model.pb"))
     folder = Path(location)

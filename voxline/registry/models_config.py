@@ -53,7 +53,7 @@ def model_config_entry(name: str, folder: str, version: int) -> str:
 
 
 def models_config(root: Path | str, served_at: str = "") -> str:
-    """What TensorFlow Serving is to load of a registry.
+    """Returns the config by which TensorFlow Serving loads the models of a registry.
 
     Args:
       root: the registry's folder or URI.
@@ -70,7 +70,8 @@ def models_config(root: Path | str, served_at: str = "") -> str:
         except JournalError as error:  # a change of another model must not take this one out of service
             print_status(f"{MODELS_CONFIG}: {model} stays as it is there: {error}")
             served = served_versions(root)
-            production, candidate = served.get(model), served.get(f"{model}@{CANDIDATE}")
+            production = served.get(model)
+            candidate = served.get(f"{model}@{CANDIDATE}")
         versions |= {model: production, f"{model}@{CANDIDATE}": candidate}
     named = {name: version for name, version in versions.items() if version is not None}
     return config_of_versions(named, (served_at or absolute_uri(root)).rstrip("/"))

@@ -50,23 +50,23 @@ class Ancestor:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Ancestor":
-        """From the JSON of a model, which another person may have written.
+        """Reads the JSON of a model, which another person may have written.
 
         Raises:
           WorkError: it is not an ancestor, or its dataset is a path.
         """
         try:
-            one = cls(**values)
-            texts = all(isinstance(text, str) for text in (one.name, one.digest, one.dataset))
-            if not texts or not isinstance(one.version, int | None) or "/" in one.dataset:
-                raise TypeError(f"{one}")
+            ancestor = cls(**values)
+            texts = all(isinstance(text, str) for text in (ancestor.name, ancestor.digest, ancestor.dataset))
+            if not texts or not isinstance(ancestor.version, int | None) or "/" in ancestor.dataset:
+                raise TypeError(f"{ancestor}")
         except TypeError as error:
             raise WorkError(f"{MODEL_JSON}: an ancestor is damaged ({error}); start from another model") from None
-        return one
+        return ancestor
 
     @property
     def is_published(self) -> bool:
-        """Whether it is a file of published weights: what that was trained on is not known."""
+        """Returns whether it is a file of published weights, whose training data are unknown."""
         return not self.dataset
 
     @property
@@ -118,7 +118,7 @@ class Parent:
 
     @property
     def generation(self) -> int:
-        """How many models in a row started from another one, up to this one; 0: from random weights."""
+        """Counts the models in a row that each started from another one, up to this one; 0: from random weights."""
         return len(ancestors_of(self.info))
 
     def load_folder(self) -> Path:
@@ -132,10 +132,10 @@ class Parent:
         return self.location
 
     def describe(self) -> dict[str, Any]:
-        """For the `model.json` of a model that starts from this one."""
+        """Describes this model for the `model.json` of a model that starts from it."""
         return {
             "generation": self.generation + 1,
-            "ancestors": [dataclasses.asdict(one) for one in (self.ancestor, *ancestors_of(self.info))],
+            "ancestors": [dataclasses.asdict(ancestor) for ancestor in (self.ancestor, *ancestors_of(self.info))],
             "training_data": "known" if self.training_data else "unknown",
         }
 
@@ -146,7 +146,7 @@ def ancestors_of(info: ModelInfo) -> list[Ancestor]:
 
 
 def is_model_name(model: str) -> bool:
-    """Whether `train.start.model` names a version of the registry, in place of a path.
+    """Returns whether `train.start.model` names a version of the registry, in place of a path.
 
     >>> is_model_name("asr@production"), is_model_name("asr@3"), is_model_name("models/asr@3")
     (True, True, False)
@@ -189,8 +189,8 @@ def find_parent(
     if not (why := _why_not(named, test)):
         return named
     # Whether an ancestor without a list was trained on them is not known.
-    ancestors = (one for one in _with_ancestors(named, registry) if one.training_data)
-    parent = next((one for one in ancestors if not _why_not(one, test)), None)
+    ancestors = (candidate for candidate in _with_ancestors(named, registry) if candidate.training_data)
+    parent = next((candidate for candidate in ancestors if not _why_not(candidate, test)), None)
     instead = f"its ancestor {parent.label}, which was not trained on them" if parent else "random weights"
     print_status(f"train: {named.label} {why}, itself or through its ancestors; starting from {instead}")
     return parent
@@ -207,29 +207,29 @@ def find_other_model(model: str, registry: Path | str, *, family: str, setting: 
       SettingsError: the model does not exist, or is of another family.
       WorkError: it is damaged.
     """
-    found = _open(model, registry, "", setting)
-    if found is None:
+    parent = _open(model, registry, "", setting)
+    if parent is None:
         raise SettingsError(f"{setting} is {model!r}, and no version of it is in service")
-    _require_family(found, model, family, setting)
-    return found
+    _require_family(parent, model, family, setting)
+    return parent
 
 
-def _require_family(found: Parent, model: str, family: str, setting: str) -> None:
-    if found.info.family != family:
+def _require_family(parent: Parent, model: str, family: str, setting: str) -> None:
+    if parent.info.family != family:
         raise SettingsError(
-            f"{setting} is {model!r}, a model of the family {found.info.family!r}; {family!r} is accepted"
+            f"{setting} is {model!r}, a model of the family {parent.info.family!r}; {family!r} is accepted"
         )
 
 
 def _why_not(parent: Parent, test: Collection[Recording]) -> str:
-    """Why a model may not be started from, after its name; empty if it may."""
+    """Explains why training may not start from a model; empty if it may."""
     listed = parent.training_data
     if listed is None:
         return ""
     if listed.purged:
         return f"was trained on utterances that were purged since ({listed.purged:,})"
-    if heard := len(listed.recordings().intersection(test)):
-        return f"was trained on recordings of today's test split ({heard:,})"
+    if overlap := len(listed.recordings().intersection(test)):
+        return f"was trained on recordings of today's test split ({overlap:,})"
     return ""
 
 
@@ -278,7 +278,8 @@ def _open_version(versions: Registry, version: int) -> Parent:
 
 def _open_folder(folder: Path, location: str) -> Parent:
     info = read_model_info(folder)
-    list_file, version = folder / TRAINED_ON, _version_of(folder)
+    list_file = folder / TRAINED_ON
+    version = _version_of(folder)
     root, _, last = location.rstrip("/").rpartition("/")
     pinned = location if version is None or last == folder.name else f"{root}/{last.partition('@')[0]}/{version}"
     return Parent(
@@ -310,6 +311,6 @@ def _with_ancestors(parent: Parent, registry: Path | str) -> Iterator[Parent]:
     for ancestor in ancestors_of(parent.info):
         versions = Registry(registry, ancestor.name) if registry and ancestor.version else None
         if versions and ancestor.version and ancestor.version in versions.existing():
-            found = _open_version(versions, ancestor.version)
-            if found.ancestor.digest == ancestor.digest:
-                yield found
+            opened = _open_version(versions, ancestor.version)
+            if opened.ancestor.digest == ancestor.digest:
+                yield opened

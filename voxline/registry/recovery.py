@@ -61,7 +61,8 @@ def recover_journal(
       WorkError: the journal is whole; or a version does not exist, or its files are not the ones that were published.
       PreconditionError: another process changed the registry meanwhile; nothing was recovered.
     """
-    registry, store = Registry(root, model), open_store(root) / model
+    registry = Registry(root, model)
+    store = open_store(root) / model
     if candidate == production:
         raise WorkError(f"version {production} of {model} cannot be in production and wait as the candidate")
     with registry.rebuilding() as journal:
@@ -89,9 +90,9 @@ def recover_journal(
         for alias, number in ((PRODUCTION, production), (CANDIDATE, candidate)):
             _point(events, set(by_number), alias, number, reason)
 
-        now = format_utc(time.time())
+        timestamp = format_utc(time.time())
         if damaged:
-            backup = f"journal.damaged-{now.replace('-', '').replace(':', '')}.jsonl"
+            backup = f"journal.damaged-{timestamp.replace('-', '').replace(':', '')}.jsonl"
             store.write(backup, damaged, if_version=ABSENT)
         journal.rebuild(events)
     write_models_config(root)
@@ -113,8 +114,8 @@ def describe_recovery(root: Path | str, model: str) -> list[str]:
     served = served_versions(root)
     for name, alias in ((model, PRODUCTION), (f"{model}@{CANDIDATE}", CANDIDATE)):
         number = served.get(name)
-        told = "nothing" if number is None else f"version {number}"
-        lines.append(f"models.config, written after each change, names as {alias}: {told}")
+        in_config = "nothing" if number is None else f"version {number}"
+        lines.append(f"models.config, written after each change, names as {alias}: {in_config}")
     return lines
 
 

@@ -127,10 +127,10 @@ class Registry:
             return self._check_exists(int(version))
         if version not in ALIASES:
             raise SettingsError(f"version {version!r}: a number, {' or '.join(ALIASES)} is accepted")
-        found = self.in_service() if version == PRODUCTION else self.candidate()
-        if found is None:
+        number = self.in_service() if version == PRODUCTION else self.candidate()
+        if number is None:
             raise WorkError(f"{self.uri}: no version is {version} now; name one by its number")
-        return found
+        return number
 
     def path(self, version: int) -> Path:
         """The folder of a version on this machine. From a bucket it is downloaded.
@@ -167,12 +167,12 @@ class Registry:
                 return event
         if (published := self._published(version)) is not None:
             return published  # what is there now need not be what was published
-        written = max((info.updated.timestamp() for info in self._store.list(f"{version}/")), default=0.0)
+        updated = max((info.updated.timestamp() for info in self._store.list(f"{version}/")), default=0.0)
         digest = digest_or_empty(self._store.localize(str(version)))
-        return RegistryEvent(version, "import", format_utc(written), digest, note="copied here by hand")
+        return RegistryEvent(version, "import", format_utc(updated), digest, note="copied here by hand")
 
     def is_intact(self, version: int) -> bool:
-        """Whether the model's files are the ones that were published."""
+        """Returns whether the model's files are the ones that were published."""
         return digest_or_empty(self.path(version)) == self.event(version).digest
 
     def intact_path(self, version: int) -> Path:
@@ -200,7 +200,7 @@ class Registry:
         return events + missing
 
     def history(self) -> History:
-        """What is in service, what was, and what waits."""
+        """Returns the versions in service, before it, and waiting."""
         return History(self.journal(), self.existing())
 
     @contextlib.contextmanager
@@ -298,17 +298,18 @@ class Registry:
         with self.locked():
             present = self.resolve(PRODUCTION)
             target = self._version_before(present) if to is None else to
-            old, now = self.event(target), self.event(present)
-            if old.digest == now.digest and self.is_intact(present):
+            target_event = self.event(target)
+            present_event = self.event(present)
+            if target_event.digest == present_event.digest and self.is_intact(present):
                 raise WorkError(
                     f"version {target} of {self.model} is what version {present} serves already; give another"
                 )
             folder = self._servable(target, "roll back to another version")
             details = {
-                "copy_of": self._origin(target), "metrics": old.metrics, "note": note,
-                "anchor": old.anchor or self._origin(target),
+                "copy_of": self._origin(target), "metrics": target_event.metrics, "note": note,
+                "anchor": target_event.anchor or self._origin(target),
             }  # fmt: skip
-            with self.publishing(folder, old.digest, "rollback", **details) as (version, staging):
+            with self.publishing(folder, target_event.digest, "rollback", **details) as (version, staging):
                 for name in (MODEL_CARD, PROVENANCE, TRAINED_ON, SIGNATURE):
                     if (folder / name).is_file():
                         shutil.copyfile(folder / name, staging / name)
@@ -331,15 +332,16 @@ class Registry:
             raise SettingsError(f"alias {alias!r}: {' or '.join(ALIASES)} is accepted")
         self.resolve(version)  # before a lock that would create the model's folder
         with self.locked():
-            target, present = self.resolve(version), self.in_service()
+            target = self.resolve(version)
+            present = self.in_service()
             held = PRODUCTION if target == present else CANDIDATE if target == self.candidate() else ""
             if held in (alias, PRODUCTION):
                 raise WorkError(f"version {target} of {self.model} is {held} already; name another version")
             self._servable(target, "promote another version")
-            now = self.event(target)
+            target_event = self.event(target)
             event = RegistryEvent(
-                target, PROMOTE, format_utc(time.time()), now.digest, present, note=note, metrics=now.metrics,
-                anchor=now.anchor, alias=alias,
+                target, PROMOTE, format_utc(time.time()), target_event.digest, present, note=note,
+                metrics=target_event.metrics, anchor=target_event.anchor, alias=alias,
             )  # fmt: skip
             self._journal.append([event])
             return event
@@ -353,10 +355,10 @@ class Registry:
         with self.locked():
             if self.candidate() != version:
                 raise WorkError(f"version {version} of {self.model} is not the candidate; nothing was withdrawn")
-            now = self.event(version)
+            candidate_event = self.event(version)
             event = RegistryEvent(
-                version, WITHDRAW, format_utc(time.time()), now.digest, self.in_service(), note=note,
-                metrics=now.metrics, anchor=now.anchor, alias=CANDIDATE,
+                version, WITHDRAW, format_utc(time.time()), candidate_event.digest, self.in_service(), note=note,
+                metrics=candidate_event.metrics, anchor=candidate_event.anchor, alias=CANDIDATE,
             )  # fmt: skip
             self._journal.append([event])
             return event
@@ -376,7 +378,8 @@ class Registry:
             if not name.startswith(STAGING):
                 continue
             match = _STAGING_FOLDER.fullmatch(name)
-            event, data = decided.get(int(match[1])) if match else None, self._read(f"{name}/{VERSION_FILE}")
+            event = decided.get(int(match[1])) if match else None
+            data = self._read(f"{name}/{VERSION_FILE}")
             if event and data is not None and event.equals(data):
                 print_status(f"{self.uri}: completing version {event.version}, which another process had decided on")
                 self._complete(name, event.version)
@@ -416,14 +419,15 @@ class Registry:
 
     def _missing(self, events: list[RegistryEvent]) -> list[RegistryEvent]:
         """Events of versions that are not among these."""
-        known = {event.version for event in events if event.makes_version}
-        return [self.event(version) for version in self.versions() if version not in known]
+        versions = {event.version for event in events if event.makes_version}
+        return [self.event(version) for version in self.versions() if version not in versions]
 
     def _origin(self, version: int) -> int:
         return self.event(version).copy_of or version
 
     def _version_before(self, present: int) -> int:
-        digest, origin = self.event(present).digest, self._origin(present)
+        digest = self.event(present).digest
+        origin = self._origin(present)
         history = self.history()
         bad = {digest, *history.rolled_back}
         older = [v for v in sorted({*history.production}) if v < origin and self.event(v).digest not in bad]

@@ -16,7 +16,8 @@ from typing import Any
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import model_digest
 
-PRIVATE_KEY_ENV, PUBLIC_KEY_ENV = "VOXLINE_SIGNING_KEY", "VOXLINE_VERIFICATION_KEY"
+PRIVATE_KEY_ENV = "VOXLINE_SIGNING_KEY"
+PUBLIC_KEY_ENV = "VOXLINE_VERIFICATION_KEY"
 """Of the files that hold the keys, in PEM."""
 SIGNATURE = "model.sig"
 

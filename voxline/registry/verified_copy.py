@@ -47,7 +47,8 @@ class VerifiedCopy:
     """
 
     def __init__(self, root: Path | str, target: Path) -> None:
-        self._root, self._target = root, target
+        self._root = root
+        self._target = target
         self._verified: set[Path] = set()
         self._unused: dict[Path, float] = {}
         self._served: dict[str, int] = served_versions(target)
@@ -87,8 +88,9 @@ class VerifiedCopy:
             time.sleep(seconds)
 
     def _choices(self, registry: Registry) -> Iterator[tuple[str, list[int]]]:
-        """What may be served under each name of a model, the best first."""
-        name, waiting = registry.model, f"{registry.model}@{CANDIDATE}"
+        """Lists the versions that may be served under each name of a model, the best first."""
+        name = registry.model
+        waiting = f"{registry.model}@{CANDIDATE}"
         present = [self._served[name]] if name in self._served else []
         try:
             history = registry.history()
@@ -148,8 +150,8 @@ class VerifiedCopy:
                 self._verified.discard(folder)
                 self._unused.pop(folder, None)
 
-    def _report(self, what: str, fault: str) -> None:
+    def _report(self, subject: str, fault: str) -> None:
         """Prints a fault once."""
-        if self._faults.get(what) != fault:
-            print_status(f"verify: {what}{': ' * bool(what)}{fault}")
-        self._faults[what] = fault
+        if self._faults.get(subject) != fault:
+            print_status(f"verify: {subject}{': ' * bool(subject)}{fault}")
+        self._faults[subject] = fault

@@ -31,7 +31,8 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
     if not combined.size:
         return _empty_plot(label, "share")
     edges = _edges(combined, bins)
-    low, high = float(edges[0]), float(edges[-1])
+    low = float(edges[0])
+    high = float(edges[-1])
     shares = {
         index: np.histogram(np.clip(values, low, high), edges)[0] / values.size
         for index, values in enumerate(finite.values())
@@ -66,10 +67,13 @@ def bar_plot(
     """Horizontal bars, the first on top, with their intervals (low, high) if given."""
     if not values:
         return _empty_plot(label, "", height=90)
-    names, lengths, within = list(values), [float(one) for one in values.values()], intervals or {}
-    ends = [one for one in lengths if math.isfinite(one)]
+    names = list(values)
+    lengths = [float(height) for height in values.values()]
+    within = intervals or {}
+    ends = [height for height in lengths if math.isfinite(height)]
     ends += [end for name in names for end in within.get(name, ()) if math.isfinite(end)]
-    low, high = min(0.0, *ends, 0.0), max([*ends, 1e-9])
+    low = min(0.0, *ends, 0.0)
+    high = max([*ends, 1e-9])
     room = 0.2 * (high - low)  # for the labels
     drawing = Drawing(
         label,
@@ -109,14 +113,14 @@ def line_plot(
     """
     across = _bounded(x)
     heights = {name: _bounded(values) for name, values in series.items()}
-    known = _finite(np.concatenate([*heights.values(), np.empty(0)]))
-    if not _finite(across).size or not known.size:
+    finite = _finite(np.concatenate([*heights.values(), np.empty(0)]))
+    if not _finite(across).size or not finite.size:
         return _empty_plot(label, value_label)
     drawing = Drawing(
         f"{value_label} over {label}",
         "; ".join(f"{name}: {_describe_values(_finite(values))}" for name, values in heights.items()),
         Scale.around(float(np.nanmin(across)), float(np.nanmax(across)), whole=_integral(_finite(across))),
-        Scale.around(float(known.min()), float(known.max()), percent=percent),
+        Scale.around(float(finite.min()), float(finite.max()), percent=percent),
         label=label,
         value_label=value_label,
         series=list(series),
@@ -136,14 +140,16 @@ def line_plot(
 
 def scatter_plot(x: Numbers, y: Numbers, label: str, value_label: str, *, diagonal: bool = False) -> Block:
     """A dot for each pair; `diagonal` adds the line x = y. Says if only some of the points are drawn."""
-    across, up = _bounded(x), _bounded(y)
+    across = _bounded(x)
+    up = _bounded(y)
     finite = np.flatnonzero(np.isfinite(across) & np.isfinite(up))
     if not finite.size:
         return _empty_plot(label, value_label)
     shown = finite
     if finite.size > MAX_POINTS:
         shown = finite[np.linspace(0, finite.size - 1, MAX_POINTS).astype(int)]
-    across, up = across[shown], up[shown]
+    across = across[shown]
+    up = up[shown]
     ends = [(float(some.min()), float(some.max())) for some in (across, up)]
     if diagonal:
         ends = [(min(ends[0][0], ends[1][0]), max(ends[0][1], ends[1][1]))] * 2
@@ -171,7 +177,9 @@ def quantiles(values: npt.NDArray[Any], *shares: float) -> list[float]:
     ordered = np.sort(values.astype(np.float64))
     result = []
     for position in (share * (len(ordered) - 1) for share in shares):
-        low, high, part = float(ordered[int(position)]), float(ordered[math.ceil(position)]), position % 1
+        low = float(ordered[int(position)])
+        high = float(ordered[math.ceil(position)])
+        part = position % 1
         # From the nearer end, as numpy does: from the other end, rounding may miss a value that low and high share.
         result.append(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
     return result
@@ -197,11 +205,13 @@ def _stairs(edges: list[float], heights: list[float]) -> list[tuple[float, float
 def _edges(values: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
     low, high = quantiles(values, 0.001, 0.999)
     if _integral(values):
-        low, high = np.floor(low), np.ceil(high)
+        low = np.floor(low)
+        high = np.ceil(high)
         step = np.ceil((high - low + 1) / bins)
         return np.arange(low - 0.5, high + step, step)
     if high - low < 1e-9 * max(abs(high), 1):
-        low, high = low - 0.5, high + 0.5
+        low = low - 0.5
+        high = high + 0.5
     return np.linspace(low, high, bins + 1)
 
 

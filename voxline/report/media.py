@@ -84,7 +84,9 @@ class PlayerBudget:
     """
 
     def __init__(self, limit: int = MAX_PAGE_BYTES) -> None:
-        self.limit, self.used, self.omitted = limit, 0, 0
+        self.limit = limit
+        self.used = 0
+        self.omitted = 0
 
     def player(
         self,
@@ -98,7 +100,7 @@ class PlayerBudget:
         codec: Codec = "wav",
         label: str = "",
     ) -> Block:
-        """As `audio_player`, within the limit."""
+        """Makes an `audio_player`, within the limit."""
         if self.used < self.limit:
             block = audio_player(
                 audio, caption, sample_rate=sample_rate, offset=offset, duration=duration, seconds=seconds,
@@ -137,7 +139,8 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
     from matplotlib.figure import Figure
 
     # Placed by hand, in inches: to search for a layout, Matplotlib draws everything once more.
-    width, height = PANEL * len(panels), 2.5
+    width = PANEL * len(panels)
+    height = 2.5
     figure = Figure(figsize=(width, height), facecolor="white")
     FigureCanvasAgg(figure)
     for number, panel in enumerate(panels):

@@ -55,7 +55,9 @@ class Page:
     """
 
     def __init__(self, title: str, lead: str = "", footer: str = "") -> None:
-        self.title, self.lead, self.footer = title, lead, footer
+        self.title = title
+        self.lead = lead
+        self.footer = footer
         self._opening: list[Block | str] = []
         self._sections: list[tuple[str, list[Block | str]]] = []
 
@@ -108,8 +110,8 @@ def fill_slot(html: str, name: str, content: Block | str) -> str:
     Raises:
       WorkError: the page does not have the slot.
     """
-    before, begin, rest = html.partition(_slot_start(name))
-    _, end, after = rest.partition(_slot_end(name))
+    before, begin, remainder = html.partition(_slot_start(name))
+    _, end, after = remainder.partition(_slot_end(name))
     if not begin or not end:
         raise WorkError(f"the page has no slot {name!r} to fill; evaluate writes one, so run it again")
     return f"{before}{begin}{escape(content)}{end}{after}"
@@ -238,13 +240,13 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
 
 
-def plural(count: int, what: str) -> str:
+def plural(count: int, noun: str) -> str:
     """A number with its noun.
 
     >>> plural(1, "warning"), plural(1200, "utterance")
     ('1 warning', '1,200 utterances')
     """
-    return f"{count:,} {what}{'s' * (count != 1)}"
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 @functools.cache
@@ -267,7 +269,7 @@ def _read_script() -> str:
 
 
 def _script_hash(script: str) -> str:
-    """As a Content-Security-Policy names the only script that may run."""
+    """Hashes the only script that may run, as a Content-Security-Policy names it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
 
 

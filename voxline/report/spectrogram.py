@@ -17,16 +17,22 @@ from markupsafe import Markup
 from voxline.report.page import Block
 from voxline.report.svg import INK, SMALL, text_width
 
-BANDS, LEVELS = 72, 32
+BANDS = 72
+LEVELS = 32
 """Rows of the picture, and colors; both bound its size."""
 
 RANGE_DB = 70.0
 """Below the loudest point; anything quieter has the darkest color."""
 
-SECOND, NARROWEST, WIDEST = 210.0, 420.0, 3_000.0
+SECOND = 210.0
+NARROWEST = 420.0
+WIDEST = 3_000.0
 """Width of a second, and of the narrowest and the widest picture, in SVG units."""
 
-_LEFT, _TOP, _HEIGHT, _ROW = 78.0, 6.0, 96.0, 26.0
+_LEFT = 78.0
+_TOP = 6.0
+_HEIGHT = 96.0
+_ROW = 26.0
 _INFERNO = ((0, 0, 4), (40, 11, 84), (101, 21, 110), (159, 42, 99), (212, 72, 66), (245, 125, 21), (250, 193, 39),
             (252, 255, 164))  # fmt: skip
 """Anchors of matplotlib's inferno."""
@@ -69,7 +75,8 @@ def spectrogram_view(samples: npt.NDArray[Any], sample_rate: int, rows: Sequence
     seconds = max(len(samples), 1) / sample_rate
     across = min(max(SECOND * seconds, NARROWEST), WIDEST)
     below = _TOP + _HEIGHT + 16
-    height, width = below + _ROW * len(rows) + 4, _LEFT + across + 8
+    height = below + _ROW * len(rows) + 4
+    width = _LEFT + across + 8
     scale = across / seconds
     image = base64.b64encode(_png(_levels(spectrogram(samples, sample_rate, int(across))))).decode("ascii")
     parts = [_IMAGE.format(_LEFT, _TOP, across, _HEIGHT, image)]
@@ -144,7 +151,8 @@ def _word(word: SpokenWord, begin: float, end: float, top: float) -> Markup:
     """A box as long as the word, its text, and its confidence below."""
     confidence = 1.0 if word.confidence is None else word.confidence
     tone = "--good" if confidence >= 0.8 else "--caution" if confidence >= 0.5 else "--bad"
-    middle, room = (begin + end) / 2, end - begin - 3
+    middle = (begin + end) / 2
+    room = end - begin - 3
     squeezed = Markup("")
     if text_width(word.text) > room:
         squeezed = Markup(' textLength="{:.1f}" lengthAdjust="spacingAndGlyphs"').format(max(room, 4))

@@ -14,13 +14,17 @@ from markupsafe import Markup, escape
 
 from voxline.report.page import Block
 
-WIDTH, HEIGHT = 380, 235
+WIDTH = 380
+HEIGHT = 235
 """Of the drawing, in SVG units; small, so that labels stay readable on a phone."""
 
-SMALL, LARGE = 9, 10
+SMALL = 9
+LARGE = 10
 """Font sizes: of ticks and legends, and of axis labels."""
 
-COLORS, INK, FAINT = 6, "currentColor", "var(--line)"
+COLORS = 6
+INK = "currentColor"
+FAINT = "var(--line)"
 DASHES = ["", "7 2.8", "2.1 2.1", "7 2.1 2.1 2.1", "11 2.8", "4.2 4.2"]
 """Series differ in stroke as well as in color."""
 
@@ -51,7 +55,8 @@ class Scale:
         """
         if not high - low > 1e-9 * max(abs(low), abs(high), 1e-290):
             room = 0.5 * max(1.0, abs(low) * 1e-3)
-            low, high = low - room, high + room
+            low = low - room
+            high = high + room
         room = margin * (high - low)
         return cls(low - room, high + room, **how)
 
@@ -75,7 +80,8 @@ class Scale:
         step = _round_step((self.high - self.low) / self.most)
         if self.whole:
             step = max(1.0, math.ceil(step))
-        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
         return [(index * step, self._format(index * step, step)) for index in range(first, last + 1)]
 
     def _format(self, value: float, step: float) -> str:
@@ -114,13 +120,21 @@ class Drawing:
         series: Sequence[str] = (),
         remark: str = "",
     ) -> None:
-        self.title, self.desc, self.across, self.up, self.height = title, desc, across, up, height
-        self.label, self.value_label, self.names, self.remark = label, value_label, names, remark
+        self.title = title
+        self.desc = desc
+        self.across = across
+        self.up = up
+        self.height = height
+        self.label = label
+        self.value_label = value_label
+        self.names = names
+        self.remark = remark
         self._legend = _legend_rows(series) if len(series) > 1 else []
         self._marks: list[Markup] = []
         sides = [label for _, label in up.ticks] if up else names
         self.left = 8 + max((text_width(side) for side in sides), default=0) + (16 if value_label else 4)
-        self.right, self.bottom = WIDTH - 12.0, height - 34.0
+        self.right = WIDTH - 12.0
+        self.bottom = height - 34.0
         self.top = 8.0 + 14 * len(self._legend) + (12 if remark else 0)
 
     def x(self, value: float) -> float:
@@ -133,7 +147,8 @@ class Drawing:
 
     def line(self, points: Iterable[Point], series: int, width: float = 1.4) -> None:
         """A line, interrupted by values that are not finite."""
-        way, pen = [], "M"
+        way = []
+        pen = "M"
         for across, up in points:
             if not (math.isfinite(across) and math.isfinite(up)):
                 pen = "M"
@@ -161,9 +176,9 @@ class Drawing:
         style = f"fill: {series_color(series)}; fill-opacity: {opacity}"
         self._marks.append(Markup(f'<g style="{style}">{"".join(circles)}</g>'))  # noqa: S704  (numbers alone)
 
-    def straight_line(self, one: Point, other: Point, *, dashed: bool = False, width: float = 1.0) -> None:
+    def straight_line(self, start: Point, other: Point, *, dashed: bool = False, width: float = 1.0) -> None:
         """A straight line: an interval, a limit, a diagonal."""
-        begin, end = ((self.x(across), self.y(up)) for across, up in (one, other))
+        begin, end = ((self.x(across), self.y(up)) for across, up in (start, other))
         self._straight(begin, end, dashed=dashed, width=width)
 
     def vertical_line(self, value: float, name: str) -> None:
@@ -171,7 +186,7 @@ class Drawing:
         across = self.x(value)
         ends = {"x1": across, "y1": self.top, "x2": across, "y2": self.bottom}
         style = "stroke: var(--bad); stroke-width: 1.4"
-        self._marks.append(_element("line", style, **{key: f"{one:.1f}" for key, one in ends.items()}))
+        self._marks.append(_element("line", style, **{key: f"{position:.1f}" for key, position in ends.items()}))
         beyond = across + 4 + text_width(name) > self.right
         self._marks.append(_text(across + (-4 if beyond else 4), self.top + 8, name, "end" if beyond else "start"))
 
@@ -207,7 +222,8 @@ class Drawing:
 
     def _labels(self) -> list[Markup]:
         """The labels of the axes, and the legend."""
-        middle, half = (self.left + self.right) / 2, (self.top + self.bottom) / 2
+        middle = (self.left + self.right) / 2
+        half = (self.top + self.bottom) / 2
         texts = [_text(middle, self.height - 6, self.label, "middle", LARGE)]
         if self.value_label:
             turned = f' transform="rotate(-90 11 {half:.1f})"'
@@ -220,7 +236,8 @@ class Drawing:
                 style = f"stroke: {series_color(index)}; stroke-width: 1.8" + (
                     f"; stroke-dasharray: {dash}" if dash else ""
                 )
-                begin, level = self.left + across, 9.0 + 14 * row
+                begin = self.left + across
+                level = 9.0 + 14 * row
                 ends = {"x1": f"{begin:.1f}", "x2": f"{begin + 18:.1f}", "y1": f"{level:.1f}", "y2": f"{level:.1f}"}
                 texts += [_element("line", style, **ends), _text(begin + 22, level + 3, name)]
         return texts

@@ -45,17 +45,22 @@ def marked_texts(reference: str, hypothesis: str) -> tuple[Block, Block]:
     >>> print(*marked_texts("a red cat", "a read cat"))
     a <del>red</del> cat a <ins>read</ins> cat
     """
-    above, below = [], []
-    for kind, old, new in word_edits(reference.split(), hypothesis.split()):
+    above = []
+    below = []
+    for kind, reference_word, new in word_edits(reference.split(), hypothesis.split()):
         equal = kind == "equal"
-        above += [escape(old) if equal else Markup("<del>{}</del>").format(old)] if old else []
+        above += (
+            [escape(reference_word) if equal else Markup("<del>{}</del>").format(reference_word)]
+            if reference_word
+            else []
+        )
         below += [escape(new) if equal else Markup("<ins>{}</ins>").format(new)] if new else []
     return Markup(" ").join(above), Markup(" ").join(below)
 
 
-def word_diff_legend(recognizer: str = "the model", *others: str) -> Block:
+def word_diff_legend(recognizer: str = "the model", *other_recognizers: str) -> Block:
     """Explains `word_diff` and `compare_texts`, once a section."""
-    below = " and ".join(f"the hypothesis of {name}" for name in (recognizer, *others))
+    below = " and ".join(f"the hypothesis of {name}" for name in (recognizer, *other_recognizers))
     return small_print(
         f"Above: the reference. Below: {below}. Struck through or “−”: deletion; underlined and “+”: insertion; boxed: "
         "substitution."
@@ -80,7 +85,7 @@ def word_edits(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Word
 
 
 def _by_position(edits: Sequence[WordEdit], length: int) -> list[tuple[list[str], tuple[str, str]]]:
-    """For each position of the reference: the words inserted before it, and the kind and word at it."""
+    """Returns for each position of the reference the words inserted before it, and the kind and word at it."""
     positions: list[tuple[list[str], tuple[str, str]]] = []
     inserted: list[str] = []
     for kind, _, word in edits:

@@ -49,7 +49,7 @@ _BROWSER_HEADERS = ("origin", "sec-fetch-site", "sec-fetch-mode")
 
 @dataclass(frozen=True)
 class AccessSettings:
-    """Who may call.
+    """Settings of who may call.
 
     Attributes:
       hosts: names that `Host` may have beside loopback's, the bound address and any IP address; `*.example.org` for all
@@ -88,7 +88,8 @@ class ApiKeys:
     """
 
     def __init__(self, file: Path | str) -> None:
-        self.file, self.fault = Path(file), ""
+        self.file = Path(file)
+        self.fault = ""
         self._lock = threading.Lock()
         self._looked = time.monotonic()
         self._seen, self._names = self._read()
@@ -121,11 +122,11 @@ class ApiKeys:
     def _read(self) -> tuple[tuple[int, ...], dict[bytes, str]]:
         try:
             with self.file.open("rb") as file:
-                about = os.fstat(file.fileno())
+                status = os.fstat(file.fileno())
                 data = file.read(_KEY_FILE_BYTES + 1)
         except OSError as error:
             raise SettingsError(f"--api-key-file {self.file}: {error.strerror}") from None
-        if about.st_mode & stat.S_IROTH:
+        if status.st_mode & stat.S_IROTH:
             raise SettingsError(
                 f"--api-key-file {self.file}: all users of this machine may read it; chmod 640 mends it, or "
                 "defaultMode 0440 of a Secret"
@@ -145,11 +146,11 @@ class ApiKeys:
             names[hashlib.sha256(match[2].encode()).digest()] = match[1]
         if not names:
             raise SettingsError(f"--api-key-file {self.file}: no key; a line name:token is accepted")
-        return _identity(about), names
+        return _identity(status), names
 
 
-def _identity(about: os.stat_result) -> tuple[int, ...]:
-    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_mode
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode
 
 
 @dataclass
@@ -174,7 +175,7 @@ class Access:
             self.keys = ApiKeys(self.settings.key_file)
 
     def middleware(self, expose: Iterable[str] = ()) -> list[Middleware]:
-        """For an application; the first is the outermost.
+        """Returns the middleware for an application; the first is the outermost.
 
         Args:
           expose: headers of answers that pages of allowed origins may read.
@@ -233,7 +234,9 @@ class _Gate:
         refuse: Callable[[Scope, Headers], tuple[HTTPStatus, str] | None],
         count: Callable[[int], object],
     ) -> None:
-        self._app, self._refuse, self._count = app, refuse, count
+        self._app = app
+        self._refuse = refuse
+        self._count = count
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = self._refuse(scope, Headers(scope=scope)) if scope["type"] in ("http", "websocket") else None
@@ -251,7 +254,7 @@ class _Gate:
 
 
 def may_consent(scope: Scope, headers: Mapping[str, str]) -> bool:
-    """Whether the consent of a request counts: of a browser's only with a key, since a page can claim it."""
+    """Returns whether a request's consent counts: a browser's only with a key, since a page can claim it."""
     return bool(scope.get(CALLER)) or not any(name in headers for name in _BROWSER_HEADERS)
 
 
@@ -271,7 +274,7 @@ def check_bound(host: str, settings: AccessSettings, *, anonymous: bool) -> None
 
 @functools.cache
 def is_loopback(host: str) -> bool:
-    """Whether nobody outside this machine can reach an address.
+    """Returns whether nobody outside this machine can reach an address.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "192.168.0.7", "")]
     [True, True, True, False, False, False]
@@ -294,7 +297,7 @@ def _host_name(host: str) -> str:
 
 
 def _is_link(scope: Scope, headers: Headers) -> bool:
-    """Whether somebody follows a link of another site to the server's page."""
+    """Returns whether somebody follows a link of another site to the server's page."""
     return scope["path"] == "/" and all(headers.get(name) == value for name, value in _NAVIGATION.items())
 
 
@@ -303,4 +306,6 @@ def _token(scope: Scope, headers: Headers) -> str:
     if scheme.lower() == "bearer":
         return token.strip()
     protocols: Sequence[Any] = scope.get("subprotocols", ())
-    return next((one.removeprefix(KEY_PROTOCOL) for one in protocols if one.startswith(KEY_PROTOCOL)), "")
+    return next(
+        (protocol.removeprefix(KEY_PROTOCOL) for protocol in protocols if protocol.startswith(KEY_PROTOCOL)), ""
+    )

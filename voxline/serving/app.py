@@ -99,7 +99,8 @@ class RecognizerServer:
         canaries: Sequence[Canary] = (),
         access: Access | None = None,
     ) -> None:
-        self.limits, self._capture = limits or ServingLimits(), capture
+        self.limits = limits or ServingLimits()
+        self._capture = capture
         self._models = {model.reference: model for model in models}
         self._canaries = {canary.model: canary for canary in canaries}
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="transcribe")
@@ -179,8 +180,8 @@ class RecognizerServer:
             self.metrics.seconds.observe(seconds)
             if caller := request.scope.get(CALLER):
                 self.metrics.count_caller(caller, response.status_code)
-                about = f"{request.method} {request.scope['route'].path}"
-                print_status(f"serve: {caller}: {about}: {response.status_code} in {seconds:.2f} s")
+                request_line = f"{request.method} {request.scope['route'].path}"
+                print_status(f"serve: {caller}: {request_line}: {response.status_code} in {seconds:.2f} s")
             return response
 
         return answer
@@ -201,9 +202,9 @@ class RecognizerServer:
                 raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
             _served(model, Recognizer)  # refuses a voice
             hear = functools.partial(self._hear, recording, threading.Lock())
-            said = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
+            sessions = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
             (transcript, waveform, rate), served, arm = await self._answer(
-                request, model, joined(said), hear, _measure_transcript
+                request, model, joined(sessions), hear, _measure_transcript
             )
         self.metrics.audio.inc(transcript.seconds)
         response = _signed(_format(transcript, shape), served, arm)
@@ -211,22 +212,22 @@ class RecognizerServer:
             consent = joined([*request.headers.getlist(CONSENT_HEADER), *map(str, form.getlist(CONSENT_FIELD))])
             speaker = joined([*request.headers.getlist(SPEAKER_HEADER), *map(str, form.getlist(SPEAKER_FIELD))])
             consent = consent if may_consent(request.scope, request.headers) else ""
-            about = model.reference.partition("@")[0], served.version, served.digest
-            if id := self._capture.offer(*about, transcript, waveform, rate, consent=consent, speaker=speaker):
+            identity = model.reference.partition("@")[0], served.version, served.digest
+            if id := self._capture.offer(*identity, transcript, waveform, rate, consent=consent, speaker=speaker):
                 response.headers[CAPTURE_HEADER] = id
         return response
 
     async def _speak(self, request: Request) -> Response:
         async with self.uploads.admitted() as upload:
-            wanted = SpeechRequest.read(await self.uploads.read_body(request, upload))
-            model = self._find(wanted.model)
+            speech = SpeechRequest.read(await self.uploads.read_body(request, upload))
+            model = self._find(speech.model)
             _served(model, Synthesizer)  # refuses a recognizer
             session = joined(request.headers.getlist(SESSION_HEADER))
-            say = functools.partial(synthesize_speech, request=wanted)
+            say = functools.partial(synthesize_speech, request=speech)
             answer = await self._answer(request, model, session, say, lambda result: (result[1], None))
             (recording, seconds), served, arm = answer
         self.metrics.spoken.inc(seconds)
-        response = Response(recording, media_type=MEDIA_TYPES[wanted.shape])
+        response = Response(recording, media_type=MEDIA_TYPES[speech.shape])
         response.headers["x-voxline-sample-rate"] = str(served.engine.sample_rate)
         return _signed(response, served, arm)
 
@@ -259,9 +260,9 @@ class RecognizerServer:
         if canary and (turn := canary.begin(session)):
             result, served = await canary.answer(turn, work, self._run, measure)
             return result, served, CANDIDATE if served is turn.trial.candidate else PRODUCTION
-        if (now := model.current) is None:
+        if (current := model.current) is None:
             raise RuntimeError(f"{model.reference}: it served a moment ago, and what serves stays")
-        return await self._run(lambda: work(now.engine)), now, ""
+        return await self._run(lambda: work(current.engine)), current, ""
 
     async def _realtime(self, socket: WebSocket) -> None:
         await self.realtime.answer(socket, self.metrics)
@@ -375,7 +376,7 @@ def _measure_transcript(result: "tuple[Transcript, Waveform, int]") -> tuple[flo
 
 
 def _signed(response: Response, served: LoadedVersion, arm: str) -> Response:
-    """With the version that made it."""
+    """Adds the version that made the response to its headers."""
     if arm:
         response.headers[ARM_HEADER] = arm
     response.headers["x-voxline-version"] = str(served.version)

@@ -42,7 +42,9 @@ from voxline.serving.followed_model import FollowedModel, LoadedVersion
 from voxline.serving.limits import ServingLimits
 from voxline.serving.refusals import RefusedError
 
-SESSION_HEADER, SESSION_FIELD, ARM_HEADER = "x-voxline-session", "session", "x-voxline-arm"
+SESSION_HEADER = "x-voxline-session"
+SESSION_FIELD = "session"
+ARM_HEADER = "x-voxline-arm"
 WINDOW_SECONDS = 15.0
 """Of a session on a WebSocket count what is heard in so many seconds, or until a final text if that comes first."""
 Result = TypeVar("Result")
@@ -80,9 +82,13 @@ class Canary:
         threads: int = 1,
     ) -> None:
         self.model = production.reference.partition("@")[0]
-        self.settings, self.rollbacks, self.fault = settings, 0, ""
+        self.settings = settings
+        self.rollbacks = 0
+        self.fault = ""
         self._limits = limits or ServingLimits()
-        self._root, self._production, self._threads = root, production, threads
+        self._root = root
+        self._production = production
+        self._threads = threads
         self._registry = Registry(root, self.model)
         self._candidate: FollowedModel | None = None
         self._trial: CanaryTrial | None = None
@@ -90,13 +96,15 @@ class Canary:
         self._announced = ""
         self._faults: set[str] = set()
         self.on_end: Callable[[str, Turn], None] = lambda *_: None
-        self._stopped, self._wake = threading.Event(), threading.Event()
+        self._stopped = threading.Event()
+        self._wake = threading.Event()
         self._start_threads()
         self.streams = self.takeovers = 0
         self.look()
 
     def _start_threads(self) -> None:
-        few, room = self._limits.concurrency, self._limits.concurrency + self._limits.queue
+        few = self._limits.concurrency
+        room = self._limits.concurrency + self._limits.queue
         seconds = min(self._limits.canary_seconds, self._limits.request_seconds / 2)  # then production has its turn
         self._upload_threads = CandidateThreads("canary", few, room, seconds)
         self.stream_threads = CandidateThreads(
@@ -110,7 +118,8 @@ class Canary:
           session: by which its arm is chosen; "" for one of its own.
           stream_of: of a session on a WebSocket, the version in production that has made a stream for it.
         """
-        trial, is_stream = self._trial, stream_of is not None
+        trial = self._trial
+        is_stream = stream_of is not None
         if trial is None or self.fault or trial.production is not (stream_of or self._production.current):
             return None
         if trial.verdict == ROLL_BACK:
@@ -138,7 +147,8 @@ class Canary:
         Returns:
           The result, and the version that it is of.
         """
-        trial, refused = turn.trial, None
+        trial = turn.trial
+        refused = None
         try:
             if turn.chosen:
                 try:
@@ -185,11 +195,11 @@ class Canary:
         turn.trial.streams -= 1
 
     def has_lost(self, turn: Turn) -> bool:
-        """Whether the candidate of a turn is none any more, and not in production either."""
+        """Returns whether the candidate of a turn is none any more, and not in production either."""
         return turn.trial.verdict == ROLL_BACK or turn.trial.is_superseded
 
     def is_over(self, turn: Turn) -> bool:
-        """Whether the candidate of a turn has lost, and its withdrawal is done."""
+        """Returns whether the candidate of a turn has lost, and its withdrawal is done."""
         return turn.trial is not self._trial and self.has_lost(turn)
 
     def fail(self, turn: Turn, error: Exception) -> None:
@@ -203,7 +213,7 @@ class Canary:
             print_status(f"serve: {self.model}: version {turn.trial.pair.candidate}, the candidate: {fault}")
 
     def describe(self) -> dict[str, Any]:
-        """For `/healthz` and `/metrics`."""
+        """Describes the trial for `/healthz` and `/metrics`."""
         trial = self._trial
         verdict = "none" if trial is None else trial.verdict
         return {
@@ -216,7 +226,7 @@ class Canary:
 
     @property
     def state(self) -> CanaryState | None:
-        """What all servers know of the present candidate."""
+        """The state of the present candidate on all servers."""
         return self._trial.state if self._trial else None
 
     def follow(self, seconds: float) -> None:
@@ -259,7 +269,8 @@ class Canary:
             self.fault = fault
 
     def _find_pair(self) -> None:
-        pair, production = current_pair(self._registry), self._production.current
+        pair = current_pair(self._registry)
+        production = self._production.current
         if self._trial and pair != self._trial.pair:
             self._end_trial()
         if pair is None or production is None:
@@ -283,16 +294,18 @@ class Canary:
         if candidate is None or (production.version, candidate.version) != (pair.production, pair.candidate):
             self._trial = None  # until both are loaded
             return
-        now = self._trial
-        if now and now.pair == pair and now.production is production and now.candidate is candidate:
+        trial = self._trial
+        if trial and trial.pair == pair and trial.production is production and trial.candidate is candidate:
             return
         store = CanaryStore(self._root, self.model, pair)
         store.start()
         self._faults = set()
         seconds = self._limits.canary_seconds
         curves = self._curves(pair)
-        heard = [] if isinstance(candidate.engine, Synthesizer) else ["empty", "errors"] if curves else ["empty"]
-        measures = ("failed", "slow", *heard)
+        transcript_measures = (
+            [] if isinstance(candidate.engine, Synthesizer) else ["empty", "errors"] if curves else ["empty"]
+        )
+        measures = ("failed", "slow", *transcript_measures)
         self._start_threads()
         streamed = WINDOW_SECONDS + 3 * self._limits.canary_stream_seconds  # with a message before, one after, a look
         self._trial = CanaryTrial(
@@ -311,12 +324,12 @@ class Canary:
         self._trial = None
 
     def _curves(self, pair: CanaryPair) -> tuple[WerCurve, WerCurve] | None:
-        """Of production and the candidate; None if one of them was not evaluated with confidences."""
+        """Fits the curves of production and the candidate; None if one was not evaluated with confidences."""
         try:
             judged = [judged_results(self._registry, version) for version in (pair.production, pair.candidate)]
         except (WorkError, SettingsError, OSError):
             return None
-        clips = [[clip for one in results if (clip := clip_of_result(one))] for results in judged]
+        clips = [[clip for result in results if (clip := clip_of_result(result))] for results in judged]
         return (WerCurve.fit(clips[0]), WerCurve.fit(clips[1])) if all(clips) else None
 
     def _decide(self, trial: CanaryTrial) -> None:
@@ -328,7 +341,8 @@ class Canary:
                 self._carry_out(trial.pair, trial.sync())  # servers decide on the same files, one after the other
 
     def _carry_out(self, pair: CanaryPair, state: CanaryState) -> None:
-        verdict, note = state.verdict, state.summary
+        verdict = state.verdict
+        note = state.summary
         if verdict == CONTINUE or (verdict == PROMOTABLE and not self.settings.promote):
             return
         if current_pair(self._registry) != pair:
@@ -359,7 +373,9 @@ class CandidateThreads:
     """
 
     def __init__(self, name: str, threads: int, room: int, seconds: float) -> None:
-        self._room, self.seconds, self._pending = room, seconds, 0
+        self._room = room
+        self.seconds = seconds
+        self._pending = 0
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
 
     async def run(self, work: Callable[[], Result]) -> Result:
@@ -391,7 +407,7 @@ class CandidateThreads:
 
 @dataclass(frozen=True, slots=True)
 class Timed(Generic[Result]):
-    """What a call returned, and how long it ran, in seconds; the time in a queue is not in it."""
+    """The result of a call, and its running time in seconds, without the time in a queue."""
 
     result: Result
     seconds: float
@@ -408,5 +424,5 @@ def run_timed(work: Callable[[Engine], Result], engine: Engine) -> Timed[Result]
 
 
 def _finish(turn: Turn, timed: Timed[Result], measure: Measure[Result]) -> None:
-    seconds, heard = measure(timed.result)
-    turn.finish(timed.seconds, seconds, heard)
+    seconds, transcript = measure(timed.result)
+    turn.finish(timed.seconds, seconds, transcript)

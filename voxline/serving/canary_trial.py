@@ -27,7 +27,8 @@ from voxline.serving.followed_model import LoadedVersion
 
 SLOW = 1.5
 """Times production's median of seconds of computing per second of audio, from which an answer is slow."""
-_COSTS, _FEWEST_COSTS = 200, 20
+_COSTS = 200
+_FEWEST_COSTS = 20
 """Latest requests of production whose median that is, and fewest without which nothing is slow. Streams, whose audio
 comes in small parts, are compared with streams."""
 _SHORTEST = 1.0
@@ -67,26 +68,31 @@ class Turn:
         limit = self.trial.stream_seconds if self.is_stream else self.trial.seconds
         return time.monotonic() - self.began > limit
 
-    def finish(self, computing: float, seconds: float, heard: Transcript | None) -> None:
+    def finish(self, computing: float, seconds: float, transcript: Transcript | None) -> None:
         """Counts an answer; one that came later than a candidate may take has failed, whichever arm gave it.
 
         Args:
           computing: seconds that it took.
           seconds: of its audio.
-          heard: by a recognizer.
+          transcript: by a recognizer.
         """
         if self.is_overdue:
             self.fail()
         elif not self.done:
-            self.cost, self.values = computing / max(seconds, _SHORTEST), {"failed": 0.0}
-            if heard:
-                self.values |= {"empty": float(not heard.text), **self.trial.estimate(heard, chosen=self.chosen)}
+            self.cost = computing / max(seconds, _SHORTEST)
+            self.values = {"failed": 0.0}
+            if transcript:
+                self.values |= {
+                    "empty": float(not transcript.text),
+                    **self.trial.estimate(transcript, chosen=self.chosen),
+                }
             self._end()
 
     def fail(self) -> None:
         """Counts a request that got no answer from its arm."""
         if not self.done:
-            self.failed, self.values = True, {"failed": 1.0}
+            self.failed = True
+            self.values = {"failed": 1.0}
             self._end()
 
     def drop(self) -> None:
@@ -123,19 +129,28 @@ class CanaryTrial:
         settings: CanarySettings, seconds: float, measures: Sequence[str],
         curves: tuple[WerCurve, WerCurve] | None = None, stream_seconds: float | None = None,
     ) -> None:  # fmt: skip
-        self.pair, self.production, self.candidate, self.store = pair, production, candidate, store
-        self._settings, self.seconds, self._measures, self._curves = settings, seconds, measures, curves
+        self.pair = pair
+        self.production = production
+        self.candidate = candidate
+        self.store = store
+        self._settings = settings
+        self.seconds = seconds
+        self._measures = measures
+        self._curves = curves
         self.stream_seconds = seconds if stream_seconds is None else stream_seconds
         self.is_superseded = False
         self.streams = 0
         self._server = secrets.token_hex(6)
-        self._own, self._others = CanaryState(settings), CanaryState(settings)
+        self._own = CanaryState(settings)
+        self._others = CanaryState(settings)
         self._published: dict[str, Any] | None = None
         self._turns: deque[Turn] = deque()
         self._claimed: list[Turn] = []
         self._costs: dict[bool, deque[float]] = {kind: deque(maxlen=_COSTS) for kind in (False, True)}
-        self._lock, self._syncing = threading.Lock(), threading.Lock()
-        self.state, self.verdict = self._own, CONTINUE
+        self._lock = threading.Lock()
+        self._syncing = threading.Lock()
+        self.state = self._own
+        self.verdict = CONTINUE
 
     def begin(self, session: str, *, is_stream: bool = False) -> Turn:
         """The turn of the next request, or session on a WebSocket.
@@ -146,17 +161,18 @@ class CanaryTrial:
         if session:
             hashed, number = self.store.hash_of(session)
         else:
-            hashed, number = "", secrets.randbelow(2**53) / 2**53
+            hashed = ""
+            number = secrets.randbelow(2**53) / 2**53
         turn = Turn(self, number < self._settings.share, hashed, time.monotonic(), is_stream)
         with self._lock:
             self._turns.append(turn)
         return turn
 
-    def estimate(self, heard: Transcript, *, chosen: bool) -> dict[str, float]:
+    def estimate(self, transcript: Transcript, *, chosen: bool) -> dict[str, float]:
         """The expected share of wrong words, by the curve of the version that heard them."""
         if not self._curves:
             return {}
-        clip = HeardClip(len(heard.text.split()), heard.confidence)
+        clip = HeardClip(len(transcript.text.split()), transcript.confidence)
         return {"errors": self._curves[chosen].wer([clip])}
 
     def settle(self) -> None:
@@ -169,7 +185,9 @@ class CanaryTrial:
                     break
                 self._turns.popleft()
                 if not turn.done:
-                    turn.done, turn.failed, turn.values = True, True, {"failed": 1.0}
+                    turn.done = True
+                    turn.failed = True
+                    turn.values = {"failed": 1.0}
                 if turn.values is not None:
                     self._count(turn, turn.values)
             if len(self._turns) < before:
@@ -188,8 +206,8 @@ class CanaryTrial:
         if not turn.session:
             self._own.observe(values, chosen=turn.chosen)
             return
-        known = turn.session in self._own.sessions or turn.session in self._others.sessions
-        if not known and len(self._own.sessions) < MOST_SESSIONS:
+        is_counted = turn.session in self._own.sessions or turn.session in self._others.sessions
+        if not is_counted and len(self._own.sessions) < MOST_SESSIONS:
             self._own.sessions.add(turn.session)
             self._claimed.append(turn)  # counted when no other server has claimed it, see `sync`
 
@@ -212,7 +230,8 @@ class CanaryTrial:
     def _sync(self) -> CanaryState:
         self.settle()
         with self._lock:
-            claimed, self._claimed = self._claimed, []
+            claimed = self._claimed
+            self._claimed = []
             published = CanaryState.merged([self._own])
         try:
             self._publish(published)
@@ -225,9 +244,9 @@ class CanaryTrial:
             with self._lock:
                 self._claimed = claimed + self._claimed
             raise
-        others = [state for server, state in states.items() if server != self._server]
+        other_states = [state for server, state in states.items() if server != self._server]
         with self._lock:
-            self._others = CanaryState.merged([CanaryState(self._settings), *others])
+            self._others = CanaryState.merged([CanaryState(self._settings), *other_states])
             counted = [turn for turn in claimed if turn.session not in self._others.sessions]
             for turn in counted:
                 self._own.observe(turn.values or {}, chosen=turn.chosen)

@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
     Keeper = Callable[[int, str, Transcript, npt.NDArray[np.int16], float], str]
 
-CONSENT_HEADER, SPEAKER_HEADER, CAPTURE_HEADER = "x-voxline-consent", "x-voxline-speaker", "x-voxline-capture"
-CONSENT_FIELD, SPEAKER_FIELD = "consent", "speaker"
+CONSENT_HEADER = "x-voxline-consent"
+SPEAKER_HEADER = "x-voxline-speaker"
+CAPTURE_HEADER = "x-voxline-capture"
+CONSENT_FIELD = "consent"
+SPEAKER_FIELD = "speaker"
 CONSENT = re.compile(r"yes(:(?P<terms>[a-z][a-z0-9]*([._-][a-z0-9]+)*))?", re.IGNORECASE)
 """`yes`, or `yes:` and the terms that the caller agreed to; see `is_consent`."""
 REFUSALS = frozenset((
@@ -49,7 +52,7 @@ OUTCOMES = ("kept", "dropped", "full", "failed")
 
 @dataclasses.dataclass(frozen=True)
 class CaptureSettings:
-    """What a server keeps.
+    """Settings of what a server keeps.
 
     Attributes:
       location: folder or bucket URI of the captures; "" for none.
@@ -104,7 +107,9 @@ class Capture:
     """
 
     def __init__(self, settings: CaptureSettings, store: CaptureStore | None = None) -> None:
-        self.settings, self.fault, self.bytes = settings, "", 0
+        self.settings = settings
+        self.fault = ""
+        self.bytes = 0
         self.counts: Counter[str] = Counter()
         self._store = store or CaptureStore(settings.location)
         self._queue: queue.Queue[_Waiting] = queue.Queue(64)
@@ -162,7 +167,7 @@ class Capture:
         return id
 
     def keeper(self, model: str, rate: int, *, consent: str, speaker: str = "") -> "Keeper | None":
-        """As `offer`, for segments of a session: of each the version that heard it and its digest, what was heard, its
+        """Like `offer`, for segments of a session: takes the version that heard each, its digest, the transcript, the
         samples, int16, and when they began to arrive. None where none may be kept.
         """
         import numpy as np
@@ -170,9 +175,11 @@ class Capture:
         if not (self.settings.share and may_keep(consent, speaker)):
             return None
 
-        def keep(version: int, digest: str, heard: Transcript, samples: "npt.NDArray[np.int16]", at: float) -> str:
+        def keep(version: int, digest: str, transcript: Transcript, samples: "npt.NDArray[np.int16]", at: float) -> str:
             waveform = samples.astype(np.float32) / np.float32(32768)
-            return self.offer(model, version, digest, heard, waveform, rate, consent=consent, speaker=speaker, at=at)
+            return self.offer(
+                model, version, digest, transcript, waveform, rate, consent=consent, speaker=speaker, at=at
+            )
 
         return keep
 
@@ -215,13 +222,13 @@ class Capture:
             if self.bytes >= self.settings.max_bytes:
                 return "full"
             record, audio = _encode(clip, self.settings.days)
-            written = self._store.write(record, audio)
-            self.bytes += written
+            size = self._store.write(record, audio)
+            self.bytes += size
         except Exception as error:  # whatever a storage does, requests go on
             self._report(error)
             return "failed"
         self.fault = ""
-        return "kept" if written else "dropped"
+        return "kept" if size else "dropped"
 
     def _report(self, error: Exception) -> None:
         # Without the name of the file, which is another one each time.
@@ -232,7 +239,7 @@ class Capture:
 
 
 def is_consent(text: str) -> bool:
-    """Whether a caller agreed: `yes`, or `yes:` and the name of the terms.
+    """Returns whether a caller agreed: `yes`, or `yes:` and the name of the terms.
 
     The name has a digit, of its version or date, since only terms of a version say what a caller agreed to. It has none
     of the words of a refusal.
@@ -250,7 +257,7 @@ def is_consent(text: str) -> bool:
 
 
 def may_keep(consent: str, speaker: str) -> bool:
-    """Whether a caller agreed, and gave no pseudonym or one by which a clip can be erased.
+    """Returns whether a caller agreed, and gave no pseudonym or one by which a clip can be erased.
 
     >>> may_keep("yes:terms-2026", "p-7"), may_keep("no", ""), may_keep("yes", "Jane Doe")
     (True, False, False)
@@ -259,7 +266,7 @@ def may_keep(consent: str, speaker: str) -> bool:
 
 
 def joined(values: Iterable[str]) -> str:
-    """What a request says of one thing, in headers and fields; what it says in two ways is no valid value.
+    """Joins the values of a setting in headers and fields; different ones give an invalid value.
 
     >>> joined(["yes", "yes"]), joined(["yes", "no"])
     ('yes', 'yes,no')
@@ -276,12 +283,13 @@ def _encode(clip: _Waiting, days: int) -> tuple[CapturedClip, bytes]:
     file = io.BytesIO()
     samples = np.clip(clip.waveform, -1, 1)
     soundfile.write(file, samples, clip.rate, format="FLAC", subtype="PCM_16")
-    profile, heard = audio_profile(samples, clip.rate), clip.transcript
+    profile = audio_profile(samples, clip.rate)
+    transcript = clip.transcript
     record = CapturedClip(
         clip.id, clip.model, clip.version, clip.digest, format_utc(clip.at), expiry_day(clip.at, days), clip.consent,
-        round(len(samples) / clip.rate, 3), heard.text,
-        None if heard.confidence is None else round(float(heard.confidence), 4),
-        [[word.word, round(float(word.confidence), 4)] for word in heard.words], heard.note,
+        round(len(samples) / clip.rate, 3), transcript.text,
+        None if transcript.confidence is None else round(float(transcript.confidence), 4),
+        [[word.word, round(float(word.confidence), 4)] for word in transcript.words], transcript.note,
         profile.level_db, profile.snr_db, profile.bands_db, clip.speaker,
     )  # fmt: skip
     return record, file.getvalue()

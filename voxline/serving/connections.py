@@ -25,12 +25,16 @@ _LEAST_BYTES_PER_SECOND = 1000
 """That a client must read while something waits for it."""
 _DISCARDED_BYTES = 8 * 2**20
 """Of a body that is not wanted, which are read so that its client can read why."""
-_LINGER_SECONDS, _LINGER_BYTES = 1.0, 2**20
+_LINGER_SECONDS = 1.0
+_LINGER_BYTES = 2**20
 """In which a client may read why its connection ends; what it still sends, up to so much, is thrown away. Linux drops
 an answer that was not read where a socket is closed with input left."""
-_PARTS, _PART_BYTES = 1000, 64
+_PARTS = 1000
+_PART_BYTES = 64
 """So many parts of a body may be of any size; of more, the average must have so many bytes."""
-_FRAMES, _FRAMES_PER_SECOND, _FRAME_BYTES = 1000, 200, 64
+_FRAMES = 1000
+_FRAMES_PER_SECOND = 200
+_FRAME_BYTES = 64
 """So many frames of a session may come at once, and so many a second; for more, the average must have so many bytes."""
 _SLICE_BYTES = 4096
 _HEAD_BYTES = 16 * 1024
@@ -61,12 +65,13 @@ class _Reader:
     """Ends a connection whose client does not read what waits for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
-        self._loop, self._transport = loop, transport
+        self._loop = loop
+        self._transport = transport
         self._timer: asyncio.TimerHandle | None = None
         self._size = 0
 
     def watch(self) -> None:
-        """From now on, as long as something waits."""
+        """Watches the connections as long as something waits."""
         self._size = self._transport.get_write_buffer_size()
         if self._timer is None and self._size:
             self._timer = self._loop.call_later(_STALL_SECONDS, self._look)
@@ -151,7 +156,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is answered."""
+        """Returns whether no request is answered."""
         return not self.transport.is_closing() and (
             self._ended or self.cycle is None or bool(self.cycle.response_complete)
         )
@@ -161,9 +166,9 @@ class HttpConnection(H11Protocol):
         if len(connections) <= most:
             return
         idle = [other for other in connections if isinstance(other, HttpConnection) and other.is_idle]
-        others = [other for other in idle if other is not self]
-        if others:
-            min(others, key=lambda other: other._idle_since).transport.abort()
+        closable = [other for other in idle if other is not self]
+        if closable:
+            min(closable, key=lambda other: other._idle_since).transport.abort()
         else:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
 

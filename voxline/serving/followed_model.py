@@ -66,11 +66,15 @@ class FollowedModel:
     """
 
     def __init__(self, root: Path | str, reference: str, threads: int = 1, *, may_start_empty: bool = False) -> None:
-        self.reference, self.fault, self.absent, self.damage = reference, "", "", ""
+        self.reference = reference
+        self.fault = ""
+        self.absent = ""
+        self.damage = ""
         self.swaps = self.failures = 0
         self.named: int | None = None
         self.verified = time.time()
-        self._root, self._threads = root, threads
+        self._root = root
+        self._threads = threads
         self._refused: dict[int, tuple[str, ...]] = {}
         self._stopped = threading.Event()
         self._current: LoadedVersion | None = None
@@ -185,7 +189,9 @@ class FollowedModel:
             self._refused[version] = files
             self.failures += 1
             raise
-        self._current, self.damage, self.verified = loaded, "", time.time()
+        self._current = loaded
+        self.damage = ""
+        self.verified = time.time()
         return True
 
     def _take_earlier(self, error: Exception) -> bool:
@@ -217,14 +223,14 @@ class FollowedModel:
         self.fault = fault
 
     def _is_absent(self) -> bool:
-        """Whether the model has versions, and none has the alias; says so in `absent`."""
+        """Returns whether the model has versions but none has the alias; says so in `absent`."""
         name, _, alias = self.reference.partition("@")
         self.absent = ""
         alias = alias or PRODUCTION
         if alias in ALIASES:
             registry = Registry(self._root, name)
-            found = registry.in_service() if alias == PRODUCTION else registry.candidate()
-            if found is None and registry.versions():
+            version = registry.in_service() if alias == PRODUCTION else registry.candidate()
+            if version is None and registry.versions():
                 self.absent = f"no version is {alias} now"
         return bool(self.absent)
 

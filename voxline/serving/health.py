@@ -54,8 +54,12 @@ class Health:
         access: Access,
         pending: Callable[[], int],
     ) -> None:
-        self._models, self._canaries, self._metrics = models, canaries, metrics
-        self._limits, self._access, self._pending = limits, access, pending
+        self._models = models
+        self._canaries = canaries
+        self._metrics = metrics
+        self._limits = limits
+        self._access = access
+        self._pending = pending
         self._beat = time.monotonic()
 
     @contextlib.asynccontextmanager
@@ -180,7 +184,7 @@ def describe_model(model: FollowedModel) -> dict[str, Any]:
 
 
 def _describe_fault(model: FollowedModel) -> str:
-    """Why another version than the registry's serves, for callers: without the paths that /healthz has."""
+    """Explains to callers why another version than the registry's serves, without the paths of /healthz."""
     if model.named is None:
         return "the registry does not say which version is in production"
     return f"version {model.named}, which the registry names, cannot be served"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ServingLimits:
-    """What the server accepts.
+    """Limits of what the server accepts.
 
     Attributes:
       concurrency: recordings that are transcribed at a time.

@@ -24,7 +24,9 @@ class ServerMetrics:
         canaries: Collection[Canary],
         streams: Callable[[], int],
     ) -> None:
-        self._models, self._capture, self._canaries = models, capture, canaries
+        self._models = models
+        self._capture = capture
+        self._canaries = canaries
         self._registry = prometheus_client.CollectorRegistry()
         self.answers = self._counter("requests", "Answered requests", ["status"])
         self.seconds = prometheus_client.Histogram(
@@ -71,7 +73,7 @@ class ServerMetrics:
         self._callers.labels(name, str(status)).inc()
 
     def text(self) -> bytes:
-        """In Prometheus' format."""
+        """Returns the metrics in Prometheus' format."""
         for model in self._models:
             self._version.labels(model.reference).set(model.current.version if model.current else 0)
             self._swaps.labels(model.reference).set(model.swaps)

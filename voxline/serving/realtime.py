@@ -44,7 +44,10 @@ if TYPE_CHECKING:
     from voxline.serving.capture import Keeper
     from voxline.serving.metrics import ServerMetrics
 
-NORMAL, POLICY, TOO_BIG, UNEXPECTED = 1000, 1008, 1009, 1011
+NORMAL = 1000
+POLICY = 1008
+TOO_BIG = 1009
+UNEXPECTED = 1011
 """Of RFC 6455, section 7.4.1."""
 KEPT_SECONDS = 60.0
 """Longest segment that is captured: each session that may be captured holds so much audio, and a message."""
@@ -69,7 +72,10 @@ class RealtimeRoute:
         canaries: Mapping[str, Canary],
     ) -> None:
         self.streams = 0
-        self._find, self._limits, self._capture, self._canaries = find, limits, capture, canaries
+        self._find = find
+        self._limits = limits
+        self._capture = capture
+        self._canaries = canaries
         # Of their own, so that no stream waits behind a long recording.
         self._pool = ThreadPoolExecutor(limits.concurrency, thread_name_prefix="stream")
 
@@ -107,7 +113,8 @@ class RealtimeRoute:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _open(self, socket: WebSocket) -> "Session":
-        query, headers = socket.query_params, socket.headers
+        query = socket.query_params
+        headers = socket.headers
         model, served, recognizer = self._find(query.get("model", ""))
         name = model.reference.partition("@")[0]
         make = functools.partial(_make_stream, numbers=_stream_numbers(query))
@@ -117,9 +124,9 @@ class RealtimeRoute:
             message = str(error).removeprefix(f"{recognizer.folder}: ")
             raise RefusedError(HTTPStatus.BAD_REQUEST, message) from None
         canary = self._canaries.get(model.reference.removesuffix(f"@{PRODUCTION}"))
-        said = joined([*headers.getlist(SESSION_HEADER), *query.getlist(SESSION_FIELD)])
+        sessions = joined([*headers.getlist(SESSION_HEADER), *query.getlist(SESSION_FIELD)])
         full = RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
-        if canary and (turn := canary.begin(said, stream_of=served)):
+        if canary and (turn := canary.begin(sessions, stream_of=served)):
             stream: SessionStream = CanaryStream(canary, turn, own, make, self._run)
         else:
             stream = SessionStream(served, own, self._run)
@@ -139,7 +146,7 @@ class RealtimeRoute:
 
 
 class SessionError(Exception):
-    """What ends a session: its message and its code go to the client."""
+    """An error that ends a session; the client gets its message and its code."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -172,7 +179,7 @@ class Session:
     _lost: int = 0
 
     async def run(self) -> None:
-        """Until the client finishes or goes, or a limit ends the session."""
+        """Runs until the client finishes or leaves, or a limit ends the session."""
         try:
             async with asyncio.timeout(self.limits.stream_seconds):
                 await self._talk()
@@ -183,10 +190,11 @@ class Session:
 
     async def _talk(self) -> None:
         await self.stream.start()
-        served, rest = self.stream.served, b""
-        about = {"model": self.model, "version": served.version, "digest": served.digest, **self._arm()}
+        served = self.stream.served
+        pending = b""
+        identity = {"model": self.model, "version": served.version, "digest": served.digest, **self._arm()}
         latency = asdict(self.stream.latency)
-        await self._send({"type": "session", **about, "sample_rate": self.stream.sample_rate, "latency": latency})
+        await self._send({"type": "session", **identity, "sample_rate": self.stream.sample_rate, "latency": latency})
         while True:
             message = await self._in_time(self.socket.receive(), "no message")
             if message["type"] == "websocket.disconnect":
@@ -200,10 +208,10 @@ class Session:
                 await self._send_final(last, last=True)
                 await self.socket.close(NORMAL)
                 return
-            rest += data
-            whole = len(rest) // 2 * 2
-            await self._hear(rest[:whole])
-            rest = rest[whole:]
+            pending += data
+            whole = len(pending) // 2 * 2
+            await self._hear(pending[:whole])
+            pending = pending[whole:]
 
     async def _hear(self, pcm: bytes) -> None:
         import numpy as np
@@ -232,9 +240,9 @@ class Session:
         self._text = ""
         words = describe_words(transcript)
         times = {"start": words[0]["start"], "end": words[-1]["end"]} if words else {"start": None, "end": None}
-        kept = {"capture": id} if (id := self._keep(transcript, last=last)) else {}
+        capture = {"capture": id} if (id := self._keep(transcript, last=last)) else {}
         heard_by = {"version": self.stream.served.version, **self._arm()}
-        final = {"type": "final", "text": transcript.text, **times, "words": words, "last": last, **heard_by, **kept}
+        final = {"type": "final", "text": transcript.text, **times, "words": words, "last": last, **heard_by, **capture}
         await self._send(final)
 
     def _keep(self, transcript: Transcript, *, last: bool) -> str:
@@ -243,9 +251,12 @@ class Session:
 
         if not self.keep:
             return ""
-        began, self._began = self._began, time.time()  # what is left was spoken a moment ago
+        # what is left was spoken a moment ago
+        began = self._began
+        self._began = time.time()
         size = 2 * round(transcript.seconds * self.stream.sample_rate)
-        whole, alone = not self._lost, size >= 2 * self.samples
+        whole = not self._lost
+        alone = size >= 2 * self.samples
         taken = len(self._segment) if last else max(0, size - self._lost)
         pcm = bytes(self._segment[:taken])
         del self._segment[:taken]
@@ -254,18 +265,19 @@ class Session:
             return ""
         if last and not transcript.text and not alone:
             return ""
-        samples, served = np.frombuffer(pcm, "<i2").astype(np.int16), self.stream.served
+        samples = np.frombuffer(pcm, "<i2").astype(np.int16)
+        served = self.stream.served
         return self.keep(served.version, served.digest, transcript, samples, began)
 
     async def _send(self, values: dict[str, Any]) -> None:
         await self._in_time(self.socket.send_text(json.dumps(values, ensure_ascii=False)), "nothing was read")
 
-    async def _in_time(self, work: Any, what: str) -> Any:
+    async def _in_time(self, work: Any, event: str) -> Any:
         """Awaits a client, which may be slow but not for ever."""
         try:
             return await asyncio.wait_for(work, self.limits.idle_seconds)
         except TimeoutError:
-            raise SessionError(f"{what} for {self.limits.idle_seconds:g} s", POLICY) from None
+            raise SessionError(f"{event} for {self.limits.idle_seconds:g} s", POLICY) from None
 
     async def _fail(self, message: str, code: int) -> None:
         kind = "server_error" if code == UNEXPECTED else "invalid_request_error"

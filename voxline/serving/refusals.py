@@ -17,7 +17,8 @@ class RefusedError(Exception):
 
     def __init__(self, status: HTTPStatus, message: str, param: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.param = status, param
+        self.status = status
+        self.param = param
 
 
 def read_json_object(data: str | bytes) -> dict[str, Any] | None:

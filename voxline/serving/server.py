@@ -94,15 +94,16 @@ def run_server(
     print_status(f"serve: http://{host}:{port}")
     capture = Capture(captures) if captures and captures.location else None
     if capture:
-        kept = capture.settings
-        share = f"{kept.share:.1%}" if kept.share else "none"
+        clip_settings = capture.settings
+        share = f"{clip_settings.share:.1%}" if clip_settings.share else "none"
         print_status(
-            f"serve: keeps {share} of the recordings whose callers agree, for {kept.days} days, in {kept.location}"
+            f"serve: keeps {share} of the recordings whose callers agree, "
+            f"for {clip_settings.days} days, in {clip_settings.location}"
         )
     followed = [model for model in models if model.reference.partition("@")[2] in ("", PRODUCTION)]
     canaries = [Canary(root, model, canary, limits) for model in followed] if canary and canary.share else []
-    for one in canaries:
-        one.follow(follow_seconds)
+    for canary_of_model in canaries:
+        canary_of_model.follow(follow_seconds)
     server = RecognizerServer(models, limits, capture, canaries, checks)
     options = uvicorn_options(limits)
     health = None if health_port is None else HealthServer(server.health, checks, host, health_port, options)
@@ -124,24 +125,27 @@ def recognizers(root: Path | str) -> list[str]:
     Raises:
       WorkError: there is none, and no model that is damaged.
     """
-    found = []
+    names = []
     for name in model_names(root):
         registry = Registry(root, name)
         try:
             version = registry.in_service()
             if version is not None and read_model_info(registry.path(version)).family == "asr":
-                found.append(name)
+                names.append(name)
         except (WorkError, OSError):
-            found.append(name)  # it may be one, and /healthz says what is wrong with it
-    if not found:
+            names.append(name)  # it may be one, and /healthz says what is wrong with it
+    if not names:
         raise WorkError(f"{root}: no recognizer is in production here; push one, or promote a candidate")
-    return found
+    return names
 
 
 def _threads_end(seconds: float) -> bool:
-    """Whether all threads that Python would wait for end in time."""
-    end, here = time.monotonic() + seconds, threading.current_thread()
-    others = [one for one in threading.enumerate() if not (one.daemon or one in (here, threading.main_thread()))]
-    for one in others:
-        one.join(max(end - time.monotonic(), 0.0))
-    return not any(one.is_alive() for one in others)
+    """Waits for threads; returns whether all that Python would wait for end in time."""
+    end = time.monotonic() + seconds
+    here = threading.current_thread()
+    threads = [
+        thread for thread in threading.enumerate() if not (thread.daemon or thread in (here, threading.main_thread()))
+    ]
+    for thread in threads:
+        thread.join(max(end - time.monotonic(), 0.0))
+    return not any(thread.is_alive() for thread in threads)

@@ -50,8 +50,11 @@ class SessionStream:
     arm = ""
 
     def __init__(self, served: LoadedVersion, stream: RecognitionStream, run: Runner) -> None:
-        self.served, self._stream, self._run = served, stream, run
-        self.sample_rate, self.latency = stream.sample_rate, stream.latency
+        self.served = served
+        self._stream = stream
+        self._run = run
+        self.sample_rate = stream.sample_rate
+        self.latency = stream.latency
 
     def refuse(self, error: Exception) -> None:
         """The session does not begin."""
@@ -65,7 +68,7 @@ class SessionStream:
         return partial
 
     async def finish(self) -> Sequence[Transcript]:
-        """What was not final yet; the last one is of the end."""
+        """Returns the segments that were not final yet; the last one is of the end."""
         return [await self._run(self._stream.finish)]
 
     async def close(self) -> None:
@@ -89,10 +92,15 @@ class CanaryStream(SessionStream):
         run: Runner,
     ) -> None:
         super().__init__(turn.trial.production, production, run)
-        self._canary, self._turn, self._make, self._production = canary, turn, make, production
+        self._canary = canary
+        self._turn = turn
+        self._make = make
+        self._production = production
         self._threads = canary.stream_threads
         self._kept = bytearray()  # int16, since the last final text, while the candidate hears
-        self._samples, self._computing, self._offset = 0, 0.0, 0.0
+        self._samples = 0
+        self._computing = 0.0
+        self._offset = 0.0
         self._is_reported = self._is_interrupted = False
         self._one_at_a_time = asyncio.Lock()
         self._window: asyncio.Task[None] | None = None
@@ -112,7 +120,9 @@ class CanaryStream(SessionStream):
         candidate = self._turn.trial.candidate
         async with self._one_at_a_time:
             if stream := await self._try(lambda _: self._make(candidate.engine)):
-                self.served, self._stream, self.latency = candidate, stream, stream.latency
+                self.served = candidate
+                self._stream = stream
+                self.latency = stream.latency
                 self._computing = 0.0  # production's stream was made before anything was timed
             else:
                 await self._take_over()
@@ -124,9 +134,9 @@ class CanaryStream(SessionStream):
                 partial = self._shifted(await self._call(lambda stream: stream.feed(samples)))
             else:
                 self._kept += samples.tobytes()
-                heard = await self._try(lambda stream: stream.feed(samples))
-                partial = heard or await self._take_over()
-                for segment in heard.segments if heard else ():
+                partial_result = await self._try(lambda stream: stream.feed(samples))
+                partial = partial_result or await self._take_over()
+                for segment in partial_result.segments if partial_result else ():
                     del self._kept[: 2 * round(segment.seconds * self.sample_rate)]
             if partial.segments:
                 self._count(partial.segments[0])
@@ -134,14 +144,14 @@ class CanaryStream(SessionStream):
 
     async def finish(self) -> Sequence[Transcript]:
         async with self._one_at_a_time:
-            found: list[Transcript] = []
+            segments: list[Transcript] = []
             last = await self._try(RecognitionStream.finish) if self.arm == CANDIDATE else None
             if last is None:
                 if self.arm == CANDIDATE:
-                    found += (await self._take_over()).segments
+                    segments += (await self._take_over()).segments
                 last = self._later(await self._call(RecognitionStream.finish))
             self._count(last)
-            return [*found, last]
+            return [*segments, last]
 
     async def close(self) -> None:
         try:
@@ -154,7 +164,7 @@ class CanaryStream(SessionStream):
                 self._canary.give_room(self._turn)
 
     async def _try(self, work: Callable[[RecognitionStream], Result]) -> Result | None:
-        """What the candidate returns; None if it fails, or has lost its place and production should go on."""
+        """Returns the candidate's result; None if it fails, or has lost its place to production."""
         if self._canary.is_over(self._turn):  # nothing is compared any more, and the candidate may hang
             self._turn.drop()
             self._report()
@@ -169,7 +179,7 @@ class CanaryStream(SessionStream):
             return None
 
     async def _call(self, work: Callable[[RecognitionStream], Result]) -> Result:
-        """What production returns. An answer that comes too late for a candidate counts as failed here too."""
+        """Returns production's result. An answer too late for a candidate counts as failed here too."""
         began = time.monotonic()
         try:
             result = await self._on(self._run, work)
@@ -196,17 +206,20 @@ class CanaryStream(SessionStream):
         """Lets production hear what was kept."""
         import numpy as np
 
-        self.arm, self.served, self._stream = PRODUCTION, self._turn.trial.production, self._production
+        self.arm = PRODUCTION
+        self.served = self._turn.trial.production
+        self._stream = self._production
         self._is_interrupted = False
         self._canary.takeovers += 1
-        kept, self._kept = np.frombuffer(bytes(self._kept), np.int16), bytearray()
-        self._offset = (self._samples - len(kept)) / self.sample_rate
+        recent = np.frombuffer(bytes(self._kept), np.int16)
+        self._kept = bytearray()
+        self._offset = (self._samples - len(recent)) / self.sample_rate
         size = round(REPLAY_SECONDS * self.sample_rate)
-        found: list[Transcript] = []
-        for piece in np.split(kept, range(size, len(kept), size)):
+        segments: list[Transcript] = []
+        for piece in np.split(recent, range(size, len(recent), size)):
             partial = self._shifted(await self._call(functools.partial(RecognitionStream.feed, samples=piece)))
-            found += partial.segments
-        return dataclasses.replace(partial, segments=tuple(found))
+            segments += partial.segments
+        return dataclasses.replace(partial, segments=tuple(segments))
 
     async def _count_in_time(self) -> None:
         await asyncio.sleep(WINDOW_SECONDS)
@@ -229,9 +242,9 @@ class CanaryStream(SessionStream):
         except Exception as error:
             self._fail(error)
 
-    def _count(self, heard: Transcript) -> None:
+    def _count(self, transcript: Transcript) -> None:
         if not self._turn.done:
-            self._turn.finish(self._computing, self._samples / self.sample_rate, heard)
+            self._turn.finish(self._computing, self._samples / self.sample_rate, transcript)
             self._report()
 
     def _fail(self, error: Exception) -> None:
@@ -244,11 +257,11 @@ class CanaryStream(SessionStream):
             self._canary.ended(self._turn)
 
     def _shifted(self, partial: Partial) -> Partial:
-        """With times from the session's begin."""
+        """Shifts times so that they count from the session's start."""
         segments = tuple(map(self._later, partial.segments))
         return dataclasses.replace(partial, segments=segments, seconds=partial.seconds + self._offset)
 
-    def _later(self, heard: Transcript) -> Transcript:
+    def _later(self, transcript: Transcript) -> Transcript:
         by = self._offset
-        words = [dataclasses.replace(one, start=one.start + by, end=one.end + by) for one in heard.words]
-        return dataclasses.replace(heard, words=words)
+        words = [dataclasses.replace(word, start=word.start + by, end=word.end + by) for word in transcript.words]
+        return dataclasses.replace(transcript, words=words)

@@ -24,7 +24,7 @@ MAX_CHARACTERS = 4096
 
 @dataclass(frozen=True)
 class SpeechRequest:
-    """What a client wants said.
+    """A client's request for speech.
 
     Attributes:
       shape: its response_format, one of MEDIA_TYPES.

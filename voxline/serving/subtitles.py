@@ -4,7 +4,8 @@ from typing import Any
 
 from voxline.inference.transcript import Transcript
 
-CUE_SECONDS, CUE_CHARACTERS = 5.0, 42
+CUE_SECONDS = 5.0
+CUE_CHARACTERS = 42
 """Longest cue, as subtitles are usually set."""
 
 
@@ -28,12 +29,12 @@ def describe_words(transcript: Transcript) -> list[dict[str, Any]]:
     """Its words with times in seconds, and confidences."""
     return [
         {
-            "word": one.word,
-            "start": round(one.start, 3),
-            "end": round(one.end, 3),
-            "confidence": round(one.confidence, 4),
+            "word": word.word,
+            "start": round(word.start, 3),
+            "end": round(word.end, 3),
+            "confidence": round(word.confidence, 4),
         }
-        for one in transcript.words
+        for word in transcript.words
     ]
 
 
@@ -68,5 +69,7 @@ def _time(seconds: float, point: str) -> str:
     '01:01:01,500'
     """
     milliseconds = round(seconds * 1000)
-    minutes, rest = divmod(milliseconds, 60_000)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}{point}{rest % 1000:03d}"
+    minutes, milliseconds_left = divmod(milliseconds, 60_000)
+    return (
+        f"{minutes // 60:02d}:{minutes % 60:02d}:{milliseconds_left // 1000:02d}{point}{milliseconds_left % 1000:03d}"
+    )

@@ -24,7 +24,8 @@ from starlette.requests import Request
 from voxline.serving.limits import ServingLimits
 from voxline.serving.refusals import RefusedError
 
-FORM_FIELDS, FORM_OVERHEAD = 32, 65_536
+FORM_FIELDS = 32
+FORM_OVERHEAD = 65_536
 """Most fields of a form, and bytes of each; also of a request beside its recording."""
 _FRESH_SECONDS = 0.25
 _SLOW_SECONDS = 1.0
@@ -66,7 +67,8 @@ class Uploads:
     """
 
     def __init__(self, limits: ServingLimits, pending: Callable[[], int]) -> None:
-        self._limits, self._pending = limits, pending
+        self._limits = limits
+        self._pending = pending
         self._places = limits.concurrency + limits.queue
         self._requests: set[Upload] = set()
         self._waiting: deque[asyncio.Future[Upload]] = deque()
@@ -138,14 +140,17 @@ class Uploads:
             async with asyncio.timeout_at(self._due(upload)) as upload.deadline:
                 yield
         except TimeoutError:
-            limits, seconds = self._limits, loop.time() - upload.begin
+            limits = self._limits
+            seconds = loop.time() - upload.begin
             message = (
                 f"the request came too slowly: {upload.received:,} bytes in {seconds:.0f} s; at least "
                 f"{limits.bytes_per_second:,} a second, and all within {limits.upload_seconds:g} s, are accepted"
             )
             raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, message) from None
         finally:
-            upload.whole, upload.deadline, upload.counted = True, None, True
+            upload.whole = True
+            upload.deadline = None
+            upload.counted = True
             for timer in timers:
                 timer.cancel()
 

@@ -76,18 +76,18 @@ def publish_artifact(
             metrics.log_metric(name, value)
 
 
-def pass_on_artifact(chosen: Any, folder: Any) -> None:
+def pass_on_artifact(source: Any, folder: Any) -> None:
     """Writes an artifact that is another one's output: a model that was chosen among several.
 
     Args:
-      chosen: an artifact of `publish_artifact` with a content.
+      source: an artifact of `publish_artifact` with a content.
       folder: the artifact to write.
     """
-    folder.metadata.update(artifact_metadata(chosen))
+    folder.metadata.update(artifact_metadata(source))
     if "://" in folder.uri and not os.environ.get(ARTIFACT_URIS_ENV):
-        shutil.copytree(chosen.path, folder.path, dirs_exist_ok=True)
+        shutil.copytree(source.path, folder.path, dirs_exist_ok=True)
     else:
-        folder.uri = chosen.uri
+        folder.uri = source.uri
 
 
 def artifact_uri(artifact: Any) -> str:

@@ -20,7 +20,8 @@ from voxline.store.uris import is_remote, scheme_of, split_uri
 CACHE_ENV = "VOXLINE_BUCKET_CACHE"
 """The variable that sets the folder; else it is `voxline-bucket-cache` in the folder of temporary files."""
 
-_PRIVATE, _LOCK = ".private-", ".lock"
+_PRIVATE = ".private-"
+_LOCK = ".lock"
 
 
 _private: list[Path] = []
@@ -68,12 +69,12 @@ def local_path(uri: Path | str) -> Path:
 
 
 def is_cached(path: Path) -> bool:
-    """Whether a file or folder is the copy of an object, or of a bucket's folder."""
+    """Returns whether a file or folder is the copy of an object, or of a bucket's folder."""
     return len(path.parts) >= len(cache_root().parts) + 2 and path.is_relative_to(cache_root())
 
 
 def uri_of(path: Path | str) -> str:
-    """What a file is called on all machines: the URI of a copy in the bucket cache, else the path itself.
+    """Returns the name of a file that holds on all machines: the URI of a cached copy, else the path itself.
 
     >>> uri_of("/data/corpus")
     '/data/corpus'
@@ -90,7 +91,7 @@ def _checked(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if os.environ.get(CACHE_ENV) or _private:  # chosen by a person: a volume of a pod may well be root's
         return folder
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise WorkError(f"{folder}: the bucket cache must be a folder of this user; set {CACHE_ENV} to another one")
     return folder

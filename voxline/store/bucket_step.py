@@ -51,7 +51,8 @@ class BucketStep:
     """
 
     def __init__(self, uri: str) -> None:
-        self.store, self.attempt = open_store(uri), ""
+        self.store = open_store(uri)
+        self.attempt = ""
         self.done: dict[str, Any] | None = None
         self._version = ABSENT
         self._uploaded: dict[str, tuple[int, int]] = {}
@@ -72,7 +73,8 @@ class BucketStep:
         try:
             data, self._version = self.store.read_with_version(DONE)
         except FileNotFoundError:
-            self.done, self._version = None, ABSENT
+            self.done = None
+            self._version = ABSENT
             return
         try:
             self.done = _checked(json.loads(data))
@@ -86,7 +88,9 @@ class BucketStep:
     def missing_outputs(self, outputs: Iterable[str]) -> list[str]:
         """Those of the finished attempt's outputs that are not in the bucket."""
         names = [info.name for info in self._attempt_store().list()]
-        return [one for one in outputs if not any(name == one or name.startswith(f"{one}/") for name in names)]
+        return [
+            output for output in outputs if not any(name == output or name.startswith(f"{output}/") for name in names)
+        ]
 
     def record_use(self) -> None:
         """Tells the garbage collection that this work is still used; does nothing if the bucket is read-only."""
@@ -145,24 +149,28 @@ class BucketStep:
         """
         files = [name for name in self._files() if name.partition("/")[0] not in without]
         self._upload(files)
-        existing, ours = self._names(), self._own_names(files)
-        if not ours <= set(existing):  # a process that finished before us has tidied up, and its marker was deleted
+        existing = self._names()
+        own_names = self._own_names(files)
+        if not own_names <= set(
+            existing
+        ):  # a process that finished before us has tidied up, and its marker was deleted
             self._uploaded.clear()
             self._upload(files)
         # What the marker named so far stays: a process may be reading it.
-        kept = (DONE, f"{self.done['attempt']}/" if self.done else DONE)
-        obsolete = [name for name in existing if name not in ours and not name.startswith(kept)]
+        protected = (DONE, f"{self.done['attempt']}/" if self.done else DONE)
+        obsolete = [name for name in existing if name not in own_names and not name.startswith(protected)]
         marker = seal_marker({**marker, "attempt": self.attempt})
         try:
             info = self.store.write(DONE, _json(marker), if_version=self._version)
         except PreconditionError:
-            mine = self.attempt
+            attempt = self.attempt
             self.load_marker()
             if self.done is None:  # deleted meanwhile
                 return self.commit(marker, without)
-            self.take_winner(mine)
+            self.take_winner(attempt)
             return False
-        self._version, self.done = info.version, marker
+        self._version = info.version
+        self.done = marker
         write_json(self._root / DONE, marker)
         (self._root / _ATTEMPT_FILE).unlink(missing_ok=True)
         self._delete(obsolete)
@@ -177,14 +185,14 @@ class BucketStep:
         else:
             print_status(f"what it wrote so far is at {self.uri}")
 
-    def take_winner(self, mine: str) -> None:
+    def take_winner(self, attempt: str) -> None:
         """Replaces our attempt by the one that the marker names."""
         print_status(f"{self.store.uri}: another machine finished the same work first; its result is used")
         (self._root / _ATTEMPT_FILE).unlink(missing_ok=True)
-        shutil.rmtree(self._root / mine, ignore_errors=True)
+        shutil.rmtree(self._root / attempt, ignore_errors=True)
         self.store.pull(list(self.store.list(f"{self.attempt}/")))
         write_json(self._root / DONE, self.done)
-        self._delete(self._names(mine))
+        self._delete(self._names(attempt))
 
     @property
     def _root(self) -> Path:
@@ -222,8 +230,8 @@ class BucketStep:
         files = self._files()
         self._upload(files)
         self.store.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": files}))
-        kept = self._own_names(files)
-        self._delete(name for name in self._names(self.attempt) if name not in kept)
+        own_names = self._own_names(files)
+        self._delete(name for name in self._names(self.attempt) if name not in own_names)
         if self._resumed:
             self._delete(self._names(self._resumed))
             self._resumed = ""
@@ -236,9 +244,11 @@ class BucketStep:
     def _upload(self, files: list[str]) -> None:
         """Uploads those that have changed since their last upload."""
         stats = {name: (self.folder / name).stat() for name in files}
-        now = {name: (found.st_size, found.st_mtime_ns) for name, found in stats.items()}
-        self._attempt_store().upload(self.folder, [name for name in files if self._uploaded.get(name) != now[name]])
-        self._uploaded.update(now)
+        versions = {name: (status.st_size, status.st_mtime_ns) for name, status in stats.items()}
+        self._attempt_store().upload(
+            self.folder, [name for name in files if self._uploaded.get(name) != versions[name]]
+        )
+        self._uploaded.update(versions)
 
     def _own_names(self, files: list[str]) -> set[str]:
         return {f"{self.attempt}/{name}" for name in files}

@@ -12,7 +12,7 @@ _PARTS_MIB = (5, 6, 7, 8, 10, 12, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512
 
 
 def has_checksum(source: Path | bytes, checksum: str, *, part: int = 0) -> bool:
-    """Whether a file or bytes have a checksum in the form of `ObjectInfo.checksum`.
+    """Returns whether a file or bytes have a checksum in the form of `ObjectInfo.checksum`.
 
     Args:
       part: bytes of a part, as tried besides the usual sizes.
@@ -28,8 +28,12 @@ def has_checksum(source: Path | bytes, checksum: str, *, part: int = 0) -> bool:
     if algorithm == "md5-parts":
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
         count = int(value.partition("-")[2])
-        sizes = {one for one in (part, *(mib << 20 for mib in _PARTS_MIB)) if one and -(-size // one) == count}
-        return any(md5_of_parts(source, one) == value for one in sorted(sizes))
+        sizes = {
+            part_size
+            for part_size in (part, *(mib << 20 for mib in _PARTS_MIB))
+            if part_size and -(-size // part_size) == count
+        }
+        return any(md5_of_parts(source, part_size) == value for part_size in sorted(sizes))
     return False
 
 
@@ -48,7 +52,7 @@ def crc32c(source: Path | bytes) -> str:
 
 
 def md5_of_parts(source: Path | bytes, part: int) -> str:
-    """What S3 has as the ETag of an object that was uploaded in parts of this size."""
+    """Computes the ETag that S3 gives to an object that was uploaded in parts of this size."""
     digests = [hashlib.md5(chunk, usedforsecurity=False).digest() for chunk in _chunks(source, part)]
     return f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}"
 

@@ -136,7 +136,7 @@ def _unfinished_path(path: Path) -> Path:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a process of this machine is still writing or downloading a file, or was killed at it."""
+    """Returns whether a process of this machine is writing or downloading a file, or was killed at it."""
     return path.name.startswith(".") and path.suffix in (".part", ".ranges")
 
 

@@ -33,7 +33,7 @@ MAX_NAMED = 3
 def step_key(
     store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], revision: int
 ) -> tuple[dict[str, Any], Path]:
-    """What names a piece of work, and the folder that it has by that name, without claiming it."""
+    """Returns the key of a piece of work, and the folder of that key, without claiming it."""
     named_by = {"step": step, "revision": revision, "settings": settings.key_values(), "inputs": inputs}
     return named_by, local_path(store) / step / hash_value(named_by)
 
@@ -65,7 +65,7 @@ def find_finished(
 
 
 def is_finished(store: Path | str, folder: Path) -> bool:
-    """Whether the store holds the result of a piece of work.
+    """Returns whether the store holds the result of a piece of work.
 
     Args:
       folder: as `step_key` gave it.

@@ -135,7 +135,7 @@ class GcsStore(ObjectStore):
             self._pass_if_absent(error)
 
     def retention_policy(self) -> RetentionPolicy | None:
-        """What the bucket does with replaced and deleted objects; None without storage.buckets.get."""
+        """Returns what the bucket does with replaced and deleted objects; None without storage.buckets.get."""
         try:
             with explain_errors(f"{self.uri}/", "read"):
                 bucket: Any = self.connection.client.get_bucket(self.bucket, **self._retries(""))
@@ -228,7 +228,8 @@ class GcsStore(ObjectStore):
             self.connection.known_buckets.add(self.bucket)
 
     def _info(self, blob: Any) -> ObjectInfo:
-        name, checksum = blob.name[len(self._base) :], f"crc32c:{blob.crc32c}"
+        name = blob.name[len(self._base) :]
+        checksum = f"crc32c:{blob.crc32c}"
         return ObjectInfo(name, blob.size, str(blob.generation), checksum, blob.updated, blob.md5_hash or "")
 
 

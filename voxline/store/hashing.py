@@ -84,9 +84,10 @@ class Fingerprint:
 
     def name(self) -> str:
         """The hash of the sorted list of the digests in hexadecimal, as JSON."""
-        whole, between = hashlib.blake2b(digest_size=DIGEST_BYTES), b'["'
-        for found in self._by_first:
-            digests = sorted(bytes(found[at : at + DIGEST_BYTES]) for at in range(0, len(found), DIGEST_BYTES))
+        whole = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        between = b'["'
+        for joined in self._by_first:
+            digests = sorted(bytes(joined[at : at + DIGEST_BYTES]) for at in range(0, len(joined), DIGEST_BYTES))
             if digests:
                 whole.update(between + b'","'.join(digest.hex().encode() for digest in digests))
                 between = b'","'

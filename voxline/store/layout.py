@@ -17,7 +17,10 @@ from voxline.errors import SettingsError
 from voxline.store.objects import ObjectStore, open_store
 from voxline.store.store_locks import UNFINISHED_PURGE
 
-WAVS, LINES, UNPACKED, CORPORA = "wavs", "lines", "unpacked", "corpora"
+WAVS = "wavs"
+LINES = "lines"
+UNPACKED = "unpacked"
+CORPORA = "corpora"
 RUN_STEPS = "run_steps"
 
 CORPORA_FILE = "corpora.json"
@@ -26,7 +29,8 @@ CORPORA_FILE = "corpora.json"
 RUN_FILE = "run.json"
 """Of a run folder, which often has its store within: the record of the run."""
 
-_KEY, _PREFIX = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{2}")
+_KEY = re.compile(r"[0-9a-f]{32}")
+_PREFIX = re.compile(r"[0-9a-f]{2}")
 _SEARCHED = 100
 """Folders in which a store is looked for, to name it."""
 
@@ -48,7 +52,7 @@ def check_store(location: Path | str) -> None:
 
 
 def is_store(store: ObjectStore) -> bool:
-    """Whether a folder holds step outputs, WAVs, shards, line caches, or an unfinished purge, by their names."""
+    """Returns whether a folder holds step outputs, WAVs, shards, line caches or an unfinished purge, by their names."""
     if any(True for prefix in (UNFINISHED_PURGE, f"{LINES}/") for _ in store.list(prefix)):
         return True
     return any(
@@ -72,5 +76,5 @@ def _near_stores(store: ObjectStore) -> list[str]:
     below = [store / name for name in store.list_folders()[:_SEARCHED]]
     further = [child / "store" for child in below if "store" in child.list_folders()]
     above = [open_store(parent)] if parent.count("/") > (2 if store.is_remote else 1) else []
-    beside = [one / "store" for one in above]
-    return [one.uri for one in (*below, *further, *above, *beside) if is_store(one)][:3]
+    beside = [folder / "store" for folder in above]
+    return [folder.uri for folder in (*below, *further, *above, *beside) if is_store(folder)][:3]

@@ -36,7 +36,7 @@ def exclusive_lease(store: Storage, name: str, waiting: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_lease(store: Storage, name: str, waiting: str = "") -> Iterator["Lease"]:
-    """As `exclusive_lease`, for callers that check whether they still have the lock."""
+    """Holds a lease like `exclusive_lease`, for callers that check whether they still have the lock."""
     lease = Lease(store, name, _acquire(store, name, waiting))
     renewing = threading.Thread(target=lease.renew, daemon=True)
     renewing.start()
@@ -56,7 +56,9 @@ class Lease:
     """
 
     def __init__(self, store: Storage, name: str, info: ObjectInfo) -> None:
-        self.store, self.name, self.info = store, name, info
+        self.store = store
+        self.name = name
+        self.info = info
         self.ended = threading.Event()
 
     def renew(self) -> None:
@@ -91,12 +93,15 @@ class Lease:
 
 
 def _acquire(store: Storage, name: str, waiting: str) -> ObjectInfo:
-    seen, since, printed = "", time.monotonic(), False
+    seen = ""
+    since = time.monotonic()
+    printed = False
     while True:
         current = store.stat(name)
         lease = lease_seconds()
         if current and current.version != seen:
-            seen, since = current.version, time.monotonic()
+            seen = current.version
+            since = time.monotonic()
         if current is None or time.monotonic() - since > lease:
             with contextlib.suppress(PreconditionError):
                 return store.write(name, _holder(), if_version=current.version if current else ABSENT)

@@ -35,19 +35,19 @@ class LocalStore(ObjectStore):
         self.uri = str(self.folder)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """As that of a bucket. Links are followed, as they are when a file is read.
+        """Lists files as a bucket lists objects. Links are followed, as they are when a file is read.
 
         Raises:
           WorkError: a folder cannot be read, so what it holds is unknown.
         """
         below, slash, _ = prefix.rpartition("/")
-        found = _walk(str(self.folder / below), below + slash, prefix)
-        for name, status in sorted(found, key=lambda one: one[0]):
+        entries = _walk(str(self.folder / below), below + slash, prefix)
+        for name, status in sorted(entries, key=lambda entry: entry[0]):
             if not _is_unfinished(name):
                 yield _info(name, status)
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
-        """As that of a bucket; empty folders are listed as well."""
+        """Lists folders as a bucket does; empty folders are listed as well."""
         return sorted(entry.name for entry in _scan(str(self.folder / prefix)) if entry.is_dir())
 
     def exists(self) -> bool:
@@ -55,10 +55,10 @@ class LocalStore(ObjectStore):
 
     def stat(self, name: str) -> ObjectInfo | None:
         try:
-            found = self._file(name).stat()
+            status = self._file(name).stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return _info(name, found)
+        return _info(name, status)
 
     def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
         with contextlib.suppress(FileNotFoundError), open(self._file(info.name), "rb") as file:
@@ -88,8 +88,8 @@ class LocalStore(ObjectStore):
         size = len(source) if isinstance(source, bytes) else source.stat().st_size if source.is_file() else -1
         if size != info.size:
             return False
-        ours = self.read_range(info, 0, info.size)
-        return ours == (source if isinstance(source, bytes) else source.read_bytes())
+        content = self.read_range(info, 0, info.size)
+        return content == (source if isinstance(source, bytes) else source.read_bytes())
 
     def is_intact(self, source: Path | bytes, info: ObjectInfo) -> bool:
         return True  # a disk delivers what it holds, or fails
@@ -126,7 +126,8 @@ class LocalStore(ObjectStore):
             shutil.rmtree(self.folder / name)
 
     def move_folder(self, source: str, target: str, last: Sequence[str] = ()) -> None:
-        begin, end = self.folder / source, self.folder / target
+        begin = self.folder / source
+        end = self.folder / target
         if begin.is_dir():
             begin.rename(end)
             fsync_path(end.parent)
@@ -134,7 +135,7 @@ class LocalStore(ObjectStore):
             raise WorkError(f"{begin}: neither this folder nor {end} exists; start again")
 
     def reserve(self, name: str) -> bool:
-        """As that of a bucket; to be called with a lock held."""
+        """Reserves a name as in a bucket; the caller holds a lock."""
         return not (self.folder / name).exists()
 
     @contextlib.contextmanager
@@ -185,31 +186,31 @@ def _walk(
     for entry in _scan(folder):
         child = name + entry.name
         try:
-            found = entry.stat()
+            status = entry.stat()
         except OSError as error:
             if error.errno not in _NO_FILE:
                 raise
             continue
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             if f"{child}/"[: len(prefix)] == prefix[: len(child) + 1]:
                 yield from _walk(entry.path, f"{child}/", prefix, (*above, here))
-        elif stat.S_ISREG(found.st_mode) and child.startswith(prefix):
-            yield child, found
+        elif stat.S_ISREG(status.st_mode) and child.startswith(prefix):
+            yield child, status
 
 
 def _identity(folder: str) -> tuple[int, int] | None:
     """The same for all paths that lead to a folder; None where there is none."""
     try:
-        found = Path(folder).stat()
+        status = Path(folder).stat()
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _scan(folder: str) -> Sequence[os.DirEntry[str]]:
-    """What a folder holds; nothing where there is none."""
+    """Lists the entries of a folder; none where there is no folder."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -219,13 +220,13 @@ def _scan(folder: str) -> Sequence[os.DirEntry[str]]:
         raise WorkError(f"{folder}: cannot be read ({error.strerror}); mend that, and start again") from error
 
 
-def _info(name: str, found: os.stat_result) -> ObjectInfo:
-    updated = datetime.datetime.fromtimestamp(found.st_mtime, datetime.UTC)
-    return ObjectInfo(name, found.st_size, _version(found), "", updated)
+def _info(name: str, status: os.stat_result) -> ObjectInfo:
+    updated = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    return ObjectInfo(name, status.st_size, _version(status), "", updated)
 
 
-def _version(found: os.stat_result) -> str:
-    return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
+def _version(status: os.stat_result) -> str:
+    return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
 
 
 def _is_unfinished(name: str) -> bool:

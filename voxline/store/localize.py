@@ -24,7 +24,8 @@ def localize(uri: Path | str, *, without: Iterable[str] = ()) -> Path:
     """
     if not is_remote(uri):
         return Path(uri)
-    store, excluded = open_store(uri), tuple(without)
+    store = open_store(uri)
+    excluded = tuple(without)
     if attempt := _attempt(store):
         return localize(store.uri_of(attempt), without=excluded)
     if objects := [info for info in store.list() if not info.name.startswith(excluded)]:
@@ -57,9 +58,9 @@ def _pull_existing(store: ObjectStore, names: list[str]) -> None:
     except TransientError:
         raise
     except WorkError:  # one does not exist; the others are wanted nevertheless
-        wanted = set(names)
+        requested = set(names)
         below = os.path.commonprefix(names)  # noqa: RUF071 - as buckets list them, character by character
-        store.pull([info for info in store.list(below) if info.name in wanted])
+        store.pull([info for info in store.list(below) if info.name in requested])
 
 
 def _attempt(store: ObjectStore) -> str:

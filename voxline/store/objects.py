@@ -107,7 +107,8 @@ class ObjectStore(Storage):
 
         Or the file of this name; where there is neither, its path.
         """
-        folder, store = self.local_path(name), self / name
+        folder = self.local_path(name)
+        store = self / name
         objects = list(store.list())
         if not objects and self.stat(name):
             self.pull([name])
@@ -128,7 +129,7 @@ class ObjectStore(Storage):
         return exclusive_lease(self, name, waiting)
 
     def reserve(self, name: str) -> bool:
-        """Whether a new folder of this name is ours: no other process gets it, also if we never fill it."""
+        """Reserves a new folder's name; if True, no other process gets it, even if we never fill it."""
         try:
             self.write(f"{name}/{CLAIM}", b"{}\n", if_version=ABSENT)
         except PreconditionError:

@@ -23,7 +23,8 @@ from voxline.store.store_locks import reset_snapshot
 ATTEMPT_ENV = "VOXLINE_ATTEMPT"
 """The cluster sets it to the name of this attempt: `asr-x7k2p.root.train.executor(1)`."""
 
-RESTARTS_ENV, RESTART_SECONDS_ENV = "VOXLINE_RESTARTS", "VOXLINE_RESTART_SECONDS"
+RESTARTS_ENV = "VOXLINE_RESTARTS"
+RESTART_SECONDS_ENV = "VOXLINE_RESTART_SECONDS"
 """The cluster sets them to `retries` and `retry_seconds` of the step."""
 
 NOTES = "failures"
@@ -88,7 +89,8 @@ def restart_transient(work: Callable[[], Result]) -> Result:
     the bucket does not respond; starting the step again in 0 s (2 of 2)
     >>> del os.environ[RESTARTS_ENV], os.environ[RESTART_SECONDS_ENV]
     """
-    restarts, seconds = int(os.environ.get(RESTARTS_ENV, "0")), float(os.environ.get(RESTART_SECONDS_ENV, "30"))
+    restarts = int(os.environ.get(RESTARTS_ENV, "0"))
+    seconds = float(os.environ.get(RESTART_SECONDS_ENV, "30"))
     for number in range(restarts + 1):
         try:
             return work()

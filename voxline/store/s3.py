@@ -29,7 +29,8 @@ from voxline.store.storage import ABSENT, ObjectInfo, RetentionPolicy, Storage
 from voxline.store.transfer import Pages, TransferSettings
 from voxline.store.uris import invalid_name_reason, split_uri
 
-_WRITE, _CRC32C = "voxline-write", "voxline-crc32c"
+_WRITE = "voxline-write"
+_CRC32C = "voxline-crc32c"
 """Metadata: by which we recognize our own write when the answer to it was lost; and the checksum of its bytes."""
 
 _READING = ("get_", "head_", "list_")
@@ -37,7 +38,8 @@ _READING = ("get_", "head_", "list_")
 _NOT_OFFERED = {"NotImplemented", "MethodNotAllowed", "501", "405"}
 _OTHER_PARTS = ("InvalidPart", "EntityTooSmall")
 """Another process has sent its own parts to the same upload."""
-_MIN_PART, _MAX_PARTS = 5 << 20, 10_000
+_MIN_PART = 5 << 20
+_MAX_PARTS = 10_000
 _NEXT_PAGE = {
     "list_objects_v2": {"ContinuationToken": "NextContinuationToken"},
     "list_object_versions": {"KeyMarker": "NextKeyMarker", "VersionIdMarker": "NextVersionIdMarker"},
@@ -64,19 +66,19 @@ class S3Store(ObjectStore):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """The objects whose names begin with `prefix`, in order; not the marks that consoles leave for folders."""
         for page in self._pages("list_objects_v2", prefix):
-            for found in page.get("Contents", ()):
-                if not found["Key"].endswith("/"):
-                    yield self._info(found["Key"], found["Size"], found)
+            for item in page.get("Contents", ()):
+                if not item["Key"].endswith("/"):
+                    yield self._info(item["Key"], item["Size"], item)
         self.connection.known_buckets.add(self.bucket)
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
         cut = len(self._base) + len(prefix)
         pages = self._pages("list_objects_v2", prefix, Delimiter="/")
-        return sorted(one["Prefix"][cut:].rstrip("/") for page in pages for one in page.get("CommonPrefixes", ()))
+        return sorted(item["Prefix"][cut:].rstrip("/") for page in pages for item in page.get("CommonPrefixes", ()))
 
     def stat(self, name: str) -> ObjectInfo | None:
-        found = self._head(name)
-        return self._info(self._base + name, found["ContentLength"], found) if found else None
+        head = self._head(name)
+        return self._info(self._base + name, head["ContentLength"], head) if head else None
 
     def read_with_version(self, name: str) -> tuple[bytes, str]:
         for _ in range(2):
@@ -105,7 +107,9 @@ class S3Store(ObjectStore):
 
     def write(self, name: str, data: bytes, *, if_version: str | None = None) -> ObjectInfo:
         self._check_name(name)
-        token, checksum, digest = secrets.token_hex(8), crc32c(data), hashlib.md5(data, usedforsecurity=False)
+        token = secrets.token_hex(8)
+        checksum = crc32c(data)
+        digest = hashlib.md5(data, usedforsecurity=False)
         arguments = {
             **self._key(name),
             "Body": data,
@@ -117,10 +121,10 @@ class S3Store(ObjectStore):
         try:
             answer = self._request(self.uri_of(name), "write", "put_object", **arguments, **_condition(if_version))
         except PreconditionError:
-            found = self._head(name)
-            if not found or found["Metadata"].get(_WRITE) != token:
+            head = self._head(name)
+            if not head or head["Metadata"].get(_WRITE) != token:
                 raise
-            return self._info(self._base + name, found["ContentLength"], found)
+            return self._info(self._base + name, head["ContentLength"], head)
         except WorkError as error:
             if if_version and is_not_found(error):  # to be replaced, and deleted meanwhile
                 self._pass_if_absent(error)
@@ -128,7 +132,8 @@ class S3Store(ObjectStore):
             raise
         if if_version is not None:
             self._check_conditions(name, arguments, absent=if_version == ABSENT)
-        date, version = answer["ResponseMetadata"]["HTTPHeaders"].get("date"), answer["ETag"].strip('"')
+        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        version = answer["ETag"].strip('"')
         info = ObjectInfo(
             name,
             len(data),
@@ -144,8 +149,9 @@ class S3Store(ObjectStore):
         return info
 
     def upload_file(self, file: Path, name: str, *, if_version: str | None = None) -> ObjectInfo:
-        """As `write`. A file larger than a chunk is sent in parts; a later upload reuses those that have arrived."""
-        size, chunk = file.stat().st_size, TransferSettings.of_environment().chunk
+        """Writes a file like `write`. A large file goes in parts; a later upload reuses those that have arrived."""
+        size = file.stat().st_size
+        chunk = TransferSettings.of_environment().chunk
         if size <= max(chunk, _MIN_PART):
             return self.write(name, file.read_bytes(), if_version=if_version)
         self._check_name(name)
@@ -176,7 +182,7 @@ class S3Store(ObjectStore):
             self._pass_if_absent(error)
 
     def copy(self, name: str, target: Storage, *, if_version: str | None = None) -> ObjectInfo:
-        """As `ObjectStore.copy`. The bytes pass through here: few servers honor conditions on a copy."""
+        """Copies like `ObjectStore.copy`. The bytes pass through here: few servers check conditions on a copy."""
         info = self.stat(name)
         if info is None:
             raise FileNotFoundError(self.uri_of(name))
@@ -187,7 +193,7 @@ class S3Store(ObjectStore):
             return target.upload_file(Path(folder) / name, name, if_version=if_version)
 
     def retention_policy(self) -> RetentionPolicy | None:
-        """What the bucket does with replaced and deleted objects; None without s3:GetBucketVersioning."""
+        """Returns what the bucket does with replaced and deleted objects; None without s3:GetBucketVersioning."""
         try:
             answer = self._request(f"{self.uri}/", "read", "get_bucket_versioning", Bucket=self.bucket)
         except WorkError as error:
@@ -202,11 +208,11 @@ class S3Store(ObjectStore):
         """Versions that were replaced or deleted and are kept. Their `version` is S3's VersionId, not an ETag."""
         try:
             for page in self._pages("list_object_versions"):
-                for found in page.get("Versions", ()):
-                    if not found["IsLatest"]:
-                        name = found["Key"][len(self._base) :]
-                        version, checksum = found["VersionId"], _etag_checksum(found["ETag"])
-                        yield ObjectInfo(name, found["Size"], version, checksum, found["LastModified"])
+                for item in page.get("Versions", ()):
+                    if not item["IsLatest"]:
+                        name = item["Key"][len(self._base) :]
+                        version, checksum = item["VersionId"], _etag_checksum(item["ETag"])
+                        yield ObjectInfo(name, item["Size"], version, checksum, item["LastModified"])
         except WorkError as error:
             if error_code(error) not in _NOT_OFFERED:
                 raise
@@ -217,13 +223,13 @@ class S3Store(ObjectStore):
 
     def abort_uploads(self) -> int:
         try:
-            uploads = [one for page in self._pages("list_multipart_uploads") for one in page.get("Uploads", ())]
+            uploads = [upload for page in self._pages("list_multipart_uploads") for upload in page.get("Uploads", ())]
         except WorkError as error:
             if error_code(error) in _NOT_OFFERED:
                 return 0
             raise
-        for one in uploads:
-            self._abort_upload(one["Key"][len(self._base) :], one["UploadId"])
+        for upload in uploads:
+            self._abort_upload(upload["Key"][len(self._base) :], upload["UploadId"])
         return len(uploads)
 
     def matches(self, source: Path | bytes, info: ObjectInfo) -> bool:
@@ -270,11 +276,13 @@ class S3Store(ObjectStore):
 
     def _pages(self, operation: str, prefix: str = "", **arguments: str) -> Iterator[Any]:
         """The pages of a listing; below a prefix, unless the arguments name an object."""
-        asked = arguments if "Key" in arguments else {"Bucket": self.bucket, "Prefix": self._base + prefix} | arguments
+        parameters = (
+            arguments if "Key" in arguments else {"Bucket": self.bucket, "Prefix": self._base + prefix} | arguments
+        )
         following: dict[str, Any] = {}
         pages = Pages(self.uri_of(prefix))
         while True:
-            page = self._request(self.uri_of(prefix), "list", operation, **asked | following)
+            page = self._request(self.uri_of(prefix), "list", operation, **parameters | following)
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -303,11 +311,13 @@ class S3Store(ObjectStore):
             raise
         except WorkError:  # a server or an account that cannot list them starts again
             return ""
-        found = [one["UploadId"] for one in answer.get("Uploads", ()) if one["Key"] == self._base + name]
-        return found[-1] if found else ""
+        uploads = [upload["UploadId"] for upload in answer.get("Uploads", ()) if upload["Key"] == self._base + name]
+        return uploads[-1] if uploads else ""
 
     def _upload_parts(self, file: Path, name: str, part: int, if_version: str | None, resumed: str) -> ObjectInfo:
-        uri, key, token = self.uri_of(name), self._key(name), secrets.token_hex(8)
+        uri = self.uri_of(name)
+        key = self._key(name)
+        token = secrets.token_hex(8)
         arrived = self._arrived_parts(name, resumed) if resumed else {}
         upload = (
             resumed
@@ -320,7 +330,8 @@ class S3Store(ObjectStore):
                 Metadata={_WRITE: token},
             )["UploadId"]
         )
-        parts, digests = [], []
+        parts = []
+        digests = []
         with open(file, "rb") as data:
             for number, chunk in enumerate(iter(functools.partial(data.read, part), b""), start=1):
                 digest = hashlib.md5(chunk, usedforsecurity=False).digest()
@@ -335,9 +346,9 @@ class S3Store(ObjectStore):
         except WorkError as error:
             # The answer may have been lost. Of an upload that another process began, the bytes tell.
             whole = f"{hashlib.md5(b''.join(digests), usedforsecurity=False).hexdigest()}-{len(digests)}"
-            found = self._head(name)
-            if found and (found["Metadata"].get(_WRITE) == token or (resumed and found["ETag"].strip('"') == whole)):
-                return self._info(key["Key"], found["ContentLength"], found)
+            head = self._head(name)
+            if head and (head["Metadata"].get(_WRITE) == token or (resumed and head["ETag"].strip('"') == whole)):
+                return self._info(key["Key"], head["ContentLength"], head)
             if isinstance(error, PreconditionError) or error_code(error) in _OTHER_PARTS:
                 with contextlib.suppress(WorkError):
                     self._abort_upload(name, upload)
@@ -393,8 +404,8 @@ class S3Store(ObjectStore):
         Raises:
           WorkError: the server ignores the condition, so no lock would hold.
         """
-        known = self.connection.known_conditions
-        if (self.bucket, absent) in known:
+        checked = self.connection.known_conditions
+        if (self.bucket, absent) in checked:
             return
         header = "If-None-Match" if absent else "If-Match"
         condition = _condition(ABSENT if absent else "0" * 32)
@@ -403,7 +414,7 @@ class S3Store(ObjectStore):
         except WorkError as error:
             if not isinstance(error, PreconditionError) and not is_not_found(error):
                 raise
-            known.add((self.bucket, absent))
+            checked.add((self.bucket, absent))
             return
         raise WorkError(
             f"s3://{self.bucket}: the server ignores the header {header}, so processes that use it at once would "
@@ -418,12 +429,14 @@ class S3Store(ObjectStore):
             next(self.list(), None)
             self.connection.known_buckets.add(self.bucket)
 
-    def _info(self, key: str, size: int, found: Any) -> ObjectInfo:
-        version = found["ETag"].strip('"')
-        ours = found.get("Metadata", {}).get(_CRC32C)
-        encrypted = str(found.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in found
-        checksum = f"crc32c:{ours}" if ours else "" if encrypted else _etag_checksum(version)
-        return ObjectInfo(key[len(self._base) :], size, version, checksum, found["LastModified"], version)
+    def _info(self, key: str, size: int, answer: Any) -> ObjectInfo:
+        version = answer["ETag"].strip('"')
+        own_checksum = answer.get("Metadata", {}).get(_CRC32C)
+        encrypted = (
+            str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
+        )
+        checksum = f"crc32c:{own_checksum}" if own_checksum else "" if encrypted else _etag_checksum(version)
+        return ObjectInfo(key[len(self._base) :], size, version, checksum, answer["LastModified"], version)
 
 
 class _UploadGoneError(Exception):

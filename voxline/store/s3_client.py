@@ -55,7 +55,8 @@ class S3Connection:
         Args:
           reads: it changes nothing; its answer must be complete by the deadline.
         """
-        began, wait = time.monotonic(), self.settings.first_wait_seconds
+        began = time.monotonic()
+        wait = self.settings.first_wait_seconds
         while True:
             try:
                 if not reads:
@@ -74,8 +75,8 @@ class S3Connection:
 
 def s3_connection() -> S3Connection:
     """The connection of this process; a fork gets its own, since two cannot share a socket."""
-    chosen = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
-    return _connect(os.getpid(), chosen, TransferSettings.of_environment())
+    variables = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+    return _connect(os.getpid(), variables, TransferSettings.of_environment())
 
 
 @functools.lru_cache(maxsize=4)
@@ -89,7 +90,8 @@ def _is_transient(error: Exception) -> bool:
     from urllib3.exceptions import HTTPError
 
     if isinstance(error, ClientError):
-        code, status = error.response["Error"].get("Code", ""), error.response["ResponseMetadata"]["HTTPStatusCode"]
+        code = error.response["Error"].get("Code", "")
+        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
         return status in _TRANSIENT or code in ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout")
     return isinstance(error, (HTTPClientError, BotoConnectionError, HTTPError, OSError))
 

@@ -77,7 +77,7 @@ class StepOutput:
 
     @property
     def uri(self) -> str:
-        """What the folder is called on all machines: a path, or a bucket URI."""
+        """The folder's name on all machines: a path, or a bucket URI."""
         return self.bucket_step.uri if self.bucket_step else uri_of(self.folder)
 
     def path(self, output: str) -> Path:
@@ -88,7 +88,7 @@ class StepOutput:
         return path
 
     def output_uri(self, output: str) -> str:
-        """What a named output is called on all machines."""
+        """Returns the name of an output that holds on all machines."""
         return f"{self.uri}/{self.outputs[output]}"
 
     def save(self) -> None:
@@ -151,7 +151,9 @@ class StepWouldRunError(Exception):
 
     def __init__(self, step: str, named_by: dict[str, Any], damage: str) -> None:
         super().__init__(f"{step} would run")
-        self.step, self.named_by, self.damage = step, named_by, damage
+        self.step = step
+        self.named_by = named_by
+        self.damage = damage
 
     @property
     def key(self) -> str:
@@ -164,7 +166,7 @@ _planning = contextvars.ContextVar("planning", default=False)
 
 @contextlib.contextmanager
 def plan_steps() -> Iterator[None]:
-    """In the block, a step whose work is done returns it, and another one raises `StepWouldRunError`.
+    """Makes steps in the block return finished work, or raise `StepWouldRunError` if there is none.
 
     >>> import tempfile
     >>> with plan_steps(), cached_step(tempfile.mkdtemp(), "count", Settings(), {"corpus": "ab"}) as work:
@@ -237,7 +239,9 @@ def cached_step(
                 _empty(folder)
         elif done and not force:
             work.reused = True
-            work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
+            work.counts = done["counts"]
+            work.metrics = done["metrics"]
+            work.outputs = done["outputs"]
             print_status(f"{step}: reused, nothing changed since it was made")
             _record_use(work)
             yield work
@@ -288,9 +292,11 @@ def _finish(work: StepOutput, named_by: dict[str, Any]) -> None:
     if work.bucket_step is None:
         write_json(work.folder / DONE, seal_marker(marker))
     elif not work.bucket_step.commit(marker, work.scratch_dirs):
-        theirs = work.bucket_step.done or marker
+        winner = work.bucket_step.done or marker
         work.folder = work.bucket_step.folder
-        work.counts, work.metrics, work.outputs = theirs["counts"], theirs["metrics"], theirs["outputs"]
+        work.counts = winner["counts"]
+        work.metrics = winner["metrics"]
+        work.outputs = winner["outputs"]
 
 
 def _planned(work: StepOutput, named_by: dict[str, Any], check: Callable[[Path], object] | None) -> StepOutput:
@@ -304,7 +310,9 @@ def _planned(work: StepOutput, named_by: dict[str, Any], check: Callable[[Path],
     if done is None:
         raise StepWouldRunError(work.step, named_by, "")
     work.reused = True
-    work.counts, work.metrics, work.outputs = done["counts"], done["metrics"], done["outputs"]
+    work.counts = done["counts"]
+    work.metrics = done["metrics"]
+    work.outputs = done["outputs"]
     return work
 
 
@@ -336,8 +344,8 @@ def _whole(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str
     """
     if (done := _marker(work)) is None:
         return None
-    if gone := _gone(work, done["outputs"].values()):
-        raise WorkError(f"{work.uri}: {', '.join(gone)} is gone")
+    if missing := _gone(work, done["outputs"].values()):
+        raise WorkError(f"{work.uri}: {', '.join(missing)} is gone")
     if unread := done["counts"].get(INCOMPLETE):
         raise WorkError(f"{work.uri}: {unread:,} recordings were gone or cut short then, and may be there now")
     if work.bucket_step is None and (changed := _changed(work.folder, done.get("bytes", {}))):
@@ -365,8 +373,12 @@ def _gone(work: StepOutput, outputs: Iterable[str]) -> list[str]:
 
 
 def _changed(folder: Path, sizes: dict[str, int]) -> list[str]:
-    now = file_sizes(folder, sizes)
-    return [f"{file} ({now.get(file, 0):,} of {size:,} bytes)" for file, size in sizes.items() if now.get(file) != size]
+    current_sizes = file_sizes(folder, sizes)
+    return [
+        f"{file} ({current_sizes.get(file, 0):,} of {size:,} bytes)"
+        for file, size in sizes.items()
+        if current_sizes.get(file) != size
+    ]
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ class ObjectInfo:
 
 @dataclasses.dataclass(frozen=True)
 class RetentionPolicy:
-    """Whether a bucket keeps what is replaced or deleted.
+    """The policy by which a bucket keeps replaced or deleted objects.
 
     Attributes:
       versioning: it keeps older versions, for ever or as its lifecycle rules say.
@@ -50,7 +50,7 @@ class RetentionPolicy:
 
 
 class Storage(abc.ABC):
-    """What each storage implements of a folder of objects. Names are relative to it, with /.
+    """The operations on a folder of objects that each storage implements. Names are relative to it, with /.
 
     A method that asks a bucket retries with back-off up to a deadline. Then it raises TransientError; WorkError where a
     person must act (permission, credentials, no such bucket); PreconditionError where `if_version` did not hold.
@@ -132,7 +132,7 @@ class Storage(abc.ABC):
     # What a storage overrides where it can do more.
 
     def retention_policy(self) -> RetentionPolicy | None:
-        """What the bucket does with replaced and deleted objects; None where we may not ask."""
+        """Returns what the bucket does with replaced and deleted objects; None where we may not ask."""
         return RetentionPolicy(versioning=False, soft_delete_seconds=0)
 
     def object_versions(self) -> Iterator[ObjectInfo]:
@@ -159,18 +159,18 @@ class Storage(abc.ABC):
         raise NotImplementedError
 
     def matches(self, source: Path | bytes, info: ObjectInfo) -> bool:
-        """Whether a file or bytes are the object's."""
+        """Returns whether a file or bytes are the object's."""
         size = len(source) if isinstance(source, bytes) else source.stat().st_size if source.is_file() else -1
         return size == info.size and has_checksum(source, info.checksum)
 
     def is_intact(self, source: Path | bytes, info: ObjectInfo) -> bool:
-        """Whether what was just downloaded is the object. Differs from `matches` where a store knows no checksum."""
+        """Returns whether a downloaded file is the object. Differs from `matches` where a store knows no checksum."""
         return self.matches(source, info)
 
     # What follows from that.
 
     def exists(self) -> bool:
-        """Whether the folder holds any object; of a disk: whether it is there."""
+        """Returns whether the folder holds any object; of a disk: whether it is there."""
         return next(iter(self.list()), None) is not None
 
     def read(self, name: str) -> bytes:

@@ -29,7 +29,9 @@ from voxline.store.objects import ObjectStore, open_store
 from voxline.store.storage import ObjectInfo
 from voxline.store.uris import is_remote
 
-EXCLUSIVE_LOCK, SHARED_LOCKS, LAST_PURGE = ".alone", ".working/", ".purged"
+EXCLUSIVE_LOCK = ".alone"
+SHARED_LOCKS = ".working/"
+LAST_PURGE = ".purged"
 UNFINISHED_PURGE = ".purge-"
 """Prefix of the file that records an unfinished purge."""
 
@@ -38,12 +40,12 @@ _snapshot = [time.monotonic()]
 
 
 def seconds_since_snapshot() -> float:
-    """For how long this process has been reading what it uses."""
+    """Returns for how many seconds this process has been reading its inputs."""
     return time.monotonic() - _snapshot[0]
 
 
 def reset_snapshot() -> None:
-    """From now on, nothing is used that was read before."""
+    """Forgets the snapshot: from now on, nothing that was read before is used."""
     _snapshot[0] = time.monotonic()
 
 
@@ -137,16 +139,17 @@ def sole_access(store: Path | str, *, to_change: bool) -> Iterator[tuple[datetim
       WorkError: a process adds to it.
     """
     with contextlib.ExitStack() as stack:
-        now: datetime.datetime = datetime.datetime.now(datetime.UTC)
+        at: datetime.datetime = datetime.datetime.now(datetime.UTC)
         check: Callable[[], None] = lambda: None  # noqa: E731
         if is_remote(store):
             stack.enter_context(private_cache())
             if to_change:
                 lease = stack.enter_context(exclusive_store_lock(str(store)))
-                now, check = lease.info.updated, lease.check
+                at = lease.info.updated
+                check = lease.check
         elif to_change:
             stack.enter_context(exclusive_folder_lock(Path(store)))
-        yield now, check
+        yield at, check
 
 
 @contextlib.contextmanager
@@ -179,13 +182,13 @@ def record_purge(lease: Lease) -> None:
     reset_snapshot()
 
 
-def _exclusive_lock(store: ObjectStore, now: ObjectInfo, age: float) -> ObjectInfo | None:
+def _exclusive_lock(store: ObjectStore, at: ObjectInfo, age: float) -> ObjectInfo | None:
     """The lock of the process that deletes from the store, if any."""
     unfinished = ""
     for info in store.list("."):
-        if info.name == EXCLUSIVE_LOCK and not _expired(store, info, now):
+        if info.name == EXCLUSIVE_LOCK and not _expired(store, info, at):
             return info
-        if info.name == LAST_PURGE and (now.updated - info.updated).total_seconds() < age + store.clock_resolution:
+        if info.name == LAST_PURGE and (at.updated - info.updated).total_seconds() < age + store.clock_resolution:
             raise PreconditionError(
                 f"{store.uri}: a purge has ended here since this process began, and what it has read may hold a "
                 "speaker who was removed; start again"
@@ -214,9 +217,9 @@ def _unfinished_purge(store: ObjectStore, name: str) -> WorkError:
     )
 
 
-def _expired(store: ObjectStore, info: ObjectInfo, now: ObjectInfo) -> bool:
-    """Whether a lease was not renewed for its whole time; it is removed then."""
-    if (now.updated - info.updated).total_seconds() <= lease_seconds() + store.clock_resolution:
+def _expired(store: ObjectStore, info: ObjectInfo, at: ObjectInfo) -> bool:
+    """Returns whether a lease was not renewed in time; removes it then."""
+    if (at.updated - info.updated).total_seconds() <= lease_seconds() + store.clock_resolution:
         return False
     with contextlib.suppress(PreconditionError):
         store.delete(info.name, if_version=info.version)
@@ -226,10 +229,12 @@ def _expired(store: ObjectStore, info: ObjectInfo, now: ObjectInfo) -> bool:
 
 def _wait(store: ObjectStore, exclusive: ObjectInfo) -> None:
     print_status(f"waiting for a purge or a garbage collection in {store.uri} ({describe_holder(store, exclusive)})")
-    since, seen = time.monotonic(), exclusive.version
+    since = time.monotonic()
+    seen = exclusive.version
     while (current := store.stat(EXCLUSIVE_LOCK)) is not None:
         if current.version != seen:
-            since, seen = time.monotonic(), current.version
+            since = time.monotonic()
+            seen = current.version
         if time.monotonic() - since > lease_seconds():
             return
         time.sleep(min(1.0, lease_seconds() / 20))

@@ -48,12 +48,12 @@ class TransferSettings(Settings):
         Raises:
           SettingsError: naming the variable, what it got and what it accepts.
         """
-        given = {
+        values = {
             name: os.environ[_PREFIX + name.upper()]
             for name in cls.model_fields
             if _PREFIX + name.upper() in os.environ
         }
-        return cls.of(given, source=f"environment ({_PREFIX}…)")
+        return cls.of(values, source=f"environment ({_PREFIX}…)")
 
     @property
     def chunk(self) -> int:
@@ -120,7 +120,8 @@ def upload(store: Storage, folder: Path, names: Iterable[str], *, absent_only: b
 
 def move_folder(store: Storage, source: str, target: str, last: Sequence[str]) -> None:
     """Copies the objects of a folder, those in `last` at the end, and deletes them. See `ObjectStore.move_folder`."""
-    begin, end = store / source, store / target
+    begin = store / source
+    end = store / target
     if not last or end.stat(last[-1]) is None:
         names = [info.name for info in begin.list()]
         run_jobs([functools.partial(_copy_if_absent, begin, end, name) for name in names if name not in last])
@@ -207,9 +208,13 @@ class RangedDownload:
     """
 
     def __init__(self, store: Storage, info: ObjectInfo, target: Path, size: int) -> None:
-        self.store, self.info, self.target, self.size = store, info, target, size
+        self.store = store
+        self.info = info
+        self.target = target
+        self.size = size
         stem = f".{target.name[:100]}.{info.version}.{size}"
-        self._unfinished, self._notes = target.with_name(stem + ".part"), target.with_name(stem + ".ranges")
+        self._unfinished = target.with_name(stem + ".part")
+        self._notes = target.with_name(stem + ".ranges")
         self._writing = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -243,9 +248,9 @@ class RangedDownload:
 
     def write(self, start: int, data: bytes) -> None:
         """Takes a range that has arrived; from any thread."""
-        written = 0
-        while written < len(data):
-            written += os.pwrite(self._descriptor, data[written:], start + written)
+        count = 0
+        while count < len(data):
+            count += os.pwrite(self._descriptor, data[count:], start + count)
         with self._writing, open(self._notes, "a") as notes:
             notes.write(f"{start}\n")
 
@@ -279,7 +284,7 @@ def _download_large(store: Storage, info: ObjectInfo, target: Path, chunk: int) 
         with RangedDownload(store, info, target, chunk) as ranges:
             missing = ranges.missing()
             progress = Progress(f"MiB of {info.name}", total=sum(end - start for start, end in missing) >> 20)
-            run_jobs([functools.partial(fetch, ranges, *one) for one in missing])
+            run_jobs([functools.partial(fetch, ranges, *part) for part in missing])
             if ranges.finish():
                 return
     raise store.damaged(info.name, info.checksum)
@@ -303,8 +308,11 @@ def _copy_if_absent(source: Storage, target: Storage, name: str) -> None:
     except FileNotFoundError:
         return
     except PreconditionError:
-        theirs, ours = target.stat(name), source.stat(name)
-        if ours and (theirs is None or (theirs.size, theirs.checksum) != (ours.size, ours.checksum)):
+        target_info = target.stat(name)
+        source_info = source.stat(name)
+        if source_info and (
+            target_info is None or (target_info.size, target_info.checksum) != (source_info.size, source_info.checksum)
+        ):
             raise WorkError(
                 f"{target.uri_of(name)}: holds other bytes than {source.uri_of(name)}; remove it, and start again"
             ) from None
@@ -322,8 +330,8 @@ def _find_all(store: Storage, objects: list[str | ObjectInfo]) -> list[ObjectInf
 def _find(store: Storage, names: list[str]) -> dict[str, ObjectInfo]:
     """Those of the objects that exist."""
     if len(names) > _STAT_LIMIT:
-        wanted = set(names)
+        requested = set(names)
         common = os.path.commonprefix(names)  # noqa: RUF071 - as buckets list them, character by character
-        return {info.name: info for info in store.list(common) if info.name in wanted}
-    found = run_jobs([functools.partial(store.stat, name) for name in names])
-    return {info.name: info for info in found if info is not None}
+        return {info.name: info for info in store.list(common) if info.name in requested}
+    infos = run_jobs([functools.partial(store.stat, name) for name in names])
+    return {info.name: info for info in infos if info is not None}

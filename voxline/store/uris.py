@@ -38,19 +38,19 @@ def scheme_of(uri: Path | str) -> str:
       SettingsError: the scheme is not registered, or only one / follows it, as in a `Path` made of a URI.
     """
     text = str(uri)
-    if not (found := _SCHEME.match(text)):
+    if not (match := _SCHEME.match(text)):
         return ""
-    if found[1] not in SCHEMES or not text.startswith(f"{found[1]}://"):
+    if match[1] not in SCHEMES or not text.startswith(f"{match[1]}://"):
         accepted = " and ".join(f"{scheme}://bucket/folder" for scheme in SCHEMES)
         raise SettingsError(
-            f"{text!r}: {found[0]} is not supported; accepted are {accepted}, and paths of this machine (write "
-            f"./{found[1]}: for a folder of that name)"
+            f"{text!r}: {match[0]} is not supported; accepted are {accepted}, and paths of this machine (write "
+            f"./{match[1]}: for a folder of that name)"
         )
-    return found[1]
+    return match[1]
 
 
 def is_remote(uri: Path | str) -> bool:
-    """Whether a URI is in a bucket.
+    """Returns whether a URI is in a bucket.
 
     >>> is_remote("gs://speech/corpus"), is_remote("s3://speech/corpus"), is_remote("/data/corpus")
     (True, True, False)
@@ -76,9 +76,9 @@ def check_local(path: Path | str) -> None:
     Raises:
       SettingsError: it is a URI.
     """
-    if found := _SCHEME.match(str(path)):
+    if match := _SCHEME.match(str(path)):
         raise SettingsError(
-            f"{str(path)!r} is a URI; a path of this machine is accepted here (write ./{found[1]}: for a folder of "
+            f"{str(path)!r} is a URI; a path of this machine is accepted here (write ./{match[1]}: for a folder of "
             "that name)"
         )
 
@@ -128,7 +128,7 @@ def safe_join(folder: Path, name: str, source: str) -> Path:
 
 
 def invalid_name_reason(name: str) -> str:
-    """Why a file cannot have an object's name; empty where it can.
+    """Explains why a file cannot have an object's name; empty where it can.
 
     >>> invalid_name_reason("train/a.wav")
     ''

@@ -22,7 +22,8 @@ ALPHABETS = {
 }
 """Alphabets by name. Any other value of the setting is read as the characters themselves."""
 
-MAX_NAMED, MAX_QUOTED = 10, 200
+MAX_NAMED = 10
+MAX_QUOTED = 200
 """Characters that a message names, and characters of a text that it quotes."""
 
 _APOSTROPHES = str.maketrans({"’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'"})
@@ -68,7 +69,7 @@ def split_runs(text: str) -> list[str]:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Where the words of a text are: their first characters, and those after their last.
+    """Finds the words of a text: their first characters, and those after their last.
 
     >>> word_spans("好 OK"), word_spans("")
     ([(0, 1), (2, 4)], [])
@@ -77,7 +78,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def is_ideograph(symbol: str) -> bool:
-    """Whether a symbol is a Chinese character, and so a word without spaces around it."""
+    """Returns whether a symbol is a Chinese character, and so a word without spaces around it."""
     return bool(_compiled(_IDEOGRAPH).fullmatch(symbol))
 
 
@@ -169,8 +170,8 @@ class Alphabet:
         @functools.lru_cache(_CACHED_RUNS)
         def encode(run: str) -> tuple[int, ...]:
             parts = list(run)
-            while found := [pair for pair in itertools.pairwise(parts) if "".join(pair) in labels]:
-                parts = join_pair(parts, min(found, key=lambda pair: labels["".join(pair)]))
+            while pairs := [pair for pair in itertools.pairwise(parts) if "".join(pair) in labels]:
+                parts = join_pair(parts, min(pairs, key=lambda pair: labels["".join(pair)]))
             if unknown := self.unknown(run):
                 raise ValueError(f"{unknown!r} is not in the alphabet")
             return tuple(labels[part] for part in parts)

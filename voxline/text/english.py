@@ -156,7 +156,9 @@ def _month_name(match: re.Match[str]) -> str:
 
 
 def _iso_date(match: re.Match[str]) -> str:
-    year, month, day = match[1], int(match[2]), int(match[3])
+    year = match[1]
+    month = int(match[2])
+    day = int(match[3])
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return match[0]
     return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(year)}"
@@ -164,7 +166,8 @@ def _iso_date(match: re.Match[str]) -> str:
 
 def _slash_date(match: re.Match[str]) -> str:
     # American order, unless only the other is possible.
-    month, day = int(match[1]), int(match[2])
+    month = int(match[1])
+    day = int(match[2])
     if month > 12:
         month, day = day, month
     if not (1 <= month <= 12 and 1 <= day <= 31):
@@ -183,7 +186,10 @@ def _day_month(match: re.Match[str]) -> str:
 
 
 def _time(match: re.Match[str]) -> str:
-    hour, minute, second, half = match[1], match[2], match[3], match[4]
+    hour = match[1]
+    minute = match[2]
+    second = match[3]
+    half = match[4]
     if int(hour) > 24 or int(minute) > 59:
         return match[0]
     words = numbers.cardinal(str(int(hour)))
@@ -197,7 +203,8 @@ def _time(match: re.Match[str]) -> str:
 
 
 def _roman(match: re.Match[str]) -> str:
-    before, numeral = match[1].lower(), match[2]
+    before = match[1].lower()
+    numeral = match[2]
     value = numbers.parse_roman(numeral)
     if not value:
         return match[0]

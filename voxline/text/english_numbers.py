@@ -60,13 +60,14 @@ def year(digits: str) -> str:
     >>> year("1984"), year("1905"), year("1900"), year("2007"), year("2024")
     ('nineteen eighty-four', 'nineteen oh five', 'nineteen hundred', 'two thousand seven', 'twenty twenty-four')
     """
-    century, rest = int(digits[:2]), int(digits[2:])
-    if century % 10 == 0 and rest < 10:
+    century = int(digits[:2])
+    remainder = int(digits[2:])
+    if century % 10 == 0 and remainder < 10:
         return _words(int(digits))
     words = _words(century)
-    if rest == 0:
+    if remainder == 0:
         return f"{words} hundred"
-    return f"{words} oh {_words(rest)}" if rest < 10 else f"{words} {_words(rest)}"
+    return f"{words} oh {_words(remainder)}" if remainder < 10 else f"{words} {_words(remainder)}"
 
 
 def decade(digits: str) -> str:
@@ -109,14 +110,15 @@ def money(sign: str, amount: str, scale: str) -> str:
     >>> money("$", "1.50", ""), money("£", "2.5", "million"), money("€", "1", ""), money("$", "0.05", "")
     ('one dollar and fifty cents', 'two point five million pounds', 'one euro', 'five cents')
     """
-    one, many, small, smalls = _CURRENCIES[sign]
+    singular, many, small, smalls = _CURRENCIES[sign]
     if scale:
         return f"{decimal(amount)} {scale} {many}"
     whole, _, part = amount.partition(".")
     if len(part) > 2 or "." in part:
         return f"{decimal(amount)} {many}"
-    whole, cents = whole.replace(",", "") or "0", int(part.ljust(2, "0") or 0)
-    words = [f"{cardinal(whole)} {one if whole == '1' else many}"] if whole != "0" or not cents else []
+    whole = whole.replace(",", "") or "0"
+    cents = int(part.ljust(2, "0") or 0)
+    words = [f"{cardinal(whole)} {singular if whole == '1' else many}"] if whole != "0" or not cents else []
     if cents:
         words.append(f"{_words(cents)} {small if cents == 1 else smalls}")
     return " and ".join(words)
@@ -135,4 +137,4 @@ def parse_roman(numeral: str) -> int:
     if not _ROMAN.fullmatch(numeral):
         return 0
     values = [_VALUES[letter] for letter in numeral]
-    return sum(-one if one < after else one for one, after in zip(values, [*values[1:], 0], strict=True))
+    return sum(-value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True))

@@ -37,7 +37,7 @@ _LIBRARIES: dict[FrontendKind, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class FrontendOutput:
-    """What the frontend makes of a text.
+    """The frontend's output for a text.
 
     Attributes:
       symbols: the model input, Unicode NFC, one code point a symbol.
@@ -155,7 +155,8 @@ def normalize_spoken(text: str, kind: FrontendKind) -> str:
         # In a text of capitals, I and VIII are words and letters rather than numerals.
         return english_words(normalize_english(text.lower() if text.isupper() else text))
     for _ in range(4):  # a mark that is removed may join what was apart
-        before, text = text, _spell_out_mandarin(text)
+        before = text
+        text = _spell_out_mandarin(text)
         if text == before:
             break
     return text

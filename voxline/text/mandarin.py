@@ -83,12 +83,12 @@ def hanzi_to_pinyin(
     Raises:
       UnsupportedText: some characters have no sound in Mandarin, or there are no words.
     """
-    written = unicodedata.normalize("NFKC", text.translate(PUNCTUATION)).translate(_DROPPED).translate(PUNCTUATION)
-    expanded = " ".join(expand_mandarin_numbers(" ".join(written.split())).split())
+    normalized = unicodedata.normalize("NFKC", text.translate(PUNCTUATION)).translate(_DROPPED).translate(PUNCTUATION)
+    expanded = " ".join(expand_mandarin_numbers(" ".join(normalized.split())).split())
     spelled_out = re.sub("--+", ",", re.sub("(?<![A-Za-z]) | (?![A-Za-z])", "", expanded))
     lexicon = lexicon or {}
-    known = [_entry_pattern(word) for word in sorted(lexicon, key=len, reverse=True)]
-    words = re.compile("|".join([*known, "[A-Za-z]+", " ", f"[{_HANZI}]"]))
+    entries = [_entry_pattern(word) for word in sorted(lexicon, key=len, reverse=True)]
+    words = re.compile("|".join([*entries, "[A-Za-z]+", " ", f"[{_HANZI}]"]))
     unknown = "".join(words.sub("", spelled_out).translate(_MARKS))
     latin = [word for word in re.findall("[A-Za-z]+", spelled_out) if not _is_readable(word, lexicon)]
     if unknown or latin:
@@ -99,7 +99,7 @@ def hanzi_to_pinyin(
             "hanzi, digits, punctuation and up to five capitals are accepted, and other words in frontend.lexicon"
             f"{named}",
         )
-    special = re.compile("(" + "|".join([*known, "[A-Za-z]+"]) + ")")
+    special = re.compile("(" + "|".join([*entries, "[A-Za-z]+"]) + ")")
     parts = []
     for part in re.findall(r"[.,;:!?]+|[^.,;:!?]+", spelled_out):
         if part[0] in ".,;:!?":
@@ -195,7 +195,8 @@ def _resolve_particles(words: list[str], syllables: list[str]) -> list[str]:
     得 and 地 are particles after the word that they modify: 长得高, 高兴地说; not 这块地. 只 is a measure word after a
     number: 三只猫; elsewhere it means "only".
     """
-    resolved, index = list(syllables), 0
+    resolved = list(syllables)
+    index = 0
     following = [*words[2:], "", ""]
     for before, word, after, second in zip(["", *words], words, [*words[1:], ""], following, strict=False):
         caught = after == "了" and second[:1] in tuple(_CAUGHT)
@@ -225,7 +226,8 @@ def apply_tone_sandhi(words: Sequence[str], tones: Sequence[str]) -> list[str]:
     (['wo3', 'hen2', 'hao3'], ['zhan2', 'lan2', 'guan3'])
     """
     spoken = _apply_yi_bu("".join(words), list(tones))
-    starts, index = [], 0
+    starts = []
+    index = 0
     for word in words:
         starts.append(index)
         for position in range(index, index + len(word) - 1):
@@ -246,7 +248,8 @@ def _apply_yi_bu(hanzi: str, tones: list[str]) -> list[str]:
     """不 before a fourth tone is bu2; 一 is yi2 or yi4 before a syllable, unless it counts."""
     spoken = list(tones)
     for index, character in enumerate(hanzi[:-1]):
-        before, after = hanzi[index - 1 : index], hanzi[index + 1]
+        before = hanzi[index - 1 : index]
+        after = hanzi[index + 1]
         between = before and before == after  # 看一看, 是不是
         fourth = tones[index + 1][-1] == "4" or after == "个"
         if character == "不":
@@ -259,8 +262,10 @@ def _apply_yi_bu(hanzi: str, tones: list[str]) -> list[str]:
 
 
 def _is_numeral(hanzi: str, index: int) -> bool:
-    """Whether 一 is part of a number or an ordinal and keeps its tone: 十一, 第一, 一月, 一点五; not 一百."""
-    before, after, second = hanzi[index - 1 : index], hanzi[index + 1], hanzi[index + 2 : index + 3]
+    """Returns whether 一 is in a number or an ordinal and keeps its tone: 十一, 第一, 一月, 一点五; not 一百."""
+    before = hanzi[index - 1 : index]
+    after = hanzi[index + 1]
+    second = hanzi[index + 2 : index + 3]
     if before and before in _COUNTING:
         return before == "第" or after not in "百千万亿"
     return after in _ORDINAL_AFTER or (after == "点" and bool(second) and second in _DIGITS)

@@ -47,7 +47,8 @@ def _whole(count: int) -> str:
     """Groups of four digits, each with its unit; 零 marks omitted digits once."""
     if count == 0:
         return DIGITS[0]
-    spoken, skipped = "", False
+    spoken = ""
+    skipped = False
     for unit, name in ((10**12, "万亿"), (10**8, "亿"), (10**4, "万"), (1, "")):
         group, count = divmod(count, unit)
         if unit == 10**8 and spoken and not group:
@@ -61,7 +62,8 @@ def _whole(count: int) -> str:
 
 
 def _group(group: int) -> str:
-    spoken, gap = "", False
+    spoken = ""
+    gap = False
     for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
         digit, group = divmod(group, unit)
         if digit:
@@ -76,14 +78,16 @@ def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str) -> Callable[[s
 
 
 def _date(match: re.Match[str]) -> str:
-    month, day = int(match[2]), int(match[3])
+    month = int(match[2])
+    day = int(match[3])
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return match[0]
     return f"{hanzi_digits(match[1])}年{_whole(month)}月{_whole(day)}日"
 
 
 def _time(match: re.Match[str]) -> str:
-    hour, minute = int(match[1]), int(match[2])
+    hour = int(match[1])
+    minute = int(match[2])
     if hour > 24 or minute > 59:
         return match[0]
     spoken = ("两" if hour == 2 else _whole(hour)) + "点"

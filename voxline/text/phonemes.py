@@ -12,7 +12,11 @@ from typing import Any
 
 from voxline.text.alphabet import ALPHABETS, EmptyText, unsupported_characters
 
-_SYNCHRONOUS, _DO_NOT_EXIT, _UTF8, _IPA = 2, 0x8000, 1, 2  # of speak_lib.h, espeak-ng 1.52
+# of speak_lib.h, espeak-ng 1.52
+_SYNCHRONOUS = 2
+_DO_NOT_EXIT = 0x8000
+_UTF8 = 1
+_IPA = 2
 _LONGEST_DATA_PATH = 120
 """espeak-ng silently truncates a longer path to its data."""
 
@@ -72,7 +76,8 @@ def add_possessive(symbols: str) -> str:
 
 def _espeak_ipa(words: str) -> str:
     buffer = ctypes.create_string_buffer(words.encode())
-    position, parts = ctypes.c_void_p(ctypes.addressof(buffer)), []
+    position = ctypes.c_void_p(ctypes.addressof(buffer))
+    parts = []
     with _lock:
         library = _load_espeak()
         while position.value:

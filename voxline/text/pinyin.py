@@ -83,7 +83,8 @@ def _split_syllables(word: str) -> list[str]:
                 continue
             candidate = (before[0] + (start > 0 and plain[start] in "aeo"), before[1] + 1, start)
             best[end] = min(best[end] or candidate, candidate)
-    parts, end = [], len(word)
+    parts = []
+    end = len(word)
     while end and (last := best[end]):
         parts.append(word[last[2] : end])
         end = last[2]

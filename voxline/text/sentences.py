@@ -58,8 +58,10 @@ def split_sentences(text: str) -> list[str]:
 
 
 def sentence_ends(text: str) -> Iterator[int]:
-    """Where a sentence ends and another one begins: the index of the first character behind its marks."""
-    start, marked, first = 0, -1, _next_spoken(text, 0)
+    """Finds where a sentence ends and another one begins: the index of the first character behind its marks."""
+    start = 0
+    marked = -1
+    first = _next_spoken(text, 0)
     for match in _END.finditer(text):
         if marked >= 0 and first < match.start():  # there are words behind the last end
             yield (start := marked)
@@ -72,7 +74,7 @@ def sentence_ends(text: str) -> Iterator[int]:
 
 
 def cut_point(text: str) -> int:
-    """Where the second half of a sentence begins, which is too long: behind another end of a sentence, a clause or a
+    """Finds where to cut a sentence that is too long: behind another end of a sentence, a clause or a
     space, whichever of them is near the middle, in this order; else between two characters.
 
     >>> cut_point("one, two three four five, six"), cut_point("one two"), cut_point("abcdef")
@@ -107,7 +109,7 @@ def cut_to(text: str, most: int) -> list[str]:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is a letter or a digit."""
+    """Returns whether there is a letter or a digit."""
     return any(map(_is_spoken, text))
 
 
@@ -131,10 +133,11 @@ def _merge_silent(parts: list[str], between: str) -> list[str]:
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
-    """Whether the marks of a match end the sentence that began at `start`."""
+    """Returns whether the marks of a match end the sentence that began at `start`."""
     if any(mark in _WIDE for mark in match[0]):
         return True
-    before, behind = text[match.start() - 1 : match.start()], _BEFORE_WORD.match(text, match.end())
+    before = text[match.start() - 1 : match.start()]
+    behind = _BEFORE_WORD.match(text, match.end())
     following = text[behind.end() : behind.end() + 1] if behind else ""
     numeral = _NUMERAL.match(text, behind.end()) if behind else None
     if not text[match.end() : match.end() + 1].isspace():  # 你好!世界 needs no space, a.b does
@@ -144,14 +147,14 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     if match[0] != ".":  # no abbreviation ends in anything else
         return True
     near = max(start, match.start() - _NEAR)
-    found = _LAST_WORD.search(text, near, match.start())
-    word = found[0] if found else ""
+    last_word = _LAST_WORD.search(text, near, match.start())
+    word = last_word[0] if last_word else ""
     earlier = text[near : match.start() - len(word)].split()
     return not _is_abbreviation(word, numeral is not None, earlier[-1] if earlier else "")
 
 
 def _is_abbreviation(word: str, before_number: bool, earlier: str) -> bool:
-    """Whether a full stop behind a word belongs to the word.
+    """Returns whether a full stop behind a word belongs to the word.
 
     Args:
       before_number: whether the next word begins with a digit, or is a Roman numeral.

@@ -18,7 +18,8 @@ from voxline.errors import SettingsError
 NAMESPACE = "http://www.w3.org/2001/10/synthesis"
 MAX_CHARACTERS = 50_000
 """Of a document: about an hour of speech."""
-MAX_PAUSE, MAX_PAUSES = 20.0, 600.0
+MAX_PAUSE = 20.0
+MAX_PAUSES = 600.0
 """Seconds of one break, and of all of a document."""
 
 BREAK_SECONDS = {"none": 0.0, "x-weak": 0.25, "weak": 0.5, "medium": 0.75, "strong": 1.0, "x-strong": 1.25}
@@ -27,8 +28,10 @@ https://learn.microsoft.com/azure/ai-services/speech-service/speech-synthesis-ma
 """
 RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.5, "x-fast": 2.0}
 """Of each label; SSML leaves them to the processor too."""
-SLOWEST, FASTEST = 0.5, 2.0
-SENTENCE_PAUSE, PARAGRAPH_PAUSE = BREAK_SECONDS["weak"], BREAK_SECONDS["strong"]
+SLOWEST = 0.5
+FASTEST = 2.0
+SENTENCE_PAUSE = BREAK_SECONDS["weak"]
+PARAGRAPH_PAUSE = BREAK_SECONDS["strong"]
 """Seconds between two sentences, and two paragraphs, without a break between them."""
 
 _ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
@@ -72,7 +75,7 @@ class Span:
 
 @dataclasses.dataclass(frozen=True)
 class SsmlSentence:
-    """What is between two breaks or elements that end a sentence. Its spans are not empty.
+    """The text between two breaks or elements that end a sentence. Its spans are not empty.
 
     Attributes:
       marked: it is in `<s>`, so it is one sentence, or a part of one; else it may be several.
@@ -91,7 +94,7 @@ class Pause:
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """What a document says.
+    """A parsed document.
 
     Attributes:
       items: in order.
@@ -103,7 +106,7 @@ class Document:
 
 
 def is_ssml(text: str) -> bool:
-    """Whether a text is meant as SSML: it begins with `<speak>`, or as XML does.
+    """Returns whether a text is meant as SSML: it begins with `<speak>`, or as XML does.
 
     >>> is_ssml("<speak>one</speak>"), is_ssml("one < two")
     (True, False)
@@ -144,8 +147,12 @@ class _Reader:
         self._spans: list[Span] = []
         self._languages: list[tuple[str, int]] = []
         self._content = ""  # of a phoneme or a sub
-        self._text, self._text_line = "", 1  # since the last element began or ended
-        self._boundary, self._chosen, self._marked = 0.0, False, False
+        # since the last element began or ended
+        self._text = ""
+        self._text_line = 1
+        self._boundary = 0.0
+        self._chosen = False
+        self._marked = False
         self._parser = expat.ParserCreate("utf-8", " ")
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
@@ -177,7 +184,7 @@ class _Reader:
     def _refuse_instruction(self, target: str, *_: object) -> None:
         raise _refuse(self._line, f"the processing instruction <?{target}?> is not understood; remove it")
 
-    def _start(self, name: str, given: Mapping[str, str]) -> None:
+    def _start(self, name: str, raw_attributes: Mapping[str, str]) -> None:
         self._end_text()
         namespace, _, local = name.rpartition(" ")
         name = local if namespace in ("", NAMESPACE) else f"{local} xmlns={namespace}"
@@ -187,12 +194,14 @@ class _Reader:
             raise _refuse(
                 self._line, f"<{name}> is inside <speak>" if self._open else f"<{name}> is outside of <speak>"
             )
-        within = [each for each, *_ in self._open]
+        within = [element for element, *_ in self._open]
         if within and within[-1] in ("break", "phoneme", "sub"):
             raise _refuse(self._line, f"<{name}> is inside <{within[-1]}>, which has no elements inside")
-        if outer := next((each for each in _NOT_INSIDE.get(name, ()) if each in within), ""):
+        if outer := next((element for element in _NOT_INSIDE.get(name, ()) if element in within), ""):
             raise _refuse(self._line, f"<{name}> is inside <{outer}>; end that first")
-        attributes = {key.replace(f"{_XML} ", "xml:"): value for key, value in given.items() if key not in _IGNORED}
+        attributes = {
+            key.replace(f"{_XML} ", "xml:"): value for key, value in raw_attributes.items() if key not in _IGNORED
+        }
         for key, value in attributes.items():
             if key not in _ATTRIBUTES[name]:
                 accepted = ", ".join(_ATTRIBUTES[name])
@@ -217,7 +226,8 @@ class _Reader:
         elif name == "speak":
             self._end_sentence(0.0)
         elif name in ("phoneme", "sub"):
-            content, self._content = self._content, ""
+            content = self._content
+            self._content = ""
             required = "ph" if name == "phoneme" else "alias"
             value = " ".join(attributes.get(required, "").split())
             if not value:
@@ -233,7 +243,8 @@ class _Reader:
         self._text += text
 
     def _end_text(self) -> None:
-        text, self._text = self._text, ""
+        text = self._text
+        self._text = ""
         if not text:
             return
         name, _, line = self._open[-1]
@@ -284,7 +295,8 @@ class _Reader:
         self._boundary = max(self._boundary, pause)
 
     def _break(self, attributes: Mapping[str, str]) -> None:
-        strength, time = attributes.get("strength", "medium"), attributes.get("time")
+        strength = attributes.get("strength", "medium")
+        time = attributes.get("time")
         if strength not in BREAK_SECONDS:
             raise _refuse(self._line, f'<break strength="{strength[:40]}">: accepted: {", ".join(BREAK_SECONDS)}')
         seconds = BREAK_SECONDS[strength] if time is None else self._seconds(time)
@@ -304,14 +316,14 @@ class _Reader:
         return seconds
 
     def _rate(self, attributes: Mapping[str, str]) -> float:
-        """Of the default rate, as SSML has it: a nested one replaces the outer one."""
-        given = attributes.get("rate", "").strip()
-        match = _PERCENT.fullmatch(given)
-        rate = RATES.get(given, float(match[1]) / 100 if match else 0.0)
+        """Reads a rate as a share of the default one, as SSML has it: a nested rate replaces the outer one."""
+        value = attributes.get("rate", "").strip()
+        match = _PERCENT.fullmatch(value)
+        rate = RATES.get(value, float(match[1]) / 100 if match else 0.0)
         if not SLOWEST <= rate <= FASTEST:
             raise _refuse(
                 self._line,
-                f'<prosody rate="{given[:40]}">: {SLOWEST:.0%} to {FASTEST:.0%} of the usual rate is accepted, where '
+                f'<prosody rate="{value[:40]}">: {SLOWEST:.0%} to {FASTEST:.0%} of the usual rate is accepted, where '
                 f"100% is no change, or {', '.join(RATES)}",
             )
         return rate

@@ -38,7 +38,8 @@ def learn_subwords(texts: Iterable[str], alphabet: Alphabet, size: int) -> Alpha
     """
     check_size(size, alphabet)
     counts = collections.Counter(run for text in texts for run in split_runs(text) if len(run) > 1)
-    words, times = [list(run) for run in counts], list(counts.values())
+    words = [list(run) for run in counts]
+    times = list(counts.values())
     pairs: collections.Counter[Pair] = collections.Counter()
     where: dict[Pair, set[int]] = collections.defaultdict(set)
     for index, word in enumerate(words):
@@ -57,7 +58,8 @@ def learn_subwords(texts: Iterable[str], alphabet: Alphabet, size: int) -> Alpha
         symbols["".join(best)] = None  # a subword may come from two pairs; it is one symbol
         changed = set()
         for index in where.pop(best):
-            before, words[index] = words[index], join_pair(words[index], best)
+            before = words[index]
+            words[index] = join_pair(words[index], best)
             for pair in itertools.pairwise(before):
                 pairs[pair] -= times[index]
                 changed.add(pair)
@@ -89,5 +91,5 @@ def extend_subwords(learned: Alphabet, alphabet: Alphabet) -> Alphabet:
     >>> extend_subwords(Alphabet((" ", "a", "b", "c", "ab", "bc")), Alphabet(" abd")).symbols
     (' ', 'a', 'b', 'ab', 'd')
     """
-    kept = [symbol for symbol in learned.symbols if not alphabet.unknown(symbol)]
-    return Alphabet((*kept, *(character for character in alphabet.symbols if character not in kept)))
+    symbols = [symbol for symbol in learned.symbols if not alphabet.unknown(symbol)]
+    return Alphabet((*symbols, *(character for character in alphabet.symbols if character not in symbols)))

@@ -39,29 +39,29 @@ def load_format(name: str) -> Callable[..., Any]:
     Raises:
       SettingsError: no package registers the name, several do, or the package cannot be imported.
     """
-    found = [point for point in _entry_points() if point.name == name]
-    if not found:
+    points = [point for point in _entry_points() if point.name == name]
+    if not points:
         hint = "run `make setup` (or pip install) again: it is older than its source" if name in BUILT_IN else ""
         raise SettingsError(
             f"corpus.format is {name!r}, which no installed package registers; "
             + (hint or f"accepted: {', '.join(format_names())}")
         )
-    if len(found) > 1:
+    if len(points) > 1:
         raise SettingsError(
-            f"corpus.format is {name!r}, which {len(found)} packages register: "
-            f"{', '.join(map(_describe, found))}; uninstall all but one of them, or have one choose another name"
+            f"corpus.format is {name!r}, which {len(points)} packages register: "
+            f"{', '.join(map(_describe, points))}; uninstall all but one of them, or have one choose another name"
         )
     try:
-        reader: Callable[..., Any] = found[0].load()
+        reader: Callable[..., Any] = points[0].load()
     except Exception as error:  # another package's code may raise anything
         fault = f"{type(error).__name__}: {error}"
         raise SettingsError(
-            f"corpus.format is {name!r}, and {_describe(found[0])} cannot be imported: {fault}; "
+            f"corpus.format is {name!r}, and {_describe(points[0])} cannot be imported: {fault}; "
             "repair or uninstall that package"
         ) from error
     if not callable(reader):
         raise SettingsError(
-            f"corpus.format is {name!r}, and {_describe(found[0])} is no function; a function that takes a Corpus and "
+            f"corpus.format is {name!r}, and {_describe(points[0])} is no function; a function that takes a Corpus and "
             'yields its entries is accepted, as in: psv = "my_corpora:entries"'
         )
     return reader

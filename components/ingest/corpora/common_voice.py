@@ -24,7 +24,8 @@ from voxline.components.ingest.file_index import temporary_database
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 
-VALIDATED, INVALIDATED = "validated.tsv", "invalidated.tsv"
+VALIDATED = "validated.tsv"
+INVALIDATED = "invalidated.tsv"
 OFFICIAL_SPLITS = ("train", "dev", "test")
 CHANGING_COLUMNS = frozenset(("up_votes", "down_votes"))
 """Every release has other votes; they would make each row of a dataset a changed one."""
@@ -58,18 +59,18 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         clips.executemany("INSERT OR IGNORE INTO clips VALUES (?, ?, 0)", invalidated)
         for row, source in _rows(corpus, release / VALIDATED):
             name = _name(row)
-            known = clips.execute("SELECT release, valid FROM clips WHERE name = ?", (name,)).fetchone()
+            row_of_clip = clips.execute("SELECT release, valid FROM clips WHERE name = ?", (name,)).fetchone()
             if not name:
                 yield Reject(source, Reason.BAD_ENTRY, f"{source}: no path")
-            elif known is None:
+            elif row_of_clip is None:
                 clips.execute("INSERT INTO clips VALUES (?, ?, 1)", (name, str(release)))
                 listed = clips.execute("SELECT split FROM splits WHERE name = ?", (name,)).fetchone()
                 split = (listed[0] if listed else "unlisted") if keep_splits else ""
                 yield _entry(corpus, row, name, release, releases, split, source)
-            elif known[1] and known[0] == str(release):
+            elif row_of_clip[1] and row_of_clip[0] == str(release):
                 yield Reject(name, Reason.DUPLICATE_ID, f"{source}: an earlier line of this list has the same clip")
-            elif not known[1]:
-                detail = f"{source}: {PurePosixPath(known[0]) / INVALIDATED} lists it; the newest release decides"
+            elif not row_of_clip[1]:
+                detail = f"{source}: {PurePosixPath(row_of_clip[0]) / INVALIDATED} lists it; the newest release decides"
                 yield Reject(name, Reason.INVALIDATED, detail)
 
 
@@ -114,7 +115,7 @@ def _entry(
     file = row["path"] if PurePosixPath(row["path"]).suffix else f"{row['path']}.mp3"  # releases before 4 omit it
     folders = [release, *(other for other in releases if other != release)]
     audio = next((path for folder in folders if corpus.has(path := str(folder / "clips" / file))), "")
-    known = {"client_id", "path", "sentence", *CHANGING_COLUMNS}
+    used_columns = {"client_id", "path", "sentence", *CHANGING_COLUMNS}
     return CorpusEntry(
         id=name,
         audio=audio or str(release / "clips" / file),
@@ -122,7 +123,7 @@ def _entry(
         speaker=row.get("client_id", ""),
         split=split,
         source=source,
-        extra={key: value for key, value in row.items() if value and key not in known},
+        extra={key: value for key, value in row.items() if value and key not in used_columns},
     )
 
 

@@ -37,9 +37,9 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         # Paths are relative to the table, or absolute; further columns are kept:
         #   wav_filename,wav_filesize,transcript
         #   wavs/a-0001.wav,102444,experience proves this
-        if (found := table_entries(corpus, path, path.stem)) is not None:
+        if (from_table := table_entries(corpus, path, path.stem)) is not None:
             tables += 1
-            yield from found
+            yield from from_table
     if not tables:
         raise WorkError(
             f"{corpus.path}: no CSV or TSV with a header that names recordings and texts; {_accepted(corpus)}; "
@@ -57,8 +57,8 @@ def read_table(corpus: Corpus, path: PurePosixPath) -> "Iterator[list[str]]":
 
 def _accepted(corpus: Corpus) -> str:
     """Names of columns that are accepted, for messages."""
-    chosen = corpus.settings.columns
-    names = [getattr(chosen, key) or " or ".join(USUAL_COLUMNS[key]) for key in ("audio_filepath", "text")]
+    columns = corpus.settings.columns
+    names = [getattr(columns, key) or " or ".join(USUAL_COLUMNS[key]) for key in ("audio_filepath", "text")]
     return f"accepted: {names[0]}; and {names[1]}"
 
 
@@ -107,8 +107,10 @@ def _entry(
     if len(row) != len(header):
         return Reject(source, Reason.BAD_ENTRY, f"{source}: {len(row)} fields, the header has {len(header)}")
     values = dict(zip(header, row, strict=True))
-    found = {key: values[column].strip() for key, column in columns.items()}
-    audio, text, size = found["audio_filepath"], found["text"], values.get(SIZE, "0").strip()
+    fields = {key: values[column].strip() for key, column in columns.items()}
+    audio = fields["audio_filepath"]
+    text = fields["text"]
+    size = values.get(SIZE, "0").strip()
     if not audio or not (size.isdecimal() and len(size) <= MAX_SIZE_DIGITS):
         sized = f", {SIZE} {size[:80]!r}" if SIZE in values else ""
         return Reject(audio or source, Reason.BAD_ENTRY, f"{source}: {columns['audio_filepath']} {audio!r}{sized}")
@@ -116,7 +118,7 @@ def _entry(
         detail = f"{source}: a transcript over several lines; is a quotation mark not closed, and rows swallowed?"
         return Reject(audio, Reason.BAD_ENTRY, detail)
     try:
-        offset, duration = (float(found.get(key) or "0") for key in ("offset", "duration"))
+        offset, duration = (float(fields.get(key) or "0") for key in ("offset", "duration"))
         if (end := end_column(header, columns)) and (until := values[end].strip()):
             duration = round(float(until) - offset, 6)
             if duration <= 0:
@@ -125,17 +127,17 @@ def _entry(
         timed = [*(columns.get(key, "") for key in ("offset", "duration")), end_column(header, columns)]
         times = ", ".join(f"{name} {values[name].strip()!r}" for name in timed if name)
         return Reject(audio, Reason.BAD_ENTRY, f"{source}: {times}; seconds are accepted")
-    rest = {name: value for name, value in values.items() if name not in {*columns.values(), SIZE, ""}}
+    further = {name: value for name, value in values.items() if name not in {*columns.values(), SIZE, ""}}
     return CorpusEntry(
-        id=found.get("id", ""),
+        id=fields.get("id", ""),
         audio=audio,
         text=text,
-        speaker=found.get("speaker", ""),
-        split=found.get("split", "") or split,
+        speaker=fields.get("speaker", ""),
+        split=fields.get("split", "") or split,
         relative_to=path.parent.as_posix(),
         offset=offset,
         duration=duration or None,
         size=int(size) if SIZE in values else None,
         source=source,
-        extra={f"corpus_{name}" if name in UTTERANCE_KEYS else name: value for name, value in rest.items()},
+        extra={f"corpus_{name}" if name in UTTERANCE_KEYS else name: value for name, value in further.items()},
     )

@@ -27,7 +27,8 @@ from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 from voxline.store.hashing import hash_bytes
 
-TABLES, METADATA = (".parquet", ".arrow"), ("metadata.csv", "metadata.jsonl")
+TABLES = (".parquet", ".arrow")
+METADATA = ("metadata.csv", "metadata.jsonl")
 
 _BATCH_ROWS = 16
 """Rows of audio in memory at a time."""
@@ -43,7 +44,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     Raises:
       WorkError: there is no table, one has no column of audio or text, or a file is damaged.
     """
-    found = 0
+    files = 0
     for path in corpus.find(*TABLES, *METADATA):
         if path.suffix.lower() in TABLES:
             yield from _table(corpus, path)
@@ -56,8 +57,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             if rows is None:
                 continue  # LJSpeech's metadata.csv has the same name
             yield from rows
-        found += 1
-    if not found:
+        files += 1
+    if not files:
         raise WorkError(
             f"{corpus.path}: no *.parquet, no *.arrow and no metadata.csv or .jsonl with file_name in this folder; "
             "check corpus.format"
@@ -75,21 +76,23 @@ def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject
     file = corpus.root / path
     schema = _schema(file)
     audio = _audio_column(schema, corpus.settings.columns, file)
-    others = [field.name for field in schema if field.name != audio and _is_plain(field.type)]
-    columns = map_columns(others, corpus.settings.columns)
+    plain_columns = [field.name for field in schema if field.name != audio and _is_plain(field.type)]
+    columns = map_columns(plain_columns, corpus.settings.columns)
     if "text" not in columns:
         raise WorkError(f"{file}: no column of text among {', '.join(schema.names)}; name it in corpus.columns.text")
     unpacked = {
-        int(Path(one).name.split("-")[0]): one for one in corpus.unpack(str(path), _audio_unpacker(audio), f"1:{audio}")
+        int(Path(member).name.split("-")[0]): member
+        for member in corpus.unpack(str(path), _audio_unpacker(audio), f"1:{audio}")
     }
     # The recording is found already, whatever its column is called; where it is in the row, so is no more than it, and
     # a `start` is one in a longer recording.
-    chosen = corpus.settings.columns
-    offset = chosen.offset or ("offset" if unpacked else "")
-    read_line = LineReader(chosen.model_copy(update={"audio_filepath": "", "offset": offset}))
-    split, number = _split(path, corpus), 0
+    columns_of_settings = corpus.settings.columns
+    offset = columns_of_settings.offset or ("offset" if unpacked else "")
+    read_line = LineReader(columns_of_settings.model_copy(update={"audio_filepath": "", "offset": offset}))
+    split = _split(path, corpus)
+    number = 0
     texts: dict[int, int] = {}
-    for batch in _batches(file, [*others, audio], rows=1024, fields={audio: "path"}):
+    for batch in _batches(file, [*plain_columns, audio], rows=1024, fields={audio: "path"}):
         for row in batch:
             source = f"{path}, row {number}"
             recording = unpacked.get(number, row.pop(audio) or "")
@@ -100,7 +103,8 @@ def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject
                 continue
             if "id" not in columns and number - 1 in unpacked:
                 values["id"] = Path(recording).stem.partition("-")[2]
-                own, text = str(values["id"]), str(values.get(columns["text"], ""))
+                own = str(values["id"])
+                text = str(values.get(columns["text"], ""))
                 if texts.setdefault(hash(own), hash(text)) != hash(text):  # one recording in rows with other texts
                     values["id"] = f"{own}~{hash_bytes(text.encode())[:8]}"
             yield _entry(values, recording, columns, read_line, source, path, split)
@@ -120,23 +124,23 @@ def _entry(
     return read_line.entry({**values, "audio_filepath": recording}, source, path.parent.as_posix(), split)
 
 
-def _audio_column(schema: Any, chosen: ColumnNames, file: Path) -> str:
+def _audio_column(schema: Any, column_names: ColumnNames, file: Path) -> str:
     """The column whose values are {bytes, path}."""
     import pyarrow
 
-    found = [
+    audio_columns = [
         field.name
         for field in schema
-        if pyarrow.types.is_struct(field.type) and {"bytes", "path"} <= {one.name for one in field.type}
+        if pyarrow.types.is_struct(field.type) and {"bytes", "path"} <= {child.name for child in field.type}
     ]
-    wanted = [name for name in found if name == chosen.audio_filepath] or found
-    if len(wanted) != 1:
+    candidates = [name for name in audio_columns if name == column_names.audio_filepath] or audio_columns
+    if len(candidates) != 1:
         has = ", ".join(f"{field.name} ({field.type})" for field in schema)[:300]
         raise WorkError(
-            f"{file}: {len(wanted)} columns of audio as {{bytes, path}}; it has {has}; one is accepted: name it in "
+            f"{file}: {len(candidates)} columns of audio as {{bytes, path}}; it has {has}; one is accepted: name it in "
             "corpus.columns.audio_filepath"
         )
-    return str(wanted[0])
+    return str(candidates[0])
 
 
 def _is_plain(type: Any) -> bool:
@@ -214,7 +218,9 @@ def _audio_unpacker(audio: str) -> UnpackFunction:
 
 def _member(number: int, path: str, content: bytes) -> str:
     own = PurePosixPath(path.replace("\\", "/"))
-    extension = next((one for signature, one in _SIGNATURES if content.startswith(signature)), own.suffix.lower())
+    extension = next(
+        (extension_ for signature, extension_ in _SIGNATURES if content.startswith(signature)), own.suffix.lower()
+    )
     extension = extension if extension in AUDIO_EXTENSIONS else ".audio"
     stem = re.sub(r"[^\w.]+", "_", own.stem)[:80].encode()[:_MOST_NAME_BYTES].decode(errors="ignore")
     return f"{number:08d}-{stem}{'-' if stem else ''}{hash_bytes(content)[:12]}{extension}"

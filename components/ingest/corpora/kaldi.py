@@ -100,12 +100,12 @@ def _table(corpus: Corpus, path: PurePosixPath, repeated: list[Reject]) -> Table
     if not corpus.has(str(path)):
         return table
     for number, line in corpus.read_lines(str(path)):
-        name, *rest = line.split(maxsplit=1)
+        name, *value = line.split(maxsplit=1)
         source = f"{path}:{number}"
         if name in table:
             repeated.append(Reject(name, Reason.DUPLICATE_ID, f"{source}: {name} is already in {table[name][1]}"))
         else:
-            table[name] = (rest[0].strip() if rest else "", source)
+            table[name] = (value[0].strip() if value else "", source)
     return table
 
 

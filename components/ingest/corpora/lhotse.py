@@ -65,16 +65,16 @@ def _cut(corpus: Corpus, cut: Any, path: PurePosixPath, source: str) -> Iterator
 
 
 def _fault(cut: dict[str, Any]) -> str:
-    """Why a cut cannot be read; empty where it can."""
+    """Explains why a cut cannot be read; empty where it can."""
     if (kind := cut.get("type", "MonoCut")) != "MonoCut":
         return f"a {kind}; only cuts of one recording (MonoCut) are accepted: write the audio and make new cuts of it"
     if not cut.get("recording"):
         return "the cut has no recording, only features perhaps; make cuts from the recordings"
     sources = cut["recording"]["sources"]
     if len(sources) != 1 or sources[0]["type"] != "file":
-        kinds = ", ".join(repr(one["type"]) for one in sources)
+        kinds = ", ".join(repr(item["type"]) for item in sources)
         return f"its recording is {kinds or 'nothing'} ({str(sources)[:80]}); one file is accepted, no command is run"
-    changes = [str(one["name"]) for one in cut["recording"].get("transforms") or []]
+    changes = [str(item["name"]) for item in cut["recording"].get("transforms") or []]
     if moved := [name for name in changes if name != "Resample"]:
         return (
             f"its recording is changed by {', '.join(moved)}, which is not done here; give the cuts before that, or "
@@ -91,7 +91,9 @@ def _supervision(
     corpus: Corpus, cut: dict[str, Any], supervision: dict[str, Any], path: PurePosixPath, source: str
 ) -> CorpusEntry | Reject:
     id = str(supervision["id"])
-    text, start, duration = supervision.get("text"), supervision["start"], supervision["duration"]
+    text = supervision.get("text")
+    start = supervision["start"]
+    duration = supervision["duration"]
     if not isinstance(text, str) or not text.strip():
         return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the supervision has no text")
     if not (is_seconds(start) and is_seconds(duration)):

@@ -26,7 +26,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         #   1988-24833-0000 THE TWO STRAY KITTENS GRADUALLY MAKE THEMSELVES AT HOME
         for number, line in corpus.read_lines(str(transcript)):
             id, text, *_ = *line.split(maxsplit=1), ""
-            folder, speaker = transcript.parent, id.split("-")[0]
+            folder = transcript.parent
+            speaker = id.split("-")[0]
             audio = recordings.pop(normalized_name(folder / id), None)
             yield CorpusEntry(
                 id=id,

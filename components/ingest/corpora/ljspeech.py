@@ -18,7 +18,8 @@ from voxline.components.ingest.corpus import Corpus, CorpusEntry, normalized_nam
 from voxline.errors import WorkError
 from voxline.rejects import Reason, Reject
 
-METADATA, WAVS = "metadata.csv", "wavs"
+METADATA = "metadata.csv"
+WAVS = "wavs"
 
 
 def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:

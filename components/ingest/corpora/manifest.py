@@ -35,7 +35,9 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     for path in manifests:
         # Paths are relative to the manifest; offset, speaker and id may be absent, other keys are kept:
         #   {"audio_filepath": "talk/1.wav", "duration": 3.2, "text": "good morning", "offset": 61.5, "accent": "us"}
-        name, folder, split = str(path), path.parent.as_posix(), path.name.partition(".json")[0]
+        name = str(path)
+        folder = path.parent.as_posix()
+        split = path.name.partition(".json")[0]
         for number, line in corpus.read_lines(name):
             yield read_line(line, f"{name}:{number}", folder, split)
 
@@ -78,8 +80,13 @@ class LineReader:
         if self._chosen or not values.keys() >= _NAMES:
             values = self._renamed(values)
         get = values.get
-        id, audio, text, speaker, split = get("id"), get("audio_filepath"), get("text"), get("speaker"), get("split")
-        offset, duration = get("offset"), get("duration")
+        id = get("id")
+        audio = get("audio_filepath")
+        text = get("text")
+        speaker = get("speaker")
+        split = get("split")
+        offset = get("offset")
+        duration = get("duration")
         # Nearly all lines pass this fast check; the others are checked value by value.
         plain = type(id) is type(audio) is type(text) is type(speaker) is type(split) is str and audio
         if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := self._fault(values, source)):

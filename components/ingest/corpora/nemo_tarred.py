@@ -65,8 +65,10 @@ def _dataset(
                 continue
             shard = entry.extra.pop("shard_id", int(in_name[1]) if in_name else None)
             if not isinstance(shard, int) or shard not in shards:
-                known = ", ".join(map(str, sorted(shards)[:20]))
-                yield Reject(entry.audio, Reason.BAD_ENTRY, f"{source}: shard_id is {shard!r}; there are tars {known}")
+                shard_list = ", ".join(map(str, sorted(shards)[:20]))
+                yield Reject(
+                    entry.audio, Reason.BAD_ENTRY, f"{source}: shard_id is {shard!r}; there are tars {shard_list}"
+                )
                 continue
             if shard not in members:
                 members = {shard: _by_name(corpus, corpus.unpack(str(shards[shard])))}

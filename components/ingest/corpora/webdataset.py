@@ -48,7 +48,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         files = sorted(map(Path, corpus.unpack(str(shard))), key=lambda file: (_key(file), file.name))
         for key, members in itertools.groupby(files, key=_key):
             sample = {file.name.partition(".")[2].lower(): file for file in members}
-            audio = next((sample[one[1:]] for one in AUDIO_EXTENSIONS if one[1:] in sample), None)
+            audio = next((sample[extension[1:]] for extension in AUDIO_EXTENSIONS if extension[1:] in sample), None)
             if audio or {"txt", "json"} & sample.keys():
                 samples += 1
                 first = shard_of.setdefault(hash(corpus.default_id(key)), number) == number
@@ -69,7 +69,7 @@ def _stem(shard: PurePosixPath) -> str:
 
 
 def _key(file: Path) -> str:
-    """What the files of a sample share: the path up to the first dot of the name."""
+    """Returns the key that a sample's files share: the path up to the first dot of the name."""
     return str(file.parent / file.name.partition(".")[0])
 
 
@@ -87,7 +87,8 @@ def _entry(
     """
     any_file = next(iter(sample.values()))
     key = corpus.default_id(_key(any_file))
-    name, source = prefix + key, f"{shard}:{key}"
+    name = prefix + key
+    source = f"{shard}:{key}"
     if audio is None:
         return Reject(name, Reason.MISSING_FILE, f"{source}: only {', '.join(sorted(sample))}, no recording")
     values: dict[str, Any] = {}

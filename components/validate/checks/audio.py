@@ -44,7 +44,7 @@ def silence(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
 
 
 def constant_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    """By the crest factor, peak over root mean square: speech comes in bursts, so its peaks are high."""
+    """Checks the crest factor, peak over root mean square: speech comes in bursts, so its peaks are high."""
     limit = settings.constant_audio.min_crest_db
     crest = corpus.measured["peak_db"] - corpus.measured["rms_db"]
     return _beyond_limit(
@@ -55,13 +55,13 @@ def constant_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFi
     )
 
 
-def _beyond_limit(measured: Floats, excess: Floats, what: str, describe: Callable[[int], str]) -> CheckFinding:
+def _beyond_limit(measured: Floats, excess: Floats, text: str, describe: Callable[[int], str]) -> CheckFinding:
     """The share of utterances whose excess over a limit is positive; offenders worst first."""
-    known = int(np.isfinite(measured).sum())
-    if not known:
+    count = int(np.isfinite(measured).sum())
+    if not count:
         return not_checked("no utterance has measurements; the manifest is not from convert")
     offenders = np.flatnonzero(np.nan_to_num(excess, nan=-1.0) > 0)
     offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
-    if known < len(measured):
-        what += f" ({len(measured) - known:,} were not measured)"
-    return share_finding(offenders, known, what, describe)
+    if count < len(measured):
+        text += f" ({len(measured) - count:,} were not measured)"
+    return share_finding(offenders, count, text, describe)

@@ -22,13 +22,13 @@ def empty_splits(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFind
 
 def small_splits(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     sizes = {split: len(corpus.rows(split)) for split in SPLITS}
-    wanted = {split: getattr(settings.small_splits, split) for split in SPLITS}
+    minimum = {split: getattr(settings.small_splits, split) for split in SPLITS}
     # An empty split fails empty_splits.
-    small = [split for split in SPLITS if 0 < sizes[split] < wanted[split]]
+    small = [split for split in SPLITS if 0 < sizes[split] < minimum[split]]
     return CheckFinding(
         len(small),
         ", ".join(
-            f"{split} {sizes[split]:,}" + f" (minimum: {wanted[split]:,})" * (split in small) for split in SPLITS
+            f"{split} {sizes[split]:,}" + f" (minimum: {minimum[split]:,})" * (split in small) for split in SPLITS
         ),
     )
 
@@ -113,13 +113,13 @@ def _largest_divergence(counts: Mapping[str, collections.Counter[str]]) -> Check
     )
 
 
-def _divergence(one: collections.Counter[str], other: collections.Counter[str]) -> float:
+def _divergence(counter: collections.Counter[str], other: collections.Counter[str]) -> float:
     """Jensen-Shannon divergence in bits: 0 for equal distributions, 1 for disjoint ones.
 
     Importing scipy for it would take longer than this whole step in a small refresh.
     """
-    units = sorted({*one, *other})
-    shares = np.array([[counts[unit] / counts.total() for unit in units] for counts in (one, other)])
+    units = sorted({*counter, *other})
+    shares = np.array([[counts[unit] / counts.total() for unit in units] for counts in (counter, other)])
     middle = shares.mean(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):  # a missing unit contributes nothing
         gains = np.where(shares > 0, shares * np.log2(shares / middle), 0.0)

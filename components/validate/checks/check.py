@@ -20,7 +20,7 @@ def no_rows() -> RowIndices:
 
 @dataclasses.dataclass(frozen=True)
 class CheckFinding:
-    """What a check finds: a number, and the utterances that cause it.
+    """The finding of a check: a number, and the utterances that cause it.
 
     Attributes:
       value: compared with the threshold; None if the check cannot be run.
@@ -68,7 +68,9 @@ class CheckResult:
     @property
     def value(self) -> str:
         """The value with its unit; with further digits where it would read as the threshold that it is above."""
-        value, threshold, unit = self.finding.value, self.settings.threshold, self.check.unit
+        value = self.finding.value
+        threshold = self.settings.threshold
+        unit = self.check.unit
         more = range(4) if self.outcome == "failed" else ()
         differs = (
             digits for digits in more if format_value(value, unit, digits) != format_value(threshold, unit, digits)
@@ -105,10 +107,10 @@ def not_checked(reason: str) -> CheckFinding:
     return CheckFinding(None, reason)
 
 
-def share_finding(offenders: RowIndices, total: int, what: str, describe: Callable[[int], str]) -> CheckFinding:
+def share_finding(offenders: RowIndices, total: int, text: str, describe: Callable[[int], str]) -> CheckFinding:
     """The finding of a check whose value is the share of offenders among the checked utterances."""
     share = len(offenders) / total
-    return CheckFinding(share, f"{len(offenders):,} of {total:,} {what}", offenders, describe)
+    return CheckFinding(share, f"{len(offenders):,} of {total:,} {text}", offenders, describe)
 
 
 def format_value(value: float | None, unit: ValueUnit, more_digits: int = 0) -> str:

@@ -98,7 +98,7 @@ def _also_in_train(corpus: CheckedCorpus, codes: Codes, judged: RowIndices) -> R
 
 
 def _first_alike(codes: npt.NDArray[Any]) -> RowIndices:
-    """For each row, the first row with the same code."""
+    """Returns for each row the first row with the same code."""
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     return first[inverse]
 

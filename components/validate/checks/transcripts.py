@@ -15,11 +15,13 @@ def contradictory_transcripts(corpus: CheckedCorpus, settings: ValidateSettings)
     rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
-    recordings, sentences = corpus.recordings.codes[rows], corpus.sentences.codes[rows]
+    recordings = corpus.recordings.codes[rows]
+    sentences = corpus.sentences.codes[rows]
     _, first, inverse = np.unique(recordings, return_index=True, return_inverse=True)
     earlier = rows[first[inverse]]
     unlike = sentences != corpus.sentences.codes[earlier]
-    offenders, original = rows[unlike], earlier[unlike]
+    offenders = rows[unlike]
+    original = earlier[unlike]
     against = dict(zip(offenders.tolist(), original.tolist(), strict=True))
 
     def describe(utterance: Utterance) -> str:
@@ -35,7 +37,8 @@ def contradictory_transcripts(corpus: CheckedCorpus, settings: ValidateSettings)
 
 def identical_transcripts(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     limits = settings.identical_transcripts
-    worst, finding = -1.0, not_checked(f"no split has {limits.min_utterances} utterances")
+    worst = -1.0
+    finding = not_checked(f"no split has {limits.min_utterances} utterances")
     for split in corpus.present_splits():
         rows = corpus.rows(split)
         if len(rows) < limits.min_utterances:
@@ -44,7 +47,8 @@ def identical_transcripts(corpus: CheckedCorpus, settings: ValidateSettings) -> 
         codes, firsts, counts = np.unique(sentences, return_index=True, return_counts=True)
         share = float(counts.max() / len(rows))
         if share > worst:
-            worst, most = share, int(counts.argmax())
+            worst = share
+            most = int(counts.argmax())
             text = corpus.utterance(int(rows[firsts[most]])).text
             offenders = rows[sentences == codes[most]] if share > limits.threshold else rows[:0]
             finding = CheckFinding(
@@ -90,34 +94,41 @@ def speaking_rate(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
 
 
 def unseen_characters(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    train, judged = corpus.rows("train"), corpus.rows("dev", "test")
+    train = corpus.rows("train")
+    judged = corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
     unseen = sorted(set(corpus.character_counts("dev", "test")) - set(corpus.character_counts("train")))
     if not unseen:
         return CheckFinding(0, "train has all of them")
-    offenders = [row for row, one in corpus.utterances(judged) if any(character in one.text for character in unseen)]
+    offenders = [
+        row for row, utterance in corpus.utterances(judged) if any(character in utterance.text for character in unseen)
+    ]
     return CheckFinding(
         len(unseen),
         f"characters that train does not have: {' '.join(map(repr, unseen[:40]))}",
         np.array(offenders, dtype=np.int64),
-        lambda row: "has " + " ".join(repr(one) for one in unseen if one in corpus.utterance(row).text),
+        lambda row: (
+            "has " + " ".join(repr(utterance) for utterance in unseen if utterance in corpus.utterance(row).text)
+        ),
     )
 
 
 def unseen_words(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
-    train, judged = corpus.rows("train"), corpus.rows("dev", "test")
+    train = corpus.rows("train")
+    judged = corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
-    known, held_out = corpus.word_counts("train"), corpus.word_counts("dev", "test")
+    train_words = corpus.word_counts("train")
+    held_out = corpus.word_counts("dev", "test")
     total = max(held_out.total(), 1)
-    if held_out.keys() <= known.keys():
+    if held_out.keys() <= train_words.keys():
         return CheckFinding(0.0, f"0 of {total:,} words")
     unseen: collections.Counter[str] = collections.Counter()
     shares: dict[int, float] = {}
-    for row, one in corpus.utterances(judged):
-        words = transcript_words(one.text)
-        missing = [word for word in words if word not in known]
+    for row, utterance in corpus.utterances(judged):
+        words = transcript_words(utterance.text)
+        missing = [word for word in words if word not in train_words]
         unseen.update(missing)
         if missing:
             shares[row] = len(missing) / len(words)

@@ -22,7 +22,7 @@ REVISION = 1
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """What drift is measured from.
+    """The statistics from which drift is measured.
 
     Attributes:
       name: such as "asr, version 3"; empty if there is none.

@@ -45,12 +45,12 @@ def drifted_features(subject: tuple[TfdvResult, Examples], settings: ValidateSet
         return not_checked(_skipped(tfdv_result))
     if not tfdv_result.baseline:
         return not_checked(tfdv_result.no_baseline)
-    drifted = [one for one in tfdv_result.drifts if one.drifted]
+    drifted = [drift for drift in tfdv_result.drifts if drift.drifted]
     if drifted:
         return CheckFinding(len(drifted), f"against {tfdv_result.baseline}: " + "; ".join(map(_distance, drifted)))
     furthest = max(
-        (one for one in tfdv_result.drifts if one.distance is not None and one.measure != "utterances"),
-        key=lambda one: (one.distance or 0.0) / max(one.threshold, 1e-9),
+        (drift for drift in tfdv_result.drifts if drift.distance is not None and drift.measure != "utterances"),
+        key=lambda drift: (drift.distance or 0.0) / max(drift.threshold, 1e-9),
         default=None,
     )
     nearest = f"; the furthest: {_distance(furthest)}" if furthest else ""
@@ -65,13 +65,13 @@ def _describe(anomaly: Anomaly) -> str:
     return f"{anomaly.feature or 'the dataset'}: {anomaly.description}"
 
 
-def _distance(one: TfdvDrift) -> str:
-    if one.distance is None:
-        return f"{one.feature}: {one.description}"
-    if one.measure == "utterances":
-        return f"{one.distance:.0%} as many utterances, at least {one.threshold:.0%} accepted"
-    unit = " bits" if one.measure == "Jensen-Shannon" else ""
-    return f"{one.feature} {one.distance:.3f}{unit} ({one.measure}), {one.threshold:g} accepted"
+def _distance(drift: TfdvDrift) -> str:
+    if drift.distance is None:
+        return f"{drift.feature}: {drift.description}"
+    if drift.measure == "utterances":
+        return f"{drift.distance:.0%} as many utterances, at least {drift.threshold:.0%} accepted"
+    unit = " bits" if drift.measure == "Jensen-Shannon" else ""
+    return f"{drift.feature} {drift.distance:.3f}{unit} ({drift.measure}), {drift.threshold:g} accepted"
 
 
 def _outside(feature: str, tfdv_result: TfdvResult, examples: Examples) -> RowIndices:

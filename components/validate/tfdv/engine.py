@@ -107,7 +107,7 @@ def read_schema(text: str, name: str, thresholds: dict[str, float]) -> Any:
                 f"validate: 'drift.thresholds.{feature}' is {threshold:g}, but the schema {name!r} does not "
                 f"compare this feature; it compares {', '.join(compared) or 'none'}"
             )
-        for measure in _measures(schema.feature[[one.name for one in schema.feature].index(feature)]):
+        for measure in _measures(schema.feature[[feature_.name for feature_ in schema.feature].index(feature)]):
             getattr(compared[feature], measure).threshold = threshold
     return schema
 
@@ -118,7 +118,8 @@ def validate_statistics(statistics: Any, schema: Any, baseline: Any | None) -> t
     result = tfdv.validate_statistics(_only_all_examples(statistics), schema, previous_statistics=previous)
     reasons = [("", reason) for reason in result.dataset_anomaly_info.reason]
     reasons += [(name, reason) for name, info in result.anomaly_info.items() for reason in info.reason]
-    anomalies, drift_descriptions = [], {}
+    anomalies = []
+    drift_descriptions = {}
     for feature, reason in reasons:
         code = anomalies_pb2.AnomalyInfo.Type.Name(reason.type)
         description = " ".join(reason.description.split())
@@ -192,9 +193,9 @@ def _batches(examples: Examples) -> Iterator[Any]:
             present = codes != strings.number("")
             if present.any():
                 columns[name] = _single(_named(strings.names, codes[present]), present)
-        known, tokens, offsets = examples.tokens(start, stop)
+        distinct, tokens, offsets = examples.tokens(start, stop)
         if len(tokens):
-            columns["tokens"] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), _named(known, tokens))
+            columns["tokens"] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), _named(distinct, tokens))
         yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 

@@ -71,10 +71,10 @@ class Examples:
           The distinct tokens of the corpus; `[tokens]` the index of each token in them; `[stop - start + 1]` the
           offsets of the rows' tokens.
         """
-        known, by_sentence = self._tokenized
+        distinct, by_sentence = self._tokenized
         rows = [by_sentence[code] for code in self.sentences.codes[start:stop].tolist()]
         flat = np.concatenate([*rows, np.empty(0, dtype=np.int32)])
-        return known, flat, np.cumsum([0, *map(len, rows)], dtype=np.int64)
+        return distinct, flat, np.cumsum([0, *map(len, rows)], dtype=np.int64)
 
     @functools.cached_property
     def _tokenized(self) -> tuple[list[str], Sequence[Codes]]:

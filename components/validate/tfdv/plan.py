@@ -37,7 +37,7 @@ SCHEMA_SUFFIX = ".pbtxt"
 
 @dataclasses.dataclass(frozen=True)
 class TfdvPlan:
-    """How TFDV will run; known before anything is computed.
+    """The plan of TFDV's run, made before anything is computed.
 
     Attributes:
       skipped: why it does not run; empty if it does.
@@ -132,7 +132,7 @@ class TfdvPlan:
 
 
 def unavailable_reason() -> str:
-    """Why TFDV does not run here, as half a sentence; empty if it does."""
+    """Explains why TFDV does not run here, as half a sentence; empty if it does."""
     return _incompatibility(platform.libc_ver(), sys.version_info[:2], importlib.util.find_spec(MODULE) is not None)
 
 
@@ -176,13 +176,13 @@ def read_schema_text(schema: str) -> str:
     try:
         return _bytes(file).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        known = (
+        names = (
             ", ".join(sorted(path.stem for path in SCHEMA_FOLDER.glob(f"*{SCHEMA_SUFFIX}")))
             or f"none, as {SCHEMA_FOLDER} is empty"
         )
         raise SettingsError(
             f"validate: 'schema' is {schema!r}: {getattr(error, 'strerror', None) or 'not UTF-8'} ({file}); accepted: "
-            f"a name ({known}), or a path or bucket URI that ends in {SCHEMA_SUFFIX}"
+            f"a name ({names}), or a path or bucket URI that ends in {SCHEMA_SUFFIX}"
         ) from None
 
 

@@ -46,21 +46,22 @@ def statistics_page(tfdv_result: TfdvResult) -> Page:
     page.add_opening(_verdict(tfdv_result), _facts(tfdv_result))
     page.add_section("Anomalies", _anomalies(tfdv_result))
     page.add_section("TfdvDrift", *_drift(tfdv_result))
-    now, before = tfdv_result.statistics.get("", []), tfdv_result.baseline_statistics.get("", [])
+    current = tfdv_result.statistics.get("", [])
+    before = tfdv_result.baseline_statistics.get("", [])
     shown = {**tfdv_result.statistics, **({IN_SERVICE: before} if before else {})}
-    page.add_section("Numbers", _numbers(shown), *_curves(now, before))
-    page.add_section("Texts", _texts(shown), *_values(now, before))
+    page.add_section("Numbers", _numbers(shown), *_curves(current, before))
+    page.add_section("Texts", _texts(shown), *_values(current, before))
     return page
 
 
 def _verdict(tfdv_result: TfdvResult) -> Block:
     anomalies = len(tfdv_result.anomalies)
-    drifted = [one.feature or "the number of utterances" for one in tfdv_result.drifts if one.drifted]
-    found = [f"{anomalies} anomal{'y' if anomalies == 1 else 'ies'}"] * bool(anomalies)
-    found += [f"drift of {', '.join(drifted)}"] * bool(drifted)
+    drifted = [drift.feature or "the number of utterances" for drift in tfdv_result.drifts if drift.drifted]
+    changes = [f"{anomalies} anomal{'y' if anomalies == 1 else 'ies'}"] * bool(anomalies)
+    changes += [f"drift of {', '.join(drifted)}"] * bool(drifted)
     after = f"Drift was not checked: {tfdv_result.no_baseline}." if tfdv_result.no_baseline else ""
-    if found:
-        return verdict_banner(" and ".join(found).capitalize(), after, "caution")
+    if changes:
+        return verdict_banner(" and ".join(changes).capitalize(), after, "caution")
     return verdict_banner("Matches the schema" + ("" if after else " and the baseline"), after, "good")
 
 
@@ -82,8 +83,8 @@ def _anomalies(tfdv_result: TfdvResult) -> Block:
     return data_table(
         ["feature", "kind", "description", "TFDV's name"],
         [
-            [one.feature or "the dataset", one.kind.replace("_", " "), one.description, one.code]
-            for one in tfdv_result.anomalies
+            [anomaly.feature or "the dataset", anomaly.kind.replace("_", " "), anomaly.description, anomaly.code]
+            for anomaly in tfdv_result.anomalies
         ],
     )
 
@@ -91,33 +92,35 @@ def _anomalies(tfdv_result: TfdvResult) -> Block:
 def _drift(tfdv_result: TfdvResult) -> list[Block]:
     if not tfdv_result.baseline:
         return [small_print(f"Not checked: {tfdv_result.no_baseline}.")]
-    rows = sorted(tfdv_result.drifts, key=lambda one: (not one.drifted, -(one.distance or 0.0) / (one.threshold or 1)))
+    rows = sorted(
+        tfdv_result.drifts, key=lambda drift: (not drift.drifted, -(drift.distance or 0.0) / (drift.threshold or 1))
+    )
     cells = [
         [
-            badge("drift", "caution") if one.drifted else badge("similar", "good"),
-            one.feature or "all",
-            one.measure,
-            _distance(one),
-            f"{'at least' if one.measure == 'utterances' else 'at most'} {one.threshold:g}",
-            one.description or None,
+            badge("drift", "caution") if drift.drifted else badge("similar", "good"),
+            drift.feature or "all",
+            drift.measure,
+            _distance(drift),
+            f"{'at least' if drift.measure == 'utterances' else 'at most'} {drift.threshold:g}",
+            drift.description or None,
         ]
-        for one in rows
+        for drift in rows
     ]
     return [data_table(["", "feature", "measure", "distance", "accepted", "TFDV's description"], cells)]
 
 
-def _distance(one: TfdvDrift) -> str:
-    return "unknown" if one.distance is None else f"{one.distance:.3f}"
+def _distance(drift: TfdvDrift) -> str:
+    return "unknown" if drift.distance is None else f"{drift.distance:.3f}"
 
 
 def _numbers(statistics: StatisticsBySplit) -> Block:
     columns = ["feature", "of", "present", "missing", "mean", "std. dev.", "zeros", "min", "median", "max"]
     rows = [
         [
-            one.feature, split or "all", one.present, one.missing,
-            one.mean, one.std_dev, one.zeros, one.min, one.median, one.max,
+            statistic.feature, split or "all", statistic.present, statistic.missing,
+            statistic.mean, statistic.std_dev, statistic.zeros, statistic.min, statistic.median, statistic.max,
         ]
-        for one, split in _by_feature(statistics, numeric=True)
+        for statistic, split in _by_feature(statistics, numeric=True)
     ]  # fmt: skip
     return data_table(columns, rows)
 
@@ -125,16 +128,16 @@ def _numbers(statistics: StatisticsBySplit) -> Block:
 def _texts(statistics: StatisticsBySplit) -> Block:
     rows = [
         [
-            one.feature,
+            statistic.feature,
             split or "all",
-            one.present,
-            one.missing,
-            one.values,
-            one.distinct,
-            one.top_values[0][0] if one.top_values else None,
-            int(one.top_values[0][1]) if one.top_values else None,
+            statistic.present,
+            statistic.missing,
+            statistic.values,
+            statistic.distinct,
+            statistic.top_values[0][0] if statistic.top_values else None,
+            int(statistic.top_values[0][1]) if statistic.top_values else None,
         ]
-        for one, split in _by_feature(statistics, numeric=False)
+        for statistic, split in _by_feature(statistics, numeric=False)
     ]
     columns = ["feature", "of", "present", "missing", "values", "distinct", "most frequent", "count"]
     return data_table(columns, rows)
@@ -142,62 +145,66 @@ def _texts(statistics: StatisticsBySplit) -> Block:
 
 def _by_feature(statistics: StatisticsBySplit, *, numeric: bool) -> list[tuple[FeatureStatistics, str]]:
     """Every feature by split: the whole corpus first, the baseline last."""
-    features = dict.fromkeys(one.feature for inside in statistics.values() for one in inside if one.numeric == numeric)
+    features = dict.fromkeys(
+        statistic.feature for inside in statistics.values() for statistic in inside if statistic.numeric == numeric
+    )
     return [
-        (one, split)
+        (statistic, split)
         for feature in features
         for split, inside in sorted(statistics.items(), key=lambda item: (item[0] == IN_SERVICE, item[0]))
-        for one in inside
-        if one.feature == feature
+        for statistic in inside
+        if statistic.feature == feature
     ]
 
 
-def _curves(now: Sequence[FeatureStatistics], before: Sequence[FeatureStatistics]) -> list[Block]:
+def _curves(current: Sequence[FeatureStatistics], before: Sequence[FeatureStatistics]) -> list[Block]:
     """The distribution of each number, in this corpus and in the baseline."""
-    old = {one.feature: one for one in before}
+    earlier = {statistic.feature: statistic for statistic in before}
     plots = []
-    for one in now:
-        sides = {THIS_CORPUS: one} | ({IN_SERVICE: old[one.feature]} if one.feature in old else {})
+    for statistic in current:
+        sides = {THIS_CORPUS: statistic} | (
+            {IN_SERVICE: earlier[statistic.feature]} if statistic.feature in earlier else {}
+        )
         drawn = {name: side for name, side in sides.items() if side.buckets}
-        if not one.numeric or not drawn:
+        if not statistic.numeric or not drawn:
             continue
         edges = _common_edges(list(drawn.values()))
         middles = (edges[1:] + edges[:-1]) / 2
         shares = {name: _shares(side, edges) for name, side in drawn.items()}
         plots.append(
             figure(
-                line_plot(middles, shares, one.feature, "share", percent=True),
-                f"{one.feature}: share of the utterances",
-                alt=f"{one.feature}: "
+                line_plot(middles, shares, statistic.feature, "share", percent=True),
+                f"{statistic.feature}: share of the utterances",
+                alt=f"{statistic.feature}: "
                 + "; ".join(f"{name} median {side.median:.3g}, mean {side.mean:.3g}" for name, side in drawn.items()),
             )
         )
     return [side_by_side(*plots)] if plots else []
 
 
-def _values(now: Sequence[FeatureStatistics], before: Sequence[FeatureStatistics]) -> list[Block]:
+def _values(current: Sequence[FeatureStatistics], before: Sequence[FeatureStatistics]) -> list[Block]:
     """The most frequent values of each text, and their shares in the baseline."""
-    old = {one.feature: one for one in before}
+    earlier_by_feature = {statistic.feature: statistic for statistic in before}
     blocks: list[Block] = []
-    for one in now:
-        if one.numeric or not one.top_values:
+    for statistic in current:
+        if statistic.numeric or not statistic.top_values:
             continue
-        shares = {value: count / max(one.values, 1) for value, count in one.top_values}
+        shares = {value: count / max(statistic.values, 1) for value, count in statistic.top_values}
         drawn = dict(list(shares.items())[:TOP_DRAWN])
         plot = figure(
             bar_plot(drawn, "share of all values", percent=True),
-            f"{one.feature}: the most frequent of {one.distinct:,}",
+            f"{statistic.feature}: the most frequent of {statistic.distinct:,}",
         )
-        earlier = old.get(one.feature)
+        earlier = earlier_by_feature.get(statistic.feature)
         then = {value: count / max(earlier.values, 1) for value, count in earlier.top_values} if earlier else {}
         cells = [
             [value, int(count), f"{shares[value]:.2%}", f"{then[value]:.2%}" if value in then else None]
-            for value, count in one.top_values
+            for value, count in statistic.top_values
         ]
         blocks += [
             plot,
             details(
-                f"{one.feature}: the {len(one.top_values):,} most frequent",
+                f"{statistic.feature}: the {len(statistic.top_values):,} most frequent",
                 data_table(["value", "count", "share", f"share {IN_SERVICE}"], cells),
             ),
         ]
@@ -223,4 +230,4 @@ def _shares(side: FeatureStatistics, edges: npt.NDArray[np.float64]) -> npt.NDAr
 
 
 def _examples(statistics: Sequence[FeatureStatistics]) -> int:
-    return max((one.present + one.missing for one in statistics), default=0)
+    return max((statistic.present + statistic.missing for statistic in statistics), default=0)

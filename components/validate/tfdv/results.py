@@ -184,7 +184,7 @@ def feature_statistics(statistics: Any) -> StatisticsBySplit:
 
 def all_examples(statistics: Any) -> Any:
     """The statistics of all examples."""
-    return next((one for one in statistics.datasets if one.name == ALL_EXAMPLES), statistics.datasets[0])
+    return next((dataset for dataset in statistics.datasets if dataset.name == ALL_EXAMPLES), statistics.datasets[0])
 
 
 def _spread(feature: Any, examples: int) -> FeatureStatistics:
@@ -193,11 +193,12 @@ def _spread(feature: Any, examples: int) -> FeatureStatistics:
     stats = getattr(feature, which)
     common = stats.common_stats
     present = int(common.num_non_missing)
-    missing, values = examples - present, int(common.tot_num_values)
+    missing = examples - present
+    values = int(common.tot_num_values)
     if which != "num_stats":
-        top = tuple((one.value, one.frequency) for one in stats.top_values)
+        top = tuple((item.value, item.frequency) for item in stats.top_values)
         return FeatureStatistics(name, False, present, missing, values, distinct=int(stats.unique), top_values=top)
-    standard = [one.buckets for one in stats.histograms if one.type == one.STANDARD]
+    standard = [item.buckets for item in stats.histograms if item.type == item.STANDARD]
     return FeatureStatistics(
         name,
         True,
@@ -210,5 +211,5 @@ def _spread(feature: Any, examples: int) -> FeatureStatistics:
         median=stats.median,
         max=stats.max,
         zeros=int(stats.num_zeros),
-        buckets=tuple((one.low_value, one.high_value, one.sample_count) for buckets in standard for one in buckets),
+        buckets=tuple((item.low_value, item.high_value, item.sample_count) for buckets in standard for item in buckets),
     )

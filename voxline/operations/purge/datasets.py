@@ -48,10 +48,10 @@ def check_path_of_store(store: Path, versions: Iterable[Path]) -> None:
       SettingsError: one leads there by another path, with a link in it.
     """
     for folder in versions:
-        for theirs in {file.parents[3] for file in Dataset.read_header(folder).files()} - {store}:
-            if theirs.exists() and theirs.samefile(store):
+        for other_store in {file.parents[3] for file in Dataset.read_header(folder).files()} - {store}:
+            if other_store.exists() and other_store.samefile(store):
                 raise SettingsError(
-                    f"{store}: datasets refer to this store as {theirs}, which is the same folder; give it, and "
+                    f"{store}: datasets refer to this store as {other_store}, which is the same folder; give it, and "
                     "--datasets, by the paths with which refresh was run"
                 )
 
@@ -79,13 +79,13 @@ def check_not_read(shards: Iterable[ShardInfo], workspace: Workspace) -> None:
 
 def rewrite_shard(info: ShardInfo, clips: set[str], workspace: Workspace) -> RewrittenShard:
     """Copies the records of all clips but these to a new shard. Repeated, it gives the same shard."""
-    kept = {offset for clip, offset in zip(info.clips, info.offsets, strict=True) if clip not in clips}
-    if not kept:
+    remaining = {offset for clip, offset in zip(info.clips, info.offsets, strict=True) if clip not in clips}
+    if not remaining:
         return RewrittenShard(None, {})
     statistics = info.path.with_suffix(".npy")
     workspace.fetch(info.path, statistics)
     bins = np.load(statistics, allow_pickle=False, mmap_mode="r").shape[-1]
-    rewritten = copy_records([(info, kept)], info.folder.parent, bins)[info.folder]
+    rewritten = copy_records([(info, remaining)], info.folder.parent, bins)[info.folder]
     if (new := rewritten.shard) and new.path.is_file():  # else the bucket has this very shard already
         workspace.upload_new(new.path, new.path.with_suffix(".npy"))
         workspace.upload_new(new.folder / SHARD_FILE)

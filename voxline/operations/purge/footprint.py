@@ -50,7 +50,7 @@ _EMBEDDED_DATA = re.compile(rb"data:[a-z]+/[^\"' )]*")
 
 @dataclasses.dataclass
 class Footprint:
-    """What belongs to a speaker.
+    """All that a store holds of a speaker.
 
     Attributes:
       ids: of utterances.
@@ -90,7 +90,9 @@ class Footprint:
         if not self.file(store).is_file():
             return self
         recorded = read_json(self.file(store))
-        sets = {name: getattr(self, name) | set(found) for name, found in recorded.items() if isinstance(found, list)}
+        sets = {
+            name: getattr(self, name) | set(values) for name, values in recorded.items() if isinstance(values, list)
+        }
         return Footprint(self.speaker, **sets, record=recorded["record"])
 
     def names_in_text(self) -> list[bytes]:
@@ -105,17 +107,17 @@ def find_footprint(speaker: str, store: Path, versions: Iterable[Path]) -> Footp
       versions: folders of published datasets.
     """
     footprint = Footprint(speaker)
-    others: set[str] = set()
+    shared_hashes: set[str] = set()
     for file in itertools.chain(*(step_output_files(store, step, MANIFEST_FILE) for step in ("ingest", "convert"))):
-        _search_manifest(file, store, footprint, others)
+        _search_manifest(file, store, footprint, shared_hashes)
     extracted = [file.parent for file in step_output_files(store, "extract", DATASET_FILE)]
     datasets = [Dataset.read_header(folder) for folder in (*extracted, *versions)]
     speeds = sorted({*USUAL_SPEEDS, *(speed for dataset in datasets for speed in dataset.speeds)})
     for dataset in datasets:
-        _search_rows(dataset, store, footprint, others, speeds)
-    footprint.shared = (footprint.wavs | footprint.clips) & others
-    footprint.wavs -= others
-    footprint.clips -= others
+        _search_rows(dataset, store, footprint, shared_hashes, speeds)
+    footprint.shared = (footprint.wavs | footprint.clips) & shared_hashes
+    footprint.wavs -= shared_hashes
+    footprint.clips -= shared_hashes
     return footprint.with_recorded(store)
 
 
@@ -126,22 +128,22 @@ def step_output_files(store: Path, step: str, name: str) -> list[Path]:
 
 def find_outputs(store: Path, footprint: Footprint, workspace: Workspace) -> list[Path]:
     """Folders of step outputs that list or show the speaker, and notes of failed steps that do."""
-    found = {store / name for name in (*footprint.outputs, *footprint.sources) if workspace.exists(store / name)}
+    folders = {store / name for name in (*footprint.outputs, *footprint.sources) if workspace.exists(store / name)}
     names = footprint.names_in_text()
     steps = [path for path in store.iterdir() if path.is_dir() and path.name not in _NOT_OUTPUTS]
     for folder in sorted(path for step in steps for path in step.iterdir() if path.is_dir()):
-        if folder not in found:
+        if folder not in folders:
             files = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY_SUFFIXES]
             lists = (file for file in files if file.name == TRAINED_ON)
             listed = any(count_lines(file, footprint.speaker) for file in lists)
             if listed or any(shows_name(file, names) for file in files) or (names and folder.parent.name in _OF_TEXT):
-                found.add(folder)
+                folders.add(folder)
     spoken_of = [footprint.speaker.encode(), *names]
-    found.update(note for note in (store / NOTES).glob("*.json") if shows_name(note, spoken_of))
+    folders.update(note for note in (store / NOTES).glob("*.json") if shows_name(note, spoken_of))
     downloads = store / "corpora" / "objects"
     if any(name.startswith("corpora/") for name in footprint.sources) and workspace.exists(downloads):
-        found.add(downloads)
-    return sorted(found)
+        folders.add(downloads)
+    return sorted(folders)
 
 
 def find_wavs(store: Path, footprint: Footprint, workspace: Workspace) -> list[Path]:
@@ -190,15 +192,15 @@ class AffectedTraining:
 
 def find_trainings(store: Path, footprint: Footprint, workspace: Workspace) -> list[AffectedTraining]:
     """Finished trainings on the speaker's utterances."""
-    found = []
+    trainings = []
     for folder in sorted(file.parent for file in (store / TRAIN).glob(f"*/{DONE}")):
         files = workspace.files(folder)
         lines = {file: count_lines(file, footprint.speaker) for file in files if file.name == TRAINED_ON}
         lists = [file for file, count in lines.items() if count]
         if lists or read_done(folder)["inputs"].get("dataset") in footprint.datasets:
             tensorboard = [file for file in files if file.name.startswith(TENSORBOARD_PREFIX)]
-            found.append(AffectedTraining(folder, tensorboard, lists, sum(lines.values())))
-    return found
+            trainings.append(AffectedTraining(folder, tensorboard, lists, sum(lines.values())))
+    return trainings
 
 
 def find_run_files(scope: PurgeScope, footprint: Footprint, trainings: Sequence[AffectedTraining]) -> list[Path]:
@@ -206,7 +208,8 @@ def find_run_files(scope: PurgeScope, footprint: Footprint, trainings: Sequence[
 
     A run names the folder of such a copy for people, with the first digits of the training's key at its end.
     """
-    names, keys = footprint.names_in_text(), tuple(f", {training.folder.name[:6]}" for training in trainings)
+    names = footprint.names_in_text()
+    keys = tuple(f", {training.folder.name[:6]}" for training in trainings)
     return [
         file
         for file in scope.run_files()
@@ -239,12 +242,12 @@ def remove_lines(file: Path, speaker: str, workspace: Workspace) -> None:
 
 
 def shows_name(file: Path, names: Sequence[bytes]) -> bool:
-    """Whether a text file contains a name outside embedded data."""
+    """Returns whether a text file contains a name outside embedded data."""
     return contains_name(_EMBEDDED_DATA.sub(b"", file.read_bytes()), names)
 
 
 def contains_name(data: bytes, names: Iterable[bytes]) -> bool:
-    """Whether bytes contain one of these names as a whole word; a short name counts only between quotes or tags.
+    """Returns whether bytes contain a name as a whole word; a short name counts only between quotes or tags.
 
     >>> contains_name(b'{"id": "u1"}', [b"u1"]), contains_name(b"u12 of u10", [b"u1"])
     (True, False)
@@ -265,13 +268,13 @@ def _output_of(folder: Path, store: Path) -> str:
     return "/".join(folder.relative_to(store).parts[:2])
 
 
-def _search_manifest(file: Path, store: Path, footprint: Footprint, others: set[str]) -> None:
+def _search_manifest(file: Path, store: Path, footprint: Footprint, shared_hashes: set[str]) -> None:
     for utterance in iter_manifest(file):
         audio = Path(utterance.audio_filepath)
         parts = audio.relative_to(store).parts if audio.is_relative_to(store) else ("",)
         if utterance.speaker != footprint.speaker:
             if parts[0] == WAVS:
-                others.add(audio.stem)
+                shared_hashes.add(audio.stem)
             _note_full_name(utterance.speaker, utterance.extra, footprint)
             continue
         footprint.ids.add(utterance.id)
@@ -288,12 +291,12 @@ def _note_full_name(speaker: str, extra: dict[str, Any], footprint: Footprint) -
 
 
 def _search_rows(
-    dataset: Dataset, store: Path, footprint: Footprint, others: set[str], speeds: Sequence[float]
+    dataset: Dataset, store: Path, footprint: Footprint, shared_hashes: set[str], speeds: Sequence[float]
 ) -> None:
     for row in read_rows(dataset.folder / ROWS_FILE):
         clips = [clip_name(row.audio_hash, row.offset, row.duration, speed) for speed in speeds]
         if row.speaker != footprint.speaker:
-            others.update((*clips, row.audio_hash))
+            shared_hashes.update((*clips, row.audio_hash))
             _note_full_name(row.speaker, row.extra, footprint)
             continue
         footprint.ids.add(row.id)

@@ -24,7 +24,8 @@ from voxline.store.storage import ABSENT, ObjectInfo
 from voxline.store.store_locks import UNFINISHED_PURGE, exclusive_folder_lock, exclusive_store_lock
 from voxline.store.uris import absolute_uri, is_remote
 
-TRAIN, SOURCES = "train", (UNPACKED, CORPORA)
+TRAIN = "train"
+SOURCES = (UNPACKED, CORPORA)
 NAMELESS_FOLDERS = ("fingerprints", "probes", *SOURCES)
 """Folders of a store that name nobody. The content of unpacked corpora is known from manifests."""
 BINARY_SUFFIXES = (".wav", ".npy", ".npz", ".tfrecord", ".flac")
@@ -68,11 +69,11 @@ class Workspace:
         return root
 
     def is_in_bucket(self, path: Path) -> bool:
-        """Whether a file is the copy of an object, which others read too."""
+        """Returns whether a file is the copy of an object, which others read too."""
         return self._locate(path)[0].is_remote
 
     def uri_of(self, path: Path) -> str:
-        """What a file is called on all machines."""
+        """Returns the name of a file that holds on all machines."""
         store, name = self._locate(path)
         return store.uri_of(name) if name else store.uri
 
@@ -84,7 +85,7 @@ class Workspace:
                 store.pull([name])
 
     def exists(self, path: Path) -> bool:
-        """Whether there is such a file, or a folder with files."""
+        """Returns whether there is such a file, or a folder with files."""
         return bool(self._below(path))
 
     def files(self, folder: Path) -> list[Path]:
@@ -188,7 +189,7 @@ class Workspace:
 
 @dataclasses.dataclass(frozen=True)
 class PurgeScope:
-    """What a purge covers. Each is a folder or a bucket URI.
+    """The scope of a purge. Each is a folder or a bucket URI.
 
     Attributes:
       store: of the runs.
@@ -207,8 +208,8 @@ class PurgeScope:
     @property
     def uris(self) -> list[str]:
         """All of them that are searched, each once."""
-        given = (self.store, *self.datasets, *([self.registry] if self.registry else []), *self.captures)
-        return list(dict.fromkeys(absolute_uri(uri) for uri in given))
+        locations = (self.store, *self.datasets, *([self.registry] if self.registry else []), *self.captures)
+        return list(dict.fromkeys(absolute_uri(uri) for uri in locations))
 
     def check(self) -> None:
         """Checks that each location is what it should be: in a wrong folder nothing would be found of anybody.
@@ -226,9 +227,9 @@ class PurgeScope:
 
     def run_files(self) -> Iterator[Path]:
         """Pages, logs and TensorBoard files in run folders; also of the run that holds the store."""
-        given = [*map(Path, self.runs), *runs_around(self.store)]
+        run_folders = [*map(Path, self.runs), *runs_around(self.store)]
         searched = {str(Path(uri)) for uri in self.uris}
-        for top in given:
+        for top in run_folders:
             for folder, folders, files in os.walk(top.absolute()):
                 folders[:] = [name for name in folders if f"{folder}/{name}" not in searched]
                 yield from (Path(folder, name) for name in sorted(files) if _may_show(name))
@@ -254,12 +255,12 @@ class PurgeLocations:
     usual_cache: Path | None
 
     def versions(self) -> list[DatasetVersions]:
-        """Of all datasets."""
+        """Lists the versions of all datasets."""
         roots = [self.workspace.uri_of(root) for root in self.datasets]
         return [DatasetVersions(root, name) for root in roots for name in list_datasets(root)]
 
     def versions_to_recover(self) -> list[DatasetVersions]:
-        """Of all datasets, also those without a version because a killed purge was replacing it."""
+        """Lists the versions of all datasets, also those that a killed purge was replacing."""
         return [
             DatasetVersions(self.workspace.uri_of(root), folder.name)
             for root in self.datasets
@@ -269,8 +270,8 @@ class PurgeLocations:
 
     def bucket_uris(self) -> list[str]:
         """URIs of the folders in buckets, each once."""
-        found = [store.uri for store in self.workspace.stores.values() if store.is_remote]
-        return list(dict.fromkeys([*found, *(absolute_uri(uri) for uri in self.scope.captures if is_remote(uri))]))
+        uris = [store.uri for store in self.workspace.stores.values() if store.is_remote]
+        return list(dict.fromkeys([*uris, *(absolute_uri(uri) for uri in self.scope.captures if is_remote(uri))]))
 
     def clear_usual_cache(self) -> None:
         """Deletes this machine's copies of what is in the buckets. They are downloaded again when needed."""
@@ -313,7 +314,8 @@ def _may_show(name: str) -> bool:
 
 
 def _is_read_of_store(name: str) -> bool:
-    parts, file = name.split("/"), PurePosixPath(name)
+    parts = name.split("/")
+    file = PurePosixPath(name)
     if parts[0].startswith("."):
         return parts[0].startswith(UNFINISHED_PURGE)
     if parts[0] == SHARDS_FOLDER:

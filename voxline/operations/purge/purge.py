@@ -53,7 +53,7 @@ RECORD_FILE = "purges.jsonl"
 
 @dataclasses.dataclass
 class PurgeFindings:
-    """What there is of a speaker.
+    """The findings of a purge's search for a speaker.
 
     Attributes:
       rows: of the speaker in each version, by `<dataset>/<number>`.
@@ -88,7 +88,7 @@ class PurgeFindings:
     bytes: int = 0
 
     def __bool__(self) -> bool:
-        """Whether there is anything to remove."""
+        """Returns whether there is anything to remove."""
         trainings = any(training.tensorboard or training.lines for training in self.trainings)
         uses = any(use.lines or use.evaluated or use.shown for use in self.registry_uses)
         removed = self.rows, self.shards, self.outputs, self.wavs, self.run_records, self.captures
@@ -165,8 +165,9 @@ def salted_hash(speaker: str, salt: str) -> str:
 
 
 def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
-    workspace, store = locations.workspace, locations.store
-    versions = [each.folder / str(number) for each in locations.versions() for number in each.numbers()]
+    workspace = locations.workspace
+    store = locations.store
+    versions = [dataset.folder / str(number) for dataset in locations.versions() for number in dataset.numbers()]
     datasets.check_path_of_store(store, versions)
     footprint = find_footprint(speaker, store, versions)
     trainings = find_trainings(store, footprint, workspace)
@@ -195,11 +196,11 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
 
 
 def _find_captures(scope: PurgeScope, speaker: str) -> dict[str, int]:
-    found = {
+    counts = {
         str(uri): sum(not name.endswith(RECORD_SUFFIX) for name in find_recordings(uri, speaker))
         for uri in dict.fromkeys(scope.captures)
     }
-    return {uri: count for uri, count in found.items() if count}
+    return {uri: count for uri, count in counts.items() if count}
 
 
 def _count_rows(folder: Path, speaker: str) -> int:
@@ -207,7 +208,9 @@ def _count_rows(folder: Path, speaker: str) -> int:
 
 
 def _remove(findings: PurgeFindings, locations: PurgeLocations) -> None:
-    footprint, workspace, store = findings.footprint, locations.workspace, locations.store
+    footprint = findings.footprint
+    workspace = locations.workspace
+    store = locations.store
     at = str(footprint.record["at"])
     for folder in findings.leftovers:
         workspace.remove(folder)

@@ -136,7 +136,7 @@ def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspac
         for slicing, values in metrics.get("slices", {}).items()
     }
     if worst := metrics.get("details", {}).get("worst_by_loss"):
-        metrics["details"]["worst_by_loss"] = [one for one in worst if one["id"] not in footprint.ids]
+        metrics["details"]["worst_by_loss"] = [utterance for utterance in worst if utterance["id"] not in footprint.ids]
     if (metrics.get("smoke_test") or {}).get("id") in footprint.ids:
         metrics["smoke_test"] = None
         for name in (CLIP_FILE, CLIP_MELS_FILE):

@@ -17,7 +17,7 @@ from voxline.store.storage import ObjectInfo
 
 @dataclasses.dataclass(frozen=True)
 class Retention:
-    """What a bucket keeps.
+    """The rules by which a bucket keeps deleted objects.
 
     Attributes:
       place: the bucket URI.
@@ -42,7 +42,7 @@ class Retention:
 
 
 def retention_of(uri: str) -> Retention:
-    """What a bucket keeps of objects that are deleted now."""
+    """Returns what a bucket keeps of objects that are deleted now."""
     policy = open_store(uri).retention_policy()
     if policy is None:
         return Retention(uri, False, False, "")
@@ -64,15 +64,17 @@ def delete_old_versions(uri: str, changed_uris: Collection[str]) -> Retention:
         raise
     except WorkError as error:
         print_status(f"purge: what unfinished uploads have left stays: {error}")
-    theirs: list[ObjectInfo] = []
-    others = 0
+    speaker_versions: list[ObjectInfo] = []
+    other_count = 0
     for info in store.object_versions():
         if _is_below(store.uri_of(info.name), changed_uris):
-            theirs.append(info)
+            speaker_versions.append(info)
         elif not info.name.startswith((".alone", ".working/")):
-            others += 1
-    deleted = sum(store.map(lambda info: _try_delete(store, info), theirs))
-    return dataclasses.replace(retention_of(uri), removed=deleted, left=len(theirs) - deleted, others=others)
+            other_count += 1
+    deleted = sum(store.map(lambda info: _try_delete(store, info), speaker_versions))
+    return dataclasses.replace(
+        retention_of(uri), removed=deleted, left=len(speaker_versions) - deleted, others=other_count
+    )
 
 
 def _try_delete(store: ObjectStore, info: ObjectInfo) -> bool:
@@ -86,7 +88,7 @@ def _try_delete(store: ObjectStore, info: ObjectInfo) -> bool:
 
 
 def _is_below(uri: str, folders: Collection[str]) -> bool:
-    """Whether a URI is one of these or below one of them.
+    """Returns whether a URI is one of these or below one of them.
 
     >>> _is_below("gs://b/wavs/3f/3f9a.wav", {"gs://b/wavs/3f/3f9a.wav"}), _is_below("gs://b/ab", {"gs://b/a"})
     (True, False)
