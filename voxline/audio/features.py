@@ -82,6 +82,8 @@ def prosody_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
     rate = settings.sample_rate
     hop = settings.hop_length
     f0 = find_f0(mono, rate, hop)
+
+    # [frames] each: log F0 (0 where unvoiced), voicing, level in dB
     columns = np.log(np.where(f0 > 0, f0, np.float32(1))), f0 > 0, frame_levels(mono, rate, hop)
     return np.stack(columns, axis=1).astype(np.float32)
 
@@ -109,6 +111,8 @@ def preemphasize(samples: npt.NDArray[np.floating], settings: FeatureSettings) -
     """
     if not settings.preemphasis_factor:
         return samples
+
+    # y[n] = x[n] - a x[n - 1]
     emphasized = samples.astype(np.float32)
     emphasized[1:] -= np.float32(settings.preemphasis_factor) * samples[:-1]
     return emphasized
@@ -145,11 +149,15 @@ def mel_filterbank(settings: FeatureSettings) -> FloatArray:
     highest = settings.sample_rate / 2 if settings.highest_hz is None else settings.highest_hz
     if settings.cepstra == "tensorflow":
         return read_only(_tensorflow_filterbank(settings, highest))
+
+    # [mels + 2], Hz
     edges = _hz(np.linspace(_mel(settings.lowest_hz), _mel(highest), settings.mels + 2))
     frequencies = np.fft.rfftfreq(settings.n_fft, 1 / settings.sample_rate)[:, None]
     left = edges[:-2]
     middle = edges[1:-1]
     right = edges[2:]
+
+    # [fft_bins, mels]
     rising = (frequencies - left) / (middle - left)
     falling = (right - frequencies) / (right - middle)
     return read_only(np.maximum(0, np.minimum(rising, falling)) * 2 / (right - left))
@@ -162,6 +170,7 @@ def cepstral_basis(settings: FeatureSettings) -> FloatArray:
     The orthonormal DCT-II, times 10 / ln 10, because librosa takes the cepstrum of decibels. TensorFlow's op takes that
     of natural logarithms, and scales the first coefficient like the others.
     """
+    # [mels, 1]
     band = np.arange(settings.mels)[:, None] + 0.5
     basis = np.cos(np.pi / settings.mels * band * np.arange(settings.coefficients)) * np.sqrt(2 / settings.mels)
     if settings.cepstra == "tensorflow":
@@ -179,6 +188,7 @@ def read_only(values: npt.NDArray[np.float64]) -> FloatArray:
 
 def _normalize_decibels(magnitudes: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Magnitudes to decibels, scaled to [0, 1]; in place."""
+    # In place: 20 log10(magnitude), less the reference, from the floor up.
     decibels = np.log(np.maximum(magnitudes, MIN_MAGNITUDE, out=magnitudes), out=magnitudes)
     decibels *= 20 / np.log(10) / -settings.floor_db
     decibels += 1 + settings.reference_db / settings.floor_db
@@ -203,6 +213,8 @@ def _spectrogram(
     padded = np.zeros((count - 1) * settings.hop_length + settings.win_length + settings.padding, np.float32)
     audible = samples[: len(padded) - settings.padding]  # samples beyond the last window are not used
     padded[settings.padding : settings.padding + len(audible)] = audible
+
+    # [frames, win_length], a view
     windows = np.lib.stride_tricks.sliding_window_view(padded, settings.win_length)[:: settings.hop_length][:count]
     hann = hann_window(settings)
     bands, first = (_bands(settings), settings.mels) if mels else ([], 0)
@@ -214,6 +226,8 @@ def _spectrogram(
         rows = slice(start, min(start + BLOCK_FRAMES, count))
         frames = block[: rows.stop - start]
         np.multiply(windows[rows], hann, out=frames[:, : settings.win_length])
+
+        # [frames, 2 fft_bins]: real and imaginary parts in turn
         parts = rfft(frames).view(np.float32)
         np.square(parts, out=parts)
         power = parts[:, 0::2] + parts[:, 1::2]
@@ -257,6 +271,8 @@ def _tensorflow_filterbank(settings: FeatureSettings, highest: float) -> npt.NDA
     spacing = settings.sample_rate / settings.n_fft
     edges = np.linspace(_htk_mel(settings.lowest_hz), _htk_mel(highest), settings.mels + 2)
     bins = np.arange(settings.fft_bins)
+
+    # [fft_bins, 1]
     mels = _htk_mel(bins * spacing)[:, None]
     left = edges[:-2]
     middle = edges[1:-1]

@@ -36,6 +36,7 @@ def integrated_loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> f
     >>> round(integrated_loudness(sine, 48_000), 2)
     -3.01
     """
+    # ITU-R BS.1770-4: K-weighting, blocks of 400 ms, then an absolute and a relative gate.
     weighted = _k_weighted(samples.astype(np.float64), sample_rate)
     powers = np.maximum(_block_powers(weighted, sample_rate), 1e-20)
     levels = _OFFSET + 10 * np.log10(powers)
@@ -65,6 +66,8 @@ def level_and_snr(samples: npt.NDArray[np.float32], sample_rate: int) -> tuple[f
     """
     frame = max(round(0.02 * sample_rate), 1)
     squares = samples.astype(np.float64) ** 2
+
+    # [frames] mean squares
     whole = squares[: len(squares) // frame * frame].reshape(-1, frame).mean(axis=1)
     if not len(whole):
         whole = np.array([squares.mean() if len(squares) else 0.0])
@@ -108,6 +111,8 @@ def _block_powers(weighted: npt.NDArray[np.float64], rate: int) -> npt.NDArray[n
     step = round(STEP_SECONDS * rate)
     if len(weighted) < block:
         return np.array([np.mean(weighted**2)])
+
+    # [samples + 1] running sums
     sums = np.concatenate([[0.0], np.cumsum(weighted**2)])
     starts = np.arange(0, len(weighted) - block + 1, step)
     powers: npt.NDArray[np.float64] = (sums[starts + block] - sums[starts]) / block

@@ -108,6 +108,8 @@ def summarize_prosody(samples: FloatArray, sample_rate: int) -> dict[str, float]
     """
     hop = round(SUMMARY_HOP_SECONDS * sample_rate)
     prosody = compute_prosody(samples, sample_rate, hop)
+
+    # Pauses before and after speech would lower the level.
     speech = samples[round(prosody.onset * sample_rate) : round(prosody.offset * sample_rate)]
     power = float(np.square(speech, dtype=np.float64).mean()) if len(speech) else 0.0
     frames = prosody.f0[
@@ -149,6 +151,8 @@ def find_f0(
     f0 = _search(samples, sample_rate, hop_length, lowest, highest)
     if not f0.any():
         return f0
+
+    # The second pass: around the quartiles of the first one.
     first, third = np.percentile(f0[f0 > 0], (25, 75)).tolist()
     return _search(
         samples, sample_rate, hop_length, max(lowest, RANGE[0] * first), min(highest, max(RANGE[1] * third, 2 * first))
@@ -163,7 +167,11 @@ def _search(samples: FloatArray, sample_rate: int, hop_length: int, lowest: floa
         return np.zeros(count, np.float32)
     window = round(PERIODS * sample_rate / lowest)
     padded = np.pad(samples.astype(np.float32), (window // 2, window))
+
+    # [frames, window], a view
     frames = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop_length][:count]
+
+    # [frames, candidates]
     hertz = np.zeros((count, MAX_CANDIDATES), np.float32)
     strength = np.full((count, MAX_CANDIDATES), -np.inf, np.float32)
     for start in range(0, count, BLOCK_FRAMES):
@@ -183,25 +191,39 @@ def _candidates(
     """
     window = frames.shape[1]
     frames = frames - frames.mean(axis=1, keepdims=True)
+
+    # [frames]
     silence = np.abs(frames).max(axis=1) / peak / (SILENCE_THRESHOLD / (1 + VOICING_THRESHOLD))
     first = math.floor(sample_rate / highest)
     last = math.ceil(sample_rate / lowest)
+
+    # [window]
     phase = 2 * np.pi * (np.arange(window) + 0.5) / window
     hann = (0.5 - 0.5 * np.cos(phase)).astype(np.float32)
+
+    # Room for the longest lag, so that the circular correlation does not wrap around.
     size = 1 << (window + last).bit_length()
     block = np.zeros((len(frames), size), np.float32)
     np.multiply(frames, hann, out=block[:, :window])
     parts = rfft(block)
     power = np.square(parts.real) + np.square(parts.imag)
+
+    # [frames, lags]: the autocorrelation is the transform of the power (Wiener and Khinchin).
     correlation = np.fft.irfft(power, axis=1)[:, first - 1 : last + 2].astype(np.float32)
     lags = np.arange(first - 1, last + 2)
+
+    # Boersma 1993: divide by the autocorrelation of the window.
     correlation /= _hann_autocorrelation(lags / window).astype(np.float32)
     correlation /= np.maximum(power.sum(axis=1) * 2 - power[:, 0] - power[:, -1], 1e-20)[:, None] / size
     left = correlation[:, :-2]
     middle = correlation[:, 1:-1]
     right = correlation[:, 2:]
+
+    # A higher octave has to be stronger by a cost.
     strength = middle - OCTAVE_COST * np.log2(lowest * lags[1:-1] / sample_rate).astype(np.float32)
     strength = np.where((middle > left) & (middle >= right) & (middle > 0.5 * VOICING_THRESHOLD), strength, -np.inf)
+
+    # [frames, candidates]: the strongest peaks
     count = min(MAX_CANDIDATES - 1, strength.shape[1])
     best = np.argpartition(strength, -count, axis=1)[:, -count:]
     peaks = np.take_along_axis(strength, best, axis=1)
@@ -234,6 +256,7 @@ def _best_path(hertz: FloatArray, strength: FloatArray, hop_seconds: float) -> F
     changed = VOICING_CHANGE_COST * scale
     jump = OCTAVE_JUMP_COST * scale
     for frame in range(1, len(hertz)):
+        # [candidates before, candidates now]
         costs = np.abs(octaves[frame - 1, :, None] - octaves[frame])
         costs *= jump
         costs[0] = changed
@@ -242,6 +265,8 @@ def _best_path(hertz: FloatArray, strength: FloatArray, hop_seconds: float) -> F
         reached = total[:, None] - costs
         origins[frame] = reached.argmax(axis=0)
         total = reached.max(axis=0) + strength[frame]
+
+    # Backtracking.
     path = np.empty(len(hertz), np.intp)
     path[-1] = total.argmax()
     for frame in range(len(hertz) - 1, 0, -1):
@@ -265,6 +290,7 @@ def find_speech(samples: FloatArray, sample_rate: int) -> tuple[float, float]:
       samples: float32 `[samples]`, mono, full scale 1.
       sample_rate: Hz.
     """
+    # Pre-emphasis: speech has more high frequencies than hum.
     samples = np.append(samples[:1], samples[1:] - np.float32(EMPHASIS) * samples[:-1])
     step = max(1, round(LEVEL_STEP_SECONDS * sample_rate))
     centers = np.arange(0, len(samples), step)
@@ -276,6 +302,8 @@ def find_speech(samples: FloatArray, sample_rate: int) -> tuple[float, float]:
     inside = centers[(centers >= whole) & (centers < len(samples) - whole)]
     quietest = float(_levels(samples, 2 * whole, inside).min(initial=loudest))
     loud = levels > min(max(loudest + SPEECH_DB, quietest + NOISE_DB), loudest - SURELY_DB)
+
+    # Running sums give the number of loud steps in any span.
     ones = np.concatenate([[0], np.cumsum(loud)])
     span = round(SOUND_SECONDS / LEVEL_STEP_SECONDS)
     at = np.flatnonzero(loud)
@@ -293,6 +321,7 @@ def find_speech(samples: FloatArray, sample_rate: int) -> tuple[float, float]:
 
 def _levels(samples: FloatArray, window: int, centers: npt.NDArray[np.int64]) -> FloatArray:
     """The level of windows in dB of full scale (RMS), float32 `[centers]`; beyond the ends is silence."""
+    # [samples + 1] running sums, so that a window's energy is a difference.
     energies = np.concatenate([[0.0], np.cumsum(np.square(samples, dtype=np.float64))])
     first = np.clip(centers - window // 2, 0, len(samples))
     last = np.clip(centers - window // 2 + window, 0, len(samples))

@@ -191,7 +191,7 @@ def _finish_word(
     if word < 0 and not is_open:
         return False, 0.0, state
 
-    # The score of a word: alpha * log P(word | state) + beta, as of Maas et al. 2014.
+    # The score of a word: beta, its bonus, and alpha * log P(word | state).
     added = weights.beta + (weights.unknown if word < 0 else lexicon.word_bonus[word])
     if weights.alpha != 0.0:
         score, state = advance(model, state, UNKNOWN_WORD if word < 0 else int(lexicon.word_lm[word]))

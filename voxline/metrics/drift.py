@@ -73,8 +73,12 @@ def find_shifts(
     names = [name for name in reference if name in new and not (_empty(reference[name]) or _empty(new[name]))]
     if not names:
         return []
+
+    # [clips, statistics]
     before, current = (np.array([values[name] for name in names], float).T for values in (reference, new))
     pooled = np.concatenate([before, current])
+
+    # A missing value counts as the median, which says nothing either way.
     pooled = np.where(np.isnan(pooled), np.nanmedian(pooled, axis=0), pooled)
     ranks = np.stack([_ranks(column) for column in pooled.T], axis=1)
     count = len(before)

@@ -84,10 +84,13 @@ def _without_silence(recorded: "Array", generated: "Array") -> tuple["Array", "A
     import numpy as np
 
     windows = _windows(recorded)
+
+    # [frames], dB
     level = 20 * np.log10(np.linalg.norm(windows, axis=1) + np.finfo(float).eps)
     loud = level > level.max(initial=-np.inf) - DYNAMIC_RANGE
     joined = []
     for loud_windows in (windows[loud], _windows(generated)[loud]):
+        # Windows overlap by half: [frames + 1, HOP] holds their sum.
         whole = np.zeros((len(loud_windows) + 1, HOP))
         whole[:-1] += loud_windows[:, :HOP]
         whole[1:] += loud_windows[:, HOP:]
@@ -99,7 +102,10 @@ def _segments(samples: "Array") -> "Array":
     """Magnitudes of bands, [segments, BANDS, SEGMENT]."""
     import numpy as np
 
+    # [frames, FFT_SIZE // 2 + 1]
     power = np.abs(np.fft.rfft(_windows(samples), FFT_SIZE)) ** 2
+
+    # [frames, BANDS]
     bands = np.sqrt(power @ octave_bands())
     if len(bands) < SEGMENT:
         return np.zeros((0, BANDS, SEGMENT))
@@ -112,6 +118,8 @@ def octave_bands(fft_size: int = FFT_SIZE, rate: int = RATE) -> "Array":
     import numpy as np
 
     hertz = np.arange(fft_size // 2 + 1) * rate / fft_size
+
+    # A third of an octave each, so the edges are half of that from the centers.
     edges = LOWEST_HZ * 2.0 ** ((2 * np.arange(BANDS + 1) - 1) / 6)
     nearest = np.abs(hertz[:, None] - edges).argmin(axis=0)
     bins = np.arange(len(hertz))[:, None]

@@ -78,12 +78,16 @@ def compare_pair(pair: F0Pair) -> F0Comparison:
 
     recorded = estimate_f0(pair.recorded, pair)
     synthesized = estimate_f0(pair.synthesized, pair)
+
+    # [steps] F0 along the path, in Hz
     reference = recorded[np.minimum(pair.path[:, 0], len(recorded) - 1)]
     other = synthesized[np.minimum(pair.path[:, 1], len(synthesized) - 1)]
     voiced = np.isfinite(reference) & np.isfinite(other)
     error = float((np.isfinite(reference) != np.isfinite(other)).mean())
     if not voiced.any():
         return F0Comparison(None, None, error)
+
+    # 1,200 cents are an octave.
     hertz = other[voiced] - reference[voiced]
     cents = 1200 * np.log2(other[voiced] / reference[voiced])
     return F0Comparison(float(np.sqrt((hertz**2).mean())), float(np.sqrt((cents**2).mean())), error)
@@ -94,6 +98,7 @@ def estimate_f0(samples: "Array", pair: F0Pair) -> "npt.NDArray[np.float64]":
     import librosa
     import numpy as np
 
+    # At least four periods of the lowest F0, as a power of two.
     window = 1 << int(np.ceil(np.log2(4 * pair.sample_rate / pair.lowest)))
     if len(samples) < window:
         samples = np.pad(samples, (0, window - len(samples)))

@@ -26,6 +26,7 @@ def mel_cepstra(mels: "Array", features: FeatureSettings, count: int) -> "Array"
     """c_1 to c_count of each frame, float [frames, count]; at most as many as there are mel bands less one."""
     from scipy.fft import dct
 
+    # c_0 is the level, which the distortion leaves out.
     cepstra: Array = dct(log_magnitude(mels, features), type=2, axis=1)[:, 1 : count + 1] / mels.shape[1]
     return cepstra
 
@@ -48,4 +49,5 @@ def mel_cepstral_distortion(cepstra: "Array", other: "Array") -> "DtwResult":
 
     from voxline.audio.dtw import align_by_cost
 
+    # The factor turns a distance of natural logarithms into dB.
     return align_by_cost(cdist(cepstra, other, "euclidean") * (10 * np.sqrt(2) / np.log(10)))

@@ -76,8 +76,12 @@ class SequentialTest:
         """
         value = min(max(value, 0.0), 1.0)
         baseline = self.production.mean or 0.0  # of earlier requests alone
+
+        # Inverse probability weights make both arms estimate the same requests.
         weight = 1 / share if chosen else -1 / (1 - share)
         difference = (value - baseline) * weight
+
+        # The bounds of the difference keep each factor of K positive.
         least = -max(baseline / share, (1 - baseline) / (1 - share))
         most = max((1 - baseline) / share, baseline / (1 - share))
         above = (difference - self.margin) / (self.margin - least)
@@ -155,5 +159,6 @@ def mean_harm(tests: Iterable[SequentialTest]) -> float:
 
 
 def _mean_of_exp(logs: list[float]) -> float:
+    # Subtracting the largest keeps the sum from overflowing.
     largest = max(logs)
     return math.exp(min(largest, _LOG_LARGEST)) * math.fsum(math.exp(value - largest) for value in logs) / len(logs)

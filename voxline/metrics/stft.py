@@ -46,6 +46,8 @@ def stft_distance(recorded: "Array", generated: "Array") -> StftDistance:
     convergence = []
     for size, hop, window in RESOLUTIONS:
         reference, other = (_magnitudes(signal[:samples], size, hop, window) for signal in (recorded, generated))
+
+        # The log distance in dB, and the spectral convergence
         log_distance.append(float(np.abs(20 * np.log10(reference / other)).mean()))
         convergence.append(float(np.linalg.norm(reference - other) / np.linalg.norm(reference)))
     return StftDistance(sum(log_distance) / len(RESOLUTIONS), sum(convergence) / len(RESOLUTIONS))
@@ -57,9 +59,12 @@ def _magnitudes(samples: "Array", size: int, hop: int, window: int) -> "Array":
 
     from voxline.audio.fft import rfft
 
+    # The periodic Hann window, [window]
     hann = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)).astype(np.float32)
     samples = np.pad(samples, (0, max(window - len(samples), 0)))
     windows = np.lib.stride_tricks.sliding_window_view(samples, window)[::hop]
+
+    # [frames, size], zeros behind the window
     block = np.zeros((len(windows), size), np.float32)
     np.multiply(windows, hann, out=block[:, :window])
     spectrum = rfft(block)

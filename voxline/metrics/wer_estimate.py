@@ -65,6 +65,8 @@ class WerCurve:
         """Fits the curve to recordings with transcripts, by weighted logistic regression (Newton's method)."""
         clips_with_words = [clip for clip in clips if clip.words and clip.confidence is not None]
         empty = [clip for clip in clips if not clip.words]
+
+        # [clips + prior]; the prior keeps the slope finite when no clip has errors.
         logits = np.array(
             [_logit(clip.confidence or 0.0) for clip in clips_with_words] + [_logit(rate) for rate in _PRIOR]
         )
@@ -72,9 +74,12 @@ class WerCurve:
         rates = np.array(
             [min(clip.errors / clip.words, 1.0) for clip in clips_with_words] + [1 - rate for rate in _PRIOR]
         )
+
+        # [clips + prior, 2]
         design = np.stack([np.ones_like(logits), logits], axis=1)
         coefficients = np.array([0.0, -1.0])
         for _ in range(_STEPS):
+            # One step of Newton's method on the weighted log likelihood.
             expected = _sigmoid(design @ coefficients)
             gradient = design.T @ (weights * (rates - expected))
             curvature = design.T @ (design * (weights * np.maximum(expected * (1 - expected), 1e-6))[:, None])
@@ -180,6 +185,8 @@ def estimate_wer(
         )
         for _ in range(_RESAMPLES)
     ]
+
+    # Two independent errors: of the sample, and of the curve on a slice that it has not seen.
     spread = math.hypot(float(np.std(resampled)), 0.0 if math.isnan(tested.deviation) else tested.deviation)
     return WerEstimate(value, max(value - _Z * spread, 0.0), value + _Z * spread, tested)
 
