@@ -210,7 +210,7 @@ def _identity(folder: str) -> tuple[int, int] | None:
 
 
 def _scan(folder: str) -> Sequence[os.DirEntry[str]]:
-    """Lists the entries of a folder; none where there is no folder."""
+    """Lists the entries of a folder; none if the folder does not exist."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
