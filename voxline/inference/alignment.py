@@ -196,6 +196,7 @@ class _Cutter:
 
     def _unwritten(self) -> Iterator[UnwrittenAudio]:
         """Audio without text between two words that were found, if symbols are heard in it."""
+        # Frames without text, in groups between the words that were found.
         frames = np.nonzero(self._places.unwritten)[0]
         first_frames = np.sort(self._places.first[self._places.first >= 0])
         for _, group in itertools.groupby(frames.tolist(), key=lambda frame: int(np.searchsorted(first_frames, frame))):
@@ -205,6 +206,8 @@ class _Cutter:
             is_inside = (self._symbols.first >= first) & (self._symbols.first <= last)
             if is_inside.sum() >= HEARD_SYMBOLS:
                 best = self._heard.best[first : last + 1]
+
+                # Greedy decoding: repeats merge, blanks go.
                 labels = best[(np.diff(best, prepend=-1) != 0) & (best != self._alphabet.blank)]
                 text = " ".join(self._alphabet.decode(labels.tolist()).split())
                 starts = self._symbols.first[is_inside][0]
@@ -221,6 +224,7 @@ class _Cutter:
         places = self._places
         first = None
         for word in range(len(words) + 1):
+            # A run ends at a missing word, at the end of a line, and at a cut.
             goes_on = (
                 first is not None
                 and word < len(words)
@@ -242,6 +246,8 @@ class _Cutter:
             return
         places = self._places
         pauses = places.first[run.first + 1 : run.last] - places.last[run.first : run.last - 1]
+
+        # Among pauses of equal length, the one nearest to the middle.
         middle = np.abs(np.arange(len(pauses)) - (len(pauses) - 1) / 2)
         at = run.first + 1 + int(np.lexsort((middle, -pauses))[0])
         yield from self._short(_Run(run.first, at), max_seconds)
@@ -250,6 +256,8 @@ class _Cutter:
     def _missing(self) -> Iterator[MissingText]:
         """Words that were not found, by line; and lines without words."""
         words = self._script.words
+
+        # [words] the last frame of any word up to each
         ends = np.maximum.accumulate(self._places.last) if len(words) else self._places.last
         first_of = {word.line: index for index, word in reversed(list(enumerate(words)))}
         following = 0
@@ -286,6 +294,8 @@ class _Cutter:
             ends = end if number == run.last - 1 else float(self._times[places.last[number] + 1])
             confidence = float(places.confidence[number])
             words.append(AlignedWord(spelled, min(max(begins, start), end), min(max(ends, start), end), confidence))
+
+        # The geometric mean: one word that is not there counts.
         logs = [math.log(max(word.confidence, 1e-12)) for word in words]
         confidence = math.exp(math.fsum(logs) / len(logs))
         line = self._script.words[run.first].line + 1
@@ -308,6 +318,8 @@ class _Cutter:
         words += [
             (left.start, middle, middle, left.end) for left in unwritten for middle in [(left.start + left.end) / 2]
         ]
+
+        # Each span between its neighbors in time; -1 stands for the ends of the recording.
         order = sorted(range(len(words)), key=words.__getitem__)
         around = [-1, *order, -1]
         neighbors = {two: (left, three) for left, two, three in zip(around[:-2], order, around[2:], strict=True)}
@@ -319,9 +331,13 @@ class _Cutter:
             quiet, speech = self._quiet(start, end)
             begins = start
             ends = end
+
+            # The start moves to the end of the last pause before the first word.
             pauses = self._pauses(quiet, *before)
             if pauses and pauses[-1][1] < latest:
                 begins = self._until_noise(pauses[-1], speech - ONSET_DB)[1]
+
+            # The end moves to the start of the first pause after the last word.
             pauses = self._pauses(quiet, *after)
             if pauses and pauses[0][0] > earliest:
                 ends = self._until_noise(pauses[0], speech - BELOW_SPEECH_DB)[0]
@@ -348,8 +364,12 @@ class _Cutter:
         if (last - first) * LEVEL_SECONDS < PAUSE_SECONDS:
             return pause
         width = round(SMOOTH_SECONDS / LEVEL_SECONDS)
+
+        # [steps - width + 1], dB
         smooth = np.convolve(self._heard.levels[first:last], np.full(width, 1 / width), "valid")
         quarter = len(smooth) // 4
+
+        # Quartiles of the middle half: the ends may hold soft speech.
         low, center, high = np.percentile(smooth[quarter : len(smooth) - quarter], [25, 50, 75])
         (noise,) = np.nonzero(smooth <= max(center + NOISE_SPREADS * max(high - low, LEAST_SPREAD_DB), least))
         return (first + int(noise[0])) * LEVEL_SECONDS, (first + int(noise[-1]) + width) * LEVEL_SECONDS
@@ -379,6 +399,8 @@ class _Cutter:
         first = max(0, _step(begin) - 1)
         gap = (_step(min(end, start)), _step(max(end, start)))
         levels = self._heard.levels[first : _step(last) + 1]
+
+        # [runs, 2]: first step of each quiet run, and the one behind it
         edges = np.diff(np.concatenate([[False], levels < quiet, [False]]).astype(np.int8))
         runs = np.stack([np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0]], axis=1) + first
         lengths = (runs[:, 1] - runs[:, 0]) * LEVEL_SECONDS
