@@ -268,7 +268,7 @@ MUTATIONS = [
     Mutation(
         "attributes in use have the strength of training",
         "voxline/inference/voice_converter.py",
-        "size = strength if name in wanted else TRAINING_STRENGTH",
+        "size = strength if name in targets else TRAINING_STRENGTH",
         "size = TRAINING_STRENGTH",
         CONVERSION,
     ),
