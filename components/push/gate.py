@@ -372,3 +372,18 @@ def _compare(
 
 def _value(results: Sequence[UtteranceResult], other: OtherMetrics, metric: Metric) -> float:
     return aggregate([other[result.id][metric.name] for result in results], metric.kind) or 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatedOutput:
+    """A model's output in a fresh process, compared with the one that evaluate recorded.
+
+    Attributes:
+      passed: None if there was nothing to compare.
+      detail: a sentence for a person.
+      difference: in the unit of the family's tolerance.
+    """
+
+    passed: bool | None
+    detail: str
+    difference: float | None = None

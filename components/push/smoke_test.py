@@ -4,7 +4,6 @@ That process runs `python -m voxline.components.push.smoke_test FAMILY ARGUMENTS
 the family's `repeat` returns, or {"error": …}.
 """
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -20,21 +19,6 @@ from voxline.garbage import collect_rarely
 from voxline.metrics.evaluation import Evaluation
 
 NAME = "smoke test"
-
-
-@dataclasses.dataclass(frozen=True)
-class RepeatedOutput:
-    """A model's output in a fresh process, compared with the one that evaluate recorded.
-
-    Attributes:
-      passed: None if there was nothing to compare.
-      detail: a sentence for a person.
-      difference: in the unit of the family's tolerance.
-    """
-
-    passed: bool | None
-    detail: str
-    difference: float | None = None
 
 
 def run_smoke_test(name: str, family: PushFamily, model: Path, evaluation: Evaluation, seconds: float) -> GateCheck:

@@ -13,8 +13,8 @@ from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing, slice_by_field
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
+from voxline.components.push.gate import RepeatedOutput
 from voxline.components.push.settings import PushSettings
-from voxline.components.push.smoke_test import RepeatedOutput
 from voxline.components.push.step import run as push
 from voxline.errors import WorkError
 from voxline.families.family import Family, register, unregister

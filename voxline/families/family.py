@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from voxline.components.evaluate.champion import ModelVersion
     from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing
     from voxline.components.evaluate.settings import EvaluateSettings
+    from voxline.components.push.gate import RepeatedOutput
     from voxline.components.push.settings import PushSettings
-    from voxline.components.push.smoke_test import RepeatedOutput
     from voxline.data.dataset import Dataset
     from voxline.inference.model_info import ModelInfo
     from voxline.metrics.evaluation import Evaluation

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from voxline.components.push.gate import RepeatedOutput
 from voxline.components.push.model_card import markdown_table
-from voxline.components.push.smoke_test import RepeatedOutput
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import CLIP_FILE, Evaluation
 from voxline.text.alphabet import Alphabet

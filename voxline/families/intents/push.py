@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from voxline.components.push.smoke_test import RepeatedOutput
+from voxline.components.push.gate import RepeatedOutput
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import Evaluation
 
