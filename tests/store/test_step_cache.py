@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,35 @@ def test_what_no_step_reads_is_not_compared(tmp_path: Path) -> None:
     flip(made.folder / "logs" / "events")
     (made.folder / "checkpoints" / "last").unlink()
     assert make_model(tmp_path).reused
+
+
+@pytest.mark.parametrize("name", ["model/language_model/ngrams.npz", "model/variables/more"])
+def test_a_file_that_was_added_to_a_folder_is_named_and_the_work_is_made_again(name: str, tmp_path: Path) -> None:
+    """Evaluate and push would read it: the files of a model, such as a language model in it, are found by name."""
+    folder = make_model(tmp_path).folder
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).touch()
+    with pytest.raises(WorkError, match=rf"{name} \(added\) has changed since train wrote it"):
+        check_input(folder / "model")
+    with pytest.raises(WorkError, match=r"\(added\)"):
+        check_input(folder)
+
+    assert not make_model(tmp_path).reused
+    assert not (folder / name).exists()
+    assert make_model(tmp_path).reused
+
+
+def test_a_marker_of_other_work_is_not_believed(tmp_path: Path) -> None:
+    """A folder that was copied under another name is whole, and is not the result of that work."""
+    folder = make(tmp_path).folder
+    with cached_step(tmp_path, "count", Settings(), {"corpus": "cd"}) as work:
+        (work.folder / "numbers.txt").write_text("4 5 6", encoding="utf-8")
+        work.outputs["numbers"] = "numbers.txt"
+    shutil.rmtree(folder)
+    shutil.copytree(work.folder, folder)
+    made = make(tmp_path)
+    assert not made.reused
+    assert made.path("numbers").read_text(encoding="utf-8") == "1 2 3"
 
 
 def test_a_step_refuses_an_input_that_has_changed_since(tmp_path: Path) -> None:

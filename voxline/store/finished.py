@@ -90,6 +90,28 @@ def hash_outputs(folder: Path, without: Iterable[str] = ()) -> dict[str, str]:
     }
 
 
+def added_files(folder: Path, marker: dict[str, Any], below: str = "") -> list[str]:
+    """The files in a step's hashed folders that the step did not write: a reader that lists a folder would use them.
+
+    Args:
+      folder: holds the files of the marker.
+      below: as in `changed_files`.
+    """
+    hashes: dict[str, str] = marker.get(HASHES, {})
+    roots = {Path(name).parts[0] for name in hashes if "/" in name}
+    if below:
+        roots &= {Path(below).parts[0]}
+    present = (path.relative_to(folder) for root in sorted(roots) for path in (folder / root).rglob("*"))
+    return sorted(
+        file.as_posix()
+        for file in present
+        if file.as_posix() not in hashes
+        and (not below or file.is_relative_to(below))
+        and not any(part.startswith(".") for part in file.parts)
+        and not (folder / file).is_dir()
+    )
+
+
 def changed_files(folder: Path, marker: dict[str, Any], below: str = "") -> list[str]:
     """The files of a step's output that are not as they were written, each with what is wrong with it.
 
@@ -106,7 +128,7 @@ def changed_files(folder: Path, marker: dict[str, Any], below: str = "") -> list
             changed.append(f"{name} (gone)")
         elif (present := hash_file(file)) != expected:
             changed.append(f"{name} (its hash is {present[:12]}, and was {expected[:12]})")
-    return changed
+    return changed + [f"{name} (added)" for name in added_files(folder, marker, below)]
 
 
 def describe_changes(changed: list[str]) -> str:

@@ -27,6 +27,7 @@ from voxline.store.file_locks import exclusive_lock
 from voxline.store.files import DONE, explain_disk_errors, file_sizes, remove_unfinished, seal_marker, write_json
 from voxline.store.finished import (
     HASHES,
+    added_files,
     changed_files,
     check_input,
     describe_changes,
@@ -332,8 +333,16 @@ def _finished(work: StepOutput, check: Callable[[Path], object] | None) -> dict[
     except WorkError as damage:
         print_status(f"{work.step}: making it again: {damage}")
         if work.bucket_step is None:  # in a bucket it is replaced, once there is something to replace it by
+            _remove_added(work.folder)
             (work.folder / DONE).unlink()
         return None
+
+
+def _remove_added(folder: Path) -> None:
+    """Removes the files that a step did not write, else the next marker would have their hashes."""
+    with contextlib.suppress(WorkError):  # the marker is damaged, and does not say which
+        for name in added_files(folder, read_done(folder)):
+            (folder / name).unlink()
 
 
 def _whole(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str, Any] | None:
@@ -344,6 +353,8 @@ def _whole(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str
     """
     if (done := _marker(work)) is None:
         return None
+    if (key := done.get("key", work.key)) != work.key:
+        raise WorkError(f"{work.uri}: its {DONE} is that of other work, {key}, as if copied here")
     if missing := _gone(work, done["outputs"].values()):
         raise WorkError(f"{work.uri}: {', '.join(missing)} is gone")
     if unread := done["counts"].get(INCOMPLETE):
