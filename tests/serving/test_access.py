@@ -147,6 +147,13 @@ def test_a_page_of_another_site_is_refused(
     assert statuses(open_server, headers) == expected
 
 
+def test_two_origins_are_refused(open_server: Served) -> None:
+    own = open_server.url
+    headers = [("origin", own), ("origin", "https://evil.example")]
+    assert httpx.get(f"{own}/v1/models", headers=headers).status_code == 403
+    assert httpx.get(f"{own}/v1/models", headers=headers[:1]).status_code == 200
+
+
 def test_a_link_of_another_site_opens_the_page(open_server: Served) -> None:
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
     assert httpx.get(open_server.url, headers=link).status_code == 200
@@ -216,7 +223,8 @@ def test_keys_are_read_again_when_their_file_changes(locked: Served, keys: Path)
         (MARA, 0o600, "line 1: name:token is accepted"),
         ("mara:short", 0o600, "line 1: name:token is accepted, with a token of 16"),
         (f"ok:{MARA}\nmara: {MARA}", 0o600, "line 2"),
-        (f"mara:{MARA}", 0o644, "all users of this machine may read it; chmod 640"),
+        (f"mara:{MARA}", 0o644, "all users of this machine may read or write it; chmod 640"),
+        (f"mara:{MARA}", 0o602, "all users of this machine may read or write it"),
     ],
 )
 def test_a_key_file_that_is_not_one_is_refused(tmp_path: Path, text: str, mode: int, message: str) -> None:
@@ -225,6 +233,14 @@ def test_a_key_file_that_is_not_one_is_refused(tmp_path: Path, text: str, mode: 
     with pytest.raises(SettingsError, match=message) as refused:
         Access(AccessSettings(key_file=str(file)))
     assert MARA not in str(refused.value)
+
+
+def test_a_key_file_of_a_windows_editor_is_read(tmp_path: Path) -> None:
+    """It begins with a byte order mark, and its lines end with carriage returns."""
+    file = write_keys(tmp_path / "keys", f"\ufeffmara:{MARA}\r\nnightly:{NIGHTLY}\r\n")
+    keys = Access(AccessSettings(key_file=str(file))).keys
+    assert keys
+    assert [keys.name_of(token) for token in (MARA, NIGHTLY)] == ["mara", "nightly"]
 
 
 def test_options_that_are_no_names_are_refused(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class ApiKeys:
       fault: why the file's last version could not be read; the keys of the one before still count. "" if it could.
 
     Raises:
-      SettingsError: the file cannot be read, others may read it, or a line is something else.
+      SettingsError: the file cannot be read, others may read or write it, or a line is something else.
     """
 
     def __init__(self, file: Path | str) -> None:
@@ -126,15 +126,15 @@ class ApiKeys:
                 data = file.read(_KEY_FILE_BYTES + 1)
         except OSError as error:
             raise SettingsError(f"--api-key-file {self.file}: {error.strerror}") from None
-        if status.st_mode & stat.S_IROTH:
+        if status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
             raise SettingsError(
-                f"--api-key-file {self.file}: all users of this machine may read it; chmod 640 mends it, or "
+                f"--api-key-file {self.file}: all users of this machine may read or write it; chmod 640 mends it, or "
                 "defaultMode 0440 of a Secret"
             )
         if len(data) > _KEY_FILE_BYTES:
             raise SettingsError(f"--api-key-file {self.file}: at most {_KEY_FILE_BYTES:,} bytes are accepted")
         names = {}
-        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
+        for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
             if not (text := line.strip()) or text.startswith("#"):
                 continue
             match = _KEY_LINE.fullmatch(text)
@@ -195,8 +195,9 @@ class Access:
         if len(headers.getlist("host")) != 1 or not self._is_own(_host_name(host)):
             message = f"{host[:80]!r}: this server has another name; --allowed-host names it"
             return HTTPStatus.FORBIDDEN, message
-        origin = headers.get("origin")
-        if origin is not None:
+        origins = headers.getlist("origin")
+        if origins:
+            origin = origins[0] if len(origins) == 1 else ""  # of several, a proxy may have checked another one
             if {origin, "*"}.isdisjoint(self.settings.origins) and origin.partition("://")[2].lower() != host.lower():
                 return (
                     HTTPStatus.FORBIDDEN,
