@@ -43,6 +43,7 @@ from voxline.metrics.evaluation import (
     PARENT_FILE,
     REPORT_FILE,
     UTTERANCES_FILE,
+    Evaluation,
     Values,
     compute_metrics,
     headline_values,
@@ -97,7 +98,7 @@ def run(
         **{name: version and version.to_dict() for name, version in auxiliary.items()},
         **({"parent": parent_test.inputs()} if parent_test else {}),
     }
-    with cached_step(store, "evaluate", settings, inputs, revision=REVISION) as output:
+    with cached_step(store, "evaluate", settings, inputs, revision=REVISION, check=Evaluation.read) as output:
         if not output.reused:
             recordings = [*utterances, *(parent_test.utterances if parent_test else [])]
             localize_audio(recordings)

@@ -21,6 +21,8 @@ from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
+from voxline.store.files import seal_marker, write_json
+from voxline.store.hashing import hash_file
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,26 @@ def test_an_evaluation_is_repeated_if_another_model_goes_into_service(
     again = evaluated()
     assert again.reused
     assert again.key == second.key
+
+
+def test_an_evaluation_of_another_format_is_made_again(
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of an earlier release has the key of this one; reused, it would end each run in push."""
+    model, settings = make_asr_model({}), AsrEvaluateSettings(bootstrap_samples=100)
+    metrics = run(model, corpus, tmp_path / "registry", tmp_path / "store", settings).path("metrics")
+    values = json.loads(metrics.read_text(encoding="utf-8"))
+    write_json(metrics, {name: value for name, value in values.items() if name != "format"})
+    marker = metrics.with_name("done.json")
+    done = json.loads(marker.read_text(encoding="utf-8"))
+    done["hashes"]["metrics.json"] = hash_file(metrics)
+    done["bytes"]["metrics.json"] = metrics.stat().st_size
+    write_json(marker, seal_marker(done))
+
+    again = run(model, corpus, tmp_path / "registry", tmp_path / "store", settings)
+    assert not again.reused
+    assert "evaluate: making it again: " in capsys.readouterr().out
+    Evaluation.read(again.folder)
 
 
 def test_an_empty_test_split_is_refused_with_a_remedy(make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
