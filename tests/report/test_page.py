@@ -401,3 +401,12 @@ def test_image_panels_are_one_png_with_a_description() -> None:
     assert kind == "data:image/png"
     assert width > 2 * height
     assert 'alt="of &#34;a&#34; &lt;b&gt;"' in block
+
+
+def test_control_characters_of_a_corpus_are_shown_and_not_obeyed() -> None:
+    """Neither by a browser, which would turn the order of a text, nor by a terminal that prints the file."""
+    page = Page("A model")
+    page.add_section("Speakers", "ada\x1b]0;title\x07 \u202eben", slot("verdict"))
+    html = fill_slot(page.html(), "verdict", "cy\x9b")
+    assert r"ada\u001b]0;title\u0007 \u202eben" in html
+    assert r"cy\u009b" in html

@@ -13,6 +13,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from voxline.errors import WorkError
+from voxline.progress import neutralize
 from voxline.store.files import write_text
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Page:
         blocks = [*self._opening, *(block for _, inside in self._sections for block in inside)]
         explores = any(isinstance(block, Markup) and _EXPLORER in block for block in blocks)
         script = _read_script() if explores else ""
-        return (
+        return neutralize(
             template_environment()
             .get_template("page.html.j2")
             .render(
@@ -114,7 +115,7 @@ def fill_slot(html: str, name: str, content: Block | str) -> str:
     _, end, after = remainder.partition(_slot_end(name))
     if not begin or not end:
         raise WorkError(f"the page has no slot {name!r} to fill; evaluate writes one, so run it again")
-    return f"{before}{begin}{escape(content)}{end}{after}"
+    return f"{before}{begin}{neutralize(escape(content))}{end}{after}"
 
 
 def retitle(html: str, title: str) -> str:
