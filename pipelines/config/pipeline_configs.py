@@ -146,3 +146,12 @@ def _with_sections_of_steps(config: type[RunConfig], pipeline: str) -> type[RunC
         for step in missing
     }
     return pydantic.create_model(config.__name__, __base__=config, __doc__=config.__doc__, **fields)
+
+
+def __getattr__(name: str) -> type[RunConfig]:
+    """The class of a pipeline by its own name, as pickle looks one up for a process of a run."""
+    for pipeline in pipeline_names() if name.endswith("Config") else ():
+        config = config_class_of(pipeline)
+        if config.__name__ == name:
+            return config
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

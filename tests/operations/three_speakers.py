@@ -20,7 +20,7 @@ from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_manifest, write_manifest
-from voxline.metrics.evaluation import METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
+from voxline.metrics.evaluation import METRICS_FILE, METRICS_FORMAT, REPORT_FILE, UTTERANCES_FILE
 from voxline.notify.history import FOLDER
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, training_data_of
@@ -121,6 +121,8 @@ def register(registry: str, model: Path, dataset: Dataset) -> None:
             file.write(json.dumps({**line, "metrics": {"wer": [0, 3]}, "champion": None, "reference": row.text}) + "\n")
     clip = next(row for row in judged if row.speaker == GONE)
     metrics = {
+        "format": METRICS_FORMAT,
+        "voxline": "0.1.0",
         "utterances": len(judged),
         "key": "abc",
         "test": {"fingerprint": "f", "split": "test", "speakers": 3},

@@ -38,8 +38,8 @@ status = server.wait()
 assert status == -signal.SIGTERM, status
 """
 
-LOCAL = (".keras", ".config/matplotlib", ".cache/matplotlib")
-"""Written by libraries into the home, and read by nothing but them."""
+LOCAL = (".keras", ".config/matplotlib", ".cache/matplotlib", "voxline-scratch-")
+"""Written by libraries into the home, and read by them alone; and our temporary files, which the next run removes."""
 Isolated = Callable[..., dict[str, Any]]
 
 

@@ -246,9 +246,9 @@ def test_pitch_and_the_features_of_a_dataset_must_suit_each_other(pitched: Datas
     assert build_tts_model(tiny_tts_settings("fastspeech"), pitched).pitch is None
 
 
-def test_a_voice_without_pitch_has_the_key_that_it_had() -> None:
-    assert "pitch" not in FastSpeechSettings().plain()
-    assert FastSpeechSettings(pitch=True).plain()["pitch"] is True
+def test_only_a_voice_with_pitch_has_it_in_its_key() -> None:
+    assert "pitch" not in FastSpeechSettings().key_values()
+    assert FastSpeechSettings(pitch=True).key_values()["pitch"] is True
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,9 @@ from voxline.pipelines.graphs import pipeline_names
 
 ROOT = Path(__file__).resolve().parents[3]
 CLUSTER = ROOT / "docs" / "cluster"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXTEND = ROOT / "docs" / "extend"
+"""Pages that tests/extend carries out: they add the commands that they use."""
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent != EXTEND)]
 PAGES = [page for page in PAGES if page.parent.name != "decisions"]
 SHELLS = ("", "sh", "bash", "console", "shell")
 """Languages of fenced blocks that hold commands; without one, only our own are read."""
