@@ -1,6 +1,7 @@
 """The command reaches nothing that is not configured: each runs in a network of its own, which sees every attempt."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_serve(isolated: Isolated, tmp_path: Path, recording: str) -> None:
 
 
 def test_synthesize(isolated: Isolated, tmp_path: Path, make_tts_model: MakeTtsModel) -> None:
-    model = add_onnx_graph(make_tts_model())
+    model = add_onnx_graph(Path(shutil.copytree(make_tts_model(), tmp_path / "voice")))
     isolated(*VOXLINE, "synthesize", "123", "--model", str(model), "--output", "voice.wav")
     assert (tmp_path / "voice.wav").stat().st_size > 1_000
 
