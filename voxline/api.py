@@ -201,7 +201,7 @@ def run(
 
     Example:
       record = voxline.run("asr", "configs/asr/demo.yaml", overrides={"train.epochs": 5})
-      record.metrics["wer"], record.pushed, record.model
+      record.metric("wer"), record.pushed, record.model
     """
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.console import Console

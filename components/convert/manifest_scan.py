@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+import msgspec
+
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.json_codec import parse_json
 from voxline.data.line_cache import CacheEntry, LineCache
@@ -51,6 +53,24 @@ class CachedLine:
     IDENTITY, CONVERTED, WAV, SAMPLES, REASON = range(5)
 
 
+class LastRun(msgspec.Struct, kw_only=True, frozen=True):
+    """The last run with the same settings, as the line cache describes it; empty without one.
+
+    Attributes:
+      manifest: hash of the manifest that it read.
+      fingerprint: of the utterances in that manifest.
+      lines: number of lines in it.
+      key: of its output, the name of the folder.
+      output: hash of the manifest that it wrote.
+    """
+
+    manifest: str = ""
+    fingerprint: str = ""
+    lines: int = 0
+    key: str = ""
+    output: str = ""
+
+
 class ManifestScan:
     """The status of each line of a manifest.
 
@@ -86,9 +106,10 @@ class ManifestScan:
         self.to_decode = array("Q")
         self.missing: dict[int, str] = {}
         self._hashes: dict[int, str] = {}
-        self.unchanged = self.content == cache.about.get("manifest") and self._reuse_all()
+        last_run = msgspec.convert(cache.about, LastRun)
+        self.unchanged = self.content == last_run.manifest and self._reuse_all(last_run.lines)
         if self.unchanged:
-            self.fingerprint: str = cache.about["fingerprint"]
+            self.fingerprint = last_run.fingerprint
             return
         self._scan()
         fingerprint = Fingerprint()
@@ -145,8 +166,9 @@ class ManifestScan:
                 f"{self.file}: removed while it was being read, probably by a purge; run ingest again, then this"
             ) from None
 
-    def _reuse_all(self) -> bool:
-        if self.cache.about["lines"] != self.cache.count:
+    def _reuse_all(self, lines: int) -> bool:
+        """Takes every entry of the cache; returns False if one cannot be reused, or one of the lines has none."""
+        if lines != self.cache.count:
             return False
         for entry in self.cache:
             if not self._can_reuse(entry):

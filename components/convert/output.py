@@ -9,9 +9,11 @@ from collections import Counter
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import msgspec
+
 from voxline.audio.containers import RAW_FORMAT_KEY
 from voxline.components.convert.jobs import RejectedRecording
-from voxline.components.convert.manifest_scan import CachedLine, LineStatus, ManifestScan
+from voxline.components.convert.manifest_scan import CachedLine, LastRun, LineStatus, ManifestScan
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.wav_pool import WavPool
 from voxline.data.fingerprints import write_fingerprint
@@ -141,13 +143,10 @@ def write_output(
         check_reject_share(total - output.converted, total, settings.max_reject_share, "convert", rejects)
         digest = hash_file(manifest)
         write_fingerprint(digest, store, output.fingerprint.name())
-        cached.about = {
-            "manifest": scan.content,
-            "fingerprint": scan.fingerprint,
-            "lines": total,
-            "key": work.folder.name,
-            "output": digest,
-        }
+        this_run = LastRun(
+            manifest=scan.content, fingerprint=scan.fingerprint, lines=total, key=work.folder.name, output=digest
+        )
+        cached.about = msgspec.to_builtins(this_run)
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in output.reasons.most_common())
     print_status(
         f"convert: {output.converted:,} of {total:,} utterances, {work.counts['decoded']:,} recordings decoded"
@@ -157,7 +156,8 @@ def write_output(
 
 def wrote_last(cache: LineCache, folder: Path) -> bool:
     """Returns whether the manifest in a folder is the one that the last run wrote, and has not changed since."""
-    return (cache.about["key"], cache.about["output"]) == (folder.name, hash_file(folder / MANIFEST_FILE))
+    last_run = msgspec.convert(cache.about, LastRun)
+    return (last_run.key, last_run.output) == (folder.name, hash_file(folder / MANIFEST_FILE))
 
 
 class _OutputWriter:

@@ -56,13 +56,13 @@ def show_history(
         typer.echo(json.dumps(runs, indent=2, ensure_ascii=False))
         return
     for run in runs:
-        about = run["run"]
+        identity = run["run"]
         what = f"version {run['version']}" if run["verdict"] in ("promoted", "candidate") else run["reason"]
-        ended = about["ended"][:16].replace("T", " ")
+        ended = identity["ended"][:16].replace("T", " ")
         what += (
             f"  (stands out: {', '.join(one['figure'] for one in found)})" if (found := run.get("anomalies")) else ""
         )
-        typer.echo(f"{ended}  {about['name']:<20}  {run['verdict']:<11}  {headline(run):<34}  {what}".rstrip())
+        typer.echo(f"{ended}  {identity['name']:<20}  {run['verdict']:<11}  {headline(run):<34}  {what}".rstrip())
 
 
 def export_history(

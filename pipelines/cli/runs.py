@@ -95,7 +95,7 @@ def compare_runs(
     settings = changed_settings(old.settings, new.settings)
     counts = changed_settings(old.counts, new.counts)
     names = [name for name in CATALOG if name in old.metrics or name in new.metrics]
-    metrics = {name: (old.metrics.get(name), new.metrics.get(name)) for name in names}
+    metrics = {name: (old.metric(name), new.metric(name)) for name in names}
     if as_json:
         document = {
             "settings": {key: [was, now] for key, was, now in settings},
@@ -143,6 +143,11 @@ class _RunFolder:
     @property
     def metrics(self) -> dict[str, float]:
         return dict(self.record["metrics"])
+
+    def metric(self, name: str) -> float | None:
+        """A metric of the model; None if evaluate did not measure it."""
+        measured = self.metrics
+        return measured.get(name)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -229,15 +229,15 @@ def markdown_reference() -> str:
             sections.setdefault(setting.key, [])
         else:
             sections.setdefault(setting.key.rpartition(".")[0], []).append(setting)
-    about: dict[str, list[SettingReference]] = {}
+    section_rows: dict[str, list[SettingReference]] = {}
     for setting in settings:
         if setting.section:
-            about.setdefault(setting.key, []).append(setting)
+            section_rows.setdefault(setting.key, []).append(setting)
     lines = _MARKDOWN_HEAD.splitlines()
     for section, rows in sections.items():
         if not rows:
             continue
-        own = about.get(section.removesuffix("[]").removesuffix(".<name>").replace("<step>", "ingest"), [])
+        own = section_rows.get(section.removesuffix("[]").removesuffix(".<name>").replace("<step>", "ingest"), [])
         title = f"`{section}`" if section else "The run"
         lines += ["", f"{'##' if '.' not in section else '###'} {title}", ""]
         if own and not section.endswith("[]"):

@@ -62,6 +62,11 @@ class RunRecord:
     published: PublishedModel | None = None
     previous: dict[str, Any] | None = None
 
+    def metric(self, name: str) -> float | None:
+        """A metric of the exported model, such as `wer`; None if evaluate did not measure it."""
+        measured: dict[str, float] = self.metrics
+        return measured.get(name)
+
     def step(self, name: str) -> StepRecord | None:
         return next((step for step in self.steps if step.name == name), None)
 

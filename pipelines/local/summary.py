@@ -115,7 +115,7 @@ def _metric_lines(record: RunRecord) -> list[str]:
     confidence = f"{100 * record.config['evaluate']['confidence']:g}%"
     lines = []
     for metric in headline_metrics(record.pipeline):
-        value, low, high = (record.metrics.get(metric.name + end) for end in ("", "_low", "_high"))
+        value, low, high = (record.metric(metric.name + end) for end in ("", "_low", "_high"))
         if value is None:
             lines += [f"{metric.label:<16} not measured: set {metric.setting}"] if metric.setting else []
             continue

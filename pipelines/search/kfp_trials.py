@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from voxline.components.train.trials.component import TrialOrder
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.keys import Values, get_key
@@ -105,8 +108,8 @@ def _item(config: RunConfig, base: Values, number: int, settings: Values) -> str
     """
     epochs = int(settings.get("train.epochs", get_key(config.plain(), "train.epochs")))
     made = load_config(with_settings(config, trial_overlay(config, settings, epochs)), pipeline=config.pipeline)
-    given = {"trial": number, "settings": settings, "train": dict(_changes(base, made.plain()["train"]))}
-    return json.dumps(given, ensure_ascii=False)
+    order = TrialOrder(trial=number, settings=settings, train=dict(_changes(base, made.plain()["train"])))
+    return json.dumps(msgspec.to_builtins(order), ensure_ascii=False)
 
 
 def _changes(base: Values, other: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:

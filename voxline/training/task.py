@@ -24,6 +24,8 @@ from voxline.training.train_module import StepResult
 
 MAX_LISTED = 20
 """Utterance ids in one message."""
+LOSS = "loss"
+"""The metric of a validation that a family with a loss on dev reports."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +54,9 @@ class ValidationResult:
     @property
     def loss(self) -> float:
         """The mean dev loss; of a family without one, its score."""
-        return self.metrics.get("loss", (self.score or (math.nan,))[0])
+        if LOSS in self.metrics:
+            return self.metrics[LOSS]
+        return self.score[0] if self.score else math.nan
 
 
 @dataclasses.dataclass(frozen=True)

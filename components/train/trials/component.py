@@ -10,6 +10,7 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pydantic
 from kfp import dsl
 
@@ -22,15 +23,49 @@ TRIAL, FAILED = "trial", "failed"
 """Keys of an artifact's metadata: the trial as JSON, and why it came to no model."""
 
 
+class TrialOrder(msgspec.Struct, kw_only=True, frozen=True):
+    """An item of the graph's loop, as JSON: the trial that a task trains.
+
+    Attributes:
+      trial: its number.
+      settings: the ones that vary, by dotted key of the config.
+      train: the keys of `train` with other values than the config has.
+    """
+
+    trial: int
+    settings: dict[str, Any]
+    train: dict[str, Any]
+
+
+class TrialLabel(msgspec.Struct, kw_only=True, frozen=True):
+    """A trial in the metadata of its artifact, as JSON.
+
+    Attributes:
+      number: of the trial.
+      settings: the ones that vary, by dotted key of the config.
+    """
+
+    number: int
+    settings: dict[str, Any]
+
+    @classmethod
+    def read(cls, metadata: dict[str, Any]) -> TrialLabel:
+        """The label in an artifact's metadata."""
+        return msgspec.json.decode(metadata[TRIAL], type=cls)
+
+    def to_json(self) -> str:
+        return json.dumps(msgspec.to_builtins(self), ensure_ascii=False)
+
+
 class TrialSettings(Settings):
-    """Of trials: what the loop does not say."""
+    """Settings of every trial; the loop gives the others."""
 
     EXPOSED = ("family",)
     family: str = pydantic.Field("asr", description="family of the models that are trained")
 
 
 class ChooseSettings(Settings):
-    """By what the best trial is chosen."""
+    """Settings of the choice among trials."""
 
     EXPOSED = ("metric",)
     metric: str = pydantic.Field("dev_wer", description="metric of train on dev; lower is better")
@@ -65,11 +100,11 @@ def trial(
     from voxline.progress import print_status
     from voxline.store.artifacts import artifact_uri, publish_artifact
 
-    about = json.loads(given)
-    chosen = find_family(settings.family).train_settings.of(with_changes(json.loads(base), about["train"]), "train")
-    trial = json.dumps({"number": about["trial"], "settings": about["settings"]}, ensure_ascii=False)
+    order = msgspec.json.decode(given, type=TrialOrder)
+    label = TrialLabel(number=order.trial, settings=order.settings).to_json()
+    train = find_family(settings.family).train_settings.of(with_changes(json.loads(base), order.train), "train")
     try:
-        output = run(artifact_uri(dataset), store, chosen, registry)
+        output = run(artifact_uri(dataset), store, train, registry)
     except (TransientError, PreconditionError, OSError):  # a storage, a full disk: no fault of the trial
         raise
     except Exception as error:  # TensorFlow raises many kinds, as where a GPU's memory runs out; the others go on
@@ -77,13 +112,13 @@ def trial(
         if not isinstance(error, VoxlineError):
             traceback.print_exc()
             why = f"{type(error).__name__}: {why.strip().partition(chr(10))[0][:300]}"
-        print_status(f"trial {about['trial']} failed: {why}")
-        trained.metadata.update({TRIAL: trial, FAILED: why})
+        print_status(f"trial {order.trial} failed: {why}")
+        trained.metadata.update({TRIAL: label, FAILED: why})
         Path(trained.path).parent.mkdir(parents=True, exist_ok=True)
         Path(trained.path).write_text(f"{why}\n", encoding="utf-8")
         return
     digest = model_digest(output.path("model"))
-    publish_artifact(output, trained, content="model", about={"digest": digest, TRIAL: trial})
+    publish_artifact(output, trained, content="model", about={"digest": digest, TRIAL: label})
 
 
 @step_component(MODEL_IMAGE, section="choose")
@@ -107,16 +142,19 @@ def choose(
     from voxline.progress import print_status
     from voxline.store.artifacts import artifact_metadata, pass_on_artifact
 
-    published = [artifact_metadata(one) for one in trials]
+    published = [artifact_metadata(artifact) for artifact in trials]
     ranked = rank_trials(published, settings.metric)
     best = published[ranked[0]]
-    about = json.loads(best[TRIAL])
+    label = TrialLabel.read(best)
+
+    # The artifact of the best trial becomes this task's own, so that evaluate and push read it as train's.
     pass_on_artifact(trials[ranked[0]], model)
-    value = best["metrics"][settings.metric]
-    print_status(f"trial {about['number']} of {len(trials)} is the best: {settings.metric} {value:.6g}")
-    print_status(f"its settings: {json.dumps(about['settings'], ensure_ascii=False)}")
-    for name, one in best["metrics"].items():
-        metrics.log_metric(name, one)
+    best_value = best["metrics"][settings.metric]
+    print_status(f"trial {label.number} of {len(trials)} is the best: {settings.metric} {best_value:.6g}")
+    print_status(f"its settings: {json.dumps(label.settings, ensure_ascii=False)}")
+    for name, value in best["metrics"].items():
+        metrics.log_metric(name, value)
+
     _write_page([published[at] for at in _with_failed(ranked, len(trials))], settings.metric, report.path)
 
 
@@ -141,19 +179,20 @@ def rank_trials(metadata: list[dict[str, Any]], metric: str) -> list[int]:
     Raises:
       WorkError: no trial has a model, or train has no such metric.
     """
-    made = [at for at, one in enumerate(metadata) if FAILED not in one]
-    if not made:
-        reasons = sorted({str(one[FAILED]) for one in metadata})
+    with_model = [at for at, trial_metadata in enumerate(metadata) if FAILED not in trial_metadata]
+    if not with_model:
+        reasons = sorted({str(trial_metadata[FAILED]) for trial_metadata in metadata})
         raise WorkError(f"choose: none of the {len(metadata)} trials came to a model: {reasons[0]}")
-    if metric not in (known := metadata[made[0]]["metrics"]):
-        raise WorkError(f"choose: metric {metric!r}: accepted: {', '.join(sorted(known))}")
+    if metric not in (measured := metadata[with_model[0]]["metrics"]):
+        raise WorkError(f"choose: metric {metric!r}: accepted: {', '.join(sorted(measured))}")
 
     def rank(at: int) -> tuple[float, float, int]:
         values = metadata[at]["metrics"]
-        value, loss = float(values[metric]), float(values.get("dev_loss", 0.0))
+        value = float(values[metric])
+        loss = float(values.get("dev_loss", 0.0))
         return value if math.isfinite(value) else math.inf, loss if math.isfinite(loss) else math.inf, at
 
-    ranked = sorted(made, key=rank)
+    ranked = sorted(with_model, key=rank)
     if not math.isfinite(rank(ranked[0])[0]):
         raise WorkError(f"choose: {metric} of every trial is not finite; lower train.learning_rate")
     return ranked
@@ -170,11 +209,12 @@ def _write_page(metadata: list[dict[str, Any]], metric: str, path: str) -> None:
     from voxline.report import Page, data_table
 
     rows = []
-    for one in metadata:
-        about = json.loads(one[TRIAL])
-        varied = ", ".join(f"{key} {value}" for key, value in about["settings"].items())
-        value = one[FAILED] if FAILED in one else f"{one['metrics'][metric]:.6g}"
-        rows.append((str(about["number"]), varied, value))
+    for trial_metadata in metadata:
+        label = TrialLabel.read(trial_metadata)
+        varied = ", ".join(f"{key} {value}" for key, value in label.settings.items())
+        failed = trial_metadata.get(FAILED)
+        result = f"{trial_metadata['metrics'][metric]:.6g}" if failed is None else str(failed)
+        rows.append((str(label.number), varied, result))
     page = Page("Trials of a search", lead="Judged on dev alone; the best one is evaluated and goes to the gate.")
     page.add_section("Trials, the best first", data_table(["trial", "settings", metric], rows, label="Trials"))
     Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ from voxline.training.checkpoints import Arrays
 from voxline.training.ctc import best_path, consistency_loss, ctc_loss
 from voxline.training.layers import Tensor
 from voxline.training.settings import TrainSettings
-from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
+from voxline.training.task import LOSS, Samples, TrainingTask, ValidationOutput, evenly_spaced
 from voxline.training.train_module import BatchTensors, TrainModule
 
 LOGGED_TRANSCRIPTS = 5
@@ -272,7 +272,7 @@ class AsrTask(TrainingTask):
         # WER, loss and CER over all of dev.
         wer = errors / max(length, 1)
         loss = loss / count
-        metrics = {"wer": wer, "loss": loss, "cer": total[4] / max(total[5], 1)}
+        metrics = {"wer": wer, LOSS: loss, "cer": total[4] / max(total[5], 1)}
         rates = ("substitution_rate", "deletion_rate", "insertion_rate")
         metrics |= {name: value / max(length, 1) for name, value in zip(rates, total[6:], strict=True)}
 

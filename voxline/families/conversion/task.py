@@ -356,13 +356,13 @@ class ConversionTask(TrainingTask):
                 samples = self._samples(batch.features[rows[0][0]], rows[0][1]["converted"])
 
         *totals, count = devices.sum_over_workers(self.strategy, sums.tolist()).tolist()
-        metrics = {name: total / count for name, total in zip(names, totals, strict=True)}
+        means = {name: total / count for name, total in zip(names, totals, strict=True)}
 
         # Wrongly read attributes, and the distance of what is decoded as it was.
-        right = float(np.mean([metrics[f"converted_{name}"] for name in self.attributes.values]))
-        score = (1 - right) + metrics["distance"]
+        right = float(np.mean([means[f"converted_{name}"] for name in self.attributes.values]))
+        score = (1 - right) + means["distance"]
 
-        return ValidationOutput((score, metrics["distance"]), {"score": score, **metrics}, samples)
+        return ValidationOutput((score, means["distance"]), {"score": score, **means}, samples)
 
     def describe(self, metrics: dict[str, float]) -> str:
         read = ", ".join(

@@ -35,7 +35,7 @@ from voxline.training.batches import Array, Batches, Record, mixed_order
 from voxline.training.checkpoints import Arrays
 from voxline.training.export import model_info, write_exported
 from voxline.training.layers import Tensor
-from voxline.training.task import Samples, TrainingTask, ValidationOutput, shorten_list
+from voxline.training.task import LOSS, Samples, TrainingTask, ValidationOutput, shorten_list
 from voxline.training.train_module import BatchTensors, TrainModule
 from voxline.training.weight_names import weight_names
 
@@ -255,14 +255,15 @@ class IntentsTask(TrainingTask):
 
         # Means over the rows of all workers.
         rates = [total / number for total in totals]
-        metrics = {"text_intent_error_rate": rates[0], "loss": total_loss / number}
+        mean_loss = total_loss / number
+        metrics = {"text_intent_error_rate": rates[0], LOSS: mean_loss}
         metrics |= {f"{name}_error_rate": rate for name, rate in zip(names[1:], rates[1:], strict=True)}
 
         # Some of the errors for TensorBoard.
         lines = ["| text | intent | found |", "| --- | --- | --- |"]
         lines += [f"| {' | '.join(row_of_table)} |" for row_of_table in wrong[:LOGGED_ERRORS]]
 
-        return ValidationOutput((rates[0], metrics["loss"]), metrics, Samples({"errors": "\n".join(lines)}))
+        return ValidationOutput((rates[0], mean_loss), metrics, Samples({"errors": "\n".join(lines)}))
 
     def describe(self, metrics: dict[str, float]) -> str:
         baseline = f"{MEAN}_error_rate"

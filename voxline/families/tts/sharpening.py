@@ -216,14 +216,14 @@ class SharpenTask(TrainingTask):
         sums = dict(zip(SUMS, devices.sum_over_workers(self.strategy, totals.tolist()).tolist(), strict=True))
 
         # As shares of the recording's: 1 is what a sharpener is to reach.
-        metrics = {"distance": sums["distance"] / max(sums["distance_before"], 1e-12)}
+        ratios = {"distance": sums["distance"] / max(sums["distance_before"], 1e-12)}
         for name in ("sharpness", "change"):
             recorded_sum = max(sums[f"{name}_recorded"], 1e-12)
-            metrics |= {name: sums[name] / recorded_sum, f"{name}_before": sums[f"{name}_before"] / recorded_sum}
+            ratios |= {name: sums[name] / recorded_sum, f"{name}_before": sums[f"{name}_before"] / recorded_sum}
 
-        score = abs(1 - metrics["sharpness"]) + abs(1 - metrics["change"]) + max(metrics["distance"] - 1, 0)
+        score = abs(1 - ratios["sharpness"]) + abs(1 - ratios["change"]) + max(ratios["distance"] - 1, 0)
 
-        return ValidationOutput((score, metrics["distance"]), {"score": score, **metrics}, samples)
+        return ValidationOutput((score, ratios["distance"]), {"score": score, **ratios}, samples)
 
     def describe(self, metrics: dict[str, float]) -> str:
         return (

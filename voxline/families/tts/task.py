@@ -18,7 +18,7 @@ from voxline.metrics.attention import compute_attention_metrics
 from voxline.training import devices
 from voxline.training.batches import Batch, Batches
 from voxline.training.checkpoints import Arrays
-from voxline.training.task import Samples, TrainingTask, ValidationOutput, evenly_spaced
+from voxline.training.task import LOSS, Samples, TrainingTask, ValidationOutput, evenly_spaced
 
 Values = npt.NDArray[np.floating]
 Image = npt.NDArray[np.uint8]
@@ -102,7 +102,7 @@ class TtsTask(TrainingTask):
             "attention_diagonality": mean.diagonality,
             "attention_coverage": mean.coverage,
             "hit_limit": mean.hit_limit,
-            "loss": loss / count,
+            LOSS: loss / count,
         }
 
         return ValidationOutput((score, loss / count), metrics, self._samples(batch, output, reduction))

@@ -86,10 +86,10 @@ class VocoderTask(TrainingTask):
                 samples = self._samples(batch, dict(rows))
 
         *totals, number = devices.sum_over_workers(self.strategy, [*sums.tolist(), count]).tolist()
-        metrics = {name: total / number for name, total in zip(names, totals, strict=True)}
-        score = metrics.get(LIKELIHOOD, metrics["log_stft"] + metrics["mel_distance"])
+        means = {name: total / number for name, total in zip(names, totals, strict=True)}
+        score = means.get(LIKELIHOOD, means["log_stft"] + means["mel_distance"])
 
-        return ValidationOutput((score, metrics["log_stft"]), metrics, samples)
+        return ValidationOutput((score, means["log_stft"]), means, samples)
 
     def describe(self, metrics: dict[str, float]) -> str:
         likelihood = f"negative log-likelihood {metrics[LIKELIHOOD]:.3f}, " if LIKELIHOOD in metrics else ""
