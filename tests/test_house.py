@@ -129,7 +129,7 @@ AIR = {
     "voxline/training": TARGET,
     "voxline/audio": Air(18, 3, 1, 4),
     "voxline/beam": Air(30, 3, 1, 4),
-    "voxline/data": Air(4.5, 3, 1, 4),
+    "voxline/data": Air(36, 1, 1, 4),
     "voxline/feedback": Air(11, 3, 1, 4),
     "voxline/forecast": Air(9.5, 3, 1, 4),
     "voxline/inference": Air(12, 3, 1, 4),

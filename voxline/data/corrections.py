@@ -75,17 +75,26 @@ def read_corrections(path: Path) -> dict[str, Correction]:
     """
     if not path.is_file():
         raise WorkError(f"{path}: no such file; correct corpus.corrections, or leave it empty")
+
+    # A file may hold several corrections of one utterance: a later line replaces an earlier one.
     corrections = {}
     for number, line in iter_lines(path):
         try:
             values = parse_json(line)
-            id, was, text = values["id"], values["was"], values.get("text")
+            id = values["id"]
+            was = values["was"]
+            text = values.get("text")
+
+            # Exactly one of `text` and `leave_out` decides, so that no line can be read in two ways.
             right = values.get("leave_out") is True if text is None else "leave_out" not in values
             if not right or not all(isinstance(value, str) for value in (id, was, text or "")):
                 raise ValueError(_LINE)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            # These errors describe Python's objects, not the line; the accepted form says more.
             why = _LINE if isinstance(error, KeyError | TypeError | AttributeError) else error
             raise WorkError(f"{path}:{number}: not a correction: {why}") from None
+
+        # Ingest normalizes its texts to NFC, and `was` is compared with them.
         nfc = [None if value is None else unicodedata.normalize("NFC", value) for value in (id, was, text)]
         corrections[str(nfc[0])] = Correction(str(nfc[0]), str(nfc[1]), nfc[2])
     return corrections
@@ -111,6 +120,9 @@ def merge_corrections(before: Mapping[str, Correction], new: Iterable[Correction
     merged = dict(before)
     for correction in new:
         earlier = merged.get(correction.id)
+
+        # A corpus still has the first text, so `was` of the earlier correction is what the next ingest will compare
+        # with.
         merged[correction.id] = (
             dataclasses.replace(correction, was=earlier.was)
             if earlier and earlier.text == correction.was
@@ -123,6 +135,7 @@ def label_studio_tasks(texts: Iterable[DoubtfulText]) -> list[dict[str, Any]]:
     """Tasks for Label Studio, with the transcript for a start; `LABEL_CONFIG` shows them."""
     return [
         {
+            # `data` comes back unchanged in the export: `_annotation` reads id and text from it.
             "data": dataclasses.asdict(correction),
             "predictions": [{"result": [_region("transcription", "textarea", {"text": [correction.text]})]}],
         }
@@ -158,6 +171,8 @@ def _annotated(path: Path) -> list[tuple[str, str, str | None]]:
     """Id, text before and after, of each task with an annotation; None: leave it out."""
     try:
         tasks = msgspec.json.decode(path.read_bytes())
+
+        # Tasks without a verdict are dropped here: nobody looked at them.
         return [annotation for task in tasks if (annotation := _annotation(task)) is not None]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
@@ -165,12 +180,17 @@ def _annotated(path: Path) -> list[tuple[str, str, str | None]]:
 
 
 def _annotation(task: Mapping[str, Any]) -> tuple[str, str, str | None] | None:
+    # A cancelled annotation is one that its author skipped; it holds no decision.
     annotations = [annotation for annotation in task["annotations"] if not annotation.get("was_cancelled")]
     if not annotations:
         return None
+
+    # Without a region for the text, the person accepted it as it is.
     id = str(task["data"]["id"])
     was = str(task["data"]["text"])
     text = was
+
+    # Several people may have annotated a task; the last annotation counts.
     for region in annotations[-1]["result"]:
         if region["from_name"] == "transcription":
             text = " ".join(unicodedata.normalize("NFC", "".join(region["value"]["text"])).split())

@@ -93,6 +93,7 @@ class Dataset:
         Raises:
           WorkError: rows.jsonl is not the file that dataset.json lists.
         """
+        # The record locations refer to rows by number, so a row more or less would give features to other utterances.
         if hash_file(self.folder / ROWS_FILE) != self.rows_hash:
             raise WorkError(
                 f"{self.folder / ROWS_FILE}: damaged, it is not the file that {DATASET_FILE} lists; {_RUN_AGAIN} "
@@ -133,8 +134,11 @@ class Dataset:
         Raises:
           WorkError: some have changed since convert wrote them.
         """
+        # The records are in <store>/shards/<features>/<shard>/, so `parents[3]` is the store.
         wavs = self.files()[0].parents[3] / WAVS
         names = list(audio_hashes)
+
+        # The pool spreads its WAVs over 256 folders by the first two digits of their names.
         files = [wavs / name[:2] / f"{name}.wav" for name in names]
         ensure_local(files)
         if reader:
@@ -189,6 +193,7 @@ class Dataset:
         folder = localize(folder).absolute()
         ensure_local([folder / DATASET_FILE])
         if not (folder / DATASET_FILE).is_file():
+            # A user often gives the parent of the dataset: name the datasets that are in it.
             there = sorted(file.parent.name for file in folder.parent.glob(f"*/{DATASET_FILE}"))
             hint = f"there: {', '.join(there[:20])}" if there else "run extract first"
             raise WorkError(f"{folder}: no {DATASET_FILE} here; {hint}")
@@ -227,6 +232,8 @@ class Dataset:
         """
         dataset = cls.read_header(folder)
         folder = dataset.folder
+
+        # The small files come first: a dataset without its rows need not download gigabytes of shards.
         ensure_local([folder / ROWS_FILE, folder / dataset.record_locations_file])
         for name in (ROWS_FILE, dataset.record_locations_file):
             if not (folder / name).is_file():
@@ -234,6 +241,7 @@ class Dataset:
         if shards:
             localize_shards(dataset.files())
         for shard in dataset.shards:
+            # A copy of a bucket's object was compared when it was downloaded, so its size is enough here.
             file = dataset.file(shard)
             if is_cached(file):
                 here = not shards or (file.is_file() and file.stat().st_size == shard.bytes)
@@ -251,6 +259,7 @@ def shard_path(file: Path, relative_to: Path) -> str:
     Raises:
       WorkError: the dataset is in a bucket and the shard is not.
     """
+    # Both on a disk or both in a bucket: a relative path stays right when the whole tree moves.
     if is_cached(file) == is_cached(relative_to):
         return os.path.relpath(file, relative_to)
     if is_cached(file):

@@ -33,6 +33,8 @@ def manifest_fingerprint(manifest: Path | str, store: Path | str) -> str:
     if cached := read_fingerprint(content, store):
         return cached
     fingerprint = fingerprint_utterances(_converted_utterances(file))
+
+    # Lines that another process wrote in between would be in the fingerprint, but not in the hash that names it.
     if hash_file(file) != content:
         raise WorkError(f"{file}: changed while it was read; run this again when it is written")
     try_write_fingerprint(content, store, fingerprint)
@@ -47,6 +49,7 @@ def read_fingerprint(content: str, store: Path | str) -> str:
     """
     try:
         return str(read_json(_fingerprint_file(content, store))["fingerprint"])
+    # A damaged entry counts as absent: it is computed again and replaced.
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -58,6 +61,8 @@ def write_fingerprint(content: str, store: Path | str, fingerprint: str) -> None
       OSError: the store cannot be written.
     """
     file = _fingerprint_file(content, store)
+
+    # A killed process leaves a temporary file; nobody else would delete it.
     remove_unfinished(file.parent)
     write_json(file, {"fingerprint": fingerprint})
 

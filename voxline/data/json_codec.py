@@ -74,6 +74,9 @@ def parse_line(line: bytes | str, where: str) -> dict[str, Any]:
         raise WorkError(
             f"{where}: {text.strip()[:80]}; a line of a manifest is a mapping with {', '.join(REQUIRED_KEYS)}"
         )
+
+    # One chained comparison instead of a loop over `_CHECKS`: this runs for each of millions of lines. Exact types,
+    # since a bool is an int. On failure `_not_an_utterance` runs the slow checks to name the keys.
     get = values.get
     if (
         type(get("id")) is type(get("audio_filepath")) is type(get("text")) is str
@@ -100,6 +103,7 @@ def absolute_path(folder: str, path: str) -> str:
 
 def is_seconds(value: Any) -> bool:
     """Returns whether a value of a manifest is a time: at least 0, and less than thirty years."""
+    # A bool is an int too, and `true` is no duration; hence the exact type.
     return type(value) in (float, int) and 0 <= value < 1e9
 
 
@@ -108,6 +112,7 @@ def _skip(_: object) -> None:
 
 
 def _not_json(line: bytes | str, where: str, error: Exception) -> WorkError:
+    # msgspec's message for bytes that are not UTF-8 names no position.
     try:
         if isinstance(line, bytes):
             line.decode()

@@ -31,6 +31,8 @@ def held_out_sentences(texts: Iterable[tuple[str, str]]) -> set[Words]:
             trained.add(text)
         elif split in ("dev", "test"):
             held_out.add(text)
+
+    # A sentence that train has too teaches the model nothing new about dev and test.
     return {tuple(split_words(text)) for text in held_out - trained}
 
 
@@ -76,6 +78,8 @@ class LanguageText:
     def __init__(self, settings: LanguageTextSettings, held_out: set[Words]) -> None:
         self.files = [_local_file(uri) for uri in settings.text]
         self._settings = settings
+
+        # Short sentences such as "yes" occur in any text; to drop them would drop good lines.
         self._held_out = {words for words in held_out if len(words) >= settings.held_out_words}
         # Longer ones are found within a line too, by their first words.
         self._start = 2 * settings.held_out_words
@@ -90,10 +94,12 @@ class LanguageText:
         """The words of each line."""
         from voxline.text.frontend import apply_frontend
 
+        # Line numbers count blank lines, so that messages agree with an editor.
         for uri, file in zip(self._settings.text, self.files, strict=True):
             for number, line in enumerate(_read_lines(file, uri), 1):
                 if not line.strip():
                     continue
+                # What the acoustic model cannot write, the language model must not learn.
                 try:
                     words = split_words(apply_frontend(line.strip(), self._settings.frontend).symbols)
                 except UnsupportedText:
@@ -108,8 +114,10 @@ class LanguageText:
 
     def _leaked(self, words: Words) -> list[Words]:
         """The sentences of dev and test that a line is or holds."""
+        # The whole line first, then every place at which a long sentence may begin.
         sentences = [words] if words in self._held_out else []
         for first in range(len(words) - self._start + 1 if self._by_start else 0):
+            # A look-up by the first words keeps this linear: a corpus has thousands of held-out sentences.
             for sentence in self._by_start.get(words[first : first + self._start], ()):
                 if words[first : first + len(sentence)] == sentence and sentence not in sentences:
                     sentences.append(sentence)
@@ -136,6 +144,7 @@ def _local_file(uri: str) -> Path:
     folder, name = _split(uri)
     store = open_store(folder)
     try:
+        # A bucket that does not answer may do so on a retry; only a final answer means absent.
         store.pull([name])
     except TransientError:
         raise
@@ -148,6 +157,7 @@ def _local_file(uri: str) -> Path:
 
 def _read_lines(file: Path, uri: str) -> Iterator[str]:
     try:
+        # Both readers bound the length of a line: one gzip of zeros would otherwise fill the memory.
         with BoundedGzip(file) if str(file).endswith(".gz") else open_regular(file) as lines:
             for _, line in iter_bounded_lines(lines, uri):
                 yield line.decode("utf-8")

@@ -87,6 +87,7 @@ class LineCache:
 
     def find(self, digest: bytes) -> CacheEntry | None:
         """The entry of a line. Lines are expected in the order of the last manifest; others cost an index in memory."""
+        # Manifests change little from run to run, so the entry that was read ahead is nearly always the one asked for.
         if self._next[:HASH_CHARACTERS] != digest.hex().encode():
             if not self.count or (offset := self._index().find(digest)) is None:
                 return None
@@ -121,11 +122,15 @@ class LineCache:
         """
         with contextlib.ExitStack() as files:
             lines = files.enter_context(open(self.file, "rb"))
+
+            # The last 32 digits and a line feed are the hash of all bytes before them.
             hashed = lines.seek(0, os.SEEK_END) - HASH_CHARACTERS - 1
             lines.seek(max(0, hashed - _FOOTER_BYTES))
             *_, footer, stated = lines.read().splitlines(keepends=True)
             if stated != _hash_of(lines, hashed).encode() + b"\n":
                 raise ValueError("damaged")
+
+            # Only a file that is whole is parsed: a cut one may end in the middle of a footer.
             values = json.loads(footer)
             if values["format"] != _FORMAT:
                 raise ValueError("another version")
@@ -133,6 +138,8 @@ class LineCache:
             self.count = values["count"]
             self._end = hashed - len(footer)
             self._lines = lines
+
+            # Ready to use: the file stays open beyond this block.
             self._seek(0)
             files.pop_all()
 
@@ -155,6 +162,8 @@ class LineCache:
     def _index(self) -> DigestMap:
         if self._offsets is None:
             assert self._lines  # noqa: S101 -- as above
+
+            # Eight bytes for an offset, and no entry in memory: a manifest of millions of lines fits.
             self._offsets = DigestMap(8)
             here = self._lines.tell()
             offset = 0
@@ -163,6 +172,8 @@ class LineCache:
                 raw = self._lines.readline()
                 self._offsets.put(bytes.fromhex(raw[:HASH_CHARACTERS].decode()), offset.to_bytes(8, "little"))
                 offset += len(raw)
+
+            # The index must not disturb a sequential reader.
             self._lines.seek(here)
         return self._offsets
 
@@ -195,6 +206,8 @@ class LineCacheWriter:
         """Adds an entry as another cache has it."""
         self._waiting += raw
         self._count += 1
+
+        # Writes of 64 KiB: a call for each line would cost more than the line.
         if len(self._waiting) >= _BLOCK:
             self._flush()
 

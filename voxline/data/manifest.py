@@ -74,6 +74,8 @@ class Utterance(msgspec.Struct, frozen=True):
             "text": self.text,
         }
         values |= {"speaker": self.speaker, "split": self.split, "audio_hash": self.audio_hash}
+
+        # Defaults stay out of the line: they would lengthen each of millions of lines.
         if self.offset:
             values["offset"] = self.offset
         if self.measured:
@@ -82,12 +84,16 @@ class Utterance(msgspec.Struct, frozen=True):
 
     def identity(self) -> dict[str, Any]:
         """Returns the values that decide a step's result: all but the path and the measurements."""
+        # The same order as `as_line`, though hashes sort keys; a value at its default adds no key, so that a new
+        # attribute changes no hash.
         values: dict[str, Any] = {"id": self.id, "duration": self.duration, "text": self.text, "speaker": self.speaker}
         values |= {"split": self.split, "audio_hash": self.audio_hash}
         if self.offset:
             values["offset"] = self.offset
         if self.extra:
             values |= self.extra
+
+            # A further key may bear these names; it is not content either.
             values.pop("audio_filepath", None)
             values.pop("measured", None)
         return values
@@ -121,6 +127,8 @@ def identity_json(identity: dict[str, Any]) -> bytes:
     seconds = identity["duration"]
     if not is_seconds(seconds) or 0 < seconds < _SPELLED_ALIKE:
         return canonical_json(identity).encode()
+
+    # Only texts and seconds are spelled alike; nested values take the slow way.
     for value in identity.values():
         if type(value) is not str and value is not seconds:
             return canonical_json(identity).encode()
@@ -208,7 +216,11 @@ class ManifestEncoder:
     def relative(self, path: str) -> str:
         """The path under which the manifest names a file."""
         parent, _, name = path.rpartition("/")
+
+        # A path without a folder is relative to the working directory.
         prefix = self._prefix_of(parent or ("/" if path.startswith("/") else os.curdir))
+
+        # A name of "." or ".." is a folder, and needs normalizing; all other paths are normal already.
         return os.path.normpath(prefix + name) if name in ("", os.curdir, os.pardir) else prefix + name
 
     def _prefix(self, parent: str) -> str:
@@ -271,10 +283,13 @@ def check_reject_share(rejected: int, total: int, limit: float, step: str, where
     Raises:
       WorkError: with the count and the limit, and for the most frequent reasons an example and a remedy.
     """
+    # An empty corpus is never what the user meant, though no share is exceeded.
     if total == 0:
         raise WorkError(f"{step}: the corpus has no utterance; check corpus.uri and corpus.format")
     if rejected <= limit * total and rejected < total:
         return
+
+    # Names the section of the config that holds the limit.
     section = {"ingest": "corpus"}.get(step, step)
     if rejected == total:
         result = f"{rejected:,} of {total:,} utterances were rejected, so none is left"
@@ -316,6 +331,7 @@ def parse_utterance(line: bytes | str, where: str, folder: str) -> Utterance:
 
 def utterance_from_values(values: dict[str, Any], folder: str) -> Utterance:
     """Makes an utterance of the values of a checked line; the mapping is emptied."""
+    # `pop` leaves the keys that Voxline does not know: they become `extra` without another copy.
     take = values.pop
     return Utterance(
         take("id"),

@@ -91,8 +91,12 @@ class DatasetReader:
           WorkError: a shard is missing or damaged.
         """
         rows = self._rows(split)
+
+        # Copies at other speeds are for training; a reader gets the recording as it is.
         column = self.info.speeds.index(1.0)
         locations = self.info.read_record_locations()
+
+        # Rows are sorted by id, so neighbors are in different shards, and many shards are open at a time.
         files: dict[int, int] = {}  # descriptors by shard, the one opened first in front
         try:
             for row in rows:
@@ -117,6 +121,8 @@ class DatasetReader:
         """
         examples = list(self.examples(split))
         frames = np.array([len(example.features) for example in examples], np.int32)
+
+        # Zeros of `[utterances, longest]`, into which each utterance is copied from the left.
         counts = np.array([len(example.labels) for example in examples], np.int32)
         features = np.zeros((len(examples), frames.max(initial=0), self.info.features.bins), np.float32)
         labels = np.zeros((len(examples), counts.max(initial=0)), np.int32)
@@ -145,6 +151,7 @@ class DatasetReader:
         """
         from voxline.inference.saved_model import import_tensorflow
 
+        # Fails here, with our error: within the generator it would come out as an error of TensorFlow.
         self._rows(split)
         tf: Any = import_tensorflow()
 
@@ -170,6 +177,8 @@ class DatasetReader:
                 "labels": tf.TensorSpec([None], tf.int32),
             }
         )
+
+        # A generator has no length of its own; with it Keras can show the progress of an epoch.
         data = tf.data.Dataset.from_generator(elements, output_signature=signature)
         data = data.apply(tf.data.experimental.assert_cardinality(self.info.counts[split]))
         return data if batch_size is None else data.padded_batch(batch_size)
@@ -193,6 +202,8 @@ def open_shard(path: Path) -> int:
             f"{path}: {error.strerror}; a purge or garbage collection may have deleted it since this dataset was "
             "read: start again, and if that does not help, run extract again"
         ) from None
+
+    # Purge and garbage collection take an exclusive lock before they delete. It goes with the descriptor.
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
 

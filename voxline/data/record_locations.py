@@ -36,6 +36,8 @@ def read_record_locations(folder: Path, name: str) -> RecordLocations:
         data = file.read_bytes()
     except OSError as error:
         raise WorkError(f"{file}: {error.strerror}; run extract again") from None
+
+    # The name holds the hash, so a file of another dataset is refused too.
     if name != _name_locations(data):
         raise WorkError(f"{file}: damaged, its content does not match its name; run extract again")
     columns: npt.NDArray[np.int64] = load_npy(data, str(file))
@@ -44,6 +46,7 @@ def read_record_locations(folder: Path, name: str) -> RecordLocations:
 
 def write_record_locations(folder: Path, locations: RecordLocations) -> str:
     """Writes record locations as int64 `[rows, speeds, 4]`, named by their content. Returns the name."""
+    # Four int64 of a location have the same bytes as a row of four columns; numpy's own readers need no dtype of ours.
     buffer = io.BytesIO()
     columns = np.ascontiguousarray(locations).view(np.int64).reshape(*locations.shape, 4)
     np.save(buffer, columns, allow_pickle=False)
@@ -55,6 +58,7 @@ def write_record_locations(folder: Path, locations: RecordLocations) -> str:
 
 def count_live(locations: RecordLocations, shards: int) -> tuple[list[int], list[int]]:
     """The records of each shard that a dataset needs, and their bytes. A record that rows share counts once."""
+    # Rows with the same audio share a record: count each (shard, offset) once.
     records = np.unique(locations[locations["shard"] >= 0][["shard", "offset", "size"]])
     live = np.bincount(records["shard"], minlength=shards)
     live_bytes = np.bincount(records["shard"], records["size"] + RECORD_OVERHEAD, shards).astype(int)

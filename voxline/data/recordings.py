@@ -75,6 +75,7 @@ def refuse_changed_wavs(wavs: Path, names: Collection[str], sample_rate: int, st
 
 def logged_hashes(wavs: Path, names: Collection[str]) -> dict[str, str]:
     """The MD5 of the samples of WAVs, from the logs of their pool; without those that no log has."""
+    # A log has a line for each WAV; in a bucket only the logs are downloaded, not the pool.
     if is_cached(wavs):
         pool = open_store(uri_of(wavs))
         pool.pull(pool.list("log/"))
@@ -96,6 +97,8 @@ def is_as_written(wav: WrittenWav) -> bool:
       FileNotFoundError: it is gone.
     """
     content = wav.path.read_bytes()
+
+    # Samples are 16-bit mono, so two bytes each; the header must be what such a WAV has, byte by byte.
     samples = (len(content) - HEADER_BYTES) // 2
     if samples < 0 or content[:HEADER_BYTES] != wav_header(samples, wav.sample_rate):
         return False
@@ -107,6 +110,8 @@ def _written_by_convert(utterances: Iterable[Utterance]) -> Iterator[WrittenWav]
     seen = set()
     for utterance in utterances:
         path = Path(utterance.audio_filepath)
+
+        # convert writes a WAV without an offset under the name of its audio hash; all else is somebody's own recording.
         if (
             utterance.offset
             or PCM_HASH not in utterance.measured
@@ -117,6 +122,8 @@ def _written_by_convert(utterances: Iterable[Utterance]) -> Iterator[WrittenWav]
         seen.add(path)
         with contextlib.suppress(FileNotFoundError):
             samples = (path.stat().st_size - HEADER_BYTES) // 2
+
+            # A duration is samples divided by rate, so the rate follows without reading the header.
             yield WrittenWav(path, utterance.measured[PCM_HASH], round(samples / utterance.duration))
 
 
@@ -132,6 +139,7 @@ def _remove_changed(wavs: Iterable[WrittenWav]) -> list[Path]:
 
 def _remove(path: Path) -> None:
     """Removes a WAV, from a bucket too: a copy in the cache has been compared with it, so that has the same fault."""
+    # The bucket's object first: the next reader would download the fault again.
     if is_cached(path):
         with contextlib.suppress(WorkError):
             open_store(uri_of(path.parent)).delete(path.name)

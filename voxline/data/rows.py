@@ -51,6 +51,7 @@ def encode_row(values: Mapping[str, Any]) -> str:
     >>> encode_row({"id": "a", "audio_filepath": "a.wav", "text": "b", "duration": 1, "audio_hash": "c", "sex": "F"})
     '{"id":"a","split":"train","speaker":"","text":"b","duration":1,"offset":0.0,"audio_hash":"c","sex":"F"}\\n'
     """
+    # The order of keys is fixed, for `_ROW_START` and for files that are equal byte by byte.
     row = {"id": values["id"], "split": values.get("split", "train"), "speaker": values.get("speaker", "")}
     row |= {"text": values["text"], "duration": values["duration"], "offset": values.get("offset", 0.0)}
     row["audio_hash"] = values.get("audio_hash", "")
@@ -83,6 +84,7 @@ def read_rows(path: Path) -> Iterator[DatasetRow]:
             yield row
 
 
+# Matches rows without escapes, nearly all: a manifest of millions is split without parsing it.
 _ROW_START = re.compile(rb'\{"id":"([^"\\]+)","split":"([^"\\]+)",')
 
 

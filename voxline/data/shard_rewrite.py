@@ -49,17 +49,22 @@ def copy_records(
     Raises:
       WorkError: a shard is damaged.
     """
+    # By shard, the new offset of each old one: a location in a dataset is mapped by both.
     offsets: dict[Path, dict[int, int]] = {info.folder: {} for info, _ in sources}
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=shards_folder) as unfinished:
         writer = ShardWriter(Path(unfinished), bins)
         for info, offsets_to_copy in sources:
             stats = read_cmvn_stats(info.path, len(info.clips), bins, info.stats_crc32c)
+
+            # In the order of the source, so that the same records give the same shard and the same name.
             with open(info.path, "rb") as file:
                 for number, offset in enumerate(info.offsets):
                     if offset in offsets_to_copy:
                         data = _read_record(file.fileno(), offset, info.sizes[number], info.path)
                         offsets[info.folder][offset] = writer.size
                         writer.add_record(info.clips[number], data, info.frames[number], stats[number])
+
+        # A purge may remove every record of a shard; then there is nothing to replace it.
         if not len(writer):
             writer.discard()
             return {folder: RewrittenShard(None, {}) for folder in offsets}
@@ -87,9 +92,12 @@ def remap_records(
     shards: dict[Path, Shard] = {}
     positions: dict[Path, int] = {}
     for number in np.unique(locations["shard"][locations["shard"] >= 0]).tolist():
+        # All locations in one old shard move together.
         old_shard = dataset.shards[number]
         in_shard = locations["shard"] == number
         file = dataset.file(old_shard)
+
+        # An old shard that was not rewritten stays listed; only its number may change.
         if new := rewritten.get(file.parent):
             offsets = locations["offset"][in_shard].tolist()
             if new.shard is None or not new.offsets.keys() >= set(offsets):
@@ -102,8 +110,12 @@ def remap_records(
             shard = Shard("", len(info.clips), info.bytes, 0, 0, info.checksum)
         else:
             shard = old_shard
+
+        # Several old shards may have been copied to one new shard, which is listed once.
         shards.setdefault(file, dataclasses.replace(shard, path=shard_path(file, relative_to)))
         remapped["shard"][in_shard] = positions.setdefault(file, len(positions))
+
+    # Some records may have lost their last row.
     live, live_bytes = count_live(remapped, len(shards))
     listed = zip(shards.values(), live, live_bytes, strict=True)
     return [dataclasses.replace(shard, live=count, live_bytes=size) for shard, count, size in listed], remapped

@@ -34,6 +34,7 @@ class ShardWriter:
     """
 
     def __init__(self, unfinished: Path, bins: int) -> None:
+        # A random name: two processes may write the same shard at the same time.
         self._folder = unfinished / f"shard-{secrets.token_hex(6)}"
         self._bins = bins
         self._clips: list[str] = []
@@ -76,10 +77,13 @@ class ShardWriter:
 
     def close(self, shards: Path) -> ShardInfo:
         """Moves the shard to a folder of shards, or discards it if another process has just written the same one."""
+        # Files are named by content, so a reader's cached copy of a bucket can never be an older one.
         checksum = self._file.close()
         stem = checksum[:16]
         target = shards / shard_name(self._clips)
         os.replace(self._folder / "records", self._folder / f"{stem}.tfrecord")
+
+        # float64 `[clips, 2, bins]`
         sums = io.BytesIO()
         np.save(sums, np.stack(self._sums) if self._sums else np.zeros((0, 2, self._bins)), allow_pickle=False)
         with atomic_write(self._folder / f"{stem}.npy") as file:
@@ -97,9 +101,12 @@ class ShardWriter:
         )
         values = {field.name: getattr(index, field.name) for field in dataclasses.fields(index)}
         del values["folder"]
+
+        # `shard.json` is written last: with it the shard is complete.
         write_text(self._folder / SHARD_FILE, json.dumps(values) + "\n")
         shards.mkdir(parents=True, exist_ok=True)
         try:
+            # The rename is atomic. A folder that exists was written from the same clips.
             self._folder.rename(target)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -116,6 +123,7 @@ class ShardWriter:
 
 def compute_cmvn_stats(features: FeatureArray) -> CmvnStats:
     """The sum of each bin over the frames, and of its square: float64 `[2, bins]` (Kaldi's compute-cmvn-stats)."""
+    # float64: the sum of a million squares in float32 would lose the small differences.
     exact = features.astype(np.float64)
     return np.stack([exact.sum(axis=0), np.einsum("fb,fb->b", exact, exact)])
 
@@ -129,6 +137,8 @@ def read_cmvn_stats(records: Path, examples: int, bins: int, crc32c: int | None)
     path = records.with_suffix(".npy")
     try:
         data = path.read_bytes()
+
+        # Shards of an earlier version have no checksum.
         if crc32c not in (None, google_crc32c.value(data)):
             raise ValueError("its checksum does not match")
         sums: CmvnStats = load_npy(data, str(path))

@@ -55,11 +55,13 @@ def lock_shards(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
     Raises:
       WorkError: an exclusive lock is wanted, and another process has a lock.
     """
+    # A lock file needs its folder, but an exclusive lock must not create a folder of shards that nobody has.
     if not exclusive:
         folder.mkdir(parents=True, exist_ok=True)
     lock = open_lock_file(folder / ".lock")
     try:
         try:
+            # A process that adds waits for a deletion to end; one that deletes gives up, since adding may take hours.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH)
         except BlockingIOError:
             raise WorkError(f"{folder}: a process is adding to these shards; try again when it is done") from None
@@ -93,6 +95,7 @@ def name_in_store(shard: Path) -> str:
 
 def clip_name(audio_hash: str, offset: float, duration: float, speed: float) -> str:
     """The name of a clip: the hash of the audio that its features are computed from."""
+    # `repr` of a float is exact: two speeds that print alike are still two clips.
     return hash_bytes(f"{audio_hash} {float(offset)!r} {float(duration)!r} {float(speed)!r}".encode())
 
 
@@ -178,6 +181,8 @@ def verify_shard(records: Path, size: int) -> str:
         status = records.stat()
         if status.st_size != size:
             return f"{records}: cut short, {status.st_size:,} of {size:,} bytes"
+
+        # `shard.json` is the newest file of a shard that nobody touched since it was verified.
         newest, verified = max(status.st_mtime_ns, stats.stat().st_mtime_ns), info.stat().st_mtime_ns
         if note.exists():
             return f"{records}: damaged, as an earlier reader noted ({note.read_text(encoding='utf-8').strip()})"
@@ -190,6 +195,7 @@ def verify_shard(records: Path, size: int) -> str:
 
 def report_damage(records: Path, part: str) -> WorkError:
     """The error to raise for a damaged record; leaves a note for the next extraction."""
+    # In a cache the note would go with the copy; the object in the bucket is what must be replaced.
     if is_cached(records):
         return WorkError(f"{records}: damaged {part}; delete this copy of the object in the bucket, and start again")
     with contextlib.suppress(OSError):  # a read-only store

@@ -48,11 +48,14 @@ def write_dataset(
     folder.mkdir(parents=True, exist_ok=True)
     listed: list[Shard] = []
     locations: dict[str, tuple[int, ...]] = {}
+
+    # Each split has shards of its own, as extract writes them.
     for split in dict.fromkeys(example.split for example in examples):
         members = [example for example in examples if example.split == split]
         for number in range(min(shards, len(members))):
             writer = ShardWriter(folder, features.bins)
             for example in members[number::shards]:
+                # Equal ids would be equal clips, whatever their features.
                 writer.add(clip_name(example.id, 0.0, 0.0, 1.0), example.features)
             info = writer.close(folder / "shards")
             records = zip(members[number::shards], info.offsets, info.sizes, info.frames, strict=True)
@@ -61,6 +64,8 @@ def write_dataset(
             live_bytes = sum(info.sizes) + RECORD_OVERHEAD * len(info.clips)
             path = str(info.path.relative_to(folder))
             listed.append(Shard(path, count, info.bytes, count, live_bytes, info.checksum))
+
+    # Rows and locations have one order: by id.
     in_order = sorted(examples, key=lambda example: example.id)
     seconds: dict[str, float] = {}
     with atomic_write(folder / ROWS_FILE, "w") as file:
@@ -69,6 +74,8 @@ def write_dataset(
             seconds[example.split] = seconds.get(example.split, 0.0) + duration
             values = {"id": example.id, "split": example.split, "speaker": example.speaker, "text": example.text}
             file.write(encode_row({**example.extra, **values, "duration": duration, "audio_hash": example.id}))
+
+    # Statistics are of the training split alone, as in extract.
     train = np.concatenate([example.features for example in examples if example.split == "train"]).astype(np.float64)
     train = train[np.isfinite(train).all(axis=1)]  # a test may write bad features on purpose
     rows_hash = hash_file(folder / ROWS_FILE)

@@ -68,6 +68,8 @@ def read_tfrecords(path: Path) -> Iterator[bytes]:
             head = file.read(_LENGTH.size + _CHECKSUM.size)
             if len(head) < _LENGTH.size + _CHECKSUM.size:
                 raise _damaged(path, offset, f"the file ends {len(head)} bytes into a record")
+
+            # The length is verified before it is used: a damaged one could ask for terabytes.
             (length,) = _LENGTH.unpack_from(head)
             if _CHECKSUM.unpack_from(head, _LENGTH.size) != (_masked(head[: _LENGTH.size]),):
                 raise _damaged(path, offset, "the checksum of a record's length does not match")
@@ -94,6 +96,7 @@ def read_record_at(file: int, offset: int, length: int, path: Path, *, verify: b
     Raises:
       WorkError: no such record begins there, or it was altered.
     """
+    # One `pread` for the whole record; it does not move the position of the file, so threads need no lock.
     record = os.pread(file, length + RECORD_OVERHEAD, offset)
     if len(record) < length + RECORD_OVERHEAD:
         raise _damaged(
@@ -122,10 +125,13 @@ def encode_example(features: Mapping[str, bytes | float | int | Iterable[bytes |
     named = example.features.feature
     for name, feature in features.items():
         values = [feature] if isinstance(feature, bytes | float | int) else list(feature)
+
+        # An empty list has no type: the feature exists, with no kind set.
         if not values:
             named[name].SetInParent()
         elif all(isinstance(value, bytes) for value in values):
             named[name].bytes_list.value.extend(values)
+        # bool is an int, and is kept as one.
         elif all(isinstance(value, int) for value in values):
             named[name].int64_list.value.extend(values)
         elif all(isinstance(value, float) for value in values):
@@ -133,6 +139,8 @@ def encode_example(features: Mapping[str, bytes | float | int | Iterable[bytes |
         else:
             types = ", ".join(sorted({type(value).__name__ for value in values}))
             raise TypeError(f"feature {name!r} holds {types}; bytes, float or int is accepted, all of one type")
+
+    # Maps have no order in protobuf; without this the same values could give other bytes.
     data: bytes = example.SerializeToString(deterministic=True)
     return data
 
@@ -183,6 +191,7 @@ def _example_class() -> Any:
         label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
         return message.field.add(name=name, number=number, type=kind, type_name=type_name or None, label=label)
 
+    # Numbers and types of fields are those of TensorFlow's files: they decide the bytes.
     for name, kind in (
         ("BytesList", field.TYPE_BYTES),
         ("FloatList", field.TYPE_FLOAT),
@@ -190,11 +199,15 @@ def _example_class() -> Any:
     ):
         add(file.message_type.add(name=name), "value", 1, kind, repeated=True)
     feature = file.message_type.add(name="Feature")
+
+    # `oneof kind`: a feature is a list of bytes, of floats or of integers.
     feature.oneof_decl.add(name="kind")
     for number, name in enumerate(("bytes_list", "float_list", "int64_list"), start=1):
         type_name = ".tensorflow." + name.title().replace("_", "")
         add(feature, name, number, field.TYPE_MESSAGE, type_name=type_name).oneof_index = 0
     features = file.message_type.add(name="Features")
+
+    # A map is a repeated entry of key and value on the wire.
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
     add(entry, "key", 1, field.TYPE_STRING)

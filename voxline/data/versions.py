@@ -87,6 +87,7 @@ class DatasetVersions:
 
     def numbers(self) -> list[int]:
         """The versions that exist, in ascending order."""
+        # `<number>/version.json` alone makes a version: folders of uploads that died have none.
         names = (info.name.split("/") for info in self._store.list())
         return sorted(int(name[0]) for name in names if name[1:] == [VERSION_FILE] and _NUMBER.fullmatch(name[0]))
 
@@ -123,6 +124,7 @@ class DatasetVersions:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Locks the versions against other processes of this machine, and in a bucket against a purge anywhere."""
+        # Always the store's lock first: two processes with opposite orders would wait for each other.
         with shared_store_lock(self._root), self.locked_here():
             yield
 
@@ -131,6 +133,7 @@ class DatasetVersions:
         """Locks the versions against other processes of this machine, and removes what killed ones left here."""
         waiting = f"waiting for another process that is publishing a version of {self.name}"
         with self._here.lock(_LOCK, waiting):
+            # Nobody else can be writing here while the lock is held, so every staging folder is a dead process'.
             for path in self.folder.glob(f"{_STAGING}*"):
                 shutil.rmtree(path, ignore_errors=True)
             yield
@@ -141,6 +144,7 @@ class DatasetVersions:
         Args:
           describe: the content of `version.json`, given the number.
         """
+        # The number is reserved first, so that two machines never write to one folder of a bucket.
         number = self._reserve_number()
         target = self.folder / str(number)
         staging = self.folder / f"{_STAGING}{number}-{secrets.token_hex(4)}"
@@ -150,6 +154,8 @@ class DatasetVersions:
             write_json(staging / VERSION_FILE, dataclasses.asdict(describe(number)))
             if target.exists():  # only an outdated copy of a bucket: on a disk the number would not be free
                 shutil.rmtree(target)
+
+            # The rename makes it a version on a disk; in a bucket `version.json`, uploaded last, does.
             self._here.upload_folder(staging.name)
             self._here.move_folder(staging.name, target.name)
         finally:
@@ -160,6 +166,8 @@ class DatasetVersions:
     def _reserve_number(self) -> int:
         used = [name for name in self._store.list_folders() if _NUMBER.fullmatch(name)]
         number = max(map(int, used), default=0) + 1
+
+        # Another machine may have taken the number since the listing; reserving is atomic.
         while not self._store.reserve(str(number)):
             number += 1
         return number
@@ -194,6 +202,8 @@ def list_datasets(root: Path | str) -> list[str]:
       WorkError: the folder does not exist.
     """
     store = open_store(root)
+
+    # An absent folder and an empty one look alike in a bucket.
     names = store.list_folders()
     if not names and not store.exists():
         raise WorkError(f"{root}: there are no datasets here; give the folder that refresh publishes to")
