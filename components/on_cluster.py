@@ -33,6 +33,7 @@ class NotifiedRun:
     Attributes:
       steps: of the graph, in order; the last one sends the outcome.
       settings: the section `notify` as JSON values.
+      links: step → the name under which the event links its page. Of several steps with a name, the last one has it.
     """
 
     pipeline: str
@@ -41,6 +42,7 @@ class NotifiedRun:
     corpora: list[str]
     steps: list[str]
     settings: dict[str, Any]
+    links: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), sort_keys=True, ensure_ascii=False)
@@ -119,9 +121,9 @@ class _Records:
             began = min([start, *(moment for moment, _ in found.values())])
             ordered = [steps[name] for name in self._about.steps if name in steps]
             links = {"page": settings.run_page.replace("{id}", self._run_id)}
-            for name, link in (("report", "forecast"), ("report", "push"), ("validation", "validate")):
-                if link in steps and "report" in steps[link].outputs:
-                    links[name] = steps[link].outputs["report"]
+            for record in ordered:
+                if record.name in self._about.links and "report" in record.outputs:
+                    links[self._about.links[record.name]] = record.outputs["report"]
             published = PublishedModel.find(registry, self._about.model, steps.get("evaluate"), began)
             told = published.explain(reason) if published else reason
             made = RunEvent.of(self.identity(began), ordered, status, told, links, published)

@@ -34,13 +34,18 @@ class Step:
       image: the container image; `model` has a variant for each kind of accelerator.
       pod: resources and retries that differ from the defaults of `config.cluster.StepPlacement`.
       copies: key of the section → the key of the config whose value it takes.
+      paths: keys of the section that hold paths; `*` stands for the names in a mapping.
+      models: keys of the section that hold a model: a path, or a name in the registry.
       optional_if: whether a config turns the step on; None: every run has it.
+      decides: whether it may end a run before the steps after it. A search leaves it out: a trial always trains.
+      needed_on_cluster: keys that a config must set for a run on a cluster → the refusal if one is empty.
       after: a step that must accept the input first, although nothing that it writes is read.
       writes: the shared location that this step alone writes.
       never_reused: why it always runs, after "it"; empty: an unchanged step is reused.
       report: subject of the run's report if this step wrote the last page; `{model}` is the model's name. Empty: the
         step writes no page, or the run's report is made of its outputs.
       judges: whether the page is about the model, and worth showing of a run that failed afterwards.
+      link: name of the page among the links of a run's event; of several steps, the last one has it. Empty: no link.
       summary: a line of the run's summary, a format of the step's `counts` and `metrics`.
     """
 
@@ -53,12 +58,17 @@ class Step:
     image: Literal["data", "validate", "model"] = "data"
     pod: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     optional_if: Callable[[Any], bool] | None = None
+    decides: bool = False
+    needed_on_cluster: Mapping[str, str] = dataclasses.field(default_factory=dict)
     after: str = ""
     writes: Literal["", "registry", "datasets"] = ""
     never_reused: str = ""
     report: str = ""
     judges: bool = False
+    link: str = ""
     summary: str = ""
 
     @property
@@ -85,6 +95,7 @@ _STEPS = (
         settings=CorporaSettings,
         outputs=("manifest",),
         pod={"memory": "2Gi"},
+        paths=("uri", "corpora.*.uri", "corrections", "corpora.*.corrections"),
     ),
     Step(
         name="convert",
@@ -103,6 +114,7 @@ _STEPS = (
         image="validate",
         pod={"cpu": "2", "memory": "8Gi"},
         report="validation of the corpus",
+        link="validation",
     ),
     Step(
         name="extract",
@@ -134,8 +146,14 @@ _STEPS = (
         pod={"memory": "2Gi"},
         copies={"history": "notify.history"},
         optional_if=lambda config: bool(config.section("forecast").skip_below),
+        decides=True,
+        needed_on_cluster={
+            "notify.history": "forecast.skip_below is set, and notify.history is not, so the step would know of no "
+            "run; give a folder of a bucket, such as gs://speech/history"
+        },
         never_reused="asks the history at that time whether a training is worth it",
         report="no training of {model}",
+        link="report",
     ),
     Step(
         name="train",
@@ -145,6 +163,7 @@ _STEPS = (
         image="model",
         pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
         copies={"name": "model"},
+        models=("start.model", "export.vocoder", "voice", "sharpen.recognizer"),
     ),
     Step(
         name="language",
@@ -155,6 +174,7 @@ _STEPS = (
         image="model",
         pod={"cpu": "2", "memory": "16Gi"},
         copies={"frontend": "convert.frontend"},
+        paths=("text",),
         optional_if=lambda config: config.section("language").kind != "none",
     ),
     Step(
@@ -179,6 +199,7 @@ _STEPS = (
         never_reused="compares with the model in service at that time",
         report="evaluation of {model}",
         judges=True,
+        link="report",
     ),
 )
 

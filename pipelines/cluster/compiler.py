@@ -28,6 +28,7 @@ from voxline.pipelines.config.cluster import (
     StepPlacement,
     Toleration,
 )
+from voxline.pipelines.config.keys import get_key
 from voxline.pipelines.config.locations import corpus_locations
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.graphs import graph_of, steps_until
@@ -77,12 +78,8 @@ def _compile(
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
 
-    optional = [step for step in config.optional_steps() if not (trials and step == "forecast")]
-    if "forecast" in optional and not config.notify.history:
-        raise SettingsError(
-            "forecast.skip_below is set, and notify.history is not, so the step would know of no run; give a "
-            "folder of a bucket, such as gs://speech/history"
-        )
+    optional = [step for step in config.optional_steps() if not (trials and STEPS[step].decides)]
+    _check_needs(config, optional)
     _check_tpu(config)
     if platform == "vertex":
         vertex.check_config(config)
@@ -106,23 +103,42 @@ def _compile(
     compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
 
 
+def _check_needs(config: RunConfig, optional: Collection[str]) -> None:
+    """Refuses a config without a value that one of its steps needs on a cluster, although not on this machine."""
+    values = config.plain()
+    for step in graph_of(config.pipeline, optional):
+        for key, refusal in STEPS[step].needed_on_cluster.items():
+            if not get_key(values, key):
+                raise SettingsError(refusal)
+
+
 def _check_tpu(config: RunConfig) -> None:
     """Refuses TPUs for a training that they cannot run, before a node is booked for it."""
-    devices = config.cluster.steps.for_step("train").devices
-    settings = config.section("train") if "train" in graph_of(config.pipeline) else None
-    if devices and devices.kind == "tpu" and isinstance(settings, TrainSettings) and settings.not_compiled():
-        raise SettingsError(
-            f"cluster.steps.train.accelerator is a TPU, and {settings.not_compiled()}; give a GPU, or accelerator: null"
-        )
+    for step in graph_of(config.pipeline):
+        devices = config.cluster.steps.for_step(step).devices
+        settings = config.section(step)
+        if devices and devices.kind == "tpu" and isinstance(settings, TrainSettings) and settings.not_compiled():
+            raise SettingsError(
+                f"cluster.steps.{step}.accelerator is a TPU, and {settings.not_compiled()}; give a GPU, or "
+                "accelerator: null"
+            )
 
 
 def _notified(config: RunConfig) -> str:
     """What each step needs to send the run's outcome; empty if nothing is to be sent."""
     if not config.notify.addresses():
         return ""
-    steps, corpora = steps_until(config.pipeline, optional=config.optional_steps()), corpus_locations(config.plain())
-    settings = config.notify.plain()
-    return NotifiedRun(config.pipeline, config.name, config.model, corpora, steps, settings).to_json()
+    steps = steps_until(config.pipeline, optional=config.optional_steps())
+    run = NotifiedRun(
+        config.pipeline,
+        config.name,
+        config.model,
+        corpora=corpus_locations(config.plain()),
+        steps=steps,
+        settings=config.notify.plain(),
+        links={step: STEPS[step].link for step in steps if STEPS[step].link},
+    )
+    return run.to_json()
 
 
 def pipeline_with_placement(

@@ -2,20 +2,18 @@
 
 from voxline.components.ingest.settings import HTTP_SCHEMES
 from voxline.pipelines.config.keys import Values, get_key
+from voxline.pipelines.steps import STEPS
 from voxline.registry.parents import is_model_name
 
-START_KEY = "train.start.model"
-MODEL_KEYS = (
-    START_KEY,
-    "train.export.vocoder",
-    "train.voice",
-    "train.sharpen.recognizer",
-)
+SHARED_KEYS = ("store", "registry", "datasets")
+"""Locations that are no step's own."""
+MODEL_KEYS = tuple(f"{step.config_section}.{key}" for step in STEPS.values() for key in step.models)
 """Keys of models: a path, or a name in the registry."""
 PATH_KEYS = (
-    "corpus.uri", "corpus.corpora.*.uri", "corpus.corrections", "corpus.corpora.*.corrections", "store", "registry",
-    "datasets", "language.text", *MODEL_KEYS,
-)  # fmt: skip
+    *(f"{step.config_section}.{key}" for step in STEPS.values() for key in step.paths),
+    *SHARED_KEYS,
+    *MODEL_KEYS,
+)
 """Keys that hold paths: relative to the YAML file that sets them, or to the current folder in `--set`. Those of
 `MODEL_KEYS` may hold the name of a model instead."""
 

@@ -25,7 +25,7 @@ from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.local.plan import plan_run
 from voxline.pipelines.local.runner import hold_store, run_pipeline
 from voxline.pipelines.local.single_step import last_output
-from voxline.pipelines.search.space import SECTIONS, Space, nested, with_settings
+from voxline.pipelines.search.space import Space, nested, with_settings
 from voxline.pipelines.search.study import DEFAULT_TRIALS, METHODS, PROPOSALS, Study, started_now
 from voxline.pipelines.search.trial_files import Trial, TrialFailedError
 from voxline.pipelines.search.trials import DEFAULT_METRICS, TrialProcesses, trial_overlay
@@ -129,8 +129,8 @@ class Search:
         Raises:
           SettingsError: the space does not suit the config, or another search is in the folder.
         """
-        if config.pipeline not in SECTIONS:
-            raise SettingsError(f"pipeline {config.pipeline!r}: accepted: {', '.join(SECTIONS)}")
+        if config.pipeline not in DEFAULT_METRICS:
+            raise SettingsError(f"pipeline {config.pipeline!r}: accepted: {', '.join(DEFAULT_METRICS)}")
         if method not in METHODS:
             raise SettingsError(f"--method {method!r}: accepted: {', '.join(METHODS)}")
         space.check(config)
@@ -194,7 +194,7 @@ class Search:
             self._write_study("", limits)  # so that `search resume` finds it, also if it is stopped in `_prepare`
             dataset, manifest = self._prepare(console)
             self._write_study(dataset, limits)
-            decodes = "language" in self.space.sections()
+            decodes = self.space.varies_decoding
             folder = self.folder / "processes"
             processes = TrialProcesses(
                 self.config, dataset, manifest, self.metric, decodes, folder, limits.jobs, self.prune
@@ -240,7 +240,7 @@ class Search:
         why = ""
         if not 0.5 <= self.prune < 1:
             why = "from 0.5 to below 1 is accepted, or 0"
-        elif self.config.pipeline != "asr" or self.metric != "dev_wer" or "language" in self.space.sections():
+        elif self.config.pipeline != "asr" or self.metric != "dev_wer" or self.space.varies_decoding:
             why = "it compares words on dev, so dev_wer of recognizers and settings of train alone"
         elif self.method == "halving":
             why = "halving stops trials by itself"

@@ -20,14 +20,14 @@ from voxline.errors import SettingsError
 from voxline.pipelines.config.keys import Values, get_key, set_key
 from voxline.pipelines.config.load import load_config, read_yaml
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graphs import steps_of
+from voxline.pipelines.steps import STEPS
 from voxline.settings import merge
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 KINDS = ("log", "linear", "integer", "log_integer", "choice")
-SECTIONS = {"asr": ("train", "language"), "tts": ("train",), "vocoder": ("train",)}
-"""Pipeline → the sections whose settings a search may vary: those of the steps after extract."""
 FIXED = {
     "train.name": "it is the model's name",
     "train.seed": "a search runs the winner with other seeds by itself",
@@ -214,7 +214,7 @@ class Space:
           SettingsError: a line for each fault, with its key.
         """
         faults = []
-        sections = SECTIONS[config.pipeline]
+        sections = [STEPS[step].config_section for step in model_steps(config.pipeline)]
         for one in self.ranges:
             section = one.key.partition(".")[0]
             fixed = next((why for key, why in FIXED.items() if f"{one.key}.".startswith(f"{key}.")), "")
@@ -229,6 +229,11 @@ class Space:
                 faults += self._refused(config, one)
         if faults:
             raise SettingsError("\n".join(faults))
+
+    @property
+    def varies_decoding(self) -> bool:
+        """True if settings of a step after train vary, so that a trial runs that step too."""
+        return not self.sections() <= {"train"}
 
     def refuse_decoding(self, option: str) -> None:
         """Refuses settings of decoding where a trial is a training alone.
@@ -248,6 +253,15 @@ class Space:
             except SettingsError as error:
                 faults.append(f"{self.source}: {one.key}: {value!r}: {str(error).splitlines()[0]}")
         return faults
+
+
+def model_steps(pipeline: str) -> list[str]:
+    """The steps that make a pipeline's model: train, and those that add to it. A search may vary their settings.
+
+    >>> model_steps("asr")
+    ['train', 'language']
+    """
+    return [step for step in steps_of(pipeline) if "model" in STEPS[step].outputs]
 
 
 def with_settings(config: RunConfig, settings: Mapping[str, Any]) -> Values:

@@ -25,9 +25,10 @@ from voxline.errors import PreconditionError, SettingsError, TransientError, Vox
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graphs import graph_of
 from voxline.pipelines.local.graph_process import end_with_parent
 from voxline.pipelines.local.single_step import call_step
-from voxline.pipelines.search.space import with_settings
+from voxline.pipelines.search.space import model_steps, with_settings
 from voxline.pipelines.search.trial_files import Training, Trial, TrialFailedError
 from voxline.pipelines.steps import STEPS
 from voxline.store.files import read_json, write_json
@@ -83,7 +84,8 @@ class TrialProcesses:
         self.folder.mkdir(parents=True, exist_ok=True)
         result_file = self.folder / f"{name}.result.json"
         result_file.unlink(missing_ok=True)
-        steps = ["train", "language"] if self.decodes else ["train"]
+        graph = graph_of(self.config.pipeline, self.config.optional_steps())
+        steps = [step for step in model_steps(self.config.pipeline) if step in graph] if self.decodes else ["train"]
         document = with_settings(self.config, settings)
         request: Values = {"config": document, "dataset": self.dataset, "manifest": self.manifest, "steps": steps}
         pruner = {"rival": rival, "confidence": self.prune} if self.prune and rival else None

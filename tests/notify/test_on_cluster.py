@@ -30,7 +30,7 @@ def run_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server) ->
     settings["run_page"] = "https://kfp.example.com/#/runs/details/{id}"
     about = NotifiedRun(
         "asr", "nightly", "asr", ["gs://speech/LibriSpeech"], ["ingest", "forecast", "train", "evaluate", "push"],
-        NotifySettings.of(settings).plain(),
+        NotifySettings.of(settings).plain(), links={"forecast": "report", "push": "report"},
     )  # fmt: skip
     monkeypatch.setenv(NOTIFY_ENV, about.to_json())
     monkeypatch.setenv(RUN_ID_ENV, ID)
@@ -52,6 +52,7 @@ def run_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server) ->
 def test_the_last_step_sends_what_all_steps_did(run_step: RunStep, make_steps: MakeSteps, server: Server) -> None:
     for record in make_steps(PUSHED):
         assert server.requests == []
+        record.outputs["report"] = f"/pages/{record.name}.html"
         run_step(record)
     (request,) = server.requests
     body = json.loads(request["body"])
@@ -61,7 +62,7 @@ def test_the_last_step_sends_what_all_steps_did(run_step: RunStep, make_steps: M
     assert body["rejects"] == {"ingest": {"silent": 3, "too_long": 1}}
     assert body["metrics"]["wer"]["high"] == 0.05
     assert body["links"]["page"].endswith(f"/details/{ID}")
-
+    assert body["links"]["report"].endswith("pages/push.html")
 
 def test_a_run_that_trains_nothing_ends_with_the_forecast(
     run_step: RunStep, make_steps: MakeSteps, server: Server, tmp_path: Path
@@ -139,6 +140,7 @@ def test_a_compiled_step_has_the_run_id_from_its_pod_and_the_settings(tmp_path: 
         about = NotifiedRun(**json.loads(variables[NOTIFY_ENV]))
         assert about.steps == ["ingest", "convert", "validate", "extract", "train", "evaluate", "push"]
         assert about.settings["webhook"]["key_env"] == "HOOK_KEY"
+        assert about.links == {"validate": "validation", "push": "report"}
         fields = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"][name]["fieldPathAsEnv"]
         assert {"name": RUN_ID_ENV, "fieldPath": "metadata.labels['pipeline/runid']"} in fields
     (spec, _) = compiled(tmp_path, {}, signing={"public_key": "/keys/key.pub"})

@@ -1,5 +1,6 @@
 """A step is a line: a new one is its folder, an entry of `STEPS`, and its name in a graph. Nothing else changes."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import yaml
 
 from tests.pipelines.conftest import load_ir
 from tests.waiting import PATIENCE_SECONDS
+from voxline.notify.settings import NOTIFY_ENV
 from voxline.pipelines.graphs import graph_of, optional_steps, pipeline_names, steps_of
 from voxline.pipelines.steps import STEPS
 from voxline.store.files import read_json
@@ -27,6 +29,7 @@ class VocabularySettings(Settings):
     """Words of the corpus."""
 
     most: int = pydantic.Field(100, ge=1, description="words that are listed")
+    stop_words: str = pydantic.Field("", description="file of words that are not listed")
 '''
 STEP = '''"""Lists the words of the corpus."""
 
@@ -87,6 +90,8 @@ LINE = """    Step(
         inputs=("manifest",),
         outputs=("words",),
         pod={"memory": "3Gi"},
+        paths=("stop_words",),
+        link="words",
         summary="{words} words listed",
     ),
 )
@@ -156,7 +161,13 @@ def test_a_new_step_changes_two_files_of_the_product(house: Path, corpus: Path) 
     assert "words that are listed" in voxline(house, "config", "explain", "vocabulary.most")
     assert "3Gi" in voxline(house, "config", "explain", "cluster.steps.vocabulary.memory")
 
+    shown = json.loads(
+        voxline(house, "config", "show", "-c", "tiny.yaml", "--set=vocabulary.stop_words=a.txt", "--json")
+    )
+    assert shown["config"]["vocabulary"]["stop_words"] == str(house / "a.txt")
+
     settings = [f"--set={name}=gs://bucket/{name}" for name in ("store", "datasets", "corpus.uri")]
+    settings.append("--set=notify.webhook.url=https://hooks.example.com")
     voxline(house, "compile", "refresh", "--config", "tiny.yaml", *settings, "--output", "tiny.ir.yaml")
     pipeline, _ = load_ir((house / "tiny.ir.yaml").read_text(encoding="utf-8"))
     container = pipeline["deploymentSpec"]["executors"]["exec-vocabulary"]["container"]
@@ -164,7 +175,9 @@ def test_a_new_step_changes_two_files_of_the_product(house: Path, corpus: Path) 
     assert container["resources"]["resourceMemoryRequest"] == "3Gi"
     assert yaml.safe_load(
         pipeline["root"]["inputDefinitions"]["parameters"]["vocabulary__settings"]["defaultValue"]
-    ) == {"most": 7}
+    ) == {"most": 7, "stop_words": ""}
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert json.loads(variables[NOTIFY_ENV])["links"] == {"validate": "validation", "vocabulary": "words"}
 
     run = ("run", "refresh", "--config", "tiny.yaml", "--run-dir", "run")
     printed = voxline(house, *run)
