@@ -64,6 +64,7 @@ def test_the_last_step_sends_what_all_steps_did(run_step: RunStep, make_steps: M
     assert body["links"]["page"].endswith(f"/details/{ID}")
     assert body["links"]["report"].endswith("pages/push.html")
 
+
 def test_a_run_that_trains_nothing_ends_with_the_forecast(
     run_step: RunStep, make_steps: MakeSteps, server: Server, tmp_path: Path
 ) -> None:
