@@ -132,7 +132,7 @@ AIR = {
     "voxline/data": Air(36, 1, 1, 4),
     "voxline/feedback": Air(11, 3, 1, 4),
     "voxline/forecast": Air(9.5, 3, 1, 4),
-    "voxline/inference": Air(12, 3, 1, 4),
+    "voxline/inference": Air(38, 1.1, 1, 4),
     "voxline/metrics": Air(13.5, 3, 1, 4),
     "voxline/notify": Air(4.5, 3, 1, 4),
     "voxline/operations": Air(8, 3, 1, 4),

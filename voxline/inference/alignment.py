@@ -146,6 +146,8 @@ def align_recording(
     script = Script.of(lines, alphabet, normalize)
     if not script.words:
         raise SettingsError("the text has no word; give the words that are spoken in the recording")
+
+    # An hour of network output is gigabytes, so it goes through a file; it is needed until the words are found.
     with tempfile.TemporaryFile(prefix="voxline-align-") as file:
         recording_output = hear(recognizer, Path(recording), file)
         places = find_words(script, recording_output, alphabet)
@@ -169,11 +171,15 @@ class _Cutter:
         self._places = places
         self._alphabet = alphabet
         self._symbols = greedy_symbols(output.best, alphabet)
+
+        # One time more than frames, so that the end of the last frame is the start of one beyond it.
         times = np.append(output.times, output.times[-1] + output.frame_seconds) if len(output.times) else np.zeros(1)
         self._times = np.clip(times, 0.0, output.seconds)
 
     def cut(self, max_seconds: float) -> RecordingAlignment:
         unwritten = list(self._unwritten())
+
+        # A line is cut at audio without text first, and what is still too long at its pauses.
         runs = [part for run in self._runs([gap.start for gap in unwritten]) for part in self._short(run, max_seconds)]
         inner = [self._inner(run) for run in runs]
         spans = self._at_the_edges([self._span(run) for run in runs], inner, unwritten)
@@ -314,6 +320,7 @@ class _Cutter:
         the word beyond, since the network hears words early or late by more than a pause. Where two edges would cross,
         as only one of them could move or their levels differ, the utterances meet.
         """
+        # Each entry: start of the first word, its end, start of the last word, its end; seconds.
         words = [(begin, first, last, end) for (begin, end), (first, last) in zip(spans, inner, strict=True)]
         words += [
             (left.start, middle, middle, left.end) for left in unwritten for middle in [(left.start + left.end) / 2]
@@ -342,12 +349,16 @@ class _Cutter:
             if pauses and pauses[0][0] > earliest:
                 ends = self._until_noise(pauses[0], speech - BELOW_SPEECH_DB)[0]
             moved.append((begins, ends))
+
+        # Neighbors may now cross, since each edge was moved alone: then they meet.
         for left, two in itertools.pairwise(range(len(moved))):
             end = moved[left][1]
             begin = moved[two][0]
             if end > begin:
                 meet = end if begin == spans[two][0] else begin if end == spans[left][1] else (end + begin) / 2
                 moved[left], moved[two] = (moved[left][0], meet), (meet, moved[two][1])
+
+        # A level's length at least: an utterance of no length has no sound to keep.
         return [(begins, max(ends, begins + LEVEL_SECONDS)) for begins, ends in moved]
 
     def _until_noise(self, pause: tuple[float, float], least: float) -> tuple[float, float]:
@@ -376,6 +387,7 @@ class _Cutter:
 
     def _quiet(self, start: float, end: float) -> tuple[float, float]:
         """The level below which is no speech, and that of the loud parts, in dB."""
+        # dB of full scale, one each `LEVEL_SECONDS`
         levels = self._heard.levels
         around = levels[_step(start - NOISE_SECONDS) : _step(end + NOISE_SECONDS)]
         inside = levels[_step(start) : _step(end) + 1]
@@ -383,6 +395,8 @@ class _Cutter:
             return -math.inf, 0.0
         speech = float(np.percentile(inside, 95))
         noise = float(np.percentile(around, 5))
+
+        # Where noise is loud, halfway between noise and speech: a fixed distance would cut speech or keep noise.
         return max(speech - BELOW_SPEECH_DB, min(noise + ABOVE_NOISE_DB, (speech + noise) / 2)), speech
 
     def _pauses(self, quiet: float, begin: float, end: float, start: float, last: float) -> list[tuple[float, float]]:
@@ -408,11 +422,14 @@ class _Cutter:
         beside = (runs[:, 1] >= _step((begin + end) / 2)) & (runs[:, 0] <= _step((start + last) / 2))
         pauses = lengths >= PAUSE_SECONDS
         pause_runs = runs[inside & pauses]
+        # Each weaker choice only where the stronger has nothing.
         for some in (beside & pauses, inside):
             if not len(pause_runs) and some.any():
                 pause_runs = runs[[np.where(some, lengths, 0.0).argmax()]]
         if len(pause_runs):
             return [(float(one) * LEVEL_SECONDS, float(other) * LEVEL_SECONDS) for one, other in pause_runs]
+
+        # Nothing is quiet: the quietest point, as a pause of no length.
         between = self._heard.levels[gap[0] : gap[1] + 1]
         if not len(between):
             return []

@@ -114,6 +114,7 @@ def best_gapped_path(
         gap = free - (costs.symbol if not last and output.begins[frame] else 0.0)
         anything = 0.5 * (free + gap)
         pause = 0.0 if last else float(output.pause[frame])
+        # The loop goes through the words in order, so that a skip that begins at one is seen by all later ones.
         for word in range(words + 1):
             at = base[word]
             inside = costs.line if within[word] else 0.0
@@ -141,6 +142,7 @@ def best_gapped_path(
                     previous = source
                 path[frames - 1] = previous
                 continue
+
             # Audio without text.
             best = before[at]
             move = STAY
@@ -158,6 +160,7 @@ def best_gapped_path(
                 move = SKIP
             score[at] = best + gap
             moves[frame, at] = move
+
             # The boundary.
             best = before[at + 1]
             move = STAY
@@ -181,6 +184,7 @@ def best_gapped_path(
                 skipped = arrived - costs.open_text - inside
                 source = previous
             skipped -= costs.word
+
             # The symbols of the word, with blanks between.
             first = first_label[word]
             end = first_label[word + 1]

@@ -101,8 +101,11 @@ def find_words(script: Script, output: HeardRecording, alphabet: Alphabet) -> Wo
     count = len(script.words)
     frames = len(output.best)
     missing = np.full(count, -1, np.int64)
+
+    # Arrays of [words], filled section by section.
     places = WordPlaces(missing, missing.copy(), np.zeros(count), np.zeros(frames, bool))
     for section in _Anchors(script, symbols, alphabet).sections(frames):
+        # Too large even between the finer anchors: hardly anything there agrees with the text.
         if section.cells > MAX_CELLS:
             places.unwritten[section.first_frame : section.last_frame] = True
         elif section.first_word < section.last_word:
@@ -139,6 +142,8 @@ def greedy_symbols(best: Array, alphabet: Alphabet) -> GreedySymbols:
     """
     changes = np.diff(best, prepend=-1) != 0
     begins = changes & (best != alphabet.blank) & (best != _space(alphabet))
+
+    # Runs of equal labels: first and last frame of each, as in greedy decoding.
     (runs,) = np.nonzero(changes)
     last = np.append(runs[1:] - 1, len(best) - 1)[: len(runs)]
     spoken = begins[runs]
@@ -165,10 +170,16 @@ class _Anchors:
         self._symbols = symbols
         spelled = [word.spelled.replace(" ", "") for word in script.words]
         symbols_of_frames = [alphabet.symbols[label] for label in symbols.labels.tolist()]
+
+        # A subword has several characters: each character knows the symbol that it came from.
         self._symbol_of = np.repeat(np.arange(len(symbols_of_frames)), [len(symbol) for symbol in symbols_of_frames])
         text = "".join(spelled)
+
+        # Prefix sums over words: where each begins in the joined text, and how many states are before it.
         self._first = np.cumsum([0, *map(len, spelled)])
         self._states = np.cumsum([0, *(2 * len(word.labels) + 1 for word in script.words)])
+
+        # Stretches in which text and transcript agree, as (start, end) in the text and start in the transcript.
         self._blocks = [
             (code.src_start, code.src_end, code.dest_start)
             for code in Levenshtein.opcodes(text, "".join(symbols_of_frames))
@@ -183,6 +194,8 @@ class _Anchors:
             if section.cells <= MAX_CELLS:
                 yield section
                 continue
+
+            # Only within the sections that are too large: a short stretch may agree by chance.
             inside = [
                 (word, frame)
                 for word, frame in fine
@@ -202,6 +215,8 @@ class _Anchors:
         for start, end, at in self._blocks:
             if self._weights[end] - self._weights[start] < needed:
                 continue
+
+            # An anchor lies inside its stretch, away from both ends, where an agreement by chance is most likely.
             next_place = start + min(end - start, ANCHOR_SPACING) // 2
             for word in range(*np.searchsorted(self._first, [start + 1, end]).tolist()):
                 first = int(self._first[word])
@@ -209,6 +224,7 @@ class _Anchors:
                 if first >= next_place and min(sides) >= needed // 4:
                     before = self._symbol_of[at + first - start - 1]
                     after = self._symbol_of[at + first - start]
+                    # Halfway between the symbol before the word and its first symbol.
                     anchors.append((word, int(self._symbols.last[before] + 1 + self._symbols.first[after]) // 2))
                     next_place = first + ANCHOR_SPACING
         return anchors
@@ -224,6 +240,7 @@ def _search(
         best_gapped_path,
     )
 
+    # labels int32 [labels], first_label int32 [words + 1], within bool [words + 1]
     frames = slice(section.first_frame, section.last_frame)
     words = script.words[section.first_word : section.last_word]
     labels = np.array([label for word in words for label in word.labels], np.int32)
@@ -233,21 +250,28 @@ def _search(
     # Of the symbols, those of the section alone: a section in Mandarin has a few of thousands.
     used_labels = np.unique(labels[labels >= 0])
     labels = np.where(labels >= 0, np.searchsorted(used_labels, labels), labels).astype(np.int32)
+
+    # values float32 [frames, labels of the section + 1]; best and pause float32 [frames]
     values, best, pause = _read_values(output.values, section, used_labels, alphabet)
     path, word_of, place_of = best_gapped_path(
         HeardFrames(values, best, pause, begins[frames]),
         labels, first_label, within, len(used_labels), joined,
         GapCosts(AUDIO_COST, SYMBOL_COST, TEXT_COST, WORD_COST, LINE_COST),
     )  # fmt: skip
+
+    # The first state of each word is its gap: audio without text.
     places.unwritten[frames] = np.append(True, word_of[1:] != word_of[:-1])[path]
     place = place_of[path]
     (spoken,) = np.nonzero(place >= 0)
     if not len(spoken):
         return
+
+    # [labels] the highest log probability of each symbol among its frames; an unknown one counts as certain.
     highest = np.full(len(labels), -np.inf)
     used_labels = labels[place[spoken]] >= 0
     spoken_values = values[spoken, np.where(used_labels, labels[place[spoken]], 0)]
     np.maximum.at(highest, place[spoken], np.where(used_labels, spoken_values, 0.0))
+
     of_word = word_of[path[spoken]]
     for word in np.unique(of_word).tolist():
         at = spoken[of_word == word]
@@ -273,9 +297,13 @@ def _read_values(
     space = _space(alphabet)
     blank = alphabet.blank
     columns = np.append(used_labels, blank)
+
+    # [frames, labels of the section + 1], [frames] and [frames]
     log_probabilities = np.empty((frames, len(columns)), np.float32)
     best = np.empty(frames, np.float32)
     pause = np.empty(frames, np.float32)
+
+    # Minus infinity and values that are no numbers become a very low one: a path has to exist.
     for rows, block in values.blocks(section.first_frame, section.last_frame):
         least = np.fmax(block, np.float32(LEAST))
         log_probabilities[rows] = least[:, columns]

@@ -107,11 +107,14 @@ def start(width: int, model: NgramAutomaton) -> BeamState:
     Args:
       width: prefixes kept after each frame.
     """
+    # [2, width] each: the prefixes before and after a frame
     numbers = [np.zeros((2, width), np.int64) for _ in range(6)]
     node_of, state_of, last_of, link_of, ends, end_state = numbers
     blank_score = np.full((2, width), NONE)
     symbol_score = np.full((2, width), NONE)
     hashes = np.zeros((2, width), np.uint64)
+
+    # One prefix, the empty one, with all of the probability; the language model has read the sentence's start.
     hashes[0, 0] = 1
     blank_score[0, 0] = 0.0
     state_of[0, 0] = model.arc_target[START_WORD]
@@ -130,6 +133,8 @@ def make_room(state: BeamState, frames: int) -> BeamState:
     missing = needed - len(state.link_parent)
     if missing <= 0:
         return state
+
+    # At least twice the length, so that a long stream copies its links seldom.
     missing = max(missing, len(state.link_parent) if len(state.link_parent) > 1 else 0)
     return state._replace(
         link_parent=np.concatenate([state.link_parent, np.zeros(missing, np.int64)]),
@@ -142,6 +147,8 @@ def _add_logs(a: float, b: float) -> Any:
     """log(exp(a) + exp(b))."""
     if a < b:
         a, b = b, a
+
+    # Beyond 40 nats the smaller one is lost in float64.
     if b == NONE or a - b > 40.0:
         return a
     return a + np.log1p(np.exp(b - a))
@@ -173,6 +180,8 @@ def _find(values: Array, first: int, last: int, value: int) -> Any:
 def advance(model: NgramAutomaton, state: int, word: int) -> Any:
     """The natural logarithm of a word's probability in a state, and the state after it."""
     score = 0.0
+
+    # Katz back-off: a shorter context until it has the word, at the price of each step. State 0 has every word.
     while state > 0:
         arc = _find(model.arc_word, model.arc_start[state], model.arc_start[state + 1], word)
         if arc >= 0:
@@ -194,6 +203,7 @@ def _finish_word(
     # The score of a word: beta, its bonus, and alpha * log P(word | state).
     added = weights.beta + (weights.unknown if word < 0 else lexicon.word_bonus[word])
     if weights.alpha != 0.0:
+        # An unknown word moves the model on too: the next word is scored after it.
         score, state = advance(model, state, UNKNOWN_WORD if word < 0 else int(lexicon.word_lm[word]))
         added += weights.alpha * score
     return True, added, state
@@ -343,8 +353,10 @@ def extend(
                 active_count += 1
                 if lexicon.symbol_kind[symbol] != LETTER:
                     word_ends = True
+
         candidates = 0
         best = NONE
+        # The prefix itself: a blank adds to it, and so does its last symbol, which CTC merges.
         for i in range(prefixes):  # a blank, or the last symbol again
             total[i] = _add_logs(blank_score[row_of_beam, i], symbol_score[row_of_beam, i])
             last = last_of[row_of_beam, i]
@@ -354,6 +366,8 @@ def extend(
                     repeated = total[i] + row[space]
             else:
                 repeated = symbol_score[row_of_beam, i] + row[last]
+
+            # Prefixes are distinct, so the first free slot is the prefix's own.
             place = hashes[row_of_beam, i] & mask
             while table_frame[int(place)] == frame:
                 place = (place + np.uint64(1)) & mask
@@ -370,6 +384,8 @@ def extend(
             c_language[candidates] = language[row_of_beam, i]
             c_node[candidates] = node
             c_state[candidates] = state_of[row_of_beam, i]
+
+            # A word under way is ranked with the best score that one of its endings can still bring.
             c_best[candidates] = 0.0
             if node != ROOT:
                 c_best[candidates] = weights.unknown_best if is_open else NONE
@@ -377,6 +393,7 @@ def extend(
                     c_best[candidates] = max(c_best[candidates], lexicon.trie_best[node])
             best = max(best, _add_logs(c_blank[candidates], repeated) + language[row_of_beam, i] + c_best[candidates])
             candidates += 1
+
         for i in range(prefixes):  # one more symbol
             node = node_of[row_of_beam, i]
             last = last_of[row_of_beam, i]
@@ -401,6 +418,7 @@ def extend(
             for step in range(steps):
                 target = OFF_TRIE
                 if by_arcs and step < arcs:
+                    # An arc of the trie: a letter that continues a word of the lexicon.
                     symbol = int(lexicon.trie_symbol[first_arc + step])
                     if row[symbol] < threshold:
                         continue
@@ -423,6 +441,7 @@ def extend(
                 score = (blank_score[row_of_beam, i] if symbol == last else total[i]) + row[symbol]
                 if score == NONE:
                     continue
+
                 state = state_of[row_of_beam, i]
                 added = language[row_of_beam, i]
                 ahead = 0.0
@@ -431,6 +450,7 @@ def extend(
                     if target > 0:
                         ahead = max(ahead, lexicon.trie_best[target])
                 else:
+                    # The symbol ends the word before it: what `_finish_word` added comes to the prefix.
                     if ends[row_of_beam, i] == 0:
                         continue
                     target = ROOT
@@ -444,6 +464,7 @@ def extend(
                         if word < 0 and not is_open:
                             continue
                         added += weights.beta + (weights.unknown if word < 0 else lexicon.word_bonus[word])
+                        # An ideograph is a word by itself, so it also has a score of its own.
                         if weights.alpha != 0.0:
                             number = UNKNOWN_WORD if word < 0 else int(lexicon.word_lm[word])
                             gained, state = advance(model, state, number)
@@ -476,6 +497,7 @@ def extend(
                 c_node[candidates] = target
                 c_state[candidates] = state
                 candidates += 1
+
         best = NONE
         for slot in range(candidates):
             rank[slot] = _add_logs(c_blank[slot], c_label[slot]) + c_language[slot] + c_best[slot]
@@ -489,6 +511,8 @@ def extend(
         for slot in range(candidates):
             if rank[slot] > least:
                 ties -= 1
+
+        # The survivors go to the other row, which becomes the current one.
         new = 1 - row_of_beam
         number = 0
         for slot in range(candidates):
@@ -512,6 +536,7 @@ def extend(
                 ends[new, number] = ends[row_of_beam, i]
                 end_added[new, number] = end_added[row_of_beam, i]
                 end_state[new, number] = end_state[row_of_beam, i]
+            # A new prefix: its last symbol becomes a link to those before it.
             else:
                 parent_hash[new, number] = hashes[row_of_beam, i]
                 last_of[new, number] = c_symbol[slot]
@@ -526,6 +551,8 @@ def extend(
             break
         row_of_beam = new
         prefixes = number
+
+    # The next call continues from here.
     counters[0] = row_of_beam
     counters[1] = prefixes
     counters[2] = links
@@ -575,6 +602,8 @@ def finish(
         whole[i] = True
         if node_of[row_of_beam, i] != ROOT:
             whole[i], added, state = _finish_word(node_of[row_of_beam, i], state, lexicon, model, weights, is_open)
+
+        # A sentence ends here, which the language model scores too.
         if weights.alpha != 0.0:
             added += weights.alpha * advance(model, state, END_WORD)[0]
         scores[i, 0] = scores[i, 1] + language[row_of_beam, i] + added
@@ -585,6 +614,8 @@ def finish(
                     scores[j, 0] = _add_logs(scores[j, 0], scores[i, 0])
                     scores[j, 1] = _add_logs(scores[j, 1], scores[i, 1])
                     scores[i, 0] = NONE
+
+    # A text whose last word is cut off only counts if there is no other.
     anything_whole = False
     for i in range(prefixes):
         anything_whole = anything_whole or (whole[i] and scores[i, 0] > NONE)

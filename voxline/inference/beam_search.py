@@ -81,6 +81,8 @@ class BeamSearch:
     def __post_init__(self) -> None:
         if self.width < 1:
             raise SettingsError(f"width is {self.width}; 1 or more texts are accepted")
+
+        # A weight that is no number would make every comparison false, and the beam empty.
         weights = {"alpha": self.alpha, "beta": self.beta, "unknown_penalty": self.unknown_penalty}
         for name, weight in {
             **weights,
@@ -132,6 +134,7 @@ class BeamSearch:
 
     def with_weights(self, alpha: float, beta: float) -> "BeamSearch":
         """The same with another alpha and beta; the trie is not built again."""
+        # Only scores depend on the weights; `_arrays` does, so it is not carried over.
         other = dataclasses.replace(self, alpha=alpha, beta=beta)
         for name in ("_words", "_trie", "_automaton", "_unigrams"):
             if name in self.__dict__:
@@ -163,6 +166,7 @@ class BeamSearch:
 
     @functools.cached_property
     def _arrays(self) -> Any:
+        # Imported here, since numba takes a second.
         from voxline.inference.beam_kernel import IDEOGRAPH, LETTER, SPACE, LexiconArrays
 
         kinds = [
@@ -171,6 +175,8 @@ class BeamSearch:
         ]
         word_ids = self.language_model.word_ids if self.language_model else {}
         bonus = np.array([self.hot_words.get(word, 0.0) for word in self._words], np.float64)
+
+        # [words] the score of each word without context, for the best score below a node of the trie.
         scores = bonus + self.beta
         if self.language_model is not None:
             scores = scores + self.alpha * self._unigrams[1:]
@@ -204,6 +210,7 @@ class BeamStream:
     def __init__(self, search: BeamSearch) -> None:
         from voxline.inference.beam_kernel import SearchWeights, start  # numba, which takes a second to import
 
+        # The kernel compares logarithms; infinity: no frame is skipped.
         blank_skip = math.log(search.blank_skip) if search.blank_skip <= 1 else math.inf
         uses_model = search.language_model is not None and search.alpha != 0
         unknown = search.unknown_penalty if search.lexicon or uses_model else 0.0
@@ -213,6 +220,7 @@ class BeamStream:
             float(search.alpha) if uses_model else 0.0,
             float(search.beta),
             float(unknown),
+            # The estimate for a word that the lexicon lacks, while it is being spelled.
             float(search.beta + unknown + (search.alpha * search._unigrams[0] if uses_model else 0.0)),
             float(search.symbol_floor),
             float(search.prune),
@@ -229,6 +237,8 @@ class BeamStream:
         from voxline.inference.beam_kernel import extend, make_room
 
         search = self._search
+
+        # Finite values alone: one NaN would spread through the log sums.
         values = np.fmin(np.fmax(search._checked(log_probabilities), -1e4), 1e4)
         self._state = make_room(self._state, len(values))
         extend(
@@ -259,6 +269,7 @@ class _Trie:
     def __init__(self, words: Sequence[str], alphabet: Alphabet) -> None:
         size = len(alphabet.symbols)
         self.symbol_word = np.full(size, -1, np.int32)
+        # One dictionary with integers as keys: one for each node would take far more memory.
         nodes: dict[int, int] = {}  # node · symbols + symbol → the node after it
         ends = []
         for index, word in enumerate(words):
@@ -270,6 +281,8 @@ class _Trie:
                 key = node * size + label
                 node = nodes.setdefault(key, len(nodes) + 1)
             ends.append((node, index))
+
+        # Sorted keys put the arcs of a node side by side, and their symbols in ascending order: `_find` needs both.
         keys = np.array(sorted(nodes), np.int64)
         self.start = np.searchsorted(keys // size, np.arange(len(nodes) + 2)).astype(np.int64)
         self.symbol = (keys % size).astype(np.int32)
@@ -286,12 +299,15 @@ class _Trie:
         Args:
           scores: of the words.
         """
+        # [nodes]
         best = np.full(len(self.word), -np.inf)
         ending = self.word >= 0
         best[ending] = scores[self.word[ending]]
         depth = np.zeros(len(best), np.int64)
         for node in range(1, len(best)):  # parents have lower numbers
             depth[node] = depth[self._parent[node]] + 1
+
+        # From the leaves to the root, a level at a time: a node's children are done before it.
         order = np.argsort(-depth, kind="stable")
         for _, group in itertools.groupby(order.tolist(), key=depth.__getitem__):
             level = np.fromiter(group, np.int64)

@@ -15,11 +15,14 @@ def compiled(function: Callable[..., Any]) -> Any:
     Where neither can be written, or the disk is full, as in some containers, each process compiles.
     """
     try:
+        # numba chooses its cache folder when it decorates.
         if not os.environ.get("NUMBA_CACHE_DIR"):
             Path.home()  # raises where there is none: numba would make a folder named ~ where the process runs
         dispatcher: Any = numba.njit(cache=True)(function)
     except RuntimeError:
         return numba.njit(function)
+
+    # numba raises if the disk is full; the compiled function is good all the same.
     save = dispatcher._cache.save_overload
 
     def save_if_possible(signature: Any, code: Any) -> None:

@@ -56,9 +56,13 @@ def align_words_in_audio(
     labels = [] if alphabet.unknown(text) else alphabet.encode(text)
     if not labels or min_ctc_frames(labels) > len(log_probabilities):
         return []
+
+    # NaN and minus infinity become a low number: a path has to exist, and one NaN would spread to all of them.
     log_probabilities = np.fmax(log_probabilities, LEAST)
     spans = force_align(log_probabilities, labels)
     words = []
+
+    # `spans` has one entry for each label, that of the space between two words included.
     first = 0
     for word in text.split(" "):
         last = first + len(alphabet.encode(word))
@@ -71,6 +75,8 @@ def align_words_in_audio(
                 max(0.0, first_frame + frame * seconds_per_frame) for frame in (spans[first][0], spans[last - 1][1])
             )
             words.append(AlignedWord(word, start, end, min(1.0, math.exp(math.fsum(best) / len(best)))))
+
+        # One label on for the space between two words.
         first = last + 1
     return words
 
@@ -95,9 +101,13 @@ def text_loss(log_probabilities: Array, text: str, alphabet: Alphabet) -> tuple[
     labels = alphabet.encode(text)
     if (needed := min_ctc_frames(labels)) > len(log_probabilities):
         return None, f"impossible: {len(log_probabilities):,} frames, and {needed:,} are needed"
+
+    # states [2 · labels + 1]; values [frames, states]
     states, may_skip = _states(labels, alphabet.blank)
     values = np.asarray(log_probabilities, np.float64)[:, states]
     never_skipped = np.where(may_skip, 0.0, -np.inf)
+
+    # α of Graves et al. (section 4.1) in logarithms, with the predecessors of each state as shifted views of one array.
     before = np.full(len(states) + 2, -np.inf)  # two columns in front of the first state
     score = before[2:]
     moved = before[1:-1]
@@ -105,15 +115,18 @@ def text_loss(log_probabilities: Array, text: str, alphabet: Alphabet) -> tuple[
     score[0] = 0.0  # before the first frame: as after a blank
     with np.errstate(invalid="ignore"):
         for row in values:
+            # From the same state, the one before it, and over a blank the one before that.
             after = np.logaddexp(score, moved)
             np.logaddexp(after, skipped + never_skipped, out=after)
             np.add(after, row, out=score)
+        # A path ends in the last label or in the blank behind it.
         loss = -float(np.logaddexp.reduce(score[-2:]))
     return (max(loss, 0.0), "") if math.isfinite(loss) else (None, "impossible: the model's output is not finite")
 
 
 def _states(labels: Sequence[int], blank: int) -> tuple[Array, Array]:
     """The labels with a blank around each, and before which of them the blank may be skipped."""
+    # [2 · labels + 1], blanks at even places
     states = np.full(2 * len(labels) + 1, blank)
     states[1::2] = labels
     may_skip = np.zeros(len(states), bool)
@@ -135,10 +148,15 @@ def force_align(log_probabilities: Array, labels: Sequence[int]) -> list[tuple[i
     blank = log_probabilities.shape[1] - 1
     if min_ctc_frames(labels) > frames or not labels:
         raise ValueError(f"{len(labels)} labels cannot be aligned with {frames} frames")
+
     states, may_skip = _states(labels, blank)
     score = np.full(len(states), -np.inf)
     score[:2] = log_probabilities[0, states[:2]]
+
+    # [frames, states]: how many states each step advanced; 0, 1 or 2.
     moves = np.zeros((frames, len(states)), np.int8)
+
+    # [3, states]: stay, advance, or skip a blank
     for frame in range(1, frames):
         options = np.full((3, len(states)), -np.inf)
         options[0] = score
@@ -146,11 +164,15 @@ def force_align(log_probabilities: Array, labels: Sequence[int]) -> list[tuple[i
         options[2, 2:] = np.where(may_skip[2:], score[:-2], -np.inf)
         moves[frame] = options.argmax(axis=0)
         score = options.max(axis=0) + log_probabilities[frame, states]
+
+    # Back from the better of the last blank and the last label.
     state = len(states) - 1 if score[-1] >= score[-2] else len(states) - 2
     path = np.empty(frames, np.int64)
     for frame in range(frames - 1, -1, -1):
         path[frame] = state
         state -= int(moves[frame, state])
+
+    # The label at `position` is state 2 · position + 1.
     spans = []
     for position in range(len(labels)):
         (at,) = np.nonzero(path == 2 * position + 1)

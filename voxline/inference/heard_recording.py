@@ -46,6 +46,7 @@ class ValuesFile:
 
     def blocks(self, first: int, last: int) -> Iterator[tuple[slice, Array]]:
         """The frames from `first` on, `last` excluded, some at a time: where they are among these, and their values."""
+        # At least one frame, however large the alphabet.
         step = max(1, READ_VALUES // self.classes)
         for start in range(first, last, step):
             count = min(step, last - start)
@@ -92,6 +93,7 @@ def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRec
 
     def run() -> None:
         nonlocal frame_seconds
+        # values [frames, symbols + 1] of each stretch
         for (stretch, samples), values in zip(
             batch, recognizer.log_probabilities([samples for _, samples in batch]), strict=True
         ):
@@ -105,6 +107,7 @@ def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRec
             best.append(values[inside].argmax(axis=1).astype(np.int32))
         batch.clear()
 
+    # Two passes over the file: levels first, since the cuts depend on them, then the network.
     try:
         blocks = [Segment(start, _BLOCK) for start in _blocks(recording)]
         measured = [(_levels(samples, rate), len(samples)) for samples in _in_order(recording, blocks, rate)]
@@ -113,6 +116,8 @@ def hear(recognizer: "Recognizer", recording: Path, file: IO[bytes]) -> HeardRec
             sum(count for _, count in measured) / rate,
         )
         stretches = list(_stretches(levels, seconds))
+
+        # Batches of limited seconds: memory does not grow with the recording.
         for stretch, samples in zip(stretches, _in_order(recording, stretches, rate), strict=True):
             batch.append((stretch, samples))
             if sum(len(waveform) for _, waveform in batch) > BATCH_SECONDS * rate:
@@ -149,18 +154,22 @@ def _stretches(levels: Array, seconds: float) -> Iterator[_Stretch]:
     context = 0.0
     pauses = list(_pauses(levels))
     while start < seconds:
+        # A stretch of less than a second has too little context for the network.
         while pauses and pauses[0] < start + STRETCH_SECONDS[0]:
             pauses.pop(0)
         end = seconds
         behind = 0.0
         if pauses and pauses[0] <= start + STRETCH_SECONDS[1]:
             end = pauses[0]
+        # No pause within reach: the quietest point of the second half, and both sides overlap there.
         elif seconds > start + STRETCH_SECONDS[1]:
             first, last = (
                 round((start + length) / LEVEL_SECONDS) for length in (STRETCH_SECONDS[1] / 2, STRETCH_SECONDS[1])
             )
             end = (first + int(levels[first:last].argmin())) * LEVEL_SECONDS
             behind = CONTEXT_SECONDS
+
+        # The context is heard, but its frames do not count.
         offset = max(0.0, start - context)
         to = min(end + behind, seconds)
         edges = start if context else -math.inf, end if behind else math.inf
@@ -173,10 +182,14 @@ def _pauses(levels: Array) -> Iterator[float]:
     """The middle of each pause, in seconds; what is quiet depends on the minute around."""
     step = round(QUIET_SECONDS / LEVEL_SECONDS)
     least = round(PAUSE_SECONDS / LEVEL_SECONDS)
+
+    # A pause needs a rise and a fall, so one value that is not quiet is put at each end.
     quiet = np.zeros(len(levels) + 2, bool)
     for first in range(0, len(levels), step):
+        # 5th and 95th percentile of the minute around, in dB
         noise, speech = np.percentile(levels[max(0, first - step // 2) : first + step + step // 2], [5, 95])
         part = slice(first, min(first + step, len(levels)))
+        # Never above the middle between noise and speech: in loud noise nothing but the speech would be left.
         quiet[1:-1][part] = levels[part] < min(noise + ABOVE_NOISE_DB, (noise + speech) / 2)
     edges = np.diff(quiet.astype(np.int8))
     for begins, ends in zip(np.nonzero(edges == 1)[0].tolist(), np.nonzero(edges == -1)[0].tolist(), strict=True):
@@ -186,12 +199,16 @@ def _pauses(levels: Array) -> Iterator[float]:
 
 def _blocks(recording: Path) -> list[float]:
     total = read_header(recording).seconds
+
+    # A last part shorter than a quarter block is read with the block before it.
     return np.arange(0, max(total - _BLOCK / 4, 1e-3), _BLOCK).tolist()
 
 
 def _in_order(recording: Path, parts: "Sequence[_Stretch | Segment]", rate: int) -> Iterator[Array]:
     """The samples of parts of a recording, float32; the last part reads to the end."""
     segments = [Segment(part.offset, None if part is parts[-1] else part.duration) for part in parts]
+
+    # Processes finish in any order; what came early waits here.
     arrived: dict[int, Array] = {}
     following = 0
     for index, decoded in decode_segments(recording, segments, rate):
@@ -205,8 +222,10 @@ def _in_order(recording: Path, parts: "Sequence[_Stretch | Segment]", rate: int)
 
 def _levels(samples: Array, rate: int) -> Array:
     """The RMS level each `LEVEL_SECONDS`, in dB of full scale, -100 at least."""
+    # [levels] the sample at which each level begins
     edges = np.round(np.arange(math.ceil(len(samples) / (LEVEL_SECONDS * rate))) * LEVEL_SECONDS * rate).astype(int)
     if not len(edges):
         return np.zeros(0, np.float32)
     sums = np.add.reduceat(samples.astype(np.float64) ** 2, edges)
+    # The floor of 1e-10 is -100 dB.
     return (10 * np.log10(sums / np.diff(edges, append=len(samples)) + 1e-10)).astype(np.float32)

@@ -123,16 +123,19 @@ class IntentClassifier:
         """
         import numpy as np
 
+        # Lists of word numbers; padding is 0, which no word has.
         numbers = [number_words(text, self._numbers) for text in texts]
         probabilities: list[npt.NDArray[np.float32] | None] = [None] * len(texts)
         spoken = [index for index, words in enumerate(numbers) if words]
         for batch in batches_by_length([len(numbers[index]) for index in spoken], BATCH_WORDS):
             rows = [spoken[index] for index in batch]
+            # words int32 [batch, longest], counts int32 [batch]
             counts = np.array([len(numbers[row]) for row in rows], np.int32)
             words = np.zeros((len(rows), int(counts.max())), np.int32)
             for place, row in enumerate(rows):
                 words[place, : counts[place]] = numbers[row]
             start = time.perf_counter()
+            # [batch, intents]
             values = call_signature(self._signature, self.folder, words=words, counts=counts)["probabilities"]
             self.seconds += time.perf_counter() - start
             if not np.isfinite(values).all():

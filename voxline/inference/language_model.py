@@ -47,6 +47,7 @@ def read_language_model(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         description = read_json(file)
+        # What the search computes with is converted here, so that a damaged file fails now and not in the kernel.
         numbers = {key: float(description[key]) for key in ("alpha", "beta", "unknown_penalty")}
         width = int(description["width"])
     except (ValueError, KeyError, TypeError, OverflowError) as error:
@@ -140,6 +141,8 @@ def tune_weights(
         errors_of[alpha, beta] = errors([_text(weighted, values) for values in log_probabilities])
     least = min(errors_of.values())
     best = [pair for pair, count in errors_of.items() if count == least]
+
+    # A pair at the edge of the best ones is more likely to fail on other data.
     middle = [sum(pair[axis] for pair in best) / len(best) for axis in (0, 1)]
     alpha, beta = min(best, key=lambda pair: (abs(pair[0] - middle[0]) + abs(pair[1] - middle[1]), pair))
     greedy = errors([decode_best_path(values, search.alphabet).text for values in log_probabilities])

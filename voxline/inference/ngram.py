@@ -111,6 +111,8 @@ class NgramModel:
         """
         automaton = self.automaton
         state = 0
+
+        # More context than the order has no effect.
         for token in context[max(0, len(context) - self.order + 1) :]:
             _, state = _advance(automaton, state, self.word_ids.get(token, 0))
         return _advance(automaton, state, self.word_ids.get(word, 0))[0] / math.log(10)
@@ -133,17 +135,22 @@ class NgramModel:
     def automaton(self) -> NgramAutomaton:
         """The model for compiled code."""
         keys = _NgramKeys(self)
+
+        # State 0 has no context; then come the n-grams of each order but the highest, in the order of the tables.
         offsets = np.cumsum([0, *self.counts])
         states = 1 + int(offsets[self.order - 1]) if self.order > 1 else 1
         origins = []
         targets = []
         for order, grams in enumerate(self.grams, 1):
+            # The arc of an n-gram leaves the state of its first words, and leads to the longest context that continues.
             origins.append(keys.states(grams[:, :-1]))
             if order < self.order:
                 targets.append(np.arange(offsets[order - 1], offsets[order]) + 1)
             else:
                 targets.append(keys.longest_suffix(grams))
         backoff_state = [np.zeros(1, np.int64)] + [keys.longest_suffix(grams) for grams in self.grams[:-1]]
+
+        # Natural logarithms from here on; files have base 10.
         scores = np.concatenate(self.log10_probabilities) * np.float32(math.log(10))
         backoffs = np.concatenate([np.zeros(1, np.float32), *self.log10_backoffs]) * np.float32(math.log(10))
         return NgramAutomaton(
@@ -159,6 +166,7 @@ class NgramModel:
         """Writes an ARPA file; one whose name ends in .gz is compressed, with the same bytes for the same model."""
         with atomic_write(Path(file)) as raw:
             if str(file).endswith(".gz"):
+                # No name and no time in the head of the gzip file, so that equal models have equal bytes.
                 with gzip.GzipFile("", "wb", mtime=0, fileobj=raw) as packed:
                     packed.writelines(line.encode() for line in self._arpa_lines())
             else:
@@ -188,6 +196,8 @@ class NgramModel:
         source = Path(file)
         try:
             with BoundedGzip(source) if source.suffix == ".gz" else open_regular(source) as lines:
+                # A bound on the bytes: the numbers in the head of the file are compared with it before memory is
+                # reserved.
                 size = lines.limit if isinstance(lines, BoundedGzip) else os.fstat(lines.fileno()).st_size
                 return _ArpaReader(source, lines, size).read()
         except OSError as error:
@@ -195,6 +205,7 @@ class NgramModel:
 
     def save(self, file: Path) -> None:
         """Writes the tables as numpy arrays (.npz), with the same bytes for the same model."""
+        # Words are joined by line feeds in one array of bytes: numpy's own strings would need pickle or padding.
         arrays: dict[str, npt.NDArray[Any]] = {"words": np.frombuffer("\n".join(self.words).encode(), np.uint8)}
         for order, grams in enumerate(self.grams, 1):
             arrays[f"grams_{order}"] = grams
@@ -234,6 +245,8 @@ class NgramModel:
         """
         if self.order > MAX_ORDER:
             raise WorkError(f"{source}: n-grams of order {self.order:,}; orders of 1 to {MAX_ORDER} are accepted")
+
+        # The kernel indexes without bounds checks, so nothing may point outside of its table.
         sound = self.words[: len(SPECIAL_WORDS)] == SPECIAL_WORDS and bool(self.grams)
         sound = sound and len(self.log10_probabilities) == self.order and len(self.log10_backoffs) == self.order - 1
         for order, grams in enumerate(self.grams if sound else [], 1):
@@ -241,6 +254,7 @@ class NgramModel:
             sound = sound and self.log10_probabilities[order - 1].shape == (len(grams),)
             sound = sound and (order == self.order or self.log10_backoffs[order - 1].shape == (len(grams),))
             sound = sound and (not len(grams) or (grams.min() >= 0 and grams.max() < len(self.words)))
+        # Unigram `w` is word `w`: `NgramAutomaton` takes an arc of state 0 by the number of its word.
         if not sound or not np.array_equal(self.grams[0][:, 0], np.arange(len(self.words))):
             raise WorkError(f"{source}: the tables of this language model do not fit each other; make it again")
         for order, values in enumerate(self.log10_probabilities, 1):
@@ -263,6 +277,7 @@ def sorted_model(
     words: Sequence[str], grams: Sequence[Ids], probabilities: Sequence[Floats], backoffs: Sequence[Floats]
 ) -> NgramModel:
     """A model from n-grams in any order."""
+    # `lexsort` takes the last key as the first one, hence the reversed columns.
     orders = [np.lexsort(ids.T[::-1]) for ids in grams]
     return NgramModel(
         tuple(words),
@@ -277,7 +292,11 @@ class _NgramKeys:
 
     def __init__(self, model: NgramModel) -> None:
         self._size = len(model.words)
+
+        # The first state of each order.
         self._first = np.cumsum([1, *model.counts])
+
+        # A key is the state of the first words, times the number of words, plus the last word: sorted like the table.
         self._keys: list[npt.NDArray[np.int64]] = [np.arange(self._size, dtype=np.int64)]
         for order, grams in enumerate(model.grams[1:], 2):
             contexts = self._find(grams[:, :-1])
@@ -294,6 +313,7 @@ class _NgramKeys:
         """The state of each n-gram; -1: the model lacks it."""
         states = np.zeros(len(grams), np.int64)
         for order in range(1, grams.shape[1] + 1):
+            # A context that is missing gives a negative target, which no key equals.
             targets = states * self._size + grams[:, order - 1]
             keys = self._keys[order - 1]
             if not len(keys):
@@ -352,11 +372,14 @@ class _ArpaReader:
 
     def read(self) -> NgramModel:
         counts = self._read_counts()
+
+        # The special words come first, whatever their order in the file.
         words = list(SPECIAL_WORDS)
         ids = {word: number for number, word in enumerate(words)}
         tables = [self._read_section(order, count, len(counts), ids, words) for order, count in enumerate(counts, 1)]
         unigrams = tables[0]
         listed = set(unigrams.ids)
+        # A file need not list them; a sentence without a start could not be scored.
         for special, value in ((0, -100.0), (1, NEVER), (2, NEVER)):  # KenLM's value for a model without <unk>
             if special not in listed:
                 unigrams.add([special], value, 0.0)
@@ -390,15 +413,19 @@ class _ArpaReader:
                 break
         if not counts:
             raise self._fault("no line `ngram 1=…` follows \\data\\")
+
+        # The shortest possible lines: a head that states more than the file can hold is refused before any are read.
         shortest = sum(count * (2 * order + 2) for order, count in enumerate(counts, 1))  # "0 a b" and its end
         if shortest > self._size:
             raise self._fault(f"the head says {sum(counts):,} n-grams, more than {self._size:,} bytes can hold")
         return counts
 
     def _read_section(self, order: int, count: int, orders: int, ids: dict[str, int], words: list[str]) -> "_ArpaTable":
+        # Typed arrays: lists of Python's numbers would take several times the memory.
         table = _ArpaTable(array("i"), array("f"), array("f"))
         for line in self._texts():
             rows = len(table.probabilities)
+            # Only a line with a backslash ends a section, and only after as many n-grams as the head states.
             if line.startswith("\\") and rows == count:
                 if order == orders and line != "\\end\\":
                     raise self._fault(f"got {line!r}, \\end\\ is expected after the {count:,} n-grams of order {order}")
@@ -410,6 +437,7 @@ class _ArpaReader:
             parts = line.split()
             if len(parts) not in (order + 1, order + 2):
                 raise self._fault(f"got {line[:100]!r}; a probability, {order} words and a back-off are expected")
+            # A word gets its number where its unigram is read; longer n-grams look it up.
             if order == 1 and parts[1] not in ids:
                 ids[parts[1]] = len(words)
                 words.append(parts[1])

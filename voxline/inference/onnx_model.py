@@ -55,6 +55,8 @@ class OnnxGraph:
         self._file = folder / ONNX_FILE
         self._outputs = spec.outputs
         self._session = load_session(self._file, threads)
+
+        # Names and their order: values are passed and returned by position.
         taken = tuple(node.name for node in self._session.get_inputs())
         outputs = tuple(node.name for node in self._session.get_outputs())
         if taken != spec.inputs or outputs != spec.outputs:
@@ -74,6 +76,7 @@ class OnnxGraph:
         except WorkCancelledError:
             raise
         except Exception as error:
+            # The first line says what; the others are the runtime's own stack.
             why = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
             shape = next(iter(inputs.values())).shape
             raise WorkError(f"{self._file}: fails on a batch of {shape}: {why}") from None
@@ -143,6 +146,7 @@ def load_session(file: Path, threads: int | None) -> Any:
     # Threads that wait for the next op would spin, which doubles the CPU time and saves little.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
+        # The bytes that are checked are the bytes that are loaded, whatever happens to the file.
         content = file.read_bytes()
         _refuse_foreign_parts(content, file)
         return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
@@ -161,6 +165,8 @@ def _refuse_foreign_parts(content: bytes, file: Path) -> None:
     import onnx
 
     model = onnx.ModelProto.FromString(content)
+
+    # A model's own functions may be called; their bodies are checked like the rest.
     domains = {*ONNX_DOMAINS, *(function.domain for function in model.functions)}
     for part in _messages(model):
         if isinstance(part, onnx.TensorProto) and (
@@ -180,6 +186,7 @@ def _refuse_foreign_parts(content: bytes, file: Path) -> None:
 
 def _messages(message: Any) -> Iterator[Any]:
     """A message of a protocol buffer and all messages in it."""
+    # A stack instead of recursion: a file may be nested deeper than Python's limit.
     waiting = [message]
     while waiting:
         part = waiting.pop()
@@ -201,6 +208,7 @@ def run_session(session: Any, outputs: Sequence[str], inputs: dict[str, Any]) ->
     if max(value.size for value in inputs.values()) > LARGE_INPUT:
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
 
+    # ONNX Runtime looks at the flag between two ops; it is set from another thread.
     def end() -> None:
         options.terminate = True
 

@@ -101,8 +101,10 @@ class Recognizer:
         self._n_best = n_best
         self._threads = threads
         self._streaming: StreamingGraph | None = None
+
         if hot_words or n_best > 1 or (language_model and (self.folder / LANGUAGE_MODEL).is_dir()):
             self._search = self._make_search(language_model, hot_words or {})
+
         self.engine = choose_engine(self.folder, engine)
         self.batch_seconds = min(batch_seconds, ONNX_BATCH_SECONDS) if self.engine == "onnx" else batch_seconds
         if self.engine == "onnx":
@@ -110,6 +112,8 @@ class Recognizer:
         else:
             self._model, signatures = load_saved_model(self.folder, SIGNATURES)
             self._infer = functools.partial(call_signature, signatures["transcribe"], self.folder)
+
+        # The first run must not count as use.
         self.seconds = self.audio_seconds = 0.0
         self._run([np.zeros(self.sample_rate // 2, np.float32)])  # the first call builds the graph
         self.seconds = self.audio_seconds = 0.0
@@ -173,6 +177,7 @@ class Recognizer:
             rows = zip(batch, outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
             for index, text, values, frames in rows:
                 best = self._decode(values[:frames])
+                # Without a beam search the text is the graph's own, greedy.
                 best_text = best[0].text if best else _plain_text(text)
                 transcript = self._transcript(best_text, values[:frames], transcripts[index].seconds)
                 transcripts[index] = dataclasses.replace(transcript, alternatives=alternatives_of(best, self._n_best))
@@ -190,6 +195,7 @@ class Recognizer:
         """Like `transcribe_waveforms`, with the greedy transcript and the network's output beside."""
         import numpy as np
 
+        # An empty waveform has no frames: the network would fail on it.
         nothing = np.zeros((0, len(self.info.alphabet) + 1), np.float32)
         decoded = [DecodedWaveform("", "", nothing)] * len(waveforms)
         filled = [index for index, waveform in enumerate(waveforms) if len(waveform)]
@@ -300,6 +306,7 @@ class Recognizer:
 
     def _batches(self, indices: Sequence[int], waveforms: Sequence["Waveform"]) -> list[list[int]]:
         """The indices in batches of similar length."""
+        # Samples, as the lengths are.
         limit = round(self.batch_seconds * self.sample_rate)
         batches = batches_by_length([len(waveforms[index]) for index in indices], limit)
         return [[indices[position] for position in batch] for batch in batches]
@@ -314,6 +321,7 @@ class Recognizer:
     ) -> Transcript:
         from voxline.inference.ctc_alignment import align_words_in_audio
 
+        # A stream states the length of its frames; a recording's follows from the model or its length.
         first = 0.0
         if frame is None:
             first, frame = self.frame_times(seconds, len(log_probabilities))
@@ -362,6 +370,7 @@ class Recognizer:
         if len(waveforms) == 1:
             padded = np.asarray(waveforms[0], np.float32)[None]  # no copy: it may be long
         else:
+            # [batch, longest], zeros behind the shorter ones
             padded = np.zeros((len(waveforms), int(lengths.max())), np.float32)
             for row, waveform in zip(padded, waveforms, strict=True):
                 row[: len(waveform)] = waveform

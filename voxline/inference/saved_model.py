@@ -166,6 +166,8 @@ def batches_by_length(lengths: Sequence[int], limit: int) -> list[list[int]]:
     [[1, 3], [0, 2]]
     """
     batches: list[list[int]] = []
+
+    # Sorted by length, so the first item of a batch is its shortest: padding at most doubles an item.
     for index in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
         if (
             batches
@@ -203,8 +205,11 @@ def load_saved_model(
             f"{folder}: the SavedModel does not load ({type(error).__name__}: {_first_line(error)}); "
             "it was damaged or cut short, run train again"
         ) from error
+
     signatures = dict(getattr(model, "signatures", {}))
     specs = {**specs, **{name: spec for name, spec in optional.items() if name in signatures}}
+
+    # A signature of another version is refused here, and not at its first call.
     for name, spec in specs.items():
         if name not in signatures:
             raise WorkError(f"{folder}: no signature '{name}'; it has {', '.join(signatures) or 'none'}")
@@ -251,9 +256,12 @@ def _graph_ops(graph: Any) -> Iterator[str]:
     """The ops of a MetaGraphDef, in its graph and in all functions; without the saver's in its own functions."""
     functions = {function.signature.name: function.node_def for function in graph.graph_def.library.function}
     saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
+
+    # The saver's functions may read and write files. They are accepted only where nothing else calls them.
     nodes = list(graph.graph_def.node)
     by_saver = _called(node for node in nodes if node.name in saver)
     others = _called(node for node in nodes if node.name not in saver)
+    # Functions that Python code could call by name after loading count as called.
     others |= {*graph.object_graph_def.concrete_functions}
     for name, body in functions.items():
         if name not in by_saver:
@@ -279,6 +287,7 @@ def call_signature(signature: Any, folder: Path, **inputs: Any) -> dict[str, Any
     import tensorflow as tf
 
     try:
+        # TensorFlow's signatures take tensors by keyword.
         outputs = signature(**{name: tf.constant(value) for name, value in inputs.items()})
         return {name: tensor.numpy() for name, tensor in outputs.items()}
     except tf.errors.OpError as error:
@@ -306,6 +315,7 @@ def hidden_packages(*names: str) -> Iterator[None]:
 
     A later import finds them again.
     """
+    # A package that is imported already stays as it is.
     hidden = [name for name in names if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # makes importing it an ImportError
@@ -325,6 +335,8 @@ def silence_stderr() -> Iterator[None]:
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") in ("0", "1"):
         yield
         return
+
+    # File descriptor 2 itself: TensorFlow's C++ code does not write to `sys.stderr`.
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as captured:
@@ -333,6 +345,7 @@ def silence_stderr() -> Iterator[None]:
             yield
         except BaseException:
             captured.seek(0)
+            # Text from a library may hold control characters.
             os.write(stderr, neutralize(captured.read().decode(errors="replace")).encode())
             raise
         finally:

@@ -59,6 +59,8 @@ def export_sherpa_onnx(model: Path | str, output: Path) -> list[Path]:
         raise WorkError(f"{folder}: no {ONNX_FILE}; train with train.export.onnx: float32")
     tokens = _tokens(info.alphabet, folder)
     graph = _with_samples_in_front((folder / ONNX_FILE).read_bytes(), len(info.alphabet) + 1, folder / ONNX_FILE)
+
+    # Built beside the target and renamed, so that a half-written model is never found there.
     unfinished = output.absolute().with_name(f".{output.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     with explain_disk_errors("export", output):
@@ -77,6 +79,7 @@ def export_sherpa_onnx(model: Path | str, output: Path) -> list[Path]:
 
 def _tokens(symbols: Sequence[str], folder: Path) -> str:
     """The symbols as sherpa-onnx reads them: one a line, and its number."""
+    # A line is split at white space.
     spaced = [symbol for symbol in symbols if symbol != " " and any(map(str.isspace, symbol))]
     if spaced:
         raise SettingsError(f"{folder}: the symbol {spaced[0]!r} has a space in it, which {TOKENS_FILE} cannot hold")
@@ -85,6 +88,8 @@ def _tokens(symbols: Sequence[str], folder: Path) -> str:
             f"{folder}: sherpa-onnx would take the symbols of this alphabet for bytes, because U+0180 to U+01BF are in "
             "it and nothing above; add a character above to the alphabet, or transcribe with Voxline"
         )
+
+    # The blank comes last, as in the network's output.
     listed = [*(SPACE if symbol == " " else symbol for symbol in symbols), BLANK]
     return "".join(f"{symbol} {number}\n" for number, symbol in enumerate(listed))
 
@@ -109,6 +114,8 @@ def _with_samples_in_front(graph: bytes, classes: int, file: Path) -> bytes:
         or tuple(value.name for value in inside.output) != RECOGNIZER.outputs
     ):
         raise WorkError(f"{file}: not the graph of a recognizer; train again")
+
+    # Names of new nodes begin with `standardized`, which no exported graph has.
     waveforms, lengths = RECOGNIZER.inputs
     values, frames = RECOGNIZER.outputs
     # In float64: 1 - w is 1e-5 of a loud recording.
@@ -125,6 +132,8 @@ def _with_samples_in_front(graph: bytes, classes: int, file: Path) -> bytes:
         helper.make_node("Shape", ["standardized"], ["standardized_count"], start=1, end=2),
         helper.make_node("Cast", ["standardized_count"], [lengths], to=TensorProto.INT32),
     ]
+
+    # Frames of padding are cut off: sherpa-onnx reads all that it gets.
     after = [
         helper.make_node("Cast", [frames], ["standardized_frames"], to=TensorProto.INT64),
         helper.make_node(
@@ -138,6 +147,8 @@ def _with_samples_in_front(graph: bytes, classes: int, file: Path) -> bytes:
         "standardized_zero": np.array([0]),
         "standardized_axis": np.array([1]),
     }
+
+    # Nodes must be in the order in which they are computed.
     nodes = [*before, *inside.node, *after]
     weights = [
         *inside.initializer,

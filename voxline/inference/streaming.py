@@ -99,6 +99,8 @@ class RecognitionStream:
         self._symbols = symbols
         self._search = search
         self._transcribe = transcribe
+
+        # Seconds of an output frame; a chunk is a whole number of them.
         frame = math.prod(stage.stride for stage in graph.stages) / sample_rate
         self._schedule = CallSchedule.of(graph.stages, max(1, round(chunk_ms / 1000 / frame)), sample_rate)
         self._frame = frame
@@ -109,6 +111,7 @@ class RecognitionStream:
             1000 * self._schedule.latency_seconds,
         )
         self._state = graph.start()
+        # float32 [samples] that arrived after the last call
         self._waiting: npt.NDArray[np.float32] = np.zeros(0, np.float32)
         self._fed = self._calls = self._samples = 0  # samples that the graph has, its calls, all samples
         self._frames = 0  # output frames before the current segment
@@ -136,6 +139,8 @@ class RecognitionStream:
             self._peak = max(self._peak, float(np.abs(waveform).max()))
         self._waiting = np.concatenate([self._waiting, waveform])
         segments = []
+
+        # Calls begin at fixed samples, whatever the packets: equal audio gives equal numbers.
         schedule = self._schedule
         while self._samples >= schedule.first_samples + self._calls * schedule.step_samples:
             count = schedule.step_samples if self._calls else schedule.feed_samples
@@ -151,6 +156,7 @@ class RecognitionStream:
             raise SettingsError("the stream is finished; make a new one")
         self._finished = True
         flush = []
+        # Each stage gets the zeros that it needs to put out its last frames.
         inputs = self._samples
         for stage in self._graph.stages:
             flush.append(stage.flush(inputs))
@@ -170,6 +176,8 @@ class RecognitionStream:
             self._hear(values)
             return []
         segments = []
+
+        # A packet may hold several endpoints: the frames before each belong to the segment that ends there.
         start = 0
         blank = len(self._symbols)
         space = self._symbols.index(" ") if " " in self._symbols else -1
@@ -187,6 +195,7 @@ class RecognitionStream:
         return segments
 
     def _begin_segment(self) -> None:
+        # [frames, symbols + 1] each
         self._rows: list[npt.NDArray[np.float32]] = []
         self._greedy: list[int] = []
         self._last = -1
@@ -204,6 +213,7 @@ class RecognitionStream:
         if self._beam:
             self._beam.extend(values)
         else:
+            # The last label of the chunk before is put in front: a symbol that continues is not written again.
             labels = [label for label, _ in itertools.groupby([self._last, *values.argmax(axis=1).tolist()])]
             self._last = labels[-1]
             self._greedy += [label for label in labels[1:] if label < len(self._symbols)]
@@ -231,6 +241,8 @@ class RecognitionStream:
 
         values = np.concatenate(self._rows) if self._rows else np.zeros((0, len(self._symbols) + 1), np.float32)
         seconds = self._samples / self.sample_rate
+
+        # As of a whole recording, unless there were segments.
         start = 0.0
         frame = seconds / max(len(values), 1)
         if not whole:

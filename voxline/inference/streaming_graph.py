@@ -101,6 +101,7 @@ class CallSchedule:
         first = 1
         while min(_inputs(stages, first)) < 1:  # every stage has something to do in every call
             first += 1
+
         feed = _inputs(stages, first)[0]
         step = step_frames * math.prod(stage.stride for stage in stages)
         # A call leaves something to do for the last one, which comes when the audio has ended.
@@ -112,10 +113,14 @@ class CallSchedule:
             for before in reversed(stages[: index + 1]):
                 needed = before.needed_for_total(needed)
             least = max(least, needed)
+
+        # The center of the first frame, counted back through the stages in samples.
         center = 0
         period = math.prod(stage.stride for stage in stages)
         for stage in reversed(stages):  # the empty frames come before the first real one
             center = center * stage.stride - stage.extra // 2
+
+        # The lookahead counts from the newest frame of the first call; the oldest frame of a call waits for all others.
         newest = center + (first - 1) * period
         return cls(
             least, feed, step, first, step_frames, period / sample_rate, center,
@@ -126,6 +131,8 @@ class CallSchedule:
 def _inputs(stages: Sequence[WindowStage], outputs: int) -> list[int]:
     """The inputs of each stage that make so many outputs of the last one ready."""
     inputs = []
+
+    # From the output back to the samples.
     for stage in reversed(stages):
         outputs = stage.needed(outputs)
         inputs.append(outputs)

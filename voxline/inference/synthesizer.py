@@ -158,6 +158,8 @@ class Synthesizer:
         most = ONNX_BATCH_SYMBOLS if self.engine == "onnx" and self.info.kind == "fastspeech" else batch_symbols
         self.batch_size = batch_size
         self.batch_symbols = min(batch_symbols, most)
+
+        # A vocoder that ships with the voice, unless the caller named another.
         if vocoder is None and (self.folder / VOCODER).is_dir():
             vocoder = self.folder / VOCODER
         self.vocoder = (
@@ -167,6 +169,7 @@ class Synthesizer:
         )
         if self.vocoder is not None:
             self.vocoder.check_features(self.features, str(self.folder))
+
         self._graph: OnnxGraph | None = None
         self._signatures: dict[str, Any] = {}
         if self.engine == "onnx":
@@ -174,6 +177,7 @@ class Synthesizer:
         else:
             specs = FULL_SIGNATURES | TEACHER_FORCED_SIGNATURES
             self._model, self._signatures = load_saved_model(self.folder, specs, MEL_SIGNATURES)
+
         self.seconds = self.audio_seconds = 0.0
         self._synthesize([self.text.alphabet.characters[-1:]])  # the first call builds the graph
         self.seconds = self.audio_seconds = 0.0
@@ -228,6 +232,7 @@ class Synthesizer:
     def _speak(self, items: Sequence[EncodedSentence | Pause], at_once: int) -> Iterator[Speech]:
         import numpy as np
 
+        # A few batches at a time, so that a stream of thousands of sentences is never in memory as a whole.
         for start in range(0, len(items), at_once):
             several = items[start : start + at_once]
             spoken = iter(self._speak_sentences([part for part in several if isinstance(part, EncodedSentence)]))
@@ -247,6 +252,7 @@ class Synthesizer:
                 parts.append(self._to_its_end(half, again, cuts - 1))
             else:
                 parts += self._speak([half], 1)
+            # A half that does not end makes the whole attempt useless.
             if parts[-1].hit_limit:
                 break
         ended = parts and not parts[-1].hit_limit
@@ -301,6 +307,7 @@ class Synthesizer:
 
     def _in_batches(self, symbols: Sequence[str], run: Callable[[list[int]], list[ResultT]]) -> list[ResultT]:
         """Runs batches of texts of similar length; the results are in the order of the texts."""
+        # All texts are checked before any is spoken.
         for text in symbols:
             self.text.check_symbols(text)
         results: dict[int, ResultT] = {}
@@ -332,6 +339,8 @@ class Synthesizer:
         waveforms = self._waveforms(outputs, symbols)
         self.seconds += time.perf_counter() - start
         self.audio_seconds += sum(map(len, waveforms)) / self.sample_rate
+
+        # [frames, mels], [samples] and [steps, symbols] of each row, without the padding
         results = []
         for row, text in enumerate(symbols):
             frames = int(outputs["frames"][row])
@@ -402,6 +411,8 @@ class Synthesizer:
         padded = np.zeros((len(features), int(frames.max()), features[0].shape[1]), np.float32)
         for row, feature_frames in zip(padded, features, strict=True):
             row[: len(feature_frames)] = feature_frames
+
+        # A voice that ONNX Runtime runs loads its SavedModel here, once.
         if not self._signatures:
             self._model, self._signatures = load_saved_model(self.folder, TEACHER_FORCED_SIGNATURES)
         outputs = self._call("teacher_forced", symbols=labels, lengths=lengths, features=padded, frames=frames)

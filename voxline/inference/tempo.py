@@ -37,9 +37,12 @@ def change_tempo(mels: "Array", alignment: "Array", rates: Sequence[float], redu
     # The time from one frame to the next is half the one's and half the other's.
     ends = np.concatenate([[0.0], np.cumsum((slowness[:-1] + slowness[1:]) / 2)])
     count = max(round(float(ends[-1])), 1)
+
+    # [frames' + 1] places among the old frames, at equal distances in the new time
     places = np.interp(np.linspace(0, ends[-1], count + 1), ends, np.arange(len(mels)))
     before = np.minimum(places.astype(np.int64), len(mels) - 2)
     share = (places - before)[:, None].astype(np.float32)
+
     scaled: Array = (1 - share) * mels[before] + share * mels[before + 1]
     return scaled
 
@@ -52,10 +55,12 @@ def frame_rates(alignment: "Array", rates: Sequence[float], frames: int, reducti
     """
     import numpy as np
 
+    # Only where the rate changes does a border need to be found.
     changes = [symbol for symbol in range(1, len(rates)) if rates[symbol] != rates[symbol - 1]]
     by_frame = np.full(frames, float(rates[0]))
     start = 0
     for symbol in changes:
+        # [steps] attention to the symbols before the change, less that to those after it
         left = alignment[:, :symbol].sum(axis=1) - alignment[:, symbol:].sum(axis=1)
         start = max(start, int(np.concatenate([[0.0], np.cumsum(left)]).argmax()))
         by_frame[start * reduction :] = rates[symbol]

@@ -111,6 +111,7 @@ class TextEncoder:
         Raises:
           RefusedTextError: the text is empty or too long, or holds characters that the model cannot read.
         """
+        # The length before the frontend bounds its work, since numbers and abbreviations grow there.
         _check_text(text, MAX_CHARACTERS, AT_ONCE)
         encoded = self._apply_frontend(text)
         if len(encoded.symbols) > MAX_SYMBOLS:
@@ -136,9 +137,12 @@ class TextEncoder:
             for item in document.items:
                 items += [item] if isinstance(item, Pause) else self._encode_ssml(item)
             return items
+
+        # Plain text from here on.
         _check_text(text, MAX_TEXT_CHARACTERS, f"at most {MAX_TEXT_CHARACTERS:,} characters are accepted; split it")
         for paragraph in split_paragraphs(text):
             for number, sentence in enumerate(split_sentences(paragraph)):
+                # The pause of a paragraph before its first sentence, that of a sentence before the others.
                 items += [Pause(SENTENCE_PAUSE if number else PARAGRAPH_PAUSE)] if items else []
                 for part in cut_to(sentence, MAX_CHARACTERS):
                     symbols = self._apply_frontend(part).symbols if has_words(part) else ""
@@ -159,6 +163,8 @@ class TextEncoder:
             for part in (slice(None, place), slice(place, None))
         ]
         parts: list[EncodedSentence | Pause] = [half for half in halves if has_words(half.symbols)]
+
+        # The mark itself was trimmed from the first half, so it is looked up in the whole.
         if len(parts) == 2 and unicodedata.category(symbols[:place].rstrip()[-1])[0] == "P":
             parts.insert(1, Pause(CLAUSE_PAUSE))
         return parts
@@ -171,6 +177,7 @@ class TextEncoder:
         if self.frontend.kind in _PUNCTUATED:
             trimmed = _end_sentence(trimmed.rstrip())
         trimmed = trimmed.rstrip()
+        # A mark that was added is spoken at the rate of the symbol before it.
         return EncodedSentence(trimmed, (*rates, *rates[-1:])[: len(trimmed)])
 
     def _within_limit(self, sentence: EncodedSentence) -> list[EncodedSentence | Pause]:
@@ -191,6 +198,7 @@ class TextEncoder:
         return encoded
 
     def _check_languages(self, document: Document) -> None:
+        # "english_phonemes" is English too; pinyin is a spelling of Mandarin.
         own = next((language for language in ("english", "mandarin") if self.frontend.kind.startswith(language)), "")
         own = "mandarin" if self.frontend.kind == "pinyin" else own
         accepted = {"english": ("en",), "mandarin": ("zh", "cmn")}.get(own, ())
@@ -226,6 +234,8 @@ class TextEncoder:
             symbols = _end_sentence(symbols)
         symbols = symbols.rstrip() if self.frontend.kind == "as_is" else symbols
         text = "".join(span.text for span in spans).strip()
+
+        # White space at the end was taken off, or a mark was added: one rate for each symbol again.
         try:
             self.check_symbols(symbols, text)
         except RefusedTextError as error:
@@ -237,6 +247,7 @@ class TextEncoder:
         try:
             if span.phonemes:
                 return phoneme_symbols(span.phonemes, span.alphabet, self.frontend, is_possessive=span.is_possessive)
+            # A document may hold them as references, which XML decodes.
             if (control := _find_control(span.text)) is not None:
                 raise UnsupportedText(f"it holds the control character U+{ord(span.text[control]):04X}; remove it")
             if self.frontend.kind == "as_is":
@@ -267,6 +278,7 @@ class TextEncoder:
 
 def _split_spans(spans: Sequence[Span]) -> list[list[Span]]:
     """The spans of each sentence. A pronunciation is never cut."""
+    # Ends of sentences, as characters of the joined spans; infinity after the last one.
     ends = iter([*sentence_ends("".join(span.text for span in spans)), math.inf])
     end = next(ends)
     place = 0

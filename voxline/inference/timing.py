@@ -154,9 +154,11 @@ def time_model(
         raise SettingsError(f"--audio and --vocoder do not go with {folder}, which is of the family {family!r}")
     described = {"name": info.name, "family": info.family, "kind": info.kind}
     timing = ModelTiming({**described, "arithmetic": "float32"}, timing_input.batch, timing_input.iterations)
+
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         options = {"engine": engine} | ({"vocoder": vocoder} if family == "tts" else {})
         run = _FAMILIES[family](folder, timing_input, timing, Path(scratch), **options)
+        # The first run of a batch size compiles, and is not counted.
         run()  # builds the graphs
         timing.stages.clear()
         seconds = [run() for _ in range(timing_input.iterations)]
@@ -211,6 +213,7 @@ def _time_voice(
     from voxline.audio.wav import to_int16, write_wav
 
     synthesizer = Synthesizer(folder, vocoder=vocoder, batch_size=timing_input.batch, engine=engine)
+
     texts = [_text(timing_input, synthesizer.text.alphabet.symbols)] * timing_input.batch
     lim = synthesizer.info.settings.get("griffin_lim", {"iterations": 60, "momentum": 0.99, "power": 1.0})
     made_by = synthesizer.vocoder
@@ -221,6 +224,7 @@ def _time_voice(
 
     def run() -> float:
         with timing.stage("text", "symbols") as items:
+            # Symbols of the model need no frontend.
             symbols = [synthesizer.text.encode(text).symbols if timing_input.text else text for text in texts]
             items.append(sum(map(len, symbols)))
         with timing.stage(network, "mel frames") as items:
@@ -233,6 +237,7 @@ def _time_voice(
                 waveforms = [features_to_waveform(frames, synthesizer.features, **lim) for frames in mels]
             items.append(sum(map(len, waveforms)))
         with timing.stage("storage", "samples") as items:
+            # One file for each waveform, as synthesis writes them.
             for index, waveform in enumerate(waveforms):
                 peak = float(np.abs(waveform).max(initial=1.0))
                 write_wav(scratch / f"{index}.wav", to_int16(waveform / peak), synthesizer.sample_rate)
@@ -313,6 +318,7 @@ _FAMILIES: dict[str, Callable[..., Callable[[], float]]] = {
 
 def _text(timing_input: TimingInput, alphabet: Sequence[str]) -> str:
     """A text of the wanted length; symbols of the model, unless one was given."""
+    # Given, or of the version's evaluation, or the alphabet itself.
     text = timing_input.text
     if not text and timing_input.evaluation:
         text = json.loads((timing_input.evaluation / METRICS_FILE).read_bytes())["smoke_test"]["symbols"]
@@ -327,6 +333,7 @@ def _recording(timing_input: TimingInput, rate: int, scratch: Path) -> Path:
 
     from voxline.audio.wav import to_int16, write_wav
 
+    # Given, or of the evaluation, or a second of noise; repeated up to the wanted length.
     source = timing_input.audio or (timing_input.evaluation and timing_input.evaluation / CLIP_FILE)
     if source is None:
         samples = np.random.default_rng(0).normal(0, 0.1, rate).clip(-1, 1).astype(np.float32)

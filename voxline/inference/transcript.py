@@ -74,6 +74,8 @@ def transcript_of_words(text: str, words: "Sequence[AlignedWord]", seconds: floa
         dataclasses.replace(timed_word, start=min(timed_word.start, seconds), end=min(timed_word.end, seconds))
         for timed_word in words
     ]
+
+    # Times of a stream may begin before it: its first frames are of padding.
     if start:
         words = [
             dataclasses.replace(
@@ -81,6 +83,8 @@ def transcript_of_words(text: str, words: "Sequence[AlignedWord]", seconds: floa
             )
             for timed_word in words
         ]
+
+    # A confidence of zero would be a logarithm of minus infinity.
     logs = [math.log(max(word.confidence, 1e-12)) for word in words]
     confidence = math.exp(math.fsum(logs) / len(logs)) if logs else None
     return Transcript(text, words, confidence, seconds)
@@ -90,6 +94,8 @@ def alternatives_of(best: "list[ScoredText]", count: int) -> tuple[Alternative, 
     """The hypotheses with their shares; () if only one was wanted."""
     if count < 2 or not best:
         return ()
+
+    # Relative to the best score, so that no exponential underflows.
     weights = [math.exp(text.score - best[0].score) for text in best]
     total = math.fsum(weights)
     return tuple(Alternative(text.text, weight / total) for text, weight in zip(best, weights, strict=True))

@@ -129,6 +129,7 @@ class Vocoder:
                 f"{self.folder}: model.json has no context_frames, so its speech cannot be cut in chunks; an earlier "
                 "Voxline exported it: run train again"
             )
+
         hop = self.features.hop_length
         length = max(round(chunk_seconds * self.sample_rate / hop), 1)
         return vocode_in_chunks(lambda chunk: self._vocode([chunk])[0], mels, length=length, context=context, hop=hop)
@@ -146,6 +147,7 @@ class Vocoder:
         check_same_mels(self.features, features, str(self.folder), source)
 
     def _vocode(self, mels: Sequence["Array"]) -> list["Array"]:
+        # padded float32 [batch, longest, mels], frames int32 [batch]
         import numpy as np
 
         frames = np.array([len(mel) for mel in mels], np.int32)
@@ -177,6 +179,7 @@ def vocode_in_chunks(
     """
     import numpy as np
 
+    # held [frames, mels]: the frames from `first` on; `done` is the frame up to which samples were returned.
     held = np.zeros((0, 0), np.float32)
     first = 0
     done = 0
@@ -186,9 +189,11 @@ def vocode_in_chunks(
         if piece is not None:
             held = np.concatenate([held, piece]) if len(held) else piece
         while (end := _end_of_chunk(done + length, first + len(held), context, whole)) > done:
+            # The samples of `end` depend on `context` frames behind it, and on that frame itself.
             waveform = vocode(held[: end + context + 1 - first])
             yield waveform[(done - first) * hop : (end - first) * hop]
             done = end
+            # Frames behind the next chunk's context are never needed again.
             start = max(end - context, 0)
             held = held[start - first :]
             first = start
@@ -208,6 +213,7 @@ def check_same_mels(features: FeatureSettings, vocoder_features: FeatureSettings
     Raises:
       SettingsError: names the settings that differ.
     """
+    # Compared as conventions, not as settings: a default and the same value written out are equal.
     own = mel_conventions(features)
     conventions = mel_conventions(vocoder_features)
     differing = [

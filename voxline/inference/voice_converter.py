@@ -66,6 +66,7 @@ class VoiceConverter:
         self.attributes: dict[str, list[str]] = self.info.attributes
         self.features = FeatureSettings.of(self.info.features)
         self._segment = int(self.info.settings["segment_frames"])
+        # The features of digital silence, [bins], with which short recordings are filled up.
         self._silence = compute_features(np.zeros(1, np.float32), self.features)[0].astype(np.float32)
         self._model, signatures = load_saved_model(self.folder, {CONVERT: CONVERT_SPEC, CLASSIFY: CLASSIFY_SPEC})
         self._convert = signatures[CONVERT]
@@ -108,8 +109,11 @@ class VoiceConverter:
                     f"{attribute}: {', '.join(values)}" for attribute, values in self.attributes.items()
                 )
                 raise SettingsError(f"{name}={value}: the converter {self.folder} knows {accepted}")
+
+        # The classifier is only asked where an attribute stays open.
         probabilities = self.read(mels) if targets.keys() != self.attributes.keys() else {}
         vector = []
+        # One entry for each value of each attribute, in the order of the training: + for the target, - for the others.
         for name, values in self.attributes.items():
             target = targets.get(name) or max(values, key=probabilities[name].__getitem__)
             size = strength if name in targets else TRAINING_STRENGTH
@@ -133,9 +137,13 @@ class VoiceConverter:
         count = max(-(-len(mels) // self._segment), 1)
         padded = np.tile(self._silence, (max(self._segment, len(mels)), 1))
         padded[: len(mels)] = mels
+
+        # [segments, frames of a segment, bins], at equal distances, so that all frames are covered
         starts = np.linspace(0, len(padded) - self._segment, count).round().astype(int)
         segments = np.stack([padded[start : start + self._segment] for start in starts])
         shares = call_signature(self._classify, self.folder, mels=segments)["probabilities"].mean(axis=0)
+
+        # The classifier's output has the values of all attributes in a row.
         names = [(name, value) for name, values in self.attributes.items() for value in values]
         read: dict[str, dict[str, float]] = {name: {} for name in self.attributes}
         for (name, value), probability in zip(names, shares.tolist(), strict=True):

@@ -78,16 +78,20 @@ def prepare_array(samples: Any, sample_rate: int, model_rate: int) -> "Waveform"
         raise SettingsError(f"audio has the shape {samples.shape}{hint}; {accepted}")
     if sample_rate <= 0:
         raise SettingsError(f"sample_rate is {sample_rate}; a number of Hz above 0 is accepted")
+
+    # The full scale of 16 bits is 32,768, so int16 reaches -1 and not quite 1.
     if samples.dtype == np.int16:
         waveform: Waveform = samples.astype(np.float32) / np.float32(1 << 15)
     elif np.issubdtype(samples.dtype, np.floating):
         waveform = samples.astype(np.float32)
     else:
         raise SettingsError(f"audio has the dtype {samples.dtype}; {accepted}")
+
     if not np.isfinite(waveform).all():
         raise SettingsError(f"audio holds samples that are not finite; {accepted}")
     if len(waveform) and (peak := float(np.abs(waveform).max())) > MAX_AMPLITUDE:
         raise SettingsError(f"audio reaches {peak:g}, so it is not scaled to [-1, 1]; {accepted}")
+    # Resampling may overshoot full scale at steep edges.
     return np.clip(resample(waveform, sample_rate, model_rate), -1, 1)
 
 
