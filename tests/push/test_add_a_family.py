@@ -20,7 +20,7 @@ from voxline.errors import WorkError
 from voxline.families.family import Family, register, unregister
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.bootstrap import SumAndWeight
-from voxline.metrics.catalog import CATALOG, Metric
+from voxline.metrics.catalog import Metric
 from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE, UTTERANCES_FILE, Evaluation
 from voxline.registry.registry import Registry
 
@@ -127,6 +127,7 @@ class WordCountFamily(Family):
     name = "word_count"
     evaluate_settings = WordCountEvaluateSettings
     push_settings = WordCountPushSettings
+    metrics = (Metric("count_error", "words miscounted", ("word_count",), headline=True, label="miscounted"),)
 
     def task(self) -> Any:
         raise NotImplementedError
@@ -139,11 +140,9 @@ class WordCountFamily(Family):
 
 
 @pytest.fixture
-def word_count(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def word_count() -> Iterator[None]:
     """The family and its metric."""
     register(WordCountFamily())
-    metric = Metric("count_error", "words miscounted", ("word_count",), headline=True, label="miscounted")
-    monkeypatch.setitem(CATALOG, metric.name, metric)
     yield
     unregister("word_count")
 

@@ -137,9 +137,11 @@ def test_an_anchor_whose_evaluation_lacks_a_metric_is_measured_again(night: Nigh
 
 @pytest.mark.parametrize("kind", ["max_regression", "max_relative_slice_regression"])
 def test_a_margin_that_a_config_gives_must_be_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str
 ) -> None:
-    monkeypatch.setitem(CATALOG, "other", Metric("other", "something else", ("word_count",)))
+    other = (Metric("other", "something else", ("word_count",)),)
+    CATALOG.register(other)
+    request.addfinalizer(lambda: CATALOG.unregister(other))
     corpus, places = write_corpus(tmp_path / "corpus", SENTENCES), (tmp_path / "registry", tmp_path / "store")
     model = write_model(tmp_path / "model", 0.5)
     evaluation = evaluate(model, corpus, *places, WordCountEvaluateSettings(bootstrap_samples=100)).folder

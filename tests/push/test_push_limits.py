@@ -20,11 +20,17 @@ from voxline.registry.registry import Registry
 
 
 def test_a_metric_added_to_the_catalog_can_be_gated_on(
-    judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    judge: Judge,
+    make_asr_model: MakeAsrModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """The example of docs/extend/metric.md: the page edits these two places, so here they are patched."""
     name = "character_substitution_rate"
-    monkeypatch.setitem(CATALOG, name, Metric(name, "characters substituted", ("asr",), "rate", unit="%"))
+    added = (Metric(name, "characters substituted", ("asr",), "rate", unit="%"),)
+    CATALOG.register(added)
+    request.addfinalizer(lambda: CATALOG.unregister(added))
     metrics = AsrResult.metrics
     monkeypatch.setattr(
         AsrResult,

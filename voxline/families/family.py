@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from voxline.errors import SettingsError
+from voxline.metrics.catalog import CATALOG, Metric
+from voxline.plugins import FAMILIES, load_plugins
 
 if TYPE_CHECKING:
     from voxline.components.evaluate.champion import ModelVersion
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from voxline.store.step_cache import StepOutput
     from voxline.training.settings import TrainSettings
     from voxline.training.task import TrainingTask
-
-GROUP = "voxline.families"
 
 PostTrainingStage = Callable[["StepOutput", "Path | str"], "StepOutput"]
 """Takes train's output and the store, and returns the output that later steps read."""
@@ -69,6 +69,7 @@ class Family(abc.ABC):
       description: of its pipeline, a sentence.
       step_texts: descriptions of its steps for the pipeline UI.
       copied_keys: key of its pipeline's config → the key whose value it takes.
+      metrics: those that its evaluation computes beside the ones of `metrics.catalog`.
     """
 
     name: ClassVar[str]
@@ -78,6 +79,7 @@ class Family(abc.ABC):
     description: ClassVar[str] = "Trains a model, and puts it into service if it passes the gate."
     step_texts: ClassVar[StepTexts] = {}
     copied_keys: ClassVar[Mapping[str, str]] = {}
+    metrics: ClassVar[tuple[Metric, ...]] = ()
 
     @property
     def has_pipeline(self) -> bool:
@@ -230,21 +232,25 @@ _registered: dict[str, Family] = {}
 
 @functools.cache
 def _load_entry_points() -> None:
-    from importlib.metadata import entry_points  # not at the top: slow to import
-
-    for point in entry_points(group=GROUP):
-        family: Family = point.load()()
+    for family_class in load_plugins(FAMILIES).values():
+        family: Family = family_class()
         _registered.setdefault(family.name, family)
 
 
 def register(family: Family) -> None:
-    """Adds a family to this process alone, as a notebook or a test does; a package uses an entry point."""
+    """Adds a family to this process alone, as a notebook or a test does; a package uses an entry point.
+
+    Raises:
+      SettingsError: another family has a metric of the same name as one of its own.
+    """
+    CATALOG.register(family.metrics)
     _registered[family.name] = family
 
 
 def unregister(name: str) -> None:
-    """Removes a family from this process."""
-    _registered.pop(name, None)
+    """Removes a family, and its metrics, from this process."""
+    if name in _registered:
+        CATALOG.unregister(_registered.pop(name).metrics)
 
 
 def family_names() -> list[str]:

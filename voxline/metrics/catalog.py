@@ -1,20 +1,23 @@
 """The metrics of all model families: what each is called, which direction is better, and how it is written.
 
-A metric is an entry here and a value for each utterance in `components/evaluate/<family>`; metrics.json, the report,
-the model card, the gate and the command then have it. docs/extend/metric.md shows one being added. The formulas of the
-TTS metrics are in docs/decisions/0017-how-tts-is-judged.md.
+A metric is an entry here, or in `Family.metrics` of the family that computes it, and a value for each utterance in
+`voxline/families/<family>/evaluate.py`; metrics.json, the report, the model card, the gate and the command then have
+it. docs/extend/metric.md shows one being added. The formulas of the TTS metrics are in
+docs/decisions/0017-how-tts-is-judged.md.
 """
 
 import dataclasses
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+from voxline.errors import SettingsError, WorkError
 from voxline.metrics.bootstrap import MetricKind
+from voxline.plugins import FAMILIES, load_plugins
 
 ASR = ("asr",)
 TTS = ("tts",)
 VOCODER = ("vocoder",)
-INTENTS = ("intents",)
 SPEECH = TTS + VOCODER
 
 
@@ -25,7 +28,7 @@ class Metric:
     Attributes:
       name: its key in metrics.json, run.json and a config.
       title: for reports.
-      families: the model families that are measured by it.
+      families: the model families that are measured by it; empty: all of them.
       kind: how its interval is computed; see `bootstrap`.
       better: the better direction. "neither" cannot be gated on.
       unit: "%" for a share, otherwise written after the number.
@@ -37,7 +40,7 @@ class Metric:
 
     name: str
     title: str
-    families: tuple[str, ...]
+    families: tuple[str, ...] = ()
     kind: MetricKind = "mean"
     better: Literal["lower", "higher", "neither"] = "lower"
     unit: str = ""
@@ -96,14 +99,6 @@ _METRICS = (
     Metric("tone_error_rate", "right syllables with a wrong tone (Mandarin)", ASR, "rate", unit="%"),
     Metric("sentence_error_rate", "utterances with an error", ASR, "rate", unit="%"),
     Metric("ctc_loss", "CTC loss of an utterance", ASR, unit="nats"),
-    Metric(
-        "intent_error_rate", "intent error rate of what was heard", ASR + INTENTS, "rate", unit="%", headline=True,
-        label="intents wrong",
-    ),
-    Metric(
-        "text_intent_error_rate", "intent error rate of the reference texts", INTENTS, "rate", unit="%", headline=True,
-        label="of the texts",
-    ),
     Metric("log_stft", "log-STFT distance", VOCODER, unit="dB", headline=True, label="log-STFT distance"),
     Metric(
         "log_stft_reduction", "log-STFT distance less than Griffin-Lim's", VOCODER, better="higher", unit="%",
@@ -143,16 +138,94 @@ _METRICS = (
     Metric("repeats", "repeats per utterance", TTS, "rate"),
     Metric("skips", "skips per utterance", TTS, "rate"),
     Metric("hit_limit", "utterances cut off at the step limit", TTS, "rate", unit="%", headline=True, label="cut off"),
-    Metric("rtf", "real-time factor", (*ASR, *SPEECH, *INTENTS), comparable=False, label="real-time factor"),
+    Metric("rtf", "real-time factor", comparable=False, label="real-time factor"),
 )  # fmt: skip
 
-CATALOG = {metric.name: metric for metric in _METRICS}
+
+
+class UnknownMetricError(WorkError, KeyError):
+    """No installed package registers the metric."""
+
+    __str__ = WorkError.__str__  # that of KeyError quotes the message
+
+
+class Catalog(Mapping[str, Metric]):
+    """Metrics by name, in the order of reports: those above, and those that families declare.
+
+    Every process that reads metrics.json has the same metrics: the first name that is not above, and any list of all
+    metrics, reads the families that are installed.
+    """
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics: dict[str, Metric] = {}
+        self._has_families = False
+        self._add(metrics)
+
+    def register(self, metrics: Iterable[Metric]) -> None:
+        """Adds metrics in this process; one that is already there, and equal, is left alone.
+
+        Raises:
+          SettingsError: another metric has the name of one of them. None was added.
+        """
+        self._read_families()
+        self._add(metrics)
+
+    def _add(self, metrics: Iterable[Metric]) -> None:
+        added = {metric.name: metric for metric in metrics}
+        for name, metric in added.items():
+            present = self._metrics.get(name, metric)
+            if present != metric:
+                raise SettingsError(
+                    f"metric {name!r} ({metric.title}) of {_owners(metric)}: {_owners(present)} has another one of "
+                    f"this name ({present.title}); give it a name that no other family uses"
+                )
+        self._metrics |= added
+
+    def unregister(self, metrics: Iterable[Metric]) -> None:
+        """Removes metrics from this process."""
+        for metric in metrics:
+            self._metrics.pop(metric.name, None)
+
+    def __getitem__(self, name: str) -> Metric:
+        if name not in self._metrics:
+            self._read_families()
+        if name not in self._metrics:
+            raise UnknownMetricError(
+                f"metric {name!r}, which no installed package registers; install the package of the family that was "
+                f"measured by it; registered: {', '.join(self)}"
+            )
+        return self._metrics[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._read_families()
+        # What depends on the machine comes last, after the metrics of families too.
+        return iter(sorted(self._metrics, key=lambda name: not self._metrics[name].comparable))
+
+    def __len__(self) -> int:
+        self._read_families()
+        return len(self._metrics)
+
+    def _read_families(self) -> None:
+        if self._has_families:
+            return
+        for family in load_plugins(FAMILIES).values():
+            self._add(family.metrics)
+
+        # Only now: a family that cannot be imported, or whose metrics clash, is reported by each call.
+        self._has_families = True
+
+
+def _owners(metric: Metric) -> str:
+    return f"the family {' and '.join(metric.families)}" if metric.families else "Voxline"
+
+
+CATALOG = Catalog(_METRICS)
 """Every metric by its name, in the order of reports."""
 
 
 def family_metrics(family: str) -> list[Metric]:
     """The metrics of a family, in the order of reports."""
-    return [metric for metric in CATALOG.values() if family in metric.families]
+    return [metric for metric in CATALOG.values() if not metric.families or family in metric.families]
 
 
 def headline_metrics(family: str) -> list[Metric]:

@@ -5,9 +5,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.families.family import EvaluateFamily, Family, PushFamily, StepTexts
 from voxline.families.intents.settings import IntentsEvaluateSettings, IntentsPushSettings, IntentsTrainSettings
+from voxline.metrics.catalog import Metric
 
 if TYPE_CHECKING:
     from voxline.training.task import TrainingTask
+
+METRICS = (
+    # A recognizer that is evaluated with a classifier of intents is measured by it too.
+    Metric(
+        "intent_error_rate", "intent error rate of what was heard", ("intents", "asr"), "rate", unit="%",
+        headline=True, label="intents wrong",
+    ),
+    Metric(
+        "text_intent_error_rate", "intent error rate of the reference texts", ("intents",), "rate", unit="%",
+        headline=True, label="of the texts",
+    ),
+)  # fmt: skip
 
 
 class IntentsFamily(Family):
@@ -19,6 +32,7 @@ class IntentsFamily(Family):
     push_settings = IntentsPushSettings
     description = "Trains a classifier of the intents of transcripts, and puts it into service if it passes the gate."
     copied_keys: ClassVar[Mapping[str, str]] = {"evaluate.field": "train.field"}
+    metrics = METRICS
     step_texts: ClassVar[StepTexts] = {
         "train": {
             "": "Trains a classifier of the intents of texts and exports it.",
