@@ -142,7 +142,6 @@ _METRICS = (
 )  # fmt: skip
 
 
-
 class UnknownMetricError(WorkError, KeyError):
     """No installed package registers the metric."""
 
