@@ -41,11 +41,16 @@ class Step:
       needed_on_cluster: keys that a config must set for a run on a cluster → the refusal if one is empty.
       after: a step that must accept the input first, although nothing that it writes is read.
       writes: the shared location that this step alone writes.
+      checks: inputs that `check` of its `step.py` refuses in a dry run, before the other inputs exist; see
+        `check_inputs`.
+      preparation: reason for a dry run to give if something is missing that `run` makes first, with a key of its own,
+        under the name `{step}`.
       never_reused: why it always runs, after "it"; empty: an unchanged step is reused.
       report: subject of the run's report if this step wrote the last page; `{model}` is the model's name. Empty: the
         step writes no page, or the run's report is made of its outputs.
       judges: whether the page is about the model, and worth showing of a run that failed afterwards.
       link: name of the page among the links of a run's event; of several steps, the last one has it. Empty: no link.
+      page: file in the run's folder for a copy of its page. If the step fails, its page is the run's report.
       summary: a line of the run's summary, a format of the step's `counts` and `metrics`.
     """
 
@@ -65,10 +70,13 @@ class Step:
     needed_on_cluster: Mapping[str, str] = dataclasses.field(default_factory=dict)
     after: str = ""
     writes: Literal["", "registry", "datasets"] = ""
+    checks: tuple[str, ...] = ()
+    preparation: str = "{step} has no output yet"
     never_reused: str = ""
     report: str = ""
     judges: bool = False
     link: str = ""
+    page: str = ""
     summary: str = ""
 
     @property
@@ -80,6 +88,18 @@ class Step:
         """Its `run`, which a run on this machine and a component call alike."""
         run: Callable[..., Any] = importlib.import_module(f"voxline.components.{self.name}.step").run
         return run
+
+    def check_inputs(self, inputs: Mapping[str, str], settings: Any) -> None:
+        """Refuses what `run` would refuse of the inputs in `checks`.
+
+        Args:
+          inputs: their locations by name.
+
+        Raises:
+          WorkError: `run` would raise the same.
+        """
+        step = importlib.import_module(f"voxline.components.{self.name}.step")
+        step.check(**inputs, settings=settings)
 
     def component(self, family: str) -> Any:
         """Its KFP component; that of a family if the family has the settings."""
@@ -96,6 +116,7 @@ _STEPS = (
         outputs=("manifest",),
         pod={"memory": "2Gi"},
         paths=("uri", "corpora.*.uri", "corrections", "corpora.*.corrections"),
+        preparation="the corpus is not unpacked or downloaded yet ({step})",
     ),
     Step(
         name="convert",
@@ -115,6 +136,7 @@ _STEPS = (
         pod={"cpu": "2", "memory": "8Gi"},
         report="validation of the corpus",
         link="validation",
+        page="validation.html",
     ),
     Step(
         name="extract",
@@ -176,6 +198,8 @@ _STEPS = (
         copies={"frontend": "convert.frontend"},
         paths=("text",),
         optional_if=lambda config: config.section("language").kind != "none",
+        checks=("manifest",),
+        preparation="its text was not made into n-grams yet",
     ),
     Step(
         name="evaluate",

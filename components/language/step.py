@@ -69,6 +69,21 @@ def run(model: Path | str, manifest: Path | str, store: Path | str, settings: La
     return output
 
 
+def check(manifest: Path | str, settings: LanguageSettings) -> None:
+    """Refuses text that `run` would refuse; a dry run calls this before a model is trained.
+
+    Args:
+      manifest: convert's folder, or a manifest.
+
+    Raises:
+      WorkError: a text cannot be read, or holds sentences of dev or test.
+    """
+    from voxline.data.language_text import check_language_text
+
+    texts = ((utterance.split, utterance.text) for utterance in read_manifest(manifest))
+    check_language_text(settings.text_settings(), texts)
+
+
 def _read_splits(manifest: Path) -> dict[str, list[Utterance]]:
     splits: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
     for utterance in read_manifest(manifest):

@@ -22,9 +22,12 @@ from voxline.store.bucket_cache import cache_root
 from voxline.store.uris import is_remote
 
 PYTHONS = ((3, 11), (3, 13))
-MIN_MEMORY_GB, MIN_DISK_GB = 2.0, 2.0
+# The demo needs so much; a run with more data needs more.
+MIN_MEMORY_GB = 2.0
+MIN_DISK_GB = 2.0
 TFX_GLIBC = (2, 39)
 DEVICE_SECONDS = 180.0
+# A marker opens the line, because drivers and TensorFlow may print to standard output too.
 _DEVICES = (
     "import json, tensorflow as tf; "
     "print('DEVICES', json.dumps([tf.__version__, [d.name for d in tf.config.list_physical_devices() "
@@ -37,21 +40,21 @@ class Diagnostic:
     """One line of `voxline doctor`."""
 
     state: Literal["ok", "problem", "not checked"]
-    what: str
+    what: str  # the subject; a key of `voxline doctor --json`, as the other names are
     detail: str
     fix: str = ""
 
     @classmethod
-    def ok(cls, what: str, detail: str) -> "Diagnostic":
-        return cls("ok", what, detail)
+    def ok(cls, subject: str, detail: str) -> "Diagnostic":
+        return cls("ok", subject, detail)
 
     @classmethod
-    def problem(cls, what: str, detail: str, fix: str = "") -> "Diagnostic":
-        return cls("problem", what, detail, fix)
+    def problem(cls, subject: str, detail: str, fix: str = "") -> "Diagnostic":
+        return cls("problem", subject, detail, fix)
 
     @classmethod
-    def not_checked(cls, what: str, why: str) -> "Diagnostic":
-        return cls("not checked", what, why)
+    def not_checked(cls, subject: str, why: str) -> "Diagnostic":
+        return cls("not checked", subject, why)
 
     @property
     def is_problem(self) -> bool:
@@ -66,12 +69,12 @@ class Diagnostic:
         return f"{self.state:<12} {self.what:<12} {self.detail}" + (f"; fix: {self.fix}" if self.fix else "")
 
 
-def catch_errors(what: str, check: Callable[[], Iterable[Diagnostic]]) -> Iterator[Diagnostic]:
+def catch_errors(subject: str, check: Callable[[], Iterable[Diagnostic]]) -> Iterator[Diagnostic]:
     """The diagnostics of a check; an error in it is reported as a problem, and the other checks continue."""
     try:
         yield from check()
     except VoxlineError as error:
-        yield Diagnostic.problem(what, str(error))
+        yield Diagnostic.problem(subject, str(error))
 
 
 def diagnose_machine(config: Callable[[], RunConfig] | None, run_dir: Path | None = None) -> Iterator[Diagnostic]:
@@ -83,36 +86,43 @@ def diagnose_machine(config: Callable[[], RunConfig] | None, run_dir: Path | Non
     """
     yield from _check_python()
     yield from _check_memory()
-    chosen = None
+
+    # A config that does not load is one problem of several: the machine is checked all the same.
+    run_config = None
     if config:
         try:
-            chosen = config()
-            yield Diagnostic.ok("config", f"{chosen.name}, pipeline {chosen.pipeline}")
+            run_config = config()
+            yield Diagnostic.ok("config", f"{run_config.name}, pipeline {run_config.pipeline}")
         except VoxlineError as error:
             yield Diagnostic.problem("config", str(error))
-    folder = run_dir or Path("runs") / (chosen.name if chosen else "")
-    yield from _check_folders(folder, chosen)
-    if chosen:
-        yield from catch_errors("corpus", lambda: _check_corpus(chosen))
-        yield from catch_errors("registry", lambda: _check_registry(chosen, folder))
+
+    folder = run_dir or Path("runs") / (run_config.name if run_config else "")
+    yield from _check_folders(folder, run_config)
+    if run_config:
+        yield from catch_errors("corpus", lambda: _check_corpus(run_config))
+        yield from catch_errors("registry", lambda: _check_registry(run_config, folder))
+
     yield from _check_programs()
-    yield _check_devices()
+    yield _check_devices()  # last: importing TensorFlow takes longer than all other checks
 
 
 def _check_python() -> Iterator[Diagnostic]:
-    found = sys.version_info[:2]
-    about = f"{platform.python_version()}, voxline {version_of('voxline')}"
-    if PYTHONS[0] <= found <= PYTHONS[1]:
-        yield Diagnostic.ok("python", about)
+    versions = f"{platform.python_version()}, voxline {version_of('voxline')}"
+    if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
+        yield Diagnostic.ok("python", versions)
     else:
-        yield Diagnostic.problem("python", about, "make setup PYTHON=/path/to/python3.12 (3.11 to 3.13 are accepted)")
+        fix = "make setup PYTHON=/path/to/python3.12 (3.11 to 3.13 are accepted)"
+        yield Diagnostic.problem("python", versions, fix)
+
     library, number = platform.libc_ver()
     if library != "glibc":
         system = f"{platform.system()} {platform.machine()}"
         yield Diagnostic.not_checked("system", f"{system}: Voxline is tested on Linux with glibc only")
         return
-    known = tuple(int(part) for part in number.split(".")[:2])
-    without = "" if known >= TFX_GLIBC else ": TFX's data validation needs 2.39, so validate leaves it out"
+
+    # An older glibc is no problem: a run starts all the same.
+    glibc = tuple(int(part) for part in number.split(".")[:2])
+    without = "" if glibc >= TFX_GLIBC else ": TFX's data validation needs 2.39, so validate leaves it out"
     yield Diagnostic.ok("system", f"{platform.system()} {platform.machine()}, glibc {number}{without}")
 
 
@@ -134,6 +144,8 @@ def _available_memory_gb() -> float | None:
         available = int(lines["MemAvailable"].split()[0]) * 1024.0
     except (OSError, ValueError, KeyError):
         return None
+
+    # /proc/meminfo is the machine's, also in a container; a container's limit is in its control group (version 2).
     try:
         group = Path("/sys/fs/cgroup")
         limit, used = ((group / f"memory.{name}").read_text(encoding="ascii") for name in ("max", "current"))
@@ -146,25 +158,29 @@ def _available_memory_gb() -> float | None:
 def _check_folders(run_dir: Path, config: RunConfig | None) -> Iterator[Diagnostic]:
     folders = {"run folder": run_dir, "cache": cache_root(), "scratch": Path(tempfile.gettempdir())}
     if config:
+        # A location that the config leaves empty is made in the run's folder.
         places = {name: getattr(config, name) for name in config.default_folders if getattr(config, name)}
         folders |= {name: Path(place) for name, place in places.items() if not is_remote(place)}
-    for what, folder in folders.items():
+
+    for name, folder in folders.items():
         folder = folder.absolute()
-        base = next(one for one in (folder, *folder.parents) if one.exists())
+
+        # The run makes the folders that are missing, so the permission and the disk of the nearest one above count.
+        base = next(parent for parent in (folder, *folder.parents) if parent.exists())
         if not base.is_dir() or not _is_writable(base):
-            yield Diagnostic.problem(
-                what, f"{folder}: cannot be written", "choose another one, or change its permissions"
-            )
+            fix = "choose another one, or change its permissions"
+            yield Diagnostic.problem(name, f"{folder}: cannot be written", fix)
             continue
+
         free = shutil.disk_usage(base).free / 1e9
         if free < MIN_DISK_GB:
             yield Diagnostic.problem(
-                what,
+                name,
                 f"{folder}: {free:.1f} GB are free, the demo takes {MIN_DISK_GB:g}",
                 "make room, or choose another disk",
             )
         else:
-            yield Diagnostic.ok(what, f"{folder}: {free:,.0f} GB free")
+            yield Diagnostic.ok(name, f"{folder}: {free:,.0f} GB free")
 
 
 def _is_writable(folder: Path) -> bool:
@@ -181,11 +197,11 @@ def _check_corpus(config: RunConfig) -> Iterator[Diagnostic]:
 
     check_corpus_location(config.corpus)
     for name, corpus in config.corpus.by_name().items():
-        what = f"corpus {name}".rstrip()
+        subject = f"corpus {name}".rstrip()  # a corpus that is the only one has no name
         if not corpus.uri.startswith(HTTP_SCHEMES) and is_remote(corpus.uri):
-            yield Diagnostic.not_checked(what, f"{corpus.uri}: `voxline doctor --cluster` checks buckets")
+            yield Diagnostic.not_checked(subject, f"{corpus.uri}: `voxline doctor --cluster` checks buckets")
         else:
-            yield Diagnostic.ok(what, corpus.uri.partition("?")[0])
+            yield Diagnostic.ok(subject, corpus.uri.partition("?")[0])  # the query may be a signature
 
 
 def _check_registry(config: RunConfig, run_dir: Path) -> Iterator[Diagnostic]:
@@ -204,7 +220,7 @@ def _check_programs() -> Iterator[Diagnostic]:
 
 
 def _check_devices() -> Diagnostic:
-    """What TensorFlow sees, asked in a process of its own: drivers may crash it."""
+    """Asks TensorFlow for its devices, in a process of its own: drivers may crash it."""
     command = [sys.executable, "-P", "-c", _DEVICES]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     try:
@@ -213,10 +229,13 @@ def _check_devices() -> Diagnostic:
         )
     except subprocess.TimeoutExpired:
         return Diagnostic.not_checked("tensorflow", f"it did not start within {DEVICE_SECONDS:g} s")
+
     devices_line = next((line for line in ended.stdout.splitlines() if line.startswith("DEVICES ")), "")
     if not devices_line:
+        # The last line of a traceback names the error; a crash in native code may print nothing.
         last = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
         return Diagnostic.problem("tensorflow", f"it cannot be imported: {last}", "make setup")
+
     version, devices = json.loads(devices_line.removeprefix("DEVICES "))
     seen = ", ".join(devices) or "no GPU or TPU; training runs on the CPU"
     return Diagnostic.ok("tensorflow", f"{version}: {seen}")

@@ -10,13 +10,14 @@ from voxline import errors
 
 _PACKAGE = Path(voxline.__path__[0])
 _TRACEBACK = "Traceback (most recent call last):"
+# As Python prints them: `  File "/x/a.py", line 3, in f`, and `voxline.errors.WorkError: no utterance came in`.
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$')
 _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """Why a step failed.
+    """The cause of a step's failure.
 
     Attributes:
       message: the fault and its fix.
@@ -42,9 +43,12 @@ def parse_failure(output: Sequence[str]) -> Failure:
     ... )
     Failure(message='no utterance came in; check corpus.uri', frames=(), exit_status=1)
     """
+    # An error that another one caused prints two tracebacks; the last one is what the step ended with.
     starts = [number for number, line in enumerate(output) if line.strip() == _TRACEBACK]
     if not starts:
         return Failure("it ended without a message; it may have been killed or out of memory")
+
+    # Frames and their source lines are indented; the first line that is not names the error.
     frames: list[str] = []
     indentation = output[starts[-1]].partition(_TRACEBACK)[0]  # kfp indents what a task prints
     lines = [line.removeprefix(indentation) for line in output[starts[-1] + 1 :]]
@@ -57,17 +61,22 @@ def parse_failure(output: Sequence[str]) -> Failure:
                 frames.append(f"{file.relative_to(_PACKAGE.parent)}:{frame['line']} in {frame['function']}")
     if not lines:
         return Failure("its output ends in the middle of a traceback", tuple(frames))
+
     error = _ERROR.match(lines[0])
     if error is None:
         return Failure(lines[0].strip(), tuple(frames))
+
+    # Our errors are written for the user, who needs no frames; any other is a bug, and is reported with them.
     name = error["type"]
-    ours = getattr(errors, name.rpartition(".")[2], None) if name.startswith(errors.__name__ + ".") else None
-    if ours is None:
+    is_voxline_error = name.startswith(errors.__name__ + ".")
+    error_class = getattr(errors, name.rpartition(".")[2], None) if is_voxline_error else None
+    if error_class is None:
         return Failure(f"{name}: {error['message'] or 'no message'}", tuple(frames))
-    return Failure("\n".join([error["message"] or "", *_until_blank(lines[1:])]), exit_status=ours.exit_status)
+    return Failure("\n".join([error["message"] or "", *_until_blank(lines[1:])]), exit_status=error_class.exit_status)
 
 
 def _until_blank(lines: list[str]) -> list[str]:
+    """The further lines of an error's message, which end at an empty line."""
     for number, line in enumerate(lines):
         if not line.strip():
             return lines[:number]

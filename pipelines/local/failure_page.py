@@ -7,6 +7,7 @@ from pathlib import Path
 from voxline.data.manifest import iter_manifest, read_rejects
 from voxline.errors import VoxlineError
 from voxline.pipelines.config.locations import corpus_uris
+from voxline.pipelines.graphs import graph_of, optional_steps
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.rejects import RejectSummary, summarize_rejects
 from voxline.report import Block, Page, PlayerBudget, badge, data_table, paragraphs, small_print, verdict_banner
@@ -14,8 +15,6 @@ from voxline.store.objects import open_store
 
 REJECTS = "rejects.jsonl"
 MAX_PLAYERS = 8
-_SOURCES = {"convert": "ingest", "extract": "convert"}
-"""Step → the step whose manifest names the recordings that it rejects."""
 
 
 def failure_page(record: RunRecord) -> Page:
@@ -27,12 +26,15 @@ def failure_page(record: RunRecord) -> Page:
         lead=f"Pipeline {record.pipeline}, started {started}, corpus {corpus_uris(record.config)}.",
         footer=str(record.run_dir),
     )
-    first, _, rest = record.reason.partition("\n")
-    page.add_opening(verdict_banner(f"{step} failed", first, "bad"))
-    if rest:
-        page.add_section("Why", paragraphs("\n\n".join(line.strip() for line in rest.splitlines())))
+
+    # The first line of a message is the fault; the lines after it are details, and the rejects are its evidence.
+    fault, _, explanation = record.reason.partition("\n")
+    page.add_opening(verdict_banner(f"{step} failed", fault, "bad"))
+    if explanation:
+        page.add_section("Why", paragraphs("\n\n".join(line.strip() for line in explanation.splitlines())))
     if rejects := _reject_blocks(record, step):
         page.add_section("Rejected utterances by reason", *rejects)
+
     log = small_print(f"All output of all steps: {record.run_dir / 'run.log'}")
     page.add_section("Steps", steps_table(record.steps), log)
     page.add_section(
@@ -53,8 +55,10 @@ def find_fresh(record: RunRecord, step: str, name: str) -> Path | None:
     store = open_store(record.config["store"]) / step
     folder = store.local_path()
     fresh = [file for file in folder.glob(f"**/{name}") if file.stat().st_mtime >= record.started]
+
+    # A message names a file of a bucket by its URI, and one on this machine by its path.
     spellings = {file: (str(file), store.uri_of(file.relative_to(folder).as_posix())) for file in fresh}
-    named = [file for file in fresh if any(one in record.reason for one in spellings[file])]
+    named = [file for file in fresh if any(spelling in record.reason for spelling in spellings[file])]
     return max(named, key=lambda file: file.stat().st_mtime, default=None)
 
 
@@ -62,12 +66,19 @@ def _reject_blocks(record: RunRecord, step: str) -> list[Block]:
     file = find_fresh(record, step, REJECTS)
     if file is None:
         return []
-    with contextlib.suppress(VoxlineError):
+    with contextlib.suppress(VoxlineError):  # a damaged file leaves the page without these blocks
         summaries = summarize_rejects(read_rejects(file))
         players = _players(record, step, summaries)
         rows = [
-            [one.reason, one.count, one.example.id, one.example.detail, one.remedy, players.get(one.example.id, "")]
-            for one in summaries
+            [
+                summary.reason,
+                summary.count,
+                summary.example.id,
+                summary.example.detail,
+                summary.remedy,
+                players.get(summary.example.id, ""),
+            ]
+            for summary in summaries
         ]
         columns = ["reason", "utterances", "example", "detail", "what helps", "recording"]
         return [data_table(columns, rows), small_print(f"All of them: {file}")] if rows else []
@@ -76,13 +87,17 @@ def _reject_blocks(record: RunRecord, step: str) -> list[Block]:
 
 def _players(record: RunRecord, step: str, summaries: list[RejectSummary]) -> dict[str, Block]:
     """A player for the example of each reason, by its id."""
-    source = record.step(_SOURCES.get(step, ""))
+    # Rejects name utterances; their audio is in the manifest that the step read.
+    graph = graph_of(record.pipeline, optional_steps(record.pipeline))
+    source = record.step(graph.get(step, {}).get("manifest", ""))
     if source is None or "manifest" not in source.outputs:
         return {}
-    wanted = {one.example.id for one in summaries[:MAX_PLAYERS]}
-    budget, players = PlayerBudget(), {}
+
+    example_ids = {summary.example.id for summary in summaries[:MAX_PLAYERS]}
+    budget = PlayerBudget()
+    players = {}
     for utterance in iter_manifest(source.output("manifest")):
-        if utterance.id in wanted:
+        if utterance.id in example_ids:
             players[utterance.id] = budget.player(
                 Path(utterance.audio_filepath),
                 utterance.id,
@@ -93,10 +108,11 @@ def _players(record: RunRecord, step: str, summaries: list[RejectSummary]) -> di
 
 
 def steps_table(steps: list[StepRecord]) -> Block:
-    """What ran, and what came of it."""
+    """A row for each step that ran: its result, seconds and counts."""
     rows = []
     for step in steps:
-        counts = ", ".join(f"{count:,} {what}" for what, count in step.counts.items() if what != "version")
+        # The number of a dataset version is among publish's counts, but counts nothing.
+        counts = ", ".join(f"{count:,} {name}" for name, count in step.counts.items() if name != "version")
         state = badge("reused") if step.reused else badge(step.status, "good" if step.status == "succeeded" else "bad")
         rows.append((step.name, state, f"{step.seconds:.1f}", counts or "none"))
     return data_table(["step", "result", "seconds", "counts"], rows, label="Steps")

@@ -7,7 +7,7 @@ would write is not known before it runs, so for the steps after it only their se
 import contextlib
 import dataclasses
 import io
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ MAX_REASONS = 3
 
 @dataclasses.dataclass(frozen=True)
 class PlannedStep:
-    """What a run would do with a step.
+    """A step as a run would treat it.
 
     Attributes:
       action: "run"; "reuse"; or "depends": on what the steps before it write.
@@ -62,12 +62,16 @@ def plan_run(config: RunConfig, run_dir: Path, *, until: str = "", force: Collec
     optional = config.optional_steps()
     graph = graph_of(config.pipeline, optional)
     planned: dict[str, PlannedStep] = {}
+
+    # In the graph's order, so that the plans of a step's inputs exist before its own.
     for name in steps_until(config.pipeline, until, optional):
         inputs = {kind: planned[producer] for kind, producer in graph[name].items()}
-        after = STEPS[name].after
-        before = [*graph[name].values(), *([after] if after else [])]
         planned[name] = _plan_step(name, config, run_dir, inputs, name in force)
-        changed = next((one for one in before if planned[one].action != "reuse"), "")
+
+        # A step that only waits for another one (extract for validate) is reused, but not before that one has passed.
+        after = STEPS[name].after
+        predecessors = [*graph[name].values(), *([after] if after else [])]
+        changed = next((predecessor for predecessor in predecessors if planned[predecessor].action != "reuse"), "")
         if changed and planned[name].action == "reuse" and after:
             planned[name] = dataclasses.replace(planned[name], reason=f"unchanged, once {changed} has passed")
     return list(planned.values())
@@ -76,30 +80,39 @@ def plan_run(config: RunConfig, run_dir: Path, *, until: str = "", force: Collec
 def _plan_step(
     name: str, config: RunConfig, run_dir: Path, inputs: dict[str, PlannedStep], forced: bool
 ) -> PlannedStep:
+    """Plans a step whose inputs are planned."""
     last = _last_done(run_dir, name)
     differences = _changed_settings(last, _effective_settings(config.section(name))) if last else []
-    waits_for = [step.name for step in inputs.values() if step.action != "reuse"]
-    if name == "language" and (why := _text_refusal(config, inputs)):
-        return PlannedStep(name, "run", f"it would fail: {why}")
+
+    # Reasons that need no look at the store, the worst news first.
+    if refusal := _refusal(name, config, inputs):
+        return PlannedStep(name, "run", f"it would fail: {refusal}")
     if STEPS[name].never_reused:
         return PlannedStep(name, "run", STEPS[name].never_reused)
     if forced:
         return PlannedStep(name, "run", "--force")
+
+    # Without its inputs the step's key is unknown: changed settings make it run, else it depends on what they will be.
+    waits_for = [step.name for step in inputs.values() if step.action != "reuse"]
     if waits_for:
         if differences:
             return PlannedStep(name, "run", "; ".join(differences))
         if last is None:
             return PlannedStep(name, "run", "it has no output in this run's folder yet")
         return PlannedStep(name, "depends", f"reused if {' and '.join(waits_for)} writes what it wrote before")
+
+    # The step itself looks its output up, with the code that a run calls; its progress lines are no part of a plan.
     try:
         with plan_steps(), contextlib.redirect_stdout(io.StringIO()):
             output = call_step(name, config, {kind: step.output for kind, step in inputs.items()})
-    except StepWouldRunError as found:
-        return PlannedStep(name, "run", _reason(found, name, last, differences))
+    except StepWouldRunError as missing_work:
+        return PlannedStep(name, "run", _reason(missing_work, name, last, differences))
     except TransientError:
         raise
     except WorkError as error:
         return PlannedStep(name, "run", f"it would fail: {error}")
+
+    # The marker of an output in a bucket is not downloaded for the sake of a date.
     finished = read_done(output.folder).get("finished", "") if open_store(output.uri).local_path().is_dir() else ""
     return PlannedStep(name, "reuse", f"unchanged{' since ' if finished else ''}{finished}", output.uri)
 
@@ -115,18 +128,17 @@ def _effective_settings(settings: Settings) -> Settings:
     return settings
 
 
-def _text_refusal(config: RunConfig, inputs: dict[str, PlannedStep]) -> str:
-    """Why training would refuse the text of the language model, as far as the transcripts are known; empty if not."""
-    from voxline.data.language_text import check_language_text
-    from voxline.data.manifest import read_manifest
+def _refusal(name: str, config: RunConfig, inputs: Mapping[str, PlannedStep]) -> str:
+    """The message with which a step refuses inputs that exist already; empty if it accepts them, or they do not exist.
 
-    manifest = inputs["manifest"].output
-    if not manifest:
+    A run would say the same, but hours later: after the training that the step waits for.
+    """
+    step = STEPS[name]
+    outputs = {kind: inputs[kind].output for kind in step.checks}
+    if not outputs or not all(outputs.values()):
         return ""
     try:
-        texts = ((one.split, one.text) for one in read_manifest(manifest))
-        settings: Any = config.section("language")
-        check_language_text(settings.text_settings(), texts)
+        step.check_inputs(outputs, config.section(name))
     except WorkError as error:
         return str(error)
     return ""
@@ -140,24 +152,33 @@ def _last_done(run_dir: Path, step: str) -> dict[str, Any] | None:
     return None
 
 
-def _reason(found: StepWouldRunError, name: str, last: dict[str, Any] | None, differences: list[str]) -> str:
-    if found.damage:
-        return found.damage
-    if found.step != name:
-        if name == "language":
-            return "its text was not made into n-grams yet"
-        return f"the corpus is not unpacked or downloaded yet ({found.step})"
+def _reason(missing_work: StepWouldRunError, name: str, last: dict[str, Any] | None, differences: list[str]) -> str:
+    """Explains why a step has no finished output.
+
+    Args:
+      last: the marker of its last output in this run's folder.
+      differences: settings that differ from those in the marker.
+    """
+    if missing_work.damage:
+        return missing_work.damage
+
+    # A step may make something first that has a key of its own.
+    if missing_work.step != name:
+        return STEPS[name].preparation.format(step=missing_work.step)
     if last is None:
         return "it has no output in this run's folder yet"
-    if found.named_by["revision"] != last.get("revision"):
+
+    # The same three parts as the key: settings, revision, inputs.
+    if missing_work.named_by["revision"] != last.get("revision"):
         differences = [*differences, f"this version of Voxline does {name} differently"]
-    before, now = last.get("inputs", {}), found.named_by["inputs"]
-    inputs = [f"another {key}" for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
-    return "; ".join([*differences, *inputs]) or "its output is not in this store"
+    last_inputs = last.get("inputs", {})
+    inputs = missing_work.named_by["inputs"]
+    changed = [key for key in sorted({*last_inputs, *inputs}) if last_inputs.get(key) != inputs.get(key)]
+    return "; ".join([*differences, *(f"another {key}" for key in changed)]) or "its output is not in this store"
 
 
 def _changed_settings(last: dict[str, Any], settings: Settings) -> list[str]:
     """Settings that differ from those of the last output, of those that are part of its key."""
     changes = settings.changed_from(last.get("settings", {}))
-    changed = [f"{key} {before} → {now}" for key, before, now in changes]
+    changed = [f"{key} {before} → {after}" for key, before, after in changes]
     return [*changed[:MAX_REASONS], *([f"{len(changed) - MAX_REASONS} more"] if len(changed) > MAX_REASONS else [])]

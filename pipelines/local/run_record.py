@@ -15,7 +15,9 @@ from voxline.pipelines.config.locations import corpus_locations, corpus_uris
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import read_json, write_json
 
-RUN_FILE, CONFIG_FILE = "run.json", "config.yaml"
+RUN_FILE = "run.json"
+CONFIG_FILE = "config.yaml"
+# Packages whose version may change what a run computes.
 PACKAGES = ("voxline", "kfp", "apache-beam", "tensorflow", "keras", "numpy", "librosa", "soundfile", "jiwer")
 
 
@@ -70,14 +72,22 @@ class RunRecord:
     def step(self, name: str) -> StepRecord | None:
         return next((step for step in self.steps if step.name == name), None)
 
+    def step_with(self, output: str) -> StepRecord | None:
+        """The last step that has written an output of that name; None if none has, a step that failed, say."""
+        return next((step for step in reversed(self.steps) if output in step.outputs), None)
+
     @property
     def identity(self) -> RunIdentity:
-        """What receivers of the run's outcome call it."""
-        model, corpora = self.config.get("model", ""), tuple(corpus_locations(self.config))
+        """The names of the run, for receivers of its outcome."""
+        model = self.config.get("model", "")  # a pipeline that trains nothing has none
+        corpora = tuple(corpus_locations(self.config))
         return RunIdentity(self.pipeline, self.name, model, corpora, self.id, self.started)
 
     def write(self) -> None:
+        """Writes run.json. It replaces the file at once, so readers of a run in progress see a whole record."""
         self.seconds = time.time() - self.started
+
+        # Scripts read these keys: they stay when an attribute gets another name.
         write_json(
             self.run_dir / RUN_FILE,
             {
@@ -92,7 +102,7 @@ class RunRecord:
                 "pushed": self.pushed,
                 "reason": self.reason,
                 "warnings": self.warnings,
-                "anomalies": [dataclasses.asdict(one) for one in self.anomalies],
+                "anomalies": [dataclasses.asdict(anomaly) for anomaly in self.anomalies],
                 "model": self.model,
                 "dataset": self.dataset,
                 "failed_step": self.failed_step,
@@ -120,6 +130,7 @@ def read_previous_run(run_dir: Path) -> dict[str, Any] | None:
 
 def read_task_output(folder: Path, step: StepRecord) -> None:
     """Fills in a finished step from the metadata that its task left in `executor_output.json`."""
+    # kfp.local has a folder for each run of a pipeline, with one for each task in it.
     for file in folder.glob(f"*/{step.name}/executor_output.json"):
         for artifacts in read_json(file).get("artifacts", {}).values():
             for artifact in artifacts["artifacts"]:

@@ -17,7 +17,7 @@ from voxline.forecast.run_forecast import format_figure, title_of
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT, VERDICT_SLOT
 from voxline.pipelines.local.failure_page import failure_page, find_fresh, steps_table
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
-from voxline.pipelines.steps import STEPS
+from voxline.pipelines.steps import STEPS, Step, writer_of
 from voxline.provenance import git_revision
 from voxline.report import (
     Block,
@@ -37,22 +37,32 @@ from voxline.report import (
 from voxline.settings import changed_settings
 from voxline.store.files import read_json, write_text
 
-REPORT, VALIDATION_PAGE = "report.html", "validation.html"
+REPORT = "report.html"
 
 
 def write_run_report(record: RunRecord) -> None:
     """Writes the run's page, and notes it in the record. It never makes a run fail."""
-    (record.run_dir / VALIDATION_PAGE).unlink(missing_ok=True)
-    published, stopped = record.step("publish"), record.status in ("failed", "interrupted")
+    # The last page about the model is worth showing of any run; the others only of one that ended well. A step with a
+    # page of its own explains its failure there.
+    stopped = record.status in ("failed", "interrupted")
     reporting = [step for step in reversed(STEPS.values()) if step.report and (step.judges or not stopped)]
-    steps = ["validate"] if record.failed_step == "validate" else [step.name for step in reporting]
-    found = next(((name, page) for name in steps if (page := _page_of(record, name))), None)
-    if found is None or found[0] != "validate":
-        _copy_validation(record)
+    failed_step = STEPS.get(record.failed_step or "")
+    candidates = [failed_step] if failed_step and failed_step.page else reporting
+    source = next(((step, page) for step in candidates if (page := _page_of(record, step.name))), None)
+
+    # A page that becomes the run's report is not in the folder a second time; nor is one of the run before.
+    for step in STEPS.values():
+        if step.page:
+            (record.run_dir / step.page).unlink(missing_ok=True)
+            if source is None or source[0] != step:
+                _copy_page(record, step)
+
+    published = record.step(writer_of("datasets"))
     if published and published.status == "succeeded":
         refresh_page(record, published).write(record.run_dir / REPORT)
-    elif found:
-        write_text(record.run_dir / REPORT, _with_run(found[1].read_text(encoding="utf-8"), record, found[0]))
+    elif source:
+        step, page = source
+        write_text(record.run_dir / REPORT, _with_run(page.read_text(encoding="utf-8"), record, step))
     elif record.status == "failed" and record.steps:
         failure_page(record).write(record.run_dir / REPORT)
     else:
@@ -67,18 +77,22 @@ def name_logs(record: RunRecord) -> None:
     The name holds the run, the date and the main settings, so `tensorboard --logdir RUN_DIR/tensorboard` compares the
     runs of this folder. A training that is reused keeps its first name.
     """
-    trained = record.step("train")
-    if trained is None or trained.status != "succeeded" or "logs" not in trained.outputs:
+    trained = record.step_with("logs")
+    if trained is None or trained.status != "succeeded":
         return
-    folder, short_key = record.run_dir / "tensorboard", trained.key[:6]
+
+    # The key at the end of the name tells trainings apart whose main settings are the same.
+    folder = record.run_dir / "tensorboard"
+    short_key = trained.key[:6]
     if any(folder.glob(f"*{short_key}")):
         return
-    settings = record.config["train"]
+
+    settings = record.config[STEPS[trained.name].config_section]
     kind = settings.get("model", {}).get("kind", record.pipeline)
-    about = f"{kind}, {settings['epochs']} epochs, rate {settings['learning_rate']:g}, seed {settings['seed']}"
+    summary = f"{kind}, {settings['epochs']} epochs, rate {settings['learning_rate']:g}, seed {settings['seed']}"
     date = time.strftime("%Y-%m-%d %H.%M", time.gmtime(record.started))
     with contextlib.suppress(WorkError, OSError):  # a nicety: the logs stay in the store
-        shutil.copytree(trained.output("logs"), folder / f"{record.name} {date}, {about}, {short_key}")
+        shutil.copytree(trained.output("logs"), folder / f"{record.name} {date}, {summary}, {short_key}")
 
 
 def refresh_page(record: RunRecord, published: StepRecord) -> Page:
@@ -90,30 +104,33 @@ def refresh_page(record: RunRecord, published: StepRecord) -> Page:
         lead=f"The content of {record.config['corpus']['uri']} as a dataset.",
         footer=published.folder,
     )
+
+    # The figures of the version, not of the run: a refresh that found nothing new shows the version in use.
     page.add_opening(
         _facts(record),
         _anomalies(record),
         verdict_banner(record.reason, f"{counts['utterances']:,} utterances in version {counts['version']:,}.", "good"),
         stat_cards({"audio": format_duration(sum(version.seconds.values())), **version.counts}),
     )
+
     page.add_section("What changed", *_change_blocks(published, version))
     page.add_section("Steps", steps_table(record.steps))
     page.add_section("Checks", _warnings(record))
     return page
 
 
-def _title(record: RunRecord, what: str) -> str:
-    return f"{record.name}: {what}"
+def _title(record: RunRecord, subject: str) -> str:
+    return f"{record.name}: {subject}"
 
 
 def _date(started: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(started))
 
 
-def _with_run(html: str, record: RunRecord, step: str) -> str:
+def _with_run(html: str, record: RunRecord, step: Step) -> str:
     """A step's page with the run's name and facts."""
     model = record.config["model"] or "the model"
-    subject = STEPS[step].report.format(model=model)
+    subject = step.report.format(model=model)
     with contextlib.suppress(WorkError):  # validate's page has no slot
         html = fill_slot(html, RUN_SLOT, _facts(record))
         if record.published:  # push has no page: it published the model, and did not end
@@ -141,8 +158,10 @@ def _differences(record: RunRecord) -> Block:
     if record.previous is None:
         return Block("")
     # config.yaml leaves `cluster` out, which says nothing about a run on this machine.
-    before, now = ({**of, "cluster": {}} for of in (record.previous["config"], record.config))
-    changed = changed_settings(before, now)
+    before = {**record.previous["config"], "cluster": {}}
+    after = {**record.config, "cluster": {}}
+    changed = changed_settings(before, after)
+
     last = f"the last run here ({record.previous['started']})"
     if not changed:
         return small_print(f"The same settings as in {last}.")
@@ -156,11 +175,11 @@ def _anomalies(record: RunRecord) -> Block:
         return Block("")
     rows = [
         (
-            title_of(one.figure),
-            format_figure(one.figure, one.value),
-            f"{format_figure(one.figure, one.expected)} ± {format_figure(one.figure, one.deviation)}",
+            title_of(anomaly.figure),
+            format_figure(anomaly.figure, anomaly.value),
+            f"{format_figure(anomaly.figure, anomaly.expected)} ± {format_figure(anomaly.figure, anomaly.deviation)}",
         )
-        for one in record.anomalies
+        for anomaly in record.anomalies
     ]
     table = data_table(["figure", "this run", "expected"], rows, label="Figures that stand out")
     heading = f"{plural(len(rows), 'figure')} outside what the runs before lead to expect"
@@ -169,13 +188,15 @@ def _anomalies(record: RunRecord) -> Block:
 
 def _warnings(record: RunRecord) -> Block:
     """Validate's warnings, with a link to its page."""
-    validated = record.step("validate")
-    if validated is None or "validation" not in validated.outputs:
+    validated = record.step_with("validation")
+    if validated is None:
         return small_print("Validate wrote no results.")
     try:
         validation = read_json(validated.output("validation"))
     except WorkError:
         return small_print("Validate's results cannot be read.")
+
+    # A check whose severity is "error" has failed the step; the others warn.
     failed = [check for check in validation["checks"] if check["outcome"] == "failed"]
     rows = [
         (
@@ -185,20 +206,23 @@ def _warnings(record: RunRecord) -> Block:
         )
         for check in failed
     ]
-    page = small_print(Block("{}.").format(link("All checks of the corpus, with plots and players", VALIDATION_PAGE)))
+
+    page_link = link("All checks of the corpus, with plots and players", STEPS[validated.name].page)
+    page = small_print(Block("{}.").format(page_link))
     if not rows:
         return small_print("Validate found nothing to warn of.") + page
     table = data_table(["result", "check", "finding"], rows, label="Warnings of validate")
     return details(f"{plural(len(rows), 'warning')} about the corpus", table, page, opened=True)
 
 
-def _copy_validation(record: RunRecord) -> None:
-    """So that the folder is complete without the store."""
-    if page := _page_of(record, "validate"):
-        shutil.copyfile(page, record.run_dir / VALIDATION_PAGE)
+def _copy_page(record: RunRecord, step: Step) -> None:
+    """Copies a step's page, so that the folder is complete without the store."""
+    if page := _page_of(record, step.name):
+        shutil.copyfile(page, record.run_dir / step.page)
 
 
 def _page_of(record: RunRecord, name: str) -> Path | None:
+    """The file of a step's page; None if the step did not run, or its page is gone."""
     step = record.step(name)
     if step is None:
         return None
@@ -211,11 +235,14 @@ def _page_of(record: RunRecord, name: str) -> Path | None:
 
 
 def _change_blocks(published: StepRecord, version: Dataset) -> list[Block]:
+    """The differences of a dataset version from the one that it replaces."""
     if published.reused:
         return [small_print(f"Nothing has changed since version {published.counts['version']:,} was published.")]
     replaced = read_json(published.output("version"))["replaces"]
     if replaced is None:
         return [small_print("This is the first version.")]
+
+    # Versions are folders beside each other, named by their numbers.
     folder = published.folder.rpartition("/")[0]
     diff = diff_datasets(Dataset.read(f"{folder}/{replaced}", shards=False), version)
     return [

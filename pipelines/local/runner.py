@@ -57,9 +57,11 @@ from voxline.store.step_cache import FORCE_ENV
 from voxline.store.store_locks import shared_store_lock
 from voxline.store.uris import is_remote
 
+# As kfp.local logs the start and the end of a task.
 _STARTED = re.compile(r"Executing task '([^']+)'$")
 _ENDED = re.compile(r"Task '([^']+)' finished with status (SUCCESS|FAILURE)$")
 _GRACE_SECONDS = 5.0
+# Lines of a step's output that are searched for a traceback; run.log has all of them.
 _LINES_KEPT = 5_000
 
 
@@ -85,7 +87,9 @@ def run_pipeline(
     config = config.with_default_folders(run_dir)
     steps = check_run(config, run_dir, until, force)
     make_run_dir(run_dir)
+
     with _exclusive(run_dir), _interruptible(), hold_store(config.store):
+        # The last run's files are read before this run replaces them; the record exists before the first step.
         previous = read_previous_run(run_dir)
         write_text(run_dir / CONFIG_FILE, config.to_yaml())
         record = RunRecord(config.pipeline, config.name, run_dir, config.recorded(), until=until or None)
@@ -95,6 +99,7 @@ def run_pipeline(
             from voxline.notify.deliver import announce_start
 
             announce_start(record.identity, config.notify)
+
         try:
             failure = _run_graph(config, run_dir, record, console, steps, force)
             record.status = "failed" if failure else "succeeded"
@@ -106,6 +111,7 @@ def run_pipeline(
             record.reason = "stopped by a signal" if stopped else f"{type(error).__name__}: {error}"
             raise
         finally:
+            # However the run ended, its record says so, even if the results cannot be filled in.
             for step in record.steps:
                 step.status = record.status if step.status == "running" else step.status
             try:
@@ -135,11 +141,12 @@ def _announce(record: RunRecord, config: RunConfig) -> None:
     report = str(record.run_dir / record.report) if record.report else ""
     links = {"report": report, "log": str(record.run_dir / "run.log"), "page": page}
 
-    @functools.cache
+    @functools.cache  # the history and the receivers get the same event, with one end of the run
     def event() -> RunEvent:
-        made = RunEvent.of(record.identity, record.steps, record.status, record.reason, links, record.published)
-        return dataclasses.replace(made, anomalies=tuple(record.anomalies))
+        outcome = RunEvent.of(record.identity, record.steps, record.status, record.reason, links, record.published)
+        return dataclasses.replace(outcome, anomalies=tuple(record.anomalies))
 
+    # A history that `notify` names is written with the receivers below.
     root = config.history_root()
     if root and not config.notify.history:
         try:
@@ -153,7 +160,7 @@ def _announce(record: RunRecord, config: RunConfig) -> None:
 
 
 def _history_of(config: RunConfig) -> str:
-    """Where the history of runs is; empty if there is none."""
+    """The location of the history of runs; empty if there is none."""
     root = config.history_root()
     return config.notify.history or ((open_store(root) / FOLDER).uri if root else "")
 
@@ -223,8 +230,9 @@ def _run_graph(
     config: RunConfig, run_dir: Path, record: RunRecord, console: Console, steps: list[str], force: Collection[str]
 ) -> Failure | None:
     """Starts the graph's process, and reads its output until it ends. Returns why a step failed."""
-    printed: list[str] = []
-    began = 0.0
+    printed: list[str] = []  # by the step that runs
+    began = 0.0  # on the monotonic clock, in seconds
+
     with (
         open(run_dir / "run.log", "w", encoding="utf-8", errors="replace") as log,
         _graph_process(config, run_dir, record.until or "", force) as process,
@@ -233,8 +241,11 @@ def _run_graph(
             log.write(neutralize(remove_colors(line)))
             log.flush()
             text = strip_colors(line)
+
+            # Each change of a step's state is in run.json at once, for `voxline runs` and for a run that is killed.
             if started := _STARTED.search(text):
-                printed, began = [], time.monotonic()
+                printed = []
+                began = time.monotonic()
                 record.steps.append(StepRecord(started[1]))
                 record.write()
             elif ended := _ENDED.search(text):
@@ -252,6 +263,8 @@ def _run_graph(
         succeeded = process.wait() == 0
     if succeeded:
         return None
+
+    # A process that was killed logs no end of its step.
     if record.steps and record.steps[-1].status != "succeeded":
         record.steps[-1].seconds = time.monotonic() - began
         record.steps[-1].status = "failed"
@@ -275,6 +288,7 @@ def _graph_process(
     request = root / "request.json"
     values = {"config": config.plain(), "pipeline_root": str(root), "until": until}
     write_json(request, {**values, "optional": config.optional_steps()})
+
     scratch = tempfile.mkdtemp(dir=scratch_root())  # kfp leaves a folder for each task in TMPDIR
     environment = {
         **os.environ,
@@ -287,6 +301,7 @@ def _graph_process(
         **config.signing.environment(),
         "TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2"),
     }
+
     process = subprocess.Popen(  # noqa: S603 - this Python, our module
         [sys.executable, "-m", "voxline.pipelines.local.graph_process", str(request)],
         stdin=subprocess.PIPE,  # held open; the process ends when it closes
@@ -298,6 +313,8 @@ def _graph_process(
         env=environment,
         start_new_session=True,
     )
+
+    # The group is ended first: it may still write to the scratch folder.
     try:
         yield process
     finally:

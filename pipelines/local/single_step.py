@@ -33,6 +33,7 @@ def make_run_dir(run_dir: Path) -> Path:
 
 
 def record_output(run_dir: Path, step: str, uri: str) -> None:
+    """Notes the location of a step's output as the step's last one in this run."""
     file = run_dir / LAST_OUTPUTS
     outputs = read_json(file) if file.is_file() else {}
     write_json(file, {**outputs, step: uri})
@@ -45,11 +46,11 @@ def last_output(run_dir: Path, step: str) -> str | None:
     return uri
 
 
-def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str]) -> StepOutput:
+def run_step(name: str, config: RunConfig, run_dir: Path, locations: dict[str, str]) -> StepOutput:
     """Runs a step on the given inputs; inputs that are not given default to the last outputs in `run_dir`.
 
     Args:
-      given: input name → location (see `voxline.pipelines.graphs.graph_of`).
+      locations: of inputs, by name (see `voxline.pipelines.graphs.graph_of`).
 
     Raises:
       SettingsError: the step is unknown, or does not take one of the inputs.
@@ -58,13 +59,19 @@ def run_step(name: str, config: RunConfig, run_dir: Path, given: dict[str, str])
     steps = graph_of(config.pipeline, config.optional_steps())
     if name not in steps:
         raise SettingsError(f"step {name!r}: accepted: {', '.join(steps)}")
+
+    # An input that the step ignores is refused: the user means another step.
     needed = steps[name]
-    for extra in given.keys() - needed.keys():
+    for extra in locations.keys() - needed.keys():
         takes = ", ".join(f"--{name}" for name in needed) or "no input; it reads corpus.uri"
         raise SettingsError(f"--{extra}: {name} does not take it; it takes {takes}")
+
+    # All inputs are known before the run's folder is made, so that a mistake leaves no empty folder.
     run_dir = run_dir.absolute()
     config = config.with_default_folders(run_dir)
-    inputs = {kind: given.get(kind) or _last_output(run_dir, kind, producer, name) for kind, producer in needed.items()}
+    inputs = {
+        kind: locations.get(kind) or _last_output(run_dir, kind, producer, name) for kind, producer in needed.items()
+    }
     make_run_dir(run_dir)
     output = call_step(name, config, inputs)
     record_output(run_dir, name, output.uri)
@@ -79,6 +86,8 @@ def call_step(name: str, config: RunConfig, inputs: Mapping[str, str]) -> StepOu
       inputs: their locations by name.
     """
     run = STEPS[name].function()
+
+    # Each step takes some of these, by the names of its parameters.
     values: dict[str, Any] = {
         **inputs,
         "store": config.store,

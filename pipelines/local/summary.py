@@ -10,7 +10,7 @@ from voxline.metrics.catalog import headline_metrics
 from voxline.notify.event import PublishedModel, RunEvent
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.run_report import name_logs, write_run_report
-from voxline.pipelines.steps import STEPS
+from voxline.pipelines.steps import STEPS, writer_of
 from voxline.store.files import read_json
 from voxline.store.uris import is_remote
 
@@ -21,15 +21,18 @@ def finalize(record: RunRecord, history: str = "") -> None:
     Args:
       history: location of the runs before; empty: nothing is compared with them.
     """
-    evaluated, pushed, validated = record.step("evaluate"), record.step("push"), record.step("validate")
-    if validated and "validation" in validated.outputs:
+    # Steps are found by what they wrote, so that a run that was stopped early has the results of those that ended.
+    if validated := record.step_with("validation"):
         with contextlib.suppress(WorkError):  # a bucket that cannot be read now; the run has ended
             record.warnings = _warnings(read_json(validated.output("validation")))
-    if evaluated:
+    if evaluated := record.step_with("metrics"):
         record.metrics = dict(evaluated.metrics)
-    asked = record.step("forecast")
-    if asked and asked.counts.get("skipped"):
-        record.reason = read_json(asked.output("forecast"))["heading"]
+    forecast_step = record.step_with("forecast")
+    if forecast_step and forecast_step.counts.get("skipped"):
+        record.reason = read_json(forecast_step.output("forecast"))["heading"]
+
+    # A push that failed, or was killed, may have published the model before: the registry's journal knows.
+    pushed = record.step(writer_of("registry"))
     if pushed and pushed.status == "succeeded":
         verdict = read_json(pushed.output("verdict"))
         record.pushed = bool(verdict["pushed"])
@@ -37,10 +40,13 @@ def finalize(record: RunRecord, history: str = "") -> None:
         record.model = verdict["model"]
     elif pushed:
         _find_published(record)
-    published = record.step("publish")
+
+    published = record.step(writer_of("datasets"))
     if published and published.status == "succeeded":
         record.dataset = published.folder
         record.reason = _publish_reason(record, published)
+
+    # The forecast compares what was filled in above, and the pages show all of it.
     if history and record.status == "succeeded":
         with contextlib.suppress(WorkError, OSError, ValueError, KeyError):  # the run has ended
             event = RunEvent.of(record.identity, record.steps, record.status, record.reason, {})
@@ -51,20 +57,23 @@ def finalize(record: RunRecord, history: str = "") -> None:
 
 def _find_published(record: RunRecord) -> None:
     """Takes from the registry's journal what a push has published that then failed or was killed."""
-    registry, model = record.config["registry"], record.config["model"]
-    published = PublishedModel.find(registry, model, record.step("evaluate"), record.started)
+    registry = record.config["registry"]
+    published = PublishedModel.find(registry, record.config["model"], record.step_with("metrics"), record.started)
     if published:
-        record.published, record.pushed, record.model = published, True, published.uri
+        record.published = published
+        record.pushed = True
+        record.model = published.uri
         record.reason = published.explain(record.reason)
 
 
 def _warnings(validation: dict[str, Any]) -> list[str]:
-    """What validate warned of, a line each."""
+    """The warnings of validate, a line each."""
     return [f"{check['name']}: {check['detail']}" for check in validation["checks"] if check["outcome"] == "failed"]
 
 
 def _publish_reason(record: RunRecord, step: StepRecord) -> str:
-    name, number = record.config["publish"]["name"], step.counts["version"]
+    name = record.config[STEPS[step.name].config_section]["name"]
+    number = step.counts["version"]
     if step.reused:
         return f"Nothing has changed since version {number} of {name}"
     return f"Published as version {number} of {name}"
@@ -74,6 +83,8 @@ def summary_lines(record: RunRecord) -> list[str]:
     """The last lines of a run; the verdict comes last."""
     minutes, seconds = divmod(round(record.seconds), 60)
     reused = [step.name for step in record.steps if step.reused]
+
+    # Every line has its label in the first 17 columns.
     lines = [""]
     lines += _metric_lines(record)
     lines += _step_lines(record)
@@ -82,6 +93,8 @@ def summary_lines(record: RunRecord) -> list[str]:
     lines.append(f"time             {minutes} min {seconds} s" if minutes else f"time             {seconds} s")
     if reused:
         lines.append(f"reused           {', '.join(reused)}: unchanged input")
+
+    # Places to look at, for a run that failed as well.
     if record.report:
         lines.append(f"report           {_relative(record.run_dir / record.report)}")
     lines.append(f"log              {_relative(record.run_dir / 'run.log')}")
@@ -89,6 +102,8 @@ def summary_lines(record: RunRecord) -> list[str]:
         lines.append(f"in service       {_relative(record.model)}")
     if record.dataset:
         lines.append(f"dataset          {_relative(record.dataset)}")
+
+    # The reason of a run that failed is the command's error, which follows.
     if record.status == "succeeded":
         lines.append(record.reason or f"Stopped after {record.until}, as --until says")
     return lines
@@ -105,13 +120,14 @@ def _step_lines(record: RunRecord) -> list[str]:
 
 def _metric_lines(record: RunRecord) -> list[str]:
     """A line for each headline metric, with its interval if it is known."""
-    if published := record.step("publish"):
+    if published := record.step(writer_of("datasets")):
         splits = [
             f"{published.counts[split]:,} {split}" for split in ("train", "dev", "test") if split in published.counts
         ]
         return [f"{'utterances':<17}{', '.join(splits)}"] if splits else []
     if not record.metrics:
         return []
+
     confidence = f"{100 * record.config['evaluate']['confidence']:g}%"
     lines = []
     for metric in headline_metrics(record.pipeline):

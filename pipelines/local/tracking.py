@@ -13,12 +13,13 @@ from typing import Any
 
 from voxline.pipelines.config.locations import corpus_uris
 from voxline.pipelines.local.run_record import CONFIG_FILE, RUN_FILE, RunRecord
+from voxline.pipelines.steps import STEPS
 from voxline.progress import print_status
 from voxline.provenance import git_revision
 from voxline.settings import changed_settings
 from voxline.store.files import read_json
 
-ARTIFACTS = ("report.html", "validation.html", CONFIG_FILE, RUN_FILE)
+ARTIFACTS = ("report.html", *(step.page for step in STEPS.values() if step.page), CONFIG_FILE, RUN_FILE)
 STATUSES = {"succeeded": "FINISHED", "interrupted": "KILLED"}
 BATCH = 100
 """Parameters or tags that MLflow takes in one call."""
@@ -49,20 +50,27 @@ def _client(uri: str) -> Any:
 
 
 def _log(client: Any, record: RunRecord) -> str:
+    """Creates the run and ends it, so that MLflow never shows it as running. Returns its id."""
     entities = importlib.import_module("mlflow.entities")
+
+    # The first run of an experiment makes it. MLflow's times are in milliseconds.
     name = record.config["tracking"]["experiment"] or record.config["model"] or record.pipeline
     experiment = client.get_experiment_by_name(name)
     experiment_id = experiment.experiment_id if experiment else client.create_experiment(name)
     started = round(record.started * 1000)
     run = client.create_run(experiment_id, start_time=started, tags=_tags(record), run_name=record.name)
     run_id = str(run.info.run_id)
-    now = round(time.time() * 1000)
+
+    # MLflow refuses parameters of more than 6,000 characters, and more than 1,000 metrics in a call.
+    timestamp = round(time.time() * 1000)
     parameters = [entities.Param(key, value[:6000]) for key, _, value in changed_settings({}, record.config)]
     for start in range(0, len(parameters), BATCH):
         client.log_batch(run_id, params=parameters[start : start + BATCH])
     values = {**_metrics(record), **{f"seconds/{step.name}": step.seconds for step in record.steps}}
-    client.log_batch(run_id, metrics=[entities.Metric(key, value, now, 0) for key, value in values.items()])
-    client.log_batch(run_id, metrics=[entities.Metric(*point) for point in _curves(record, now)][:1000])
+    client.log_batch(run_id, metrics=[entities.Metric(key, value, timestamp, 0) for key, value in values.items()])
+    client.log_batch(run_id, metrics=[entities.Metric(*point) for point in _curves(record, timestamp)][:1000])
+
+    # A run that failed or stopped early lacks some of the files.
     for artifact in ARTIFACTS:
         if (record.run_dir / artifact).is_file():
             client.log_artifact(run_id, str(record.run_dir / artifact))
@@ -71,7 +79,7 @@ def _log(client: Any, record: RunRecord) -> str:
 
 
 def _tags(record: RunRecord) -> dict[str, str]:
-    """What a person filters by; the version that the run put into service, and why or why not."""
+    """Tags to filter runs by; the version that the run put into service, and why or why not."""
     tags = {
         "mlflow.source.git.commit": (git_revision() or "").removesuffix("+changes"),
         "voxline.pipeline": record.pipeline,
@@ -81,40 +89,43 @@ def _tags(record: RunRecord) -> dict[str, str]:
         "voxline.model": str(record.model or ""),
         "voxline.dataset": str(record.dataset or ""),
     }
-    if record.model:
+    if record.model:  # <registry>/<model>/<version>
         tags["voxline.model_version"] = record.model.rstrip("/").rpartition("/")[2]
     return {key: value for key, value in tags.items() if value}
 
 
 def _metrics(record: RunRecord) -> dict[str, float]:
     """Every metric of evaluate with the ends of its interval, and those of its slices."""
-    evaluated = record.step("evaluate")
-    if evaluated is None or "metrics" not in evaluated.outputs:
+    evaluated = record.step_with("metrics")
+    if evaluated is None:
         return {name: float(value) for name, value in record.metrics.items() if isinstance(value, int | float)}
+
+    # {"metrics": {name: {"value", "interval"}}, "slices": {slicing: {slice: {"metrics": ...}}}}; a name of MLflow may
+    # not have every character that a slice's name has.
     metrics = read_json(evaluated.output("metrics"))
     values = _with_intervals("", metrics["metrics"])
     for slicing, slices in metrics["slices"].items():
-        for name, of in slices.items():
-            values |= _with_intervals(_NOT_IN_A_NAME.sub("_", f"{slicing}/{name}/"), of["metrics"])
+        for name, measured in slices.items():
+            values |= _with_intervals(_NOT_IN_A_NAME.sub("_", f"{slicing}/{name}/"), measured["metrics"])
     return dict(list(values.items())[:1000])
 
 
 def _with_intervals(prefix: str, measured: dict[str, Any]) -> dict[str, float]:
     values: dict[str, float] = {}
-    for name, of in measured.items():
-        found = {"": of["value"], "_low": of["interval"]["low"], "_high": of["interval"]["high"]}
-        values |= {f"{prefix}{name}{end}": value for end, value in found.items() if value is not None}
+    for name, metric in measured.items():
+        ends = {"": metric["value"], "_low": metric["interval"]["low"], "_high": metric["interval"]["high"]}
+        values |= {f"{prefix}{name}{end}": value for end, value in ends.items() if value is not None}
     return values
 
 
-def _curves(record: RunRecord, now: int) -> list[tuple[str, float, int, int]]:
+def _curves(record: RunRecord, timestamp: int) -> list[tuple[str, float, int, int]]:
     """Points of the training curves, dev first: (name, value, milliseconds, step)."""
-    trained = record.step("train")
-    if trained is None or "curves" not in trained.outputs:
+    trained = record.step_with("curves")
+    if trained is None:
         return []
     curves = read_json(trained.output("curves"))
     return [
-        (f"{split}/{name}", float(value), now, int(point["step"]))
+        (f"{split}/{name}", float(value), timestamp, int(point["step"]))
         for split in ("dev", "train")
         for point in curves[split]
         for name, value in point.items()
