@@ -82,6 +82,7 @@ def identify(start: bytes) -> Container:
     >>> identify(b"\\x00\\x00\\x00\\x1cftypM4A \\x00\\x00\\x02\\x00")
     <Container.MP4: 'mov'>
     """
+    # Magic numbers, most specific first; those of MPEG frames are only a few bits, so they come last.
     if start[4:8] == b"ftyp":
         return Container.MP4
     if start[:4] == b"\x1aE\xdf\xa3":
@@ -113,6 +114,8 @@ def shares_one_decode(path: Path | str) -> bool:
             start = file.read(64)
     except OSError:
         return False
+
+    # An MP3 that does not state its length is decoded from its start.
     container = identify(start)
     if ffmpeg_must_decode(container, start):
         return True
@@ -163,16 +166,22 @@ def _frame_header(head: bytes, at: int = 0) -> _Frame | None:
     """The frame that a header of four bytes begins; None if it is none, or of free format."""
     if head[at] != 0xFF or head[at + 1] & 0xE0 != 0xE0:
         return None
+
+    # The fields of ISO 11172-3 after the sync word: version and layer, then bit rate and sample rate.
     version = head[at + 1] >> 3 & 3
     layer = 4 - (head[at + 1] >> 1 & 3)
     rate = head[at + 2] >> 4
     scale = head[at + 2] >> 2 & 3
+
+    # Reserved values, and free format, whose frames have no computable size.
     if version == 1 or layer == 4 or scale == 3 or rate in (0, 15):
         return None
     first = version == 3
     bits = 1000 * _BIT_RATES[1 if first else 2, layer][rate]
     sample_rate = _SAMPLE_RATES[version][scale]
     padding = head[at + 2] >> 1 & 1
+
+    # Samples of a frame, and its bytes: layer I counts in slots of four bytes.
     samples = 384 if layer == 1 else 576 if layer == 3 and not first else 1152
     size = (12 * bits // sample_rate + padding) * 4 if layer == 1 else samples // 8 * bits // sample_rate + padding
     mono = head[at + 3] >> 6 == 3
@@ -195,6 +204,7 @@ def count_mp3_frames(path: Path) -> MpegAudio | None:
         at, frame = first
         total = 0
         rate = frame.sample_rate
+
         while at + 4 <= end:
             file.seek(at)
             head = file.read(_XING_BYTES)
@@ -206,6 +216,7 @@ def count_mp3_frames(path: Path) -> MpegAudio | None:
                 at, here = next_frame
                 file.seek(at)
                 head = file.read(_XING_BYTES)
+            # The last frame counts only if all of it is there.
             if at + here.size > end:
                 break  # cut in this frame
             if head[4 + here.side_info :][:4] not in _XING_TAGS:  # of a second MP3 that was appended
@@ -218,12 +229,16 @@ def _stream_range(file: IO[bytes]) -> tuple[int, int]:
     """The byte range of the MPEG stream in an MP3 file or in a WAV; an empty one where there is none."""
     size = os.fstat(file.fileno()).st_size
     start = file.read(64)
+
+    # A tag in front of MP3 or FLAC.
     if start[:3] == b"ID3" and len(start) >= 10:
         at = _id3_bytes(start)
         file.seek(at)
         return (0, 0) if file.read(4) == b"fLaC" else (at, size)
     if not wav.is_wav(start):
         return (0, size) if identify(start) is Container.MP3 else (0, 0)
+
+    # A WAV may hold MPEG audio: codec 0x50 is MPEG, 0x55 MP3. Chunks are walked up to `data`.
     codec = None
     file.seek(12)
     while len(chunk := file.read(8)) == 8:
@@ -242,17 +257,21 @@ def _id3_bytes(start: bytes) -> int:
     """The length of the ID3v2 tag that begins so; 0 if none does."""
     if start[:3] != b"ID3" or len(start) < 10:
         return 0
+
+    # Four bytes of seven bits each: a tag must not look like a frame's sync word.
     return 10 + (start[6] << 21 | start[7] << 14 | start[8] << 7 | start[9])
 
 
 def _next_frame(file: IO[bytes], start: int, end: int) -> tuple[int, _Frame] | None:
     """The next frame whose successor begins where it ends, or that ends with the stream."""
+    # Within 64 KiB: what has no frame there is not MPEG audio.
     file.seek(start)
     data = file.read(max(0, min(_RESYNC_BYTES, end - start)))
     at = 0
     while 0 <= (at := data.find(b"\xff", at)) <= len(data) - 4:
         if frame := _frame_header(data, at):
             after = at + frame.size
+            # One sync word may be chance; two frames that meet are not.
             if start + after == end or (after + 4 <= len(data) and _frame_header(data, after)):
                 return start + at, frame
         at += 1
@@ -266,9 +285,13 @@ def _has_true_xing(file: IO[bytes], at: int, frame: _Frame, end: int) -> bool:
     if tag[:4] not in _XING_TAGS or len(tag) < 16:
         return False
     flags = int.from_bytes(tag[4:8])
+
+    # Bit 0: the number of frames is stated. Bit 1: the size in bytes is.
     if not flags & 1:
         return False
     stated = int.from_bytes(tag[12:16]) if flags & 2 else 0
+
+    # A file that grew, such as two MP3s joined, has a Xing header that is no longer true.
     return not stated or end - at <= stated * (1 + _XING_SLACK) + _RESYNC_BYTES
 
 
@@ -285,6 +308,7 @@ def check_ogg(path: Path) -> None:
     """
     sequence: dict[int, int] = {}
     open_streams: set[int] = set()
+
     at = 0
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -293,9 +317,12 @@ def check_ogg(path: Path) -> None:
             body = file.read(sum(table))
             if len(head) < 27 or len(table) < head[26] or len(body) < sum(table):
                 raise BadAudioError(Reason.TRUNCATED, f"ends inside the Ogg page at byte {at:,}")
+            # Header of a page: flags, 64-bit position (skipped), serial number, sequence number, checksum.
             flags, serial, number, stated = struct.unpack_from("<5xB8xIII", head)
+            # The checksum is of the page with its own field set to zero.
             if _ogg_checksum(head[:22] + bytes(4) + head[26:] + table + body) != stated:
                 raise BadAudioError(Reason.UNREADABLE, f"the Ogg page at byte {at:,} differs from its checksum")
+            # Flag 2 begins a stream, flag 4 ends it. Several streams may be interleaved.
             if flags & 2:
                 open_streams.add(serial)
             elif number != sequence.get(serial, number - 1) + 1:
@@ -306,6 +333,8 @@ def check_ogg(path: Path) -> None:
             if flags & 4:
                 open_streams.discard(serial)
             at += len(head) + len(table) + len(body)
+
+    # What follows the end of the last stream is somebody's tag; within a stream it is damage.
     if at < size and open_streams:
         raise BadAudioError(Reason.UNREADABLE, f"byte {at:,} should begin an Ogg page")
     if open_streams:
@@ -316,6 +345,7 @@ def check_ogg(path: Path) -> None:
 
 def _ogg_checksum(page: bytes) -> int:
     """Ogg's CRC-32 has zlib's polynomial, but begins with the highest bits and with zero."""
+    # Mirrored twice: the bits of each byte before, all 32 bits after.
     mirrored = zlib.crc32(page.translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{mirrored:032b}"[::-1], 2)
 
@@ -336,6 +366,7 @@ def check_mp4(path: Path) -> None:
             file.seek(at)
             head = file.read(16)
             size = int.from_bytes(head[:4])
+            # Size 1: the real size has 64 bits and follows.
             if size == 1:
                 size = int.from_bytes(head[8:16])
             if size == 0:  # the last box extends to the end
@@ -358,9 +389,12 @@ def check_asf(path: Path) -> None:
     """
     total = path.stat().st_size
     with open(path, "rb") as file:
+        # The object is near the start; its place depends on the objects before it.
         at = (head := file.read(1 << 16)).find(_FILE_PROPERTIES)
     if at < 0 or len(head) < at + 92:
         return
+
+    # The size is at byte 40 of the object, the flags at 88; bit 0 says that it was streamed.
     (stated,) = struct.unpack_from("<Q", head, at + 40)
     is_broadcast = head[at + 88] & 1
     if not is_broadcast and stated > total:
@@ -382,8 +416,10 @@ def check_adts(path: Path) -> None:
         while at < total:
             file.seek(at)
             head = file.read(16)
+            # ADTS: 13 bits of the frame's length, header included.
             size = (head[3] & 3) << 11 | head[4] << 3 | head[5] >> 5 if len(head) >= 7 else 7
             if head[0] != 0xFF or (head[1:2] and head[1] & 0xF6 != 0xF0) or size < 7:
+                # Tags and padding at the end are no audio, and no damage.
                 if head.startswith(_TAGS_AT_END) or _ends_in_zeros(file, at):
                     return
                 raise BadAudioError(Reason.UNREADABLE, f"byte {at:,} of {total:,} should begin an AAC frame")

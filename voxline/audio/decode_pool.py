@@ -76,6 +76,7 @@ class DecodePool:
       size: recordings that are decoded at a time; further ones wait.
     """
 
+    # `_lock` guards the list of idle workers; `_free` counts how many recordings may be decoded at a time.
     def __init__(self, limits: DecodeLimits | None = None, size: int = 1) -> None:
         self.limits = limits or DecodeLimits()
         self._idle: list[_Decoder] = []
@@ -98,9 +99,11 @@ class DecodePool:
         """Ends the workers; a recording that is being decoded fails."""
         with self._lock:
             self._closed = True
+            # Taken out under the lock, so that no other thread can be given one of them.
             idle, self._idle = self._idle, []
         for decoder in idle:
             decoder.kill()
+        # All are killed first: waiting for each before the next would add up.
         for decoder in idle:
             decoder.end_unless_idle()
 
@@ -127,6 +130,7 @@ class DecodePool:
         Raises:
           BadAudioError, WorkError, WorkCancelledError: as `load_audio`.
         """
+        # JSON alone: unpickling an answer would run what a hijacked worker sends.
         request = {
             "path": str(path),
             "segments": [list(segment) for segment in segments],
@@ -157,18 +161,21 @@ class DecodePool:
     @contextlib.contextmanager
     def _decoder(self) -> "Generator[_Decoder, None, None]":
         """A worker for one recording. Who leaves it in the middle of an answer ends it."""
+        # Short waits, so that cancelled work leaves the queue.
         while not self._free.acquire(timeout=0.1):
             check_cancelled()
         try:
             check_cancelled()
             decoder = self._take()
             try:
+                # A cancelled request kills its worker at once, from the thread that cancels.
                 with ends_early(decoder.kill):
                     yield decoder
             except BaseException:
                 decoder.end_unless_idle()
                 raise
             finally:
+                # Only a worker that has answered to the end is returned to the idle ones.
                 self._return(decoder)
         finally:
             self._free.release()
@@ -180,10 +187,12 @@ class DecodePool:
                 decoder = self._idle.pop()
                 if not decoder.has_ended:
                     return decoder
+                # It was killed from outside, such as by the kernel for memory.
                 decoder.kill()
                 decoder.end_unless_idle()
         return _Decoder()
 
+    # Half an answer may be in the pipe: such a worker can never be used again.
     def _return(self, decoder: "_Decoder") -> None:
         if not decoder.is_idle:
             decoder.end_unless_idle()
@@ -192,6 +201,8 @@ class DecodePool:
             if not self._closed:
                 self._idle.append(decoder)
                 return
+
+        # The pool was closed meanwhile.
         decoder.kill()
         decoder.end_unless_idle()
 
@@ -228,6 +239,7 @@ class _Decoder:
     ) -> "Iterator[tuple[int, npt.NDArray[np.float32] | BadAudioError]]":
         import numpy as np
 
+        # A hostile worker may state any number: no more memory than the limits allow is taken for it.
         most = round((limits.max_seconds + DURATION_TOLERANCE_SECONDS + 1) * request["sample_rate"])
         self._send(request)
         while "end" not in (answer := self._receive(limits.decode_seconds)):
@@ -242,6 +254,7 @@ class _Decoder:
                 raise self._broken()
             samples = np.empty(count, np.float32)
             view = samples.data.cast("B")
+            # In frames of 1 MiB, straight into the array, without a copy of the samples.
             for at in range(0, len(view), _FRAME_BYTES):
                 frame = view[at : at + _FRAME_BYTES]
                 if self._read(limits.decode_seconds, len(frame), frame) != len(frame):
@@ -256,6 +269,7 @@ class _Decoder:
         return seconds
 
     def _send(self, request: dict[str, Any]) -> None:
+        # The first message says that the worker is up; it is awaited when the worker is first used.
         if not self._is_up:
             try:
                 self._receive(START_SECONDS)
@@ -273,6 +287,7 @@ class _Decoder:
         Raises:
           BadAudioError: it is the fault of the recording.
         """
+        # One message at most: a longer one is not a worker's, and `recv_bytes_into` fails.
         buffer = bytearray(_MAX_MESSAGE_BYTES)
         count = self._read(seconds, _MAX_MESSAGE_BYTES, memoryview(buffer))
         try:
@@ -293,12 +308,14 @@ class _Decoder:
           BadAudioError: it sent none.
         """
         try:
+            # A worker that hangs is killed, and not waited for: it may hang in a dead disk.
             if not self._pipe.poll(seconds):
                 self._process.abandon()
                 raise BadAudioError(Reason.UNREADABLE, f"not decoded within {seconds:g} s, which is the limit")
             return self._pipe.recv_bytes_into(into)
         except (EOFError, OSError):
             how = self._process.end()
+            # The kernel ends a process that has used up its processor time with this signal.
             if signal.SIGXCPU.name in how:
                 how = f"takes more than {seconds:g} s of processor time, which is the limit"
             raise BadAudioError(Reason.UNREADABLE, f"decoding it {how}") from None
@@ -317,6 +334,7 @@ def _worker_main(pipe: Connection) -> None:
 
     from voxline.audio import decoding, segments  # numpy, soxr and libsndfile, before memory is limited
 
+    # Order matters: what imports need must not count as the recording's memory.
     ignore_interrupts()
     end_with_pipe(pipe)
     reserved = reserved_memory()

@@ -115,6 +115,7 @@ def decode_segments(
     def collector(stream: AudioStream) -> Mono:
         return Mono(stream, sample_rate)
 
+    # A stream that cannot seek may leave segments for a second decode: they stay in `waiting`.
     waiting = dict(enumerate(segments))
     while waiting:
         with open_audio(path, raw) as stream:
@@ -131,6 +132,7 @@ def read_header(path: Path | str) -> AudioHeader:
     """
     with open_audio(path) as stream:
         header = stream.header
+        # Counted block by block, without keeping any.
         if not header.frames:
             frames = sum(len(block) for block in stream.blocks(0, -1))
             if not frames:

@@ -64,6 +64,8 @@ def align_by_cost(costs: "Costs") -> DtwResult:
 
     if costs.ndim != 2 or not costs.size or not np.isfinite(costs).all():
         raise ValueError(f"costs {costs.shape}: finite costs [frames, frames] with at least one frame are accepted")
+
+    # [steps, 2]
     path = _trace_back(_accumulate_costs(costs))
     return DtwResult(float(costs[path[:, 0], path[:, 1]].mean()), path)
 
@@ -82,6 +84,8 @@ def _accumulate_costs(costs: "Costs") -> "Costs":
     item = summed.itemsize
     skewed = np.lib.stride_tricks.as_strided(summed.ravel()[1:], costs.shape, ((rows + 2) * item, (rows + 1) * item))
     skewed[...] = costs
+
+    # [rows] the cheapest way into each pair of the anti-diagonal
     before = np.empty(rows)
     for diagonal in range(1, len(summed)):
         last = summed[diagonal - 1]
@@ -98,10 +102,13 @@ def _trace_back(summed: "Costs") -> "Path":
 
     rows = summed.shape[1] - 1
     i = rows - 1
+
+    # A pair (i, j) is on anti-diagonal i + j.
     j = len(summed) - rows
     path = [(i, j)]
     while i or j:
         diagonal = i + j
+        # Out of range in a direction: infinite, so it is never chosen.
         diagonal_cost = summed[diagonal - 2, i] if i and j else np.inf
         left = summed[diagonal - 1, i + 1] if j else np.inf
         above = summed[diagonal - 1, i]

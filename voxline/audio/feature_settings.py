@@ -62,6 +62,7 @@ class FeatureSettings(Settings):
     @pydantic.field_validator("window_seconds", "hop_seconds")
     @classmethod
     def _at_least_a_sample(cls, seconds: float, validation: pydantic.ValidationInfo) -> float:
+        # Fields are validated in order. One that failed itself is absent here: its own error is enough.
         rate = validation.data.get("sample_rate")
         if rate and round(seconds * rate) < 1:
             raise ValueError(f"shorter than one sample at {rate} Hz; give {1 / rate:.1g} s or more")
@@ -74,6 +75,8 @@ class FeatureSettings(Settings):
         seconds = validation.data.get("window_seconds")
         if size is None or not rate or not seconds:
             return size
+
+        # A transform of fewer samples than a window would cut the window off.
         if size % 2 or not round(seconds * rate) <= size <= 65_536:
             raise ValueError(
                 f"an even number from {round(seconds * rate)} (the window's samples) to 65536 is accepted; "
@@ -86,6 +89,8 @@ class FeatureSettings(Settings):
     def _edges_in_order(cls, highest: float | None, validation: pydantic.ValidationInfo) -> float | None:
         rate = validation.data.get("sample_rate")
         lowest = validation.data.get("lowest_hz", 0.0)
+
+        # Above half the sample rate there is nothing, and a band without width divides by zero.
         if rate and not lowest < (rate / 2 if highest is None else highest) <= rate / 2:
             raise ValueError(
                 f"above lowest_hz ({lowest:g}) and at most half the sample rate ({rate / 2:g}) is accepted"
@@ -97,6 +102,8 @@ class FeatureSettings(Settings):
     def _spectrum_of_the_kind(cls, spectrum: str | None, validation: pydantic.ValidationInfo) -> str | None:
         kind = validation.data.get("kind")
         of_mfcc = "magnitude" if validation.data.get("cepstra") == "tensorflow" else "power"
+
+        # Kinds that fix the spectrum by their definition; the others leave the choice.
         accepted = {"mfcc": of_mfcc, "linear": "power", "mel_and_linear": "magnitude"}.get(kind or "", spectrum)
         if spectrum is not None and spectrum != accepted:
             raise ValueError(f"with kind {kind}, {accepted} is accepted, or empty")
@@ -148,6 +155,7 @@ class FeatureSettings(Settings):
     @property
     def padding(self) -> int:
         """Zeros before sample 0, so that the first window is centered on the first sample."""
+        # The window is centered in the frame of the FFT, and the frame on its sample.
         return self.n_fft // 2 - (self.n_fft - self.win_length) // 2
 
     @property
@@ -216,6 +224,7 @@ class FeatureSettings(Settings):
 
     def count_frames(self, samples: int) -> int:
         """Frames of a recording of `samples` samples: one at every hop, centered, starting at sample 0."""
+        # librosa's `center=True`: a frame at sample 0, and one at each hop after it.
         return 1 + samples // self.hop_length
 
     def count_samples(self, frames: int) -> int:

@@ -81,6 +81,7 @@ def prosody_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
     mono = np.asarray(samples, np.float32)
     rate = settings.sample_rate
     hop = settings.hop_length
+
     f0 = find_f0(mono, rate, hop)
 
     # [frames] each: log F0 (0 where unvoiced), voicing, level in dB
@@ -210,6 +211,8 @@ def _spectrogram(
             "is accepted (divide int16 by 32768)"
         )
     count = settings.count_frames(len(samples))
+
+    # Zeros before the first sample and after the last, so that each window is whole.
     padded = np.zeros((count - 1) * settings.hop_length + settings.win_length + settings.padding, np.float32)
     audible = samples[: len(padded) - settings.padding]  # samples beyond the last window are not used
     padded[settings.padding : settings.padding + len(audible)] = audible
@@ -217,6 +220,8 @@ def _spectrogram(
     # [frames, win_length], a view
     windows = np.lib.stride_tricks.sliding_window_view(padded, settings.win_length)[:: settings.hop_length][:count]
     hann = hann_window(settings)
+
+    # Columns of the result: mels first, then the spectrum.
     bands, first = (_bands(settings), settings.mels) if mels else ([], 0)
     # A window shorter than the FFT is at the start of its frame, not in the middle as in librosa. This changes phases
     # only, not power or magnitude.

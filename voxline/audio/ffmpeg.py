@@ -80,6 +80,8 @@ class FfmpegDecoder:
             env={**os.environ, "MALLOC_ARENA_MAX": "1"},
         )
         _limit(self._process.pid)
+
+        # stderr has to be read all the while: a full pipe would stop ffmpeg.
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
         try:
@@ -109,9 +111,12 @@ class FfmpegDecoder:
         Raises:
           BadAudioError: after the last block, if ffmpeg failed.
         """
+        # int16 of all channels; a block ends at a whole frame.
         width = 2 * self.channels
         while data := self._read(BLOCK_BYTES // width * width):
             yield np.frombuffer(data[: len(data) // width * width], "<i2").reshape(-1, self.channels)
+
+        # Status 0 says nothing of damage: see `complaint`.
         if self._process.wait():
             self._listener.join()
             raise self._failure()
@@ -126,6 +131,7 @@ class FfmpegDecoder:
 
     def _read_header(self) -> tuple[int, int]:
         """Channels and rate, from the header of the WAV that ffmpeg writes; the samples follow."""
+        # RIFF, size and WAVE; the size is a placeholder, since ffmpeg writes to a pipe.
         self._read(12)
         channels = 0
         rate = 0
@@ -147,12 +153,15 @@ class FfmpegDecoder:
     def _listen(self) -> None:
         assert self._process.stderr  # noqa: S101 -- it is a pipe
         while data := os.read(self._process.stderr.fileno(), _KEPT_MESSAGE_BYTES):
+            # The first 4 KiB say what is wrong; a damaged file has millions of such messages.
             self._messages += data[: _KEPT_MESSAGE_BYTES - len(self._messages)]
 
     def _failure(self) -> BadAudioError:
         message = self._messages.decode("utf-8", "replace")
         if _NO_MEMORY in message:
             return BadAudioError(Reason.OUT_OF_MEMORY, f"ffmpeg needs more memory than it may have ({_NO_MEMORY})")
+
+        # Addresses differ from run to run, and rejects must not.
         lines = [_ADDRESS.sub("", line).strip() for line in message.splitlines() if line.strip()]
         cut = [line for line in lines if any(sign in line.lower() for sign in _SIGNS_OF_A_CUT)]
         if cut:
@@ -192,6 +201,7 @@ def write_encoded(path: Path, samples: npt.NDArray[np.int16], sample_rate: int) 
             AudioSegment.converter = _executable()
         except ImportError as missing:
             raise WorkError(f"{path}: encoding needs pydub and imageio-ffmpeg ({missing}); write a .wav") from None
+
     pcm = np.ascontiguousarray(samples, "<i2").tobytes()
     segment = AudioSegment(pcm, sample_width=2, frame_rate=sample_rate, channels=1)
     try:
@@ -213,6 +223,7 @@ def _limit(process: int) -> None:
     )
     with contextlib.suppress(ProcessLookupError):  # it has ended
         for kind, limit in limits:
+            # A limit that the caller already has is never raised.
             inherited = [value for value in resource.prlimit(process, kind) if value != resource.RLIM_INFINITY]
             least = min([limit, *inherited])
             resource.prlimit(process, kind, (least, least))

@@ -49,6 +49,7 @@ def load_extension(part: str, function: str) -> Any:
       part: its path inside the package, as "signal/_sosfilt".
       function: a function that it must have.
     """
+    # The file of the extension alone: importing the package would load all of scipy.
     scipy = importlib.util.find_spec("scipy")
     for folder in (scipy.submodule_search_locations or []) if scipy else []:
         for suffix in importlib.machinery.EXTENSION_SUFFIXES:
@@ -65,6 +66,7 @@ def load_extension(part: str, function: str) -> Any:
 @functools.cache
 def _load_rfft() -> Callable[[npt.NDArray[np.float32]], Any]:
     if library := load_extension("fft/_pocketfft/pypocketfft", "r2c"):
+        # Arguments of pocketfft: axes, forward, no normalization, no output array, one thread.
         return lambda frames: library.r2c(frames, (1,), True, 0, None, 1)
     from scipy import fft
 
@@ -81,11 +83,13 @@ def _load_convolve() -> Callable[[npt.NDArray[np.float32], npt.NDArray[np.float3
 
     def convolve(first: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> Any:
         samples = len(first) + len(other) - 1
+        # A size of small prime factors, at least the length of the result: circular convolution must not wrap.
         size = library.good_size(samples, True)
         spectra = [
             library.r2c(np.pad(signal_samples, (0, size - len(signal_samples))), (0,), True, 0, None, 1)
             for signal_samples in (first, other)
         ]
+        # Normalization 2 divides by the size.
         return library.c2r(spectra[0] * spectra[1], (0,), size, False, 2, None, 1)[:samples]
 
     return convolve

@@ -33,6 +33,7 @@ def _load_sosfilt() -> Callable[[Array, Array], Array]:
 
         return lambda sections, samples: np.asarray(signal.sosfilt(sections, samples))
 
+    # Zeros are the state of a filter at rest, [signals, sections, 2].
     def filtered(sections: Array, samples: Array) -> Array:
         library._sosfilt(sections, samples[None], np.zeros((1, len(sections), 2)))  # in place
         return samples

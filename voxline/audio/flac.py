@@ -46,6 +46,7 @@ def read_stream_info(path: Path) -> StreamInfo:
             file.seek(10 + size)
         else:
             file.seek(0)
+
         block = file.read(42)
     if block[:4] != MAGIC:
         raise BadAudioError(Reason.UNREADABLE, f"not a FLAC stream: begins with {block[:4]!r}")
@@ -92,12 +93,15 @@ class SampleDigest:
 
 def _packed(block: npt.NDArray[Any], bits: int) -> bytes | memoryview:
     """The samples as FLAC's MD5 covers them: little-endian, each in the fewest whole bytes."""
+    # libsndfile puts the samples into the highest bits; the encoder hashed them in the lowest.
     unused = block.dtype.itemsize * 8 - bits
     samples = block >> unused if unused else block
     width = (bits + 7) // 8
     little = np.ascontiguousarray(samples.astype(samples.dtype.newbyteorder("<"), copy=False))
     if width == little.dtype.itemsize:
         return little.data.cast("B")
+
+    # [samples, bytes]: three of four bytes for 24 bits
     return little.view(np.uint8).reshape(-1, little.dtype.itemsize)[:, :width].tobytes()
 
 
@@ -110,7 +114,9 @@ def ends_with_whole_frame(path: Path) -> bool:
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - MAX_FRAME_BYTES))
         tail = file.read()
+
     starts = [at for sync in (b"\xff\xf8", b"\xff\xf9") for at in _find_all(sync, tail)]
+    # The latest candidates first; thirty-two are enough, since two bytes agree by chance seldom.
     return any(_crc16(tail[at:]) == 0 for at in sorted(starts, reverse=True)[:32])
 
 

@@ -84,11 +84,16 @@ def griffin_lim(
             f"magnitudes of shape {magnitudes.shape}; [frames, {settings.fft_bins}] is accepted, of an FFT of "
             f"{settings.n_fft} samples"
         )
+
     magnitudes = np.ascontiguousarray(magnitudes, np.float32)
     overlap = _OverlapAdd(len(magnitudes), settings)
     for rows in overlap.blocks:
         overlap.add(rows, magnitudes[rows] * initial_phases(rows.start, rows.stop, settings))
+
+    # c of the paper's algorithm: the consistent spectrum of the last iteration, complex64 [frames, fft_bins]
     previous = np.zeros(magnitudes.shape, np.complex64)
+
+    # t_n = c_n + α (c_n - c_{n-1}) points the same way as c_n - α / (1 + α) c_{n-1}, and only phases are kept.
     weight = np.float32(momentum / (1 + momentum))
     for _ in range(iterations):
         overlap.finish_iteration()
@@ -110,6 +115,8 @@ def mel_to_magnitude(mels: FloatArray, settings: FeatureSettings) -> FloatArray:
     _ = settings.mel_columns  # raises if the kind has none
     if mels.shape[1:] != (settings.mels,):
         raise ValueError(f"mels of shape {mels.shape}; [frames, {settings.mels}] is accepted")
+
+    # [frames, mels], power or magnitude
     bands = (
         _denormalize_decibels(mels, settings) if settings.kind == "mel_and_linear" else np.exp(mels, dtype=np.float32)
     )
@@ -141,6 +148,8 @@ def mel_to_spectrum(bands: FloatArray, settings: FeatureSettings) -> FloatArray:
     forward = mel_filterbank(settings)  # [bins, mels]
     spectrum: FloatArray = np.maximum(bands @ mel_pseudo_inverse(settings), np.float32(MIN_POWER))
     backward = bin_weights(settings)
+
+    # Each update keeps the spectrum positive, and never increases the divergence.
     for _ in range(UPDATES):
         actual = spectrum @ forward
         spectrum *= (bands / np.maximum(actual, np.float32(MIN_POWER), out=actual)) @ backward
@@ -175,6 +184,8 @@ def initial_phases(start: int, stop: int, settings: FeatureSettings) -> np.typin
     """
     frame = np.arange(start, stop)[:, None]
     bin_ = np.arange(settings.fft_bins)
+
+    # Integers modulo a turn: exact, and equal in a graph and here.
     scattered = frame * bin_ * PHASE_STEPS[0] + bin_ * bin_ * PHASE_STEPS[1] + frame * frame * PHASE_STEPS[2]
     phases: np.typing.NDArray[np.complex64] = phase_table()[scattered % TURN // (TURN // PHASES)]
     return phases
@@ -201,6 +212,7 @@ def _with_magnitude(
     spectrum: np.typing.NDArray[np.complex64], magnitudes: FloatArray
 ) -> np.typing.NDArray[np.complex64]:
     """Replaces the magnitudes and keeps the phases, in place."""
+    # [frames, 2 fft_bins]: real and imaginary parts in turn
     parts = spectrum.view(np.float32)
     squares = np.square(parts)
     scale = squares[:, 0::2] + squares[:, 1::2]
@@ -218,6 +230,8 @@ class _OverlapAdd:
         self.settings = settings
         self.count = count
         self.blocks = [slice(start, min(start + BLOCK_FRAMES, count)) for start in range(0, count, BLOCK_FRAMES)]
+
+        # [count - 1 + hops, hop]: a signal cut in hops, so that overlap-add is a sum of shifted rows.
         hop = settings.hop_length
         window = settings.win_length
         self.hops = -(-window // hop)
@@ -229,6 +243,8 @@ class _OverlapAdd:
         self.sum = np.zeros(shape, np.float32)
         self.frames = np.zeros((min(BLOCK_FRAMES, count), settings.n_fft), np.float32)
         self.windowed = np.zeros((min(BLOCK_FRAMES, count), self.hops * hop), np.float32)
+
+        # The sum of squared windows at each sample, by which the result is divided.
         sums = np.zeros(shape, np.float32)
         squares = np.zeros(self.hops * hop, np.float32)
         squares[:window] = self.hann**2

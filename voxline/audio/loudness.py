@@ -39,10 +39,14 @@ def integrated_loudness(samples: npt.NDArray[np.float32], sample_rate: int) -> f
     # ITU-R BS.1770-4: K-weighting, blocks of 400 ms, then an absolute and a relative gate.
     weighted = _k_weighted(samples.astype(np.float64), sample_rate)
     powers = np.maximum(_block_powers(weighted, sample_rate), 1e-20)
+
+    # LUFS of each block
     levels = _OFFSET + 10 * np.log10(powers)
     loud = powers[levels > ABSOLUTE_GATE]
     if not loud.size:
         return float(levels.max())
+
+    # The relative gate is below the mean of the blocks above the absolute one, not of all.
     gate = _OFFSET + 10 * math.log10(loud.mean()) + RELATIVE_GATE
     counted = powers[levels > max(gate, ABSOLUTE_GATE)]
     return _OFFSET + 10 * math.log10(counted.mean())
@@ -72,6 +76,8 @@ def level_and_snr(samples: npt.NDArray[np.float32], sample_rate: int) -> tuple[f
     if not len(whole):
         whole = np.array([squares.mean() if len(squares) else 0.0])
     levels = np.sort(10 * np.log10(np.maximum(whole, 1e-9)))
+
+    # Sorted levels: percentiles as whole frames, without interpolation.
     loud, quiet = (levels[round(share * (len(levels) - 1))] for share in (0.95, 0.1))
     return 10 * math.log10(max(float(squares.mean()) if len(squares) else 0.0, 1e-9)), float(loud - quiet)
 
@@ -82,6 +88,7 @@ def _k_weighted(samples: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.f
 
 def _shelf(rate: int) -> list[float]:
     """b0, b1, b2, 1, a1, a2: +4 dB above 1.7 kHz, the effect of the head on sound from the front."""
+    # Parameters of the analog filter, from which the coefficients of BS.1770 at 48 kHz follow.
     warped = math.tan(math.pi * 1681.974450955533 / rate)
     quality = 0.7071752369554196
     high = 10 ** (3.999843853973347 / 20)

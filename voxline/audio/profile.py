@@ -47,11 +47,17 @@ def audio_profile(samples: npt.NDArray[np.float32], sample_rate: int) -> AudioPr
 
 def _band_levels(samples: npt.NDArray[np.float32], sample_rate: int) -> list[float]:
     size = round(_FRAME_SECONDS * sample_rate)
+
+    # At least one frame, [frames, size]
     padded = np.concatenate([samples, np.zeros(max(size - len(samples), 0), np.float32)])
     frames = padded[: len(padded) // size * size].reshape(-1, size) * np.hanning(size).astype(np.float32)
+
+    # [size // 2 + 1] mean power of each bin
     power = (np.abs(np.fft.rfft(frames, axis=1)) ** 2).mean(axis=0)
     hertz = np.fft.rfftfreq(size, 1 / sample_rate)
     edges = [edge for edge in BAND_EDGES if edge <= sample_rate / 2]
     whole = max(float(power.sum()), 1e-20)
+
+    # A band that half the sample rate cuts is left out: it would look empty.
     shares = [float(power[(hertz >= low) & (hertz < high)].sum()) / whole for low, high in itertools.pairwise(edges)]
     return [round(max(10 * math.log10(max(share, 1e-12)), _FLOOR), 2) + 0.0 for share in shares]

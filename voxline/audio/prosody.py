@@ -162,6 +162,8 @@ def find_f0(
 def _search(samples: FloatArray, sample_rate: int, hop_length: int, lowest: float, highest: float) -> FloatArray:
     """One pass of `find_f0`."""
     count = 1 + len(samples) // hop_length
+
+    # The mean is no sound: an offset would make silence loud.
     peak = float(np.abs(samples - samples.mean()).max()) if len(samples) else 0.0
     if not peak:
         return np.zeros(count, np.float32)
@@ -232,6 +234,8 @@ def _candidates(
     shift = np.where(np.isfinite(peaks), 0.5 * (after - before) / bend, 0.0)  # the top of a parabola
     peaks = peaks + 0.25 * (after - before) * shift
     hertz = np.clip(sample_rate / (lags[1:-1][best] + shift), lowest, highest)
+
+    # Strength of "unvoiced": the greater, the softer the frame is beside the recording's peak.
     unvoiced = VOICING_THRESHOLD + np.maximum(0, 2 - silence)
     return (
         np.concatenate([np.zeros((len(frames), 1)), hertz], axis=1).astype(np.float32),
@@ -248,9 +252,12 @@ def _hann_autocorrelation(share: npt.NDArray[np.float64]) -> npt.NDArray[np.floa
 
 def _best_path(hertz: FloatArray, strength: FloatArray, hop_seconds: float) -> FloatArray:
     """The frequency of each frame along the best path, float32 `[frames]`."""
+    # Costs are for frames of 10 ms; shorter ones add up to the same for a second.
     scale = 0.01 / hop_seconds
     voiced = hertz > 0
     octaves = np.log2(np.where(voiced, hertz, 1.0))
+
+    # [candidates] the best sum of a path that ends in each
     total = strength[0]
     origins = np.zeros(hertz.shape, np.intp)
     changed = VOICING_CHANGE_COST * scale
@@ -276,6 +283,7 @@ def _best_path(hertz: FloatArray, strength: FloatArray, hop_seconds: float) -> F
 
 def frame_levels(samples: FloatArray, sample_rate: int, hop_length: int) -> FloatArray:
     """The level of 25 ms around each frame in dB of full scale (RMS), float32 `[1 + samples // hop_length]`."""
+    # [frames] centers in samples
     count = 1 + len(samples) // hop_length
     return _levels(samples, round(FRAME_SECONDS * sample_rate), np.arange(count) * hop_length)
 
@@ -298,9 +306,12 @@ def find_speech(samples: FloatArray, sample_rate: int) -> tuple[float, float]:
     loudest = float(levels.max(initial=LOWEST_DB))
     if loudest <= LOWEST_DB:
         return 0.0, 0.0
+
+    # Windows that are wholly inside: zeros beyond the ends would pass for a quiet room.
     whole = round(NOISE_SECONDS / 2 * sample_rate)
     inside = centers[(centers >= whole) & (centers < len(samples) - whole)]
     quietest = float(_levels(samples, 2 * whole, inside).min(initial=loudest))
+
     loud = levels > min(max(loudest + SPEECH_DB, quietest + NOISE_DB), loudest - SURELY_DB)
 
     # Running sums give the number of loud steps in any span.
@@ -311,11 +322,15 @@ def find_speech(samples: FloatArray, sample_rate: int) -> tuple[float, float]:
     before = ones[at + 1] - ones[np.maximum(at + 1 - span, 0)]
     starts = at[after >= SOUND_SHARE * span]
     ends = at[before >= SOUND_SHARE * span]
+
+    # Nothing but clicks: their ends, rather than none.
     first, last = (starts[0], ends[-1]) if len(starts) and len(ends) else (at[0], at[-1])
     # A window reaches the threshold when its edge is in the sound, half a window before or after its center.
     half = round(LEVEL_SECONDS / 2 * sample_rate)
     onset = min(int(centers[first]) + half, len(samples))
     offset = max(int(centers[last]) - half, 0)
+
+    # A sound shorter than the window would end before it begins.
     return round(min(onset, offset) / sample_rate, 4), round(max(onset, offset) / sample_rate, 4)
 
 

@@ -97,6 +97,7 @@ class AsInFile:
         """Adds the next frames."""
         self.frames += len(block)
         if block.dtype.kind == "f" and block.size:
+            # One pass for the common case; NaN and infinity are counted only where the peak shows one.
             peak = float(np.abs(block).max())
             if np.isfinite(peak):
                 self._peak = max(self._peak, peak)
@@ -137,6 +138,7 @@ class Mono(AsInFile):
 
             self._resampler = soxr.ResampleStream(stream.header.sample_rate, sample_rate, 1, "float32", "HQ")
 
+    # A resampler is fed block by block: it keeps the tail of its filter between them.
     def _keep(self, block: npt.NDArray[Any]) -> None:
         samples = to_mono(block)
         if self._resampler:
@@ -144,12 +146,15 @@ class Mono(AsInFile):
         self._parts.append(samples)
 
     def _join(self) -> DecodedAudio:
+        # The filter's delay comes out at the end.
         if self._resampler:
             self._parts.append(self._resampler.resample_chunk(np.zeros(0, np.float32), last=True))
         samples = self._joined()
         if not len(samples):
             raise BadAudioError(Reason.EMPTY_AUDIO, f"nothing is left of {self.frames:,} samples at {self._rate:,} Hz")
         stream = self._stream
+
+        # The MD5 is of the samples as in the file; mixed or resampled they are others.
         as_in_file = stream.header.channels == 1 and not self._resampler
         return DecodedAudio(samples, self._rate, stream.md5 if as_in_file else "", stream.notes)
 
@@ -171,6 +176,7 @@ def collect(
       max_seconds: of a segment.
       max_samples: of all channels together, that are decoded for a segment.
     """
+    # Faults that the header shows already cost no decode.
     ranges: list[_Range] = []
     for index, segment in waiting:
         try:
@@ -182,6 +188,8 @@ def collect(
     if not stream.can_seek:
         yield from _collect_forward(stream, ranges, collector, max_samples)
         return
+
+    # A stream that can seek: each segment is read by itself.
     for range_ in ranges:
         range_.collector = collector(stream)
         try:
@@ -201,6 +209,7 @@ def _collect_forward(
     max_samples: int | None,
 ) -> Iterator[Result]:
     """Collects like `_collect`, in one pass from the start."""
+    # In the order of their starts: the decode meets them one after the other.
     channels = stream.header.channels
     queue = deque(sorted(ranges, key=lambda segment: segment.first))
     active: list[_Range] = []
@@ -208,10 +217,12 @@ def _collect_forward(
     at = 0
     for block in stream.blocks(0, -1 if stop == _END else stop + 1):
         until = at + len(block)
+        # Before any block of it is kept.
         if max_samples is not None and until * channels > max_samples:
             raise too_many_samples(until, stream.header, max_samples)
         while queue and queue[0].first < until:
             segment = queue.popleft()
+            # Memory: more segments at a time would hold too much audio. The others wait for another decode.
             if not active or sum(range_.seconds for range_ in active) + segment.seconds <= SEGMENTS_AT_ONCE_SECONDS:
                 segment.collector = collector(stream)
                 active.append(segment)
@@ -227,6 +238,8 @@ def _collect_forward(
         at = until
         if not queue and not active and stop == _END:
             return  # all that were to be read to the end are too long
+
+    # The recording ended within these.
     for segment in [*active, *queue]:
         try:
             yield segment.index, segment.result(at)
@@ -271,6 +284,7 @@ class _Range:
         if header.frames:
             last = slack = _last_frame(header, segment, first)
         elif first == 0 and last != _END:
+            # The length is not known: read a little further, in case the recording ends there.
             slack = last + round(WHOLE_RECORDING_TOLERANCE * rate)
         most = math.inf if max_seconds is None else (max_seconds + DURATION_TOLERANCE_SECONDS) * rate
         frames = cls(index, first, last, slack, header, most, max_seconds, max_samples)
@@ -298,10 +312,12 @@ class _Range:
           BadAudioError: it is too long.
         """
         assert self.collector  # noqa: S101 -- it was started
+
         part = block[max(0, self.first - at) : max(0, self.last - at)]
         if len(part):
             self.collector.add(part)
         if self.slack > self.last:
+            # Frames behind the segment, until it is clear whether the recording ends with them.
             self.tail.append(block[max(0, self.last - at) : max(0, self.slack - at)].copy())
         self.check(self.collector.frames)
 
@@ -309,6 +325,7 @@ class _Range:
         """The segment, when `at` frames of the recording were read, or all that there are; it is kept no longer."""
         collector = self.collector
         self.collector = None
+
         tail = self.tail
         self.tail = []
         rate = self.sample_rate
@@ -319,6 +336,8 @@ class _Range:
             raise _beyond_the_end(self.first / rate, self.last / rate, at / rate)
         if collector is None:
             raise BadAudioError(Reason.EMPTY_AUDIO, "no samples")
+
+        # The recording ended within the tolerance: the segment ends with it.
         if at <= self.slack:
             for part in tail:
                 collector.add(part)
@@ -349,6 +368,8 @@ def _last_frame(header: AudioHeader, segment: Segment, first: int) -> int:
     rate = header.sample_rate
     total = header.frames
     last = total if segment.duration is None else round((segment.offset + segment.duration) * rate)
+
+    # Durations are rounded in manifests: the end of the recording is meant.
     if first == 0 and abs(last - total) <= WHOLE_RECORDING_TOLERANCE * rate:
         last = total
     if first >= total or last > total + DURATION_TOLERANCE_SECONDS * rate:

@@ -122,6 +122,7 @@ def open_audio(path: Path | str, raw: RawFormat | None = None) -> Generator[Audi
     start = _read_first_bytes(path)
     container = identify(start)
     raw = raw if is_raw_name(path) and container is not Container.WAV else None
+    # Samples without a header may begin with any bytes, such as those of a container.
     if raw:
         container = Container.OTHER
     elif is_raw_name(path) and container in (Container.MP3, Container.ADTS):  # any two samples may look like these
@@ -131,11 +132,13 @@ def open_audio(path: Path | str, raw: RawFormat | None = None) -> Generator[Audi
         with FfmpegDecoder(path, container) as decoder:
             yield _FfmpegStream(decoder)
         return
+
     counted = count_mp3_frames(path) if container in (Container.MP3, Container.WAV) else None
     with _open_with_libsndfile(path, start, container, counted, raw) as stream:
         if not (counted and stream.stated_frames < counted.samples):
             yield stream
             return
+
     with FfmpegDecoder(path, container) as decoder:  # libsndfile stops at its own estimate of the length
         yield _FfmpegStream(decoder, counted)
 
@@ -186,6 +189,7 @@ class _FfmpegStream(AudioStream):
         self.header = AudioHeader(counted.samples if counted else 0, decoder.sample_rate, decoder.channels)
 
     def blocks(self, first: int, count: int) -> Iterator[Block]:
+        # ffmpeg cannot seek exactly: what is before the range is decoded and dropped.
         at = 0
         last = first + count if count >= 0 else sys.maxsize
         for block in self._decoder.blocks():
@@ -196,6 +200,7 @@ class _FfmpegStream(AudioStream):
             if at >= last:
                 break
         if self._counted:  # a player of streams: it complains where a stream was joined, too
+            # An end that was asked for must be there; a range within may stop anywhere.
             if count < 0 or last >= self._counted.samples:
                 _check_counted(at, self._counted)
         elif fault := self._decoder.complaint(is_at_end=at < last):
@@ -242,8 +247,11 @@ class _SndfileStream(AudioStream):
             check_ogg(self._path)
         if first:
             self._silencer.call(file.seek, first)
+
+        # A digest needs all samples from the first to the last.
         digest = flac.SampleDigest(self._info) if self._info and first == 0 and count in (-1, total) else None
         dtype = _INT16_SUBTYPES.get(file.subtype) or _INT32_SUBTYPES.get(file.subtype) or "float32"
+
         most = max(1, BLOCK_SAMPLES // file.channels)
         read = 0
         while read != count:
@@ -264,6 +272,7 @@ class _SndfileStream(AudioStream):
             raise BadAudioError(Reason.TRUNCATED, detail)
         if digest and self._info and read:
             digest.verify()
+            # Only 16-bit samples have the MD5 of what is handed on: others are widened.
             if self._info.bits == 16 and self._info.md5 != flac.NO_MD5:
                 self.md5 = self._info.md5.hex()
 
@@ -288,6 +297,7 @@ def _open_with_libsndfile(
     info = None
     if container is Container.WAV:
         wav.check_wav_complete(path)
+    # An ID3 tag may be in front of FLAC, too.
     if start[:4] == flac.MAGIC or start[:3] == b"ID3":
         try:
             info = flac.read_stream_info(path)
@@ -313,6 +323,8 @@ def _opening(path: Path, raw: RawFormat | None) -> tuple[Any, ...]:
     if raw is None:
         return (file,)
     options = raw.soundfile_options()
+
+    # Positional arguments of `SoundFile`, behind the mode.
     named = (options[key] for key in ("samplerate", "channels", "subtype", "endian", "format"))
     return (file, "r", *named)
 
@@ -321,6 +333,8 @@ def _header_of(file: soundfile.SoundFile) -> AudioHeader:
     """The header as libsndfile reads it; 0 frames for a FLAC of unstated length."""
     frames = int(file.frames)
     _check_rate(int(file.samplerate))
+
+    # libsndfile states the largest number there is for a length that it does not know.
     return AudioHeader(0 if frames >= 2**62 else frames, int(file.samplerate), int(file.channels))
 
 
@@ -346,6 +360,8 @@ def _explain_failure(
         return BadAudioError(Reason.UNREADABLE, detail)
     if info.bits > 24:
         return BadAudioError(Reason.UNREADABLE, f"FLAC of {info.bits} bits; up to 24 are accepted, encode it again")
+
+    # Whole at its end, so the fault is before it.
     if flac.ends_with_whole_frame(path):
         return BadAudioError(Reason.UNREADABLE, f"damaged in the middle; the end is intact (libsndfile: {reason})")
     stated = f"ends before the {info.frames:,} frames that the header says" if info.frames else "ends inside a frame"
@@ -373,6 +389,7 @@ class _LibmpgSilencer:
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         if not self._active:
             return function(*arguments, **named)
+        # The lock: file descriptor 2 belongs to the whole process.
         with self._lock, tempfile.TemporaryFile() as messages:
             terminal = os.dup(2)
             os.dup2(messages.fileno(), 2)

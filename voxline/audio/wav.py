@@ -40,6 +40,8 @@ def check_wav_complete(path: Path) -> None:
     total = path.stat().st_size
     with open(path, "rb") as file:
         kind, riff_size = struct.unpack("4sI", file.read(12)[:8])
+
+        # RIFX is big-endian; the size was read in this machine's order.
         order = ">" if kind == b"RIFX" else "<"
         riff_size = struct.unpack(order + "I", struct.pack("=I", riff_size))[0]
         long_size: int | None = None
@@ -60,6 +62,8 @@ def check_wav_complete(path: Path) -> None:
                 break
             else:
                 file.seek(size + size % 2, os.SEEK_CUR)
+
+        # Bytes behind the header of the data chunk, chunks after it included.
         present = total - file.tell()
         if long_size is not None and size == 0xFFFFFFFF:
             size = long_size
@@ -69,6 +73,7 @@ def check_wav_complete(path: Path) -> None:
             raise BadAudioError(
                 Reason.TRUNCATED, f"the header says {size:,} bytes of samples, the file has {present:,}"
             )
+        # Zero may be true, if another chunk follows.
         if size == 0 and present > 0 and not _chunk_follows(file):
             raise BadAudioError(
                 Reason.TRUNCATED, f"the header was never finished: it says no samples, but {present:,} bytes follow"
@@ -102,6 +107,8 @@ def write_wav(path: Path | str, samples: "npt.NDArray[Any]", sample_rate: int, *
         if not np.isfinite(samples).all():
             raise ValueError("some samples are not finite; floats in [-1, 1] are accepted")
         samples = to_int16(samples)
+
+    # Little-endian, whatever the machine.
     data = np.ascontiguousarray(samples, dtype="<i2").tobytes()
     with atomic_write(Path(path), durable=durable) as file:
         file.write(wav_header(len(samples), sample_rate) + data)
@@ -130,6 +137,8 @@ def full_scale(dtype: "np.dtype[Any]") -> float:
 def wav_header(samples: int, sample_rate: int) -> bytes:
     """The 44-byte header of 16-bit mono samples."""
     size = 2 * samples
+
+    # Format 1 is PCM; one channel; bytes a second, bytes a frame, bits.
     return _HEADER.pack(
         b"RIFF", HEADER_BYTES - 8 + size, b"WAVE", b"fmt ", 16, 1, 1, sample_rate, 2 * sample_rate, 2, 16, b"data", size
     )
@@ -158,6 +167,8 @@ def read_wav(path: Path) -> "tuple[npt.NDArray[np.int16], int]":
         raise BadAudioError(Reason.TRUNCATED, f"{len(content)} bytes are too few for a WAV")
     sample_rate = _HEADER.unpack_from(content)[7]
     samples = (len(content) - HEADER_BYTES) // 2
+
+    # The whole header is compared, so a file with any other chunk is refused.
     if content[:HEADER_BYTES] != wav_header(samples, sample_rate):
         raise BadAudioError(Reason.UNREADABLE, f"{path}: not a 16-bit mono WAV with a 44-byte header, or truncated")
     return np.frombuffer(content, "<i2", offset=HEADER_BYTES), sample_rate

@@ -31,6 +31,7 @@ class WorkerProcess:
     """
 
     def __init__(self, module: str, arguments: Sequence[str] = (), environment: dict[str, str] | None = None) -> None:
+        # Only the worker's end is inherited; all other descriptors are closed there.
         self.pipe, theirs = Pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
@@ -41,11 +42,13 @@ class WorkerProcess:
                     **os.environ,
                     **_ONE_THREAD,
                     **(environment or {}),
+                    # The worker finds what this process finds, however it was started.
                     "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
                 },
                 process_group=0,
             )
         finally:
+            # The parent keeps no copy: else the worker's death would never close the pipe.
             theirs.close()
 
     @property
@@ -54,6 +57,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kills it and what it started, such as an ffmpeg, at once."""
+        # The group first: when its leader is gone, its id may be another's.
         self._kill_group()
         self._process.kill()
 
@@ -72,6 +76,7 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             self.kill()
             status = self._process.wait()
+
         self._kill_group()  # an ffmpeg that a worker left, which crashed
         if status < 0:
             return f"killed its process: {signal.Signals(-status).name}"
@@ -109,6 +114,7 @@ def limit_memory(megabytes: float, reserved: int | None = None) -> None:
       reserved: bytes that it has, if not now's: see `reserved_memory`.
     """
     if reserved := reserved_memory() if reserved is None else reserved:
+        # Address space, since Linux does not hold to a limit of resident memory.
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         limit = reserved + int(megabytes * 1e6)
         resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
@@ -126,5 +132,7 @@ def limit_cpu(seconds: float) -> None:
     """Limits the processor time of this process to what it has used and so much more, in whole seconds."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+
+    # A second is added, since the limit counts whole ones.
     limit = int(used.ru_utime + used.ru_stime + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))

@@ -61,6 +61,8 @@ def compute_attention_metrics(alignment: "Weights") -> AttentionMetrics:
 
     if alignment.ndim != 2 or not alignment.size or not np.isfinite(alignment).all():
         raise ValueError(f"alignment {alignment.shape}: finite weights [steps, symbols], at least one, are accepted")
+
+    # read bool [symbols]
     weights = np.asarray(alignment, np.float64)
     read = weights.max(axis=0) >= MIN_WEIGHT
     return AttentionMetrics(_diagonality(weights), float(read.mean()), _repeats(weights.argmax(axis=1)), _skips(read))
@@ -71,7 +73,11 @@ def _diagonality(weights: "Weights") -> float:
     import numpy as np
 
     steps, symbols = weights.shape
+
+    # [steps] where the diagonal is at each step, in symbols
     line = (np.arange(steps) + 0.5) * symbols / steps - 0.5
+
+    # [steps, symbols] whether a weight is within the band
     near = np.abs(np.arange(symbols) - line[:, None]) <= max(BAND * symbols, MIN_BAND)
     return float((weights * near).sum() / max(weights.sum(), 1e-12))
 
@@ -81,6 +87,8 @@ def _repeats(positions: "npt.NDArray[np.intp]") -> int:
     farthest = 0
     returned = False
     count = 0
+
+    # Only back near the farthest symbol can a new return begin: hovering within one counts once.
     for position in positions.tolist():
         if position <= farthest - MIN_RUN:
             count += not returned

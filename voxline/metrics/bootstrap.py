@@ -86,6 +86,7 @@ def aggregate(values: Sequence[SumAndWeight], kind: MetricKind = "rate") -> floa
     >>> aggregate([SumAndWeight(3.5), SumAndWeight(0, 0)], "mean")
     3.5
     """
+    # `fsum` is exact, so the order of utterances does not change the last digits.
     total = math.fsum(value.sum for value in values)
     weight = math.fsum(value.weight for value in values)
     if not weight and (kind == "mean" or not total):
@@ -120,6 +121,7 @@ class Bootstrap:
         """
         import numpy as np
 
+        # [units, 2] sums and weights; a mean leaves out utterances on which it was not measured.
         measured = [index for index, value in enumerate(values) if kind == "rate" or value.weight]
         table = np.array([values[index] for index in measured], np.float64).reshape(-1, 2)
         over, units = self._units(table, [speakers[index] for index in measured])
@@ -127,6 +129,8 @@ class Bootstrap:
             if kind == "mean":
                 return Interval(-math.inf, math.inf, over, len(units))
             return Interval(0.0, max(1.0, aggregate(values) or 0.0), over, len(units))
+
+        # An equal tail on either side.
         tail = (1 - self.confidence) / 2
         if kind == "rate" and not units[:, 0].any():
             return Interval(0.0, _binomial_bound(tail, units[:, 1]), over, len(units))
@@ -153,6 +157,7 @@ class Bootstrap:
         """
         import numpy as np
 
+        # Weights are reference words: equal ones mean the same references in the same order.
         same = len(challenger) == len(champion)
         if not same or (
             kind == "rate"
@@ -166,18 +171,26 @@ class Bootstrap:
             for index, (challenger_pair, other) in enumerate(pairs)
             if kind == "rate" or (challenger_pair.weight and other.weight)
         ]
+
+        # [utterances, 4]: sum and weight of the challenger, sum and weight of the champion
         table = np.array([[*pairs[index][0], *pairs[index][1]] for index in paired], np.float64).reshape(-1, 4)
         table[:, [0, 2]] *= sign
         total = table.sum(axis=0)
         point = float(total[0] / max(total[1], 1) - total[2] / max(total[3], 1))
         over, units = self._units(table, [speakers[index] for index in paired])
+
+        # Too few to resample: nothing is known, so the interval is the widest that there can be.
         if len(units) < MIN_UNITS:
             widest = max(1.0, abs(point)) if kind == "rate" else math.inf
             return Comparison(point, Interval(-widest, widest, over, len(units)), -widest, widest, 0.5)
+
+        # One draw for both models: what is hard for both cancels out of the difference.
         challenger_pair, other = self._resample(units)
         difference = challenger_pair - other
         tail = (1 - self.confidence) / 2
         low, high, lowest, highest = np.quantile(difference, [tail, 1 - tail, 1 - self.confidence, self.confidence])
+
+        # Every resample would say "not worse", however few words there are: add what that many words cannot exclude.
         if kind == "rate" and not (units[:, 0] > units[:, 2]).any():
             high += _binomial_bound(tail, units[:, 1])
             highest += _binomial_bound(1 - self.confidence, units[:, 1])
@@ -192,6 +205,8 @@ class Bootstrap:
         names, index = np.unique(np.array(speakers, dtype=str), return_inverse=True)
         if len(names) < self.min_speakers or "" in names:
             return "utterances", table
+
+        # [speakers, columns]
         return "speakers", np.stack([np.bincount(index, weights=column) for column in table.T], axis=1)
 
     def _resample(self, units: "Floats") -> list["Floats"]:
@@ -202,10 +217,14 @@ class Bootstrap:
         import numpy as np
 
         random = np.random.default_rng(self.seed)
+
+        # At least one resample a block, however large the split.
         block = max(1, 4_000_000 // len(units))
         blocks = []
         for start in range(0, self.samples, block):
+            # [resamples of the block, units] indices, with replacement
             drawn = random.integers(len(units), size=(min(block, self.samples - start), len(units)))
+            # [resamples of the block] for each column
             sums = [column[drawn].sum(axis=1) for column in units.T]
             pairs = zip(sums[::2], sums[1::2], strict=True)
             blocks.append([above / np.maximum(below, 1) for above, below in pairs])

@@ -60,6 +60,7 @@ class Metric:
         >>> CATALOG["wer"].format(0.031), CATALOG["mcd"].format(6.123), CATALOG["mcd"].format(None)
         ('3.10%', '6.12 dB', '—')
         """
+        # A mean over no utterance is not a number; JSON has null for it.
         if value is None or not math.isfinite(value):
             return "—"
         if self.unit == "%":
@@ -78,6 +79,7 @@ class Metric:
         >>> CATALOG["wer"].format_difference(0.012), CATALOG["mcd"].format_difference(-0.5)
         ('+1.20 points', '-0.5 dB')
         """
+        # Two shares differ by percentage points: "1.2%" could also mean relative.
         if difference is None or not math.isfinite(difference):
             return "—"
         if self.unit == "%":

@@ -44,14 +44,18 @@ def dnsmos(samples: "npt.NDArray[np.float32]", sample_rate: int) -> float | None
 
     from voxline.audio.decoding import resample
 
+    # The network takes 16 kHz; other rates are resampled first.
     signal = samples if sample_rate == RATE else resample(samples, sample_rate, RATE)
     signal = np.clip(signal, -1, 1).astype(np.float32)
     size = int(WINDOW * RATE)
+    # Doubling, as the authors' code does: silence behind the clip would be judged too.
     while len(signal) < size:
         signal = np.concatenate([signal, signal])
     # As the package does, with its roundings: windows that come out a sample short do not count.
     ends = [(second, int((second + WINDOW) * RATE)) for second in range(int(len(signal) // RATE - WINDOW) + 1)]
     windows = [signal[second * RATE : end] for second, end in ends if end - second * RATE == size]
+
+    # The network's third output is the whole impression; [windows]
     opinions = [np.polyval(OPINION, _network().run(None, {"input_1": window[None]})[0][0, 2]) for window in windows]
     return float(np.mean(opinions))
 

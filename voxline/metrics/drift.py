@@ -81,11 +81,15 @@ def find_shifts(
     # A missing value counts as the median, which says nothing either way.
     pooled = np.where(np.isnan(pooled), np.nanmedian(pooled, axis=0), pooled)
     ranks = np.stack([_ranks(column) for column in pooled.T], axis=1)
+
+    # Reference clips come first in all that follows.
     count = len(before)
     adjusted = _permutation_test(ranks, count, permutations, seed)
     shifts = []
     for index, name in enumerate(names):
         probability = _probability(ranks[count:, index], ranks[:count, index])
+
+        # Half: a change of a share by x moves the probability of a higher value by x / 2.
         smallest = MIN_RATE_CHANGE / 2 if name in rates else MIN_EFFECT
         allowed = max(smallest, _speaker_allowance(ranks[:count, index], speakers, new_speakers))
         means = float(np.nanmean(before[:, index])), float(np.nanmean(current[:, index]))
@@ -95,6 +99,7 @@ def find_shifts(
 
 
 def _empty(values: Sequence[float]) -> bool:
+    # Statistics that no clip has, such as F0 of silence, are left out.
     return len(values) == 0 or bool(np.isnan(np.asarray(values, float)).all())
 
 
@@ -109,6 +114,7 @@ def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def _probability(new: npt.NDArray[np.float64], reference: npt.NDArray[np.float64]) -> float:
     """Mann and Whitney's U over the number of pairs, of ranks in the pooled sample."""
+    # The mean ranks of the two groups differ by the number of clips times (probability - 0.5).
     return float(0.5 + (new.mean() - reference.mean()) / (len(new) + len(reference)))
 
 
@@ -116,17 +122,27 @@ def _permutation_test(
     ranks: npt.NDArray[np.float64], count: int, permutations: int, seed: int
 ) -> npt.NDArray[np.float64]:
     """Returns for each statistic how often the largest difference is as large when clips are dealt by chance."""
+    # [clips, statistics], each with mean 0 and variance 1, so that the largest difference is comparable.
     deviations = ranks.std(axis=0)
     standard = (ranks - ranks.mean(axis=0)) / np.where(deviations > 0, deviations, 1.0)
     total = len(standard)
+
+    # [statistics]
     observed = np.abs(standard[count:].mean(axis=0))
     random = np.random.default_rng(seed)
     exceeded = np.zeros(len(observed))
+
+    # In blocks, so that memory does not grow with the number of permutations.
     for start in range(0, permutations, _CHUNK):
+        # [permutations of the block, clips]: 1 for those that are dealt to "new"
         is_new = np.zeros((min(_CHUNK, permutations - start), total), np.float64)
         is_new[:, count:] = 1.0
+        # The largest over all statistics: with it the adjusted p-values hold for all of them together.
         largest = np.abs(random.permuted(is_new, axis=1) @ standard / (total - count)).max(axis=1)
+        # The tolerance keeps rounding from turning a tie into a difference.
         exceeded += (largest[:, None] >= observed - 1e-12).sum(axis=0)
+
+    # Plus one: the observed dealing is one of the possible ones, and no p-value is zero.
     return (exceeded + 1) / (permutations + 1)
 
 
@@ -139,11 +155,18 @@ def _speaker_allowance(ranks: npt.NDArray[np.float64], speakers: Sequence[str], 
     for index, speaker in enumerate(speakers):
         if speaker:
             groups.setdefault(speaker, []).append(index)
+
+    # One speaker says nothing of how speakers differ.
     if len(groups) < 2:
         return 0.0
     spread = ranks.max() - ranks.min() + 1
+
+    # [speakers] mean rank of each, as a share
     means = np.array([ranks[members].mean() for members in groups.values()]) / spread
     # Simpson's effective number: a caller with most of the clips counts as nearly all of them.
     shares = np.array(list(Counter(new_speakers).values()), float) / max(len(new_speakers), 1)
     new = min(1 / float((shares**2).sum()), len(groups)) if new_speakers else len(groups)
+
+    # The variance of a difference of two means, of the reference's speakers and of the new ones. Below 0.5, else no
+    # difference could be an alarm.
     return float(min(_SPEAKER_DEVIATIONS * means.std(ddof=1) * np.sqrt(1 / len(groups) + 1 / new), 0.45))

@@ -54,6 +54,7 @@ def estoi(recorded: "npt.NDArray[np.float32]", generated: "npt.NDArray[np.float3
 
     from voxline.audio.decoding import resample
 
+    # Sample by sample: both must begin together, and the longer end has no counterpart.
     samples = min(len(recorded), len(generated))
     reference, other = (
         np.asarray(samples_of if sample_rate == RATE else resample(samples_of, sample_rate, RATE), np.float64)
@@ -64,6 +65,8 @@ def estoi(recorded: "npt.NDArray[np.float32]", generated: "npt.NDArray[np.float3
     second = _segments(other)
     if not len(first):
         return None
+
+    # The correlation of normalized frames, averaged over frames and segments.
     return float((_normalize(first) * _normalize(second)).sum() / (SEGMENT * len(first)))
 
 

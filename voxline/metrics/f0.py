@@ -74,6 +74,7 @@ def compare_f0(pairs: Sequence[F0Pair]) -> Iterator[F0Comparison]:
 
 def compare_pair(pair: F0Pair) -> F0Comparison:
     """Compares one pair."""
+    # [frames] each, Hz; NaN where unvoiced
     import numpy as np
 
     recorded = estimate_f0(pair.recorded, pair)
@@ -85,6 +86,7 @@ def compare_pair(pair: F0Pair) -> F0Comparison:
     voiced = np.isfinite(reference) & np.isfinite(other)
     error = float((np.isfinite(reference) != np.isfinite(other)).mean())
     if not voiced.any():
+        # No frame is voiced in both: there is no error of F0, but one of voicing.
         return F0Comparison(None, None, error)
 
     # 1,200 cents are an octave.

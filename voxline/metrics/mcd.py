@@ -35,10 +35,13 @@ def log_magnitude(mels: "Array", features: FeatureSettings) -> "Array":
     """Natural logarithm of magnitude, from mels in the units of the features, [frames, mels]."""
     import numpy as np
 
+    # Tacotron's mels are decibels scaled to [0, 1]: back to dB, then to natural logarithms.
     if features.kind == "mel_and_linear":
         decibels = np.clip(mels, 0, 1) * -features.floor_db + features.floor_db + features.reference_db
         magnitude: Array = decibels * np.float32(np.log(10) / 20)
         return magnitude
+
+    # ln(power) / 2 = ln(magnitude)
     return mels if features.uses_magnitude else mels * np.float32(0.5)
 
 
@@ -49,5 +52,6 @@ def mel_cepstral_distortion(cepstra: "Array", other: "Array") -> "DtwResult":
 
     from voxline.audio.dtw import align_by_cost
 
+    # [frames, other frames]
     # The factor turns a distance of natural logarithms into dB.
     return align_by_cost(cdist(cepstra, other, "euclidean") * (10 * np.sqrt(2) / np.log(10)))

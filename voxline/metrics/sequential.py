@@ -74,6 +74,7 @@ class SequentialTest:
           share: p, the probability with which the request could go to the candidate, in (0, 1).
           chosen: it did.
         """
+        # Ville's inequality needs bounded values: what is outside of [0, 1] is clipped.
         value = min(max(value, 0.0), 1.0)
         baseline = self.production.mean or 0.0  # of earlier requests alone
 
@@ -89,6 +90,8 @@ class SequentialTest:
         for index, bet in enumerate(BETS):
             self.harm[index] += math.log1p(bet * above)
             self.safe[index] += math.log1p(bet * below)
+
+        # After the bets: the next request's baseline may know this one.
         arm = self.candidate if chosen else self.production
         arm.count += 1
         arm.total += value
@@ -120,6 +123,8 @@ class SequentialTest:
           KeyError, TypeError, ValueError: the values are not those of a test.
         """
         harm, safe = ([float(value) for value in values[name]] for name in ("harm", "safe"))
+
+        # Values come from a file that several servers write: a list of another length is of another release.
         if not len(harm) == len(safe) == len(BETS) or not all(map(math.isfinite, [*harm, *safe])):
             raise ValueError(f"{len(BETS)} finite numbers are expected in `harm` and `safe`")
         arms = [ArmTally(int(values[name][0]), float(values[name][1])) for name in ("production", "candidate")]
@@ -135,8 +140,10 @@ class SequentialTest:
         first, *further = tests
         total = cls.of(first.plain())
         for test in further:
+            # Margins differ only while servers change from one setting to another.
             total.margin = min(total.margin, test.margin)
             for own, added in ((total.harm, test.harm), (total.safe, test.safe)):
+                # Products of bets on different requests are sums of their logarithms.
                 own[:] = [a + b for a, b in zip(own, added, strict=True)]
             for arm, other in zip(total._arms.values(), test._arms.values(), strict=True):
                 arm.count = arm.count + other.count
@@ -155,6 +162,8 @@ def mean_harm(tests: Iterable[SequentialTest]) -> float:
     together it exceeds 1 / α with a probability of α at most where none is worse.
     """
     evidence = [test.harm_evidence for test in tests]
+
+    # Divided before the sum: the sum of the largest would overflow.
     return math.fsum(value / len(evidence) for value in evidence)
 
 

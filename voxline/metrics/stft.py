@@ -41,6 +41,7 @@ def stft_distance(recorded: "Array", generated: "Array") -> StftDistance:
     """
     import numpy as np
 
+    # Frame by frame: both begin together.
     samples = min(len(recorded), len(generated))
     log_distance = []
     convergence = []
@@ -67,6 +68,8 @@ def _magnitudes(samples: "Array", size: int, hop: int, window: int) -> "Array":
     # [frames, size], zeros behind the window
     block = np.zeros((len(windows), size), np.float32)
     np.multiply(windows, hann, out=block[:, :window])
+
+    # [frames, size // 2 + 1]
     spectrum = rfft(block)
     magnitudes: Array = np.sqrt(np.maximum(spectrum.real**2 + spectrum.imag**2, MIN_POWER))
     return magnitudes

@@ -114,18 +114,22 @@ def count_syllable_edits(references: Sequence[str], hypotheses: Sequence[str]) -
     >>> [one.syllables.length for one in count_syllable_edits(["你好", "再见", "ok google"], ["你好", "再", "ok"])]
     [2, 2, 2]
     """
+    # None where a text is neither hanzi nor pinyin with tones.
     expected = [_syllables(reference) for reference in references]
     if 2 * sum(syllables is not None for syllables in expected) <= len(references):
         return None
     pairs_of = zip(expected, references, strict=True)
     spoken = [reference.lower().split() if syllables is None else syllables for syllables, reference in pairs_of]
     hypothesis_syllables = [_syllables(hypothesis) or hypothesis.split() for hypothesis in hypotheses]
+
+    # Aligned without tones: a wrong tone alone must not count as a deletion and an insertion.
     aligned = _aligned(list(map(_without_tones, spoken)), list(map(_without_tones, hypothesis_syllables)), "words")
     counted = []
     for pairs, left, right in zip(aligned, spoken, hypothesis_syllables, strict=True):
         tones_left = iter(left)
         tones_right = iter(right)
         wrong = 0
+        # Both lists are walked along the alignment, so that tones of paired syllables meet.
         for reference, hypothesis in pairs:
             tone = next(tones_left) if reference else ""
             other = next(tones_right) if hypothesis else ""
@@ -148,8 +152,11 @@ def _syllables(text: str) -> list[str] | None:
         return text.split()
     if not _HANZI.search(text):
         return None
+
+    # Without sandhi, by which one wrong syllable would change the tone of its neighbor.
     frontend = FrontendSettings(kind="mandarin", sandhi=False)
     syllables = list[str]()
+    # Latin words stay whole; all between them goes through the frontend.
     for part in re.split("([A-Za-z]+)", text):
         if part.isascii() and part.isalpha():
             syllables.append(part.lower())
@@ -196,6 +203,7 @@ def count_missed_words(references: Sequence[str], hypotheses: Sequence[str]) -> 
             if reference:
                 occurs[reference] += 1
                 missed[reference] += reference != hypothesis
+
     order = sorted((word for word in missed if missed[word]), key=lambda word: (-missed[word], occurs[word], word))
     return [(word, missed[word], occurs[word]) for word in order]
 
@@ -208,6 +216,8 @@ def _edits(pairs: Sequence[tuple[str, str]]) -> EditCounts:
     insertions = sum(not reference for reference, _ in pairs)
     deletions = sum(not hypothesis for _, hypothesis in pairs)
     substitutions = sum(reference != hypothesis for reference, hypothesis in pairs) - insertions - deletions
+
+    # Deletions and insertions have one empty side, substitutions two different words.
     return EditCounts(len(pairs) - insertions, insertions, deletions, substitutions)
 
 
@@ -217,6 +227,8 @@ def _aligned(references: Sequence[str], hypotheses: Sequence[str], unit: str) ->
 
     if not references:
         return
+
+    # jiwer wants single spaces, and aligns all utterances in one call.
     process = jiwer.process_words if unit == "words" else jiwer.process_characters
     result = process([" ".join(text.split()) for text in references], [" ".join(text.split()) for text in hypotheses])
     for reference, hypothesis, chunks in zip(result.references, result.hypotheses, result.alignments, strict=True):
@@ -225,5 +237,6 @@ def _aligned(references: Sequence[str], hypotheses: Sequence[str], unit: str) ->
             left = reference[chunk.ref_start_idx : chunk.ref_end_idx]
             right = hypothesis[chunk.hyp_start_idx : chunk.hyp_end_idx]
             longest = max(len(left), len(right))
+            # A chunk may be longer on one side: the rest pairs with nothing.
             pairs.extend(zip(left + [""] * (longest - len(left)), right + [""] * (longest - len(right)), strict=True))
         yield pairs

@@ -63,6 +63,7 @@ class WerCurve:
     @classmethod
     def fit(cls, clips: Sequence[HeardClip]) -> "WerCurve":
         """Fits the curve to recordings with transcripts, by weighted logistic regression (Newton's method)."""
+        # Utterances without words have no confidence; they are counted apart, by `empty_words`.
         clips_with_words = [clip for clip in clips if clip.words and clip.confidence is not None]
         empty = [clip for clip in clips if not clip.words]
 
@@ -84,9 +85,12 @@ class WerCurve:
             gradient = design.T @ (weights * (rates - expected))
             curvature = design.T @ (design * (weights * np.maximum(expected * (1 - expected), 1e-6))[:, None])
             step = np.linalg.solve(curvature + 1e-9 * np.eye(2), gradient)
+            # A step in the logit is bounded: far from the optimum, Newton's method may overshoot to infinity.
             coefficients = coefficients + np.clip(step, -2, 2)
             if np.abs(step).max() < 1e-9:
                 break
+
+        # Words of the reference differ from those of the hypothesis by deletions and insertions.
         words = sum(clip.words for clip in clips_with_words)
         length = sum(clip.reference_words for clip in clips_with_words) / words if words else 1.0
         missed = sum(clip.reference_words for clip in empty) / len(empty) if empty else 0.0
@@ -95,6 +99,7 @@ class WerCurve:
 
     def counts(self, clips: Sequence[HeardClip]) -> tuple[Floats, Floats]:
         """The expected errors and words of each recording, float64 [clips]."""
+        # [clips]
         words = np.array([float(clip.words) for clip in clips])
         logits = np.array([_logit(clip.confidence or 0.0) for clip in clips])
         errors = _sigmoid(self.offset + self.slope * logits) * words
@@ -136,6 +141,7 @@ def clip_of_result(result: UtteranceResult) -> HeardClip | None:
     """An utterance of an evaluation; None if that was made by an earlier release, without confidences."""
     if "confidence" not in result.details:
         return None
+
     errors, words = result.metrics["wer"]
     hypothesis = str(result.details["hypothesis"]).split()
     return HeardClip(len(hypothesis), result.details["confidence"], float(errors), float(words))
@@ -151,8 +157,10 @@ def back_test(clips: Sequence[HeardClip], slices: Sequence[Mapping[str, str]]) -
     for index, values_of_clip in enumerate(slices):
         for slicing, value in values_of_clip.items():
             members.setdefault((slicing, value), []).append(index)
+
     estimates = []
     for (slicing, value), inside in sorted(members.items()):
+        # The curve must not have seen the slice, else the test would flatter it.
         left = set(range(len(clips))) - set(inside)
         words = sum(clips[index].reference_words for index in inside)
         if len(inside) >= MIN_SLICE and len(left) >= MIN_SLICE and words:
@@ -178,6 +186,8 @@ def estimate_wer(
     curve = WerCurve.fit(judged)
     tested = back_test(judged, slices)
     value = curve.wer(new)
+
+    # Both samples are drawn again: the clips of the curve, and the new ones.
     random = np.random.default_rng(seed)
     resampled = [
         WerCurve.fit([judged[index] for index in random.integers(0, len(judged), len(judged))]).wer(
@@ -192,6 +202,7 @@ def estimate_wer(
 
 
 def _logit(confidence: float) -> float:
+    # Bounds keep the logarithm finite at 0 and 1.
     inside = min(max(confidence, 1e-4), 1 - 1e-4)
     return math.log(inside / (1 - inside))
 
