@@ -26,6 +26,8 @@ def train(
       store: folder or bucket URI of all cached step outputs.
       registry: folder or bucket URI of the model registry, for the model to start from.
     """
+
+    # Imported in the pod alone: compiling a pipeline imports this module, and needs none of the step's libraries.
     from voxline.components.train.step import run
     from voxline.inference.saved_model import model_digest
     from voxline.store.artifacts import artifact_uri, publish_artifact

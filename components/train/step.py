@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 REVISION = 1
 REPLAY = "replay"
 """Folder of a dataset with replayed rows, while a training runs."""
-CHECKPOINTS, BEST, LOGS = "checkpoints", "best", "logs"
-"""Folders that the trainer writes: all that a training has come to."""
+CHECKPOINTS = "checkpoints"
+"""Folder of the trainer's checkpoints, by which a killed run resumes."""
+BEST = "best"
+"""Folder of the best weights so far."""
+LOGS = "logs"
+"""Folder of TensorBoard events and curves."""
 AUXILIARY = "auxiliary"
 """Folder of what an auxiliary model computes for a training, while it runs."""
 
@@ -55,8 +59,13 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
     read = Dataset.read(dataset)
     check_input(read.folder)
     family = find_family(settings.family)
+
+    # Checked before the training: a stage that cannot work must fail now, and not hours later.
     stages = family.post_training(settings, registry, read)
+
     output = _run(str(dataset), read, store, family.training_settings(settings), registry)
+
+    # A stage is a keyed step of its own, so that another setting of it trains nothing again.
     if _is_chief():
         for stage in stages:
             output = stage(output, store)
@@ -66,6 +75,8 @@ def run(dataset: Path | str, store: Path | str, settings: TrainSettings, registr
 def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings, registry: Path | str) -> StepOutput:
     inputs = {"dataset": read.key}
     parent: Parent | None = None
+
+    # The model to start from is pinned by its digest: the alias that the config names may move to another version.
     if start := settings.start.model:
         if is_published(start):
             parent = find_published(start, family=settings.family)
@@ -79,14 +90,20 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
                 test=_test_recordings(read),
             )
         settings = settings.started_from(parent.pinned if parent else "")
+
     origin = Origin(parent, plan_replay(read, parent, settings.start.replay, store)) if parent else None
+    # The key has all that decides the weights: a later promotion or a purge must not find the output of other data.
     inputs |= origin.inputs() if origin else {}
     auxiliary = _find_auxiliary_models(settings, registry)
     inputs |= {name: model.ancestor.digest for name, model in auxiliary.items()}
+
+    # Only the chief locks the folder and exports; the other workers help it. A pod that is no worker launches them.
     if not _is_chief():
         return _join(read, store, settings, inputs, origin, auxiliary)
     if _wants_workers(settings):
         return _launch(dataset, store, settings, inputs, str(registry))
+
+    # With peers, all machines resume from what the store holds, and never from what one of them has on its disk.
     alone = not os.environ.get("TF_CONFIG")
     with cached_step(store, "train", settings, inputs, revision=REVISION, exclusive=alone) as work:
         if work.reused:
@@ -106,13 +123,18 @@ def _continue_shorter(store: Path | str, settings: TrainSettings, inputs: dict[s
     """
     from voxline.report.page import plural  # it imports numpy
 
+    # With the cosine schedule each rate depends on the last step. With `evaluate_steps`, the validation at the shorter
+    # end is one that the longer training would not have made. Own checkpoints are nearer to the end than any other's.
     if settings.schedule == "cosine" or settings.evaluate_steps or (work.folder / CHECKPOINTS).exists():
         return
+
+    # The longest one first: it leaves the fewest epochs to train.
     for epochs in range(settings.epochs - 1, 0, -1):
         shorter = settings.model_copy(update={"epochs": epochs})
         _, folder = step_key(store, "train", shorter, inputs, REVISION)
         if epochs % settings.evaluate_epochs or not is_finished(store, folder) or not (folder / CHECKPOINTS).is_dir():
             continue
+
         for name in (BEST, LOGS, CHECKPOINTS):  # checkpoints last: with them the copy is whole
             with atomic_folder(work.folder / name) as unfinished:
                 shutil.copytree(folder / name, unfinished, dirs_exist_ok=True)
@@ -123,19 +145,24 @@ def _continue_shorter(store: Path | str, settings: TrainSettings, inputs: dict[s
 
 def _test_recordings(dataset: Dataset) -> set[Recording]:
     """The recordings of the test split alone; one may be in the corpus twice, and in train too."""
-    rows = [(row.split, content_of_row(row)[:2]) for row in dataset.rows() if row.split in ("train", "test")]
-    return {one for split, one in rows if split == "test"} - {one for split, one in rows if split == "train"}
+    # The content of a row without its split and text: the hash of the audio, and the segment's offset in it.
+    recordings: dict[str, set[Recording]] = {"train": set(), "test": set()}
+    for row in dataset.rows():
+        if row.split in recordings:
+            recordings[row.split].add(content_of_row(row)[:2])
+
+    return recordings["test"] - recordings["train"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where a training starts from: a model, and what it was trained on before."""
+    """The start of a training: a model, and what is replayed of its training data."""
 
     parent: Parent
     replay: Replay | None
 
     def inputs(self) -> dict[str, str]:
-        """For the step's key."""
+        """Returns what the step's key holds of the start: digests, never names."""
         return {"start": self.parent.ancestor.digest, **({"replay": self.replay.inputs()} if self.replay else {})}
 
 
@@ -152,15 +179,23 @@ def _train(
 ) -> None:
     task = _build_task(dataset, settings, origin, auxiliary, work.folder)
     task.check_length()
+
+    # Imported late: they import TensorFlow, and a reused output needs none of it.
     from voxline.training.averaging import TRAINED
     from voxline.training.pruner import PairedPruner
     from voxline.training.trainer import Trainer
 
+    # Scratch folders stay on this disk, for a longer training to continue, but finished work in a bucket has none.
     work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY, AUXILIARY)
     work.unverified = (LOGS,)
+
+    # Each checkpoint is saved to the store at once, for another machine to resume. A search may stop a bad trial.
     pruner = PairedPruner.from_environment(settings.epochs, settings.evaluate_epochs)
     result = Trainer(task, work.folder, work.save, pruner).fit()
-    best, state = result.best, result.state
+    best = result.best
+    state = result.state
+
+    # The section `training` of model.json.
     metrics = {f"dev_{name}": value for name, value in best.metrics.items()}
     training: dict[str, Any] = {
         "steps": state.step,
@@ -174,18 +209,24 @@ def _train(
     }
     if best.weights != TRAINED:
         training["weights"] = best.weights
+
     task.export(work.folder / "model", result.weights, training)
-    heard = origin.parent.training_data if origin else None
-    trained_on = training_data_of(dataset).with_ancestors(heard)
+
+    # A model has heard what its parent and its auxiliary models were trained on: a later test set must not hold it.
+    trained_on = training_data_of(dataset).with_ancestors(origin.parent.training_data if origin else None)
     for model in auxiliary.values():
         trained_on = trained_on.with_ancestors(model.training_data)
     trained_on.write(work.folder / "model" / TRAINED_ON)
+
     shutil.rmtree(work.folder / AUXILIARY, ignore_errors=True)
+
     # Beside the model too: evaluate shows the curves, and does not download the logs from a bucket.
     shutil.copyfile(work.folder / LOGS / CURVES_FILE, work.folder / CURVES_FILE)
     work.outputs.update(model="model", logs=LOGS, curves=CURVES_FILE)
+
     work.counts.update(result.counts)
     work.metrics.update(steps=state.step, epochs=state.epoch, best_step=best.step, **metrics)
+
     summary = f", {task.describe(best.metrics)}" if best.score is not None else ""
     which = "weights" if best.weights == TRAINED else f"{best.weights} of the weights"
     print_status(f"train: exported the {which} of step {best.step}{summary}")
@@ -204,6 +245,9 @@ def _build_task(
       folder: for the rows of a dataset with replayed ones, and for what auxiliary models compute.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+    # A warm start normalizes features by its parent's statistics, which its weights expect. The parent's weights come
+    # last, after all layers are built.
     family = find_family(settings.family)
     weights = None
     if origin is not None:
@@ -215,9 +259,11 @@ def _build_task(
             replay = dataclasses.replace(origin.replay, dataset=dataset)
             dataset, corpora = replay.write(folder / REPLAY, settings.corpus_weights)
             settings = settings.model_copy(update={"corpus_weights": corpora})
+
     task = family.build_task(settings, dataset, weights.info if weights else None)
     for name, model in auxiliary.items():
         task.use_auxiliary_model(name, exported_folder(model.load_folder()), folder / AUXILIARY)
+
     if weights is not None:
         start_from(task, weights)
     return task
@@ -252,7 +298,7 @@ def _join(
 
 
 def _wants_workers(settings: TrainSettings) -> bool:
-    """Whether to launch a job of workers: in a pod that is not itself a worker."""
+    """Returns whether to launch a job of workers: in a pod that is not itself a worker."""
     if settings.workers.count < 2 or os.environ.get("TF_CONFIG"):
         return False
     from voxline.components.train.distributed.kubernetes import own_pod_name
@@ -274,11 +320,18 @@ def _launch(
 
     start = time.monotonic()
     _, folder = step_key(store, "train", settings, inputs, REVISION)
+
     launched = launch_workers(folder.name, dataset, str(store), settings, lambda: is_finished(store, folder), registry)
+
+    # The chief wrote the output under the same key, so that this finds it done.
     with cached_step(store, "train", settings, inputs, revision=REVISION) as work:
         if not work.reused:
             raise WorkError(f"train: the output of the workers at {folder} is incomplete; run the step again")
     work.path("model")  # from a bucket, it is published as an artifact
+
     if launched:
-        work.reused, work.seconds = False, time.monotonic() - start
+        # The workers trained for this step, so the record of the run must not say that nothing was done.
+        work.reused = False
+        work.seconds = time.monotonic() - start
+
     return work

@@ -22,7 +22,7 @@ LABELS = {"app.kubernetes.io/part-of": "voxline", "app.kubernetes.io/component":
 
 @dataclasses.dataclass(frozen=True)
 class JobSpec:
-    """What the workers of a job train.
+    """The work of a job: dataset, store and settings.
 
     Attributes:
       key: key of the step's output; the job's name contains it, so that a restarted pod finds its job.
@@ -49,7 +49,7 @@ class JobSpec:
 
 @dataclasses.dataclass(frozen=True)
 class JobOutcome:
-    """How a job ended; `reason` and `message` come from the operator."""
+    """The end of a job; `reason` and `message` come from the operator."""
 
     succeeded: bool
     reason: str = ""
@@ -59,10 +59,17 @@ class JobOutcome:
 class TrainJob:
     """The object of Kubeflow Trainer v2."""
 
-    api, plural, container = "trainer.kubeflow.org/v1alpha1", "trainjobs", REPLICATED_JOB
-    templates_api, templates = "trainer.kubeflow.org/v1alpha1", "trainingruntimes"
+    # The path of the API: /apis/<api>/namespaces/<namespace>/<plural>/<name>.
+    api = "trainer.kubeflow.org/v1alpha1"
+    plural = "trainjobs"
+    container = REPLICATED_JOB
+    templates_api = "trainer.kubeflow.org/v1alpha1"
+    templates = "trainingruntimes"
+
+    # A TrainJob becomes a JobSet, whose indexed Job labels each pod with the index of its worker.
     index_label = "batch.kubernetes.io/job-completion-index"
     installed_by = "Kubeflow Trainer v2"
+    # EX_TEMPFAIL: the TrainingRuntime restarts all workers after any status but 1 and 2.
     retry_status = 75
 
     def body(self, spec: JobSpec, metadata: Object, template: Object) -> Object:
@@ -100,6 +107,8 @@ def job_outcome(job: Object) -> JobOutcome | None:
     >>> job_outcome({"status": {"conditions": [{"type": "Failed", "status": "True", "reason": "MaxRestarts"}]}})
     JobOutcome(succeeded=False, reason='MaxRestarts', message='')
     """
+
+    # Kubernetes keeps the conditions of earlier states, with the status "False".
     for condition in job.get("status", {}).get("conditions", []):
         kind = condition["type"]
         if condition["status"] == "True" and kind in (*_SUCCEEDED, "Failed"):
@@ -108,12 +117,13 @@ def job_outcome(job: Object) -> JobOutcome | None:
 
 
 def suspension(job: Object) -> str:
-    """What the operator says of a job that is suspended, by Kueue or by a person, and so has no pods; else "".
+    """The operator's message on a job that is suspended, by Kueue or by a person, and so has no pods; else "".
 
     >>> suspension({"status": {"conditions": [{"type": "Suspended", "status": "True", "message": "It is suspended"}]}})
     'It is suspended'
     """
     for condition in job.get("status", {}).get("conditions", []):
+        # A job that was admitted keeps the condition, with the status "False".
         if condition["type"] == "Suspended" and condition["status"] == "True":
             return str(condition.get("message") or condition.get("reason") or "suspended")
     return ""
@@ -127,6 +137,8 @@ def worker_arguments(
     settings: TrainSettings, dataset: str, store: str, job: str, retry_status: int, registry: str = ""
 ) -> list[str]:
     """The arguments of `worker.main`."""
+
+    # The registry holds the models to start from; a training from random weights reads none.
     values = {
         "job": job,
         "family": settings.family,
@@ -136,4 +148,5 @@ def worker_arguments(
         "retry-status": str(retry_status),
         "settings": settings.model_dump_json(),
     }
+
     return [part for name, value in values.items() for part in (f"--{name}", value)]

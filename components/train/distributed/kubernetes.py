@@ -49,7 +49,11 @@ class KubernetesClient:
     def __init__(self, *, patience: float = PATIENCE_SECONDS, wait: Callable[[float], None] = time.sleep) -> None:
         from kubernetes import client, config
 
+        # A configuration of its own: the library's default one is global to the process.
         configuration = client.Configuration()
+
+        # Kubernetes sets the variable in each pod. Outside of one, as in a test on kind, the kubeconfig names the
+        # cluster.
         if os.environ.get("KUBERNETES_SERVICE_HOST"):
             try:
                 config.load_incluster_config(client_configuration=configuration)
@@ -63,8 +67,10 @@ class KubernetesClient:
             config.load_kube_config(client_configuration=configuration)
             _, context = config.list_kube_config_contexts()
             self.namespace = context["context"].get("namespace", "default")
+
         self._client = client.ApiClient(configuration)
-        self._patience, self._wait = patience, wait
+        self._patience = patience
+        self._wait = wait
 
     def pod(self, name: str) -> Object:
         return self._get("v1", "pods", name) or _raise_missing(f"pod {name} of namespace {self.namespace}")
@@ -81,14 +87,17 @@ class KubernetesClient:
         query = {"container": container, "timestamps": "true", "limitBytes": str(LOG_BYTES)}
         if since:
             query["sinceTime"] = since
+
         try:
             text = self._call("GET", self._path("v1", "pods", pod, "log"), query=query, text=True)
         except ApiError as error:
             if error.status in (400, 404):  # it has not started yet, or is gone
                 return []
             raise
+
+        # With `timestamps`, a line is "2026-01-05T10:00:00.123456789Z step 100 …".
         pairs = (line.partition(" ") for line in text.splitlines())
-        return [(stamp, rest) for stamp, _, rest in pairs]
+        return [(stamp, message) for stamp, _, message in pairs]
 
     def get(self, api: str, plural: str, name: str) -> Object | None:
         return self._get(api, plural, name)
@@ -117,6 +126,8 @@ class KubernetesClient:
         JobSet again for a TrainJob that is being deleted, so that its workers started once more.
         """
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+
+        # 404: it is gone. 409: the uid is another's, since somebody created a job of the same name meanwhile.
         try:
             self._call("DELETE", self._path(api, plural, name), body=options)
         except ApiError as error:
@@ -132,9 +143,10 @@ class KubernetesClient:
             raise
         return item
 
-    def _path(self, api: str, plural: str, *rest: str) -> str:
+    def _path(self, api: str, plural: str, *names: str) -> str:
+        # Only the core group, "v1", has its own root; the others are "<group>/<version>".
         root = "/apis" if "/" in api else "/api"
-        return "/".join([root, api, "namespaces", self.namespace, plural, *rest])
+        return "/".join([root, api, "namespaces", self.namespace, plural, *names])
 
     def _call(
         self, method: str, path: str, *, query: dict[str, str] | None = None, body: Any = None, text: bool = False
@@ -142,8 +154,11 @@ class KubernetesClient:
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
 
-        deadline, pause, reported = time.monotonic() + self._patience, 1.0, False
+        deadline = time.monotonic() + self._patience
+        pause = 1.0  # seconds; doubled up to 30
+        reported = False
         while True:
+            # The response is raw: custom resources and logs have no model in the client.
             try:
                 answer, *_ = self._client.call_api(
                     path,
@@ -163,6 +178,8 @@ class KubernetesClient:
                 why = f"it answers {error.status} {error.reason}"
             except HTTPError as error:
                 why = str(error)
+
+            # A training of days must outlive a restart of the API server, so this is reported once and tried again.
             if time.monotonic() > deadline:
                 raise TransientError(
                     f"train: the Kubernetes API does not answer ({method} {path}: {why}); start the step again"
@@ -170,25 +187,29 @@ class KubernetesClient:
             if not reported:
                 print_status(f"train: waiting for the Kubernetes API ({why[:200]})")
                 reported = True
+
             self._wait(pause)
             pause = min(pause * 2, 30)
 
 
 def _headers(method: str, text: bool) -> dict[str, str]:
+    # A merge patch, which custom resources accept; they have no strategic merge.
     sent = "application/merge-patch+json" if method == "PATCH" else "application/json"
     return {"Content-Type": sent, "Accept": "*/*" if text else "application/json"}
 
 
 def _api_error(error: Any, method: str, path: str) -> ApiError:
+    # The body is a Status object of Kubernetes, unless a proxy in front of the API server answered.
     try:
         message = json.loads(error.body)["message"]
     except (TypeError, ValueError, KeyError):
         message = error.reason
+
     advice = ""
     if error.status in (401, 403):
         advice = "; the ServiceAccount needs the Role voxline-train, as voxline-lead has it (k8s/base/roles.yaml)"
     return ApiError(f"train: the Kubernetes API refuses {method} {path}: {message}{advice}", error.status)
 
 
-def _raise_missing(what: str) -> Object:
-    raise WorkError(f"train: the cluster has no {what}")
+def _raise_missing(description: str) -> Object:
+    raise WorkError(f"train: the cluster has no {description}")

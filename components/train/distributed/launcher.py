@@ -79,16 +79,21 @@ class JobLauncher:
         poll: float = POLL_SECONDS,
         delete_seconds: float = DELETE_TIMEOUT_SECONDS,
     ) -> None:
-        self.cluster, self.finished, self.poll, self.delete_seconds = cluster, finished, poll, delete_seconds
+        self.cluster = cluster
+        self.finished = finished
+        self.poll = poll
+        self.delete_seconds = delete_seconds
         self.kind = TRAIN_JOB
         self.pod = cluster.pod(own_pod_name())
         self.spec = dataclasses.replace(spec, image=_image(self.pod))
+        # Set once a job is created or joined: before that there is nothing to delete.
         self.uid = ""
         self.pods = PodWatcher(cluster, self.kind, spec.name)
 
     def run(self) -> None:
         """Returns when the result is in the store; raises as `launch_workers` does."""
         with _exit_on_sigterm(), self._delete_at_exit():
+            # Again if somebody deleted the job under way: its checkpoints are in the store.
             while not self.finished():
                 self._create()
                 outcome = self._follow()
@@ -103,35 +108,43 @@ class JobLauncher:
             print_status(f"train: {self.spec.name} ended before without a result; creating it again")
             self._remove(job)
             job = None
-        waited = 0.0  # for pods alone: `_find` may wait for a deletion, which has as much time of its own
+
+        waited = 0.0  # seconds; for pods alone: `_find` may wait for a deletion, which has as much time of its own
         while job is None:
-            if old := self.cluster.pods(self.kind.selector(self.spec.name)):
+            if leftover_pods := self.cluster.pods(self.kind.selector(self.spec.name)):
                 # Of a job that is gone. They end within their grace period: an old worker must not answer a new one.
                 if waited > self.delete_seconds:
                     raise TransientError(
-                        f"train: {self.spec.name} is gone, but its pod {old[0]['metadata']['name']} still exists after "
-                        f"{self.delete_seconds / 60:.0f} minutes; delete it (kubectl delete pod), and start again"
+                        f"train: {self.spec.name} is gone, but its pod {leftover_pods[0]['metadata']['name']} still "
+                        f"exists after {self.delete_seconds / 60:.0f} minutes; delete it (kubectl delete pod), and "
+                        "start again"
                     )
                 time.sleep(self.poll)
                 waited += self.poll
                 job = self._find()
                 continue
+
+            # Another pod with the same key may create it at the same time; the API server lets one of them.
             try:
                 job = self.cluster.create(self.kind.api, self.kind.plural, self._body())
                 print_status(f"train: launched {self.spec.count} workers ({job['kind']} {self.spec.name})")
             except JobExists:
                 job = self._find()
+
         self.uid = job["metadata"]["uid"]
         self._own(job)
 
     def _own(self, job: Object) -> None:
         owners = job["metadata"].get("ownerReferences", [])
-        mine = self._owner()
-        if any(owner["uid"] == mine["uid"] for owner in owners):
+        this_pod = self._owner()
+        if any(owner["uid"] == this_pod["uid"] for owner in owners):
             return
+
+        # Kubernetes deletes a job when its last owner is gone. The resource version makes the API server refuse the
+        # change if another pod has added itself since the job was read.
         print_status(f"train: {self.spec.name} exists already, and this pod follows it")
         change = {
-            "metadata": {"resourceVersion": job["metadata"]["resourceVersion"], "ownerReferences": [*owners, mine]}
+            "metadata": {"resourceVersion": job["metadata"]["resourceVersion"], "ownerReferences": [*owners, this_pod]}
         }
         self.cluster.merge(self.kind.api, self.kind.plural, self.spec.name, change)
 
@@ -145,6 +158,8 @@ class JobLauncher:
 
     def _body(self) -> Object:
         queue = self.spec.settings.workers.queue
+
+        # The annotations are for a person who finds the job: which work it is, and in which store.
         metadata = {
             "name": self.spec.name,
             "namespace": self.cluster.namespace,
@@ -152,6 +167,8 @@ class JobLauncher:
             "annotations": {"voxline/work": self.spec.key, "voxline/store": self.spec.store},
             "ownerReferences": [self._owner()],
         }
+
+        # Looked up before the job is created, for a message that says what to apply.
         workers = self.spec.settings.workers
         template = self.cluster.get(self.kind.templates_api, self.kind.templates, workers.template)
         if template is None:
@@ -168,19 +185,27 @@ class JobLauncher:
 
     def _follow(self) -> JobOutcome | None:
         """Prints what the workers do until the job has ended; None if somebody else deleted the job."""
-        deadline, suspended = time.monotonic() + 60 * self.spec.settings.workers.start_minutes, ""
+        # A job that waits in a queue, or for a machine, may do so for a while; then the step ends and can be retried.
+        deadline = time.monotonic() + 60 * self.spec.settings.workers.start_minutes
+        suspended = ""
         while True:
             job = self._find()
             if job is None or job["metadata"]["uid"] != self.uid:
                 print_status(f"train: {self.spec.name} was deleted by somebody else")
                 return None
+
+            # The pods are read after the job and before its end is reported, so that the last lines and failures are
+            # seen.
             outcome = job_outcome(job)
             self.pods.poll(self.spec.count)
             if outcome:
                 return outcome
+
             if (why := suspension(job)) != suspended:
                 suspended = why
                 print_status(f"train: {self.spec.name} " + (f"is waiting: {why}" if why else "is admitted"))
+
+            # While all workers run, the deadline moves on: it bounds each start, also that after a failure.
             if self.pods.training:
                 deadline = time.monotonic() + 60 * self.spec.settings.workers.start_minutes
             elif time.monotonic() > deadline:
@@ -190,6 +215,7 @@ class JobLauncher:
                     f"{self.spec.settings.workers.start_minutes:g} minutes (train.workers.start_minutes)"
                     f"{reasons}; checkpoints are kept, start again"
                 )
+
             time.sleep(self.poll)
 
     def _check(self, outcome: JobOutcome) -> None:
@@ -201,10 +227,13 @@ class JobLauncher:
                     f"{self.spec.settings.workers.template!r} and in this step (cluster.claims), or use a bucket"
                 )
             return
+
+        # The operator says only that a pod failed. Why is in the pod's exit status and its last line.
         failure = self.pods.failure()
         reason = f"{outcome.reason} {outcome.message}".strip()
         if failure and failure.status in PERMANENT_STATUSES:
             raise (SettingsError if failure.status == 2 else WorkError)(f"worker {failure.index}: {failure.message}")
+
         last = f"; worker {failure.index} failed with status {failure.status}: {failure.message}" if failure else ""
         raise TransientError(f"train: {self.spec.name} failed ({reason}){last}; checkpoints are kept, start again")
 
@@ -244,7 +273,8 @@ class JobLauncher:
 def _image(pod: Object) -> str:
     """The image of this step: workers run the same code."""
     containers = pod["spec"]["containers"]
-    own = next((each for each in containers if each["name"] == STEP_CONTAINER), containers[0])
+    # A service mesh may put its own container first.
+    own = next((container for container in containers if container["name"] == STEP_CONTAINER), containers[0])
     image: str = own["image"]
     return image
 
@@ -257,9 +287,11 @@ def _exit_on_sigterm() -> Iterator[None]:
         print_status("train: stopping; deleting the workers")
         sys.exit(128 + number)
 
+    # Python allows signal handlers in the main thread alone; a test may run the step in another one.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
     before: Any = signal.signal(signal.SIGTERM, stop)
     try:
         yield

@@ -12,7 +12,7 @@ CHIEF = 0
 
 @dataclasses.dataclass(frozen=True)
 class WorkerFailure:
-    """How a worker failed."""
+    """The failure of a worker: index, exit status, and the last line that says why."""
 
     index: int
     status: int
@@ -23,7 +23,9 @@ class PodWatcher:
     """The pods of one job."""
 
     def __init__(self, cluster: KubernetesClient, kind: Any, job: str) -> None:
-        self.cluster, self.kind, self.selector = cluster, kind, kind.selector(job)
+        self.cluster = cluster
+        self.kind = kind
+        self.selector = kind.selector(job)
         self.training = False
         self._printed: dict[str, str] = {}
         """Time of the last line printed, by uid of the chief's pod."""
@@ -38,20 +40,26 @@ class PodWatcher:
           count: number of workers that the job should have.
         """
         pods = self.cluster.pods(self.selector)
+
+        # A pod is deleted with its log when the job restarts, so failures are recorded at each look.
         for pod in sorted(pods, key=self._index):
             self._record_failure(pod)
             if self._index(pod) == CHIEF:
                 self._print_log(pod)
+
         self._print_waiting(pods)
         self.training = sum(pod.get("status", {}).get("phase") in ("Running", "Succeeded") for pod in pods) >= count
 
     @property
     def waiting_reasons(self) -> str:
-        """Why workers do not run yet, as the end of a sentence."""
+        """The reasons why workers do not run yet, as the end of a sentence."""
         return "".join(f"; worker {index}: {why}" for index, why in sorted(self._waiting.items()) if why)
 
     def failure(self) -> WorkerFailure | None:
         """The failure that ended the job: a worker's own before the loss of a peer, the latest one first."""
+
+        # When one worker fails, the others lose it and exit too, with the status of a retry: the cause is in 1 and 2.
+        # Of equal ones the lowest index counts, which is the chief's.
         failures = sorted(self._failures.values(), key=lambda failure: (failure.status in (1, 2), -failure.index))
         return failures[-1] if failures else None
 
@@ -64,8 +72,11 @@ class PodWatcher:
         uid = pod["metadata"]["uid"]
         if not ended or not ended["exitCode"] or uid in self._failures:
             return
-        index, status = self._index(pod), ended["exitCode"]
+
+        index = self._index(pod)
+        status = ended["exitCode"]
         message = _last_error(ended.get("message", "")) or ended.get("reason", "")
+
         self._failures[uid] = WorkerFailure(index, status, message)
         print_status(f"train: worker {index} failed with status {status}: {message[:500]}")
 
@@ -78,11 +89,15 @@ class PodWatcher:
 
     def _print_log(self, pod: Object) -> None:
         """Prints the new lines of the chief's log, as if this step had printed them."""
-        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        uid = pod["metadata"]["uid"]
+        name = pod["metadata"]["name"]
         if pod.get("status", {}).get("phase") not in ("Running", "Succeeded", "Failed"):
             return
         if self._printed and uid not in self._printed:  # the failures may be gone with their pods
             print_status("train: the workers restarted; they resume from the last checkpoint")
+
+        # Times are RFC 3339 in UTC, with nanoseconds, so that text order is time order. The API may repeat the last
+        # second.
         since = self._printed.setdefault(uid, "")
         for stamp, line in self.cluster.log(name, self.kind.container, since):
             if stamp > since:
@@ -97,13 +112,17 @@ class PodWatcher:
         self._waiting = waiting
 
     def _waiting_reason(self, pod: Object) -> str:
-        """Why a pod does not run yet, as Kubernetes says it; "" if it runs."""
+        """Kubernetes' reason why a pod does not run yet; "" if it runs."""
         status = pod.get("status", {})
         if status.get("phase") != "Pending":
             return ""
+
+        # A container that cannot start, as with ImagePullBackOff, says so itself. The two reasons left out are normal.
         state = self._state(pod).get("waiting", {})
         if state.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
             return f"{state['reason']} {state.get('message', '')}".strip()[:500]
+
+        # No node has room, or none has the GPU that the template wants.
         for condition in status.get("conditions", []):
             if condition["type"] == "PodScheduled" and condition["status"] == "False":
                 return f"{condition.get('reason', '')} {condition.get('message', '')}".strip()[:500]
@@ -111,13 +130,15 @@ class PodWatcher:
 
 
 def _last_error(log: str) -> str:
-    """Why a worker failed: the line that it printed, else the last line of the log that Kubernetes kept.
+    """The reason of a worker's failure: the line that it printed, else the last line of the log that Kubernetes kept.
 
     >>> _last_error("noise\\n✗ dataset.json is gone\\nmore noise")
     'dataset.json is gone'
     >>> _last_error("Traceback\\nKeyError: 'x'\\n")
     "KeyError: 'x'"
     """
+
+    # A native library may print after the worker's own line, as at the end of a process.
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     own_lines = [line.removeprefix(FAILURE_PREFIX) for line in lines if line.startswith(FAILURE_PREFIX)]
     return (own_lines or lines or [""])[-1]

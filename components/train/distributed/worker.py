@@ -43,21 +43,24 @@ def main(arguments: Sequence[str] | None = None, train: Callable[..., object] = 
     parser.add_argument(
         "--retry-status", type=int, default=TransientError.exit_status, help="exit status that asks for a restart"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+
+    # A platform other than Trainer may have set TF_CONFIG; then it knows the hosts better.
     try:
-        settings = find_family(given.family).train_settings.of(given.settings, "train")
+        settings = find_family(options.family).train_settings.of(options.settings, "train")
         if not os.environ.get("TF_CONFIG"):
-            os.environ["TF_CONFIG"] = make_tf_config(given.job, settings.workers.count, os.environ, given.port)
-        train(given.dataset, given.store, settings, given.registry)
+            os.environ["TF_CONFIG"] = make_tf_config(options.job, settings.workers.count, os.environ, options.port)
+        train(options.dataset, options.store, settings, options.registry)
     except TransientError as error:
-        return _report_failure(str(error), int(given.retry_status))
+        return _report_failure(str(error), int(options.retry_status))
     except VoxlineError as error:
         return _report_failure(str(error), error.exit_status)
     except Exception as error:
+        # Its own fault raises on, for the traceback. The loss of a peer is not its fault: all restart, and resume.
         if not _lost_peers(error):
             raise
         print_status(f"train: lost the other workers: {' '.join(str(error).split())[:300]}")
-        return int(given.retry_status)
+        return int(options.retry_status)
     return 0
 
 
@@ -84,6 +87,8 @@ def make_tf_config(job: str, count: int, environment: Mapping[str, str], port: i
             f"JOB_COMPLETION_INDEX is {index!r}, but the {count} workers of {job} have 0 to {count - 1}; the "
             "TrainingRuntime's replicated job must be an indexed Job with as many pods as the TrainJob has nodes"
         )
+
+    # Each worker opens its port by its own name and dials the others by theirs, so a wrong name would hang them all.
     hosts = [f"{job}-{REPLICATED_JOB}-0-{number}" for number in range(count)]
     host = environment.get("HOSTNAME", "")
     if host != hosts[int(index)]:
@@ -92,6 +97,7 @@ def make_tf_config(job: str, count: int, environment: Mapping[str, str], port: i
             f"{hosts[int(index)]!r}; the TrainingRuntime's only replicated job must be called {REPLICATED_JOB!r}, with "
             "DNS hostnames enabled"
         )
+
     cluster = {"worker": [f"{host}.{job}:{port}" for host in hosts]}
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": int(index)}})
 
