@@ -19,8 +19,10 @@ from voxline.components.step_component import step_component
 from voxline.errors import PreconditionError, TransientError, VoxlineError, WorkError
 from voxline.settings import Settings
 
-TRIAL, FAILED = "trial", "failed"
-"""Keys of an artifact's metadata: the trial as JSON, and why it came to no model."""
+TRIAL = "trial"
+"""Key of an artifact's metadata: the trial's `TrialLabel` as JSON."""
+FAILED = "failed"
+"""Key of an artifact's metadata: why the trial came to no model."""
 
 
 class TrialOrder(msgspec.Struct, kw_only=True, frozen=True):
@@ -100,9 +102,11 @@ def trial(
     from voxline.progress import print_status
     from voxline.store.artifacts import artifact_uri, publish_artifact
 
+    # Only what differs comes with the loop's item; the config's section is the same for all trials.
     order = msgspec.json.decode(given, type=TrialOrder)
     label = TrialLabel(number=order.trial, settings=order.settings).to_json()
     train = find_family(settings.family).train_settings.of(with_changes(json.loads(base), order.train), "train")
+
     try:
         output = run(artifact_uri(dataset), store, train, registry)
     except (TransientError, PreconditionError, OSError):  # a storage, a full disk: no fault of the trial
@@ -113,10 +117,13 @@ def trial(
             traceback.print_exc()
             why = f"{type(error).__name__}: {why.strip().partition(chr(10))[0][:300]}"
         print_status(f"trial {order.trial} failed: {why}")
+
+        # The task succeeds, with a text in place of a model: a failed one would take the loop and the run with it.
         trained.metadata.update({TRIAL: label, FAILED: why})
         Path(trained.path).parent.mkdir(parents=True, exist_ok=True)
         Path(trained.path).write_text(f"{why}\n", encoding="utf-8")
         return
+
     digest = model_digest(output.path("model"))
     publish_artifact(output, trained, content="model", about={"digest": digest, TRIAL: label})
 
@@ -142,6 +149,7 @@ def choose(
     from voxline.progress import print_status
     from voxline.store.artifacts import artifact_metadata, pass_on_artifact
 
+    # The metadata has each trial's metrics; of all models, only that of the best one is read.
     published = [artifact_metadata(artifact) for artifact in trials]
     ranked = rank_trials(published, settings.metric)
     best = published[ranked[0]]
@@ -152,6 +160,8 @@ def choose(
     best_value = best["metrics"][settings.metric]
     print_status(f"trial {label.number} of {len(trials)} is the best: {settings.metric} {best_value:.6g}")
     print_status(f"its settings: {json.dumps(label.settings, ensure_ascii=False)}")
+
+    # The UI compares runs by them. The page shows all trials, those without a model last.
     for name, value in best["metrics"].items():
         metrics.log_metric(name, value)
 
@@ -190,6 +200,8 @@ def rank_trials(metadata: list[dict[str, Any]], metric: str) -> list[int]:
         values = metadata[at]["metrics"]
         value = float(values[metric])
         loss = float(values.get("dev_loss", 0.0))
+
+        # NaN compares with nothing, so that sorting by it would give any order. The place decides between equals.
         return value if math.isfinite(value) else math.inf, loss if math.isfinite(loss) else math.inf, at
 
     ranked = sorted(with_model, key=rank)
@@ -215,6 +227,7 @@ def _write_page(metadata: list[dict[str, Any]], metric: str, path: str) -> None:
         failed = trial_metadata.get(FAILED)
         result = f"{trial_metadata['metrics'][metric]:.6g}" if failed is None else str(failed)
         rows.append((str(label.number), varied, result))
+
     page = Page("Trials of a search", lead="Judged on dev alone; the best one is evaluated and goes to the gate.")
     page.add_section("Trials, the best first", data_table(["trial", "settings", metric], rows, label="Trials"))
     Path(path).parent.mkdir(parents=True, exist_ok=True)
