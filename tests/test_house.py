@@ -141,6 +141,7 @@ AIR = {
     "voxline/serving": Air(18, 3, 1, 4),
     "voxline/store": Air(11, 3, 1, 4),
     "voxline/text": Air(16, 3, 1, 4),
+    "components/train": Air(45, 1, 0.5, 1),
     "components": Air(10.5, 3.5, 1.5, 6),
     "pipelines": Air(6.5, 8, 9.2, 14),
 }
