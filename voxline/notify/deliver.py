@@ -32,10 +32,13 @@ Send = Callable[[RunEvent, NotifySettings, requests.Session], str]
 def send_webhook(event: RunEvent, settings: NotifySettings, session: requests.Session) -> str:
     """Posts the event as JSON; the header has the HMAC-SHA256 of the body, in hexadecimal, as GitHub writes it."""
     hook = settings.webhook
+
+    # Canonical: the receiver hashes the same bytes, whatever the order of keys.
     body = canonical_json(event.to_dict()).encode()
     headers = {"Content-Type": "application/json", "X-Voxline-Event": "run", "X-Voxline-Delivery": event.run.id}
     if key := read_secret("notify.webhook", "key", hook.key_env, hook.key_file):
         headers[SIGNATURE] = f"sha256={hmac.new(key.encode(), body, hashlib.sha256).hexdigest()}"
+
     check_answer(session.post(hook.url, data=body, headers=headers, timeout=settings.timeout_seconds))
     return hook.url
 
@@ -71,12 +74,14 @@ def announce_end(of: Callable[[], RunEvent], settings: NotifySettings) -> list[s
     except Exception as error:  # of a bucket, an output: the run is done, whatever happens here
         print_status(f"notify: nothing was sent, an output cannot be read: {type(error).__name__}: {error}")
         return list(settings.addresses())
+
     sends = {name: functools.partial(RECEIVERS[name], event, settings) for name in settings.addresses()}
     return [name for name, send in sends.items() if not _attempt(name, settings, send)]
 
 
 def _attempt(name: str, settings: NotifySettings, send: Callable[[requests.Session], str]) -> bool:
     """Sends in a thread that is left behind at the deadline: a server that sends byte by byte meets every timeout."""
+    # The thread and this function share only this list; a late outcome is dropped with the thread.
     ended: list[str | Exception] = []
 
     def deliver() -> None:
@@ -86,14 +91,17 @@ def _attempt(name: str, settings: NotifySettings, send: Callable[[requests.Sessi
         except Exception as error:  # of a server, a disk, a library: the run is done, whatever happens here
             ended.append(error)
 
+    # A daemon: a thread that hangs must not keep the process alive.
     thread = threading.Thread(target=deliver, name=f"notify.{name}", daemon=True)
     thread.start()
     thread.join(settings.deadline_seconds())
+
     outcome = ended[0] if ended else TimeoutError(f"not done within {settings.deadline_seconds():g} seconds")
     if isinstance(outcome, Exception):
         text = " ".join(str(outcome).split()) or "no message"
         print_status(f"notify.{name}: not delivered: {type(outcome).__name__}: {text[:500]}")
         return False
+
     if outcome:
         print_status(f"notify.{name}: sent to {outcome}")
     return True
@@ -109,10 +117,12 @@ class _Session(requests.Session):  # type: ignore[misc]
 def _session(settings: NotifySettings) -> requests.Session:
     """A session that repeats a request while the server is unavailable, with waits that double from half a second."""
     session = _Session()
+
     retries = Retry(
         settings.attempts - 1, backoff_factor=0.5, status_forcelist=RETRIED, allowed_methods=None,
         respect_retry_after_header=False, raise_on_status=False,
     )  # fmt: skip
+
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(max_retries=retries))
     return session

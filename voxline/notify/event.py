@@ -88,6 +88,8 @@ class StepRecord:
         self.work_seconds = float(metadata["seconds"])
         self.counts = {name: int(count) for name, count in metadata["counts"].items()}
         self.metrics = dict(metadata["metrics"])
+
+        # Paths of outputs are relative to the step's folder, which may be in a bucket.
         self.outputs = {name: f"{self.folder}/{path}" for name, path in metadata["outputs"].items()}
 
 
@@ -156,11 +158,15 @@ class PublishedModel:
         """
         if evaluated is None or not registry:
             return None
+
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, VoxlineError):
             digest = json.loads(evaluated.read_output("metrics"))["model"]["digest"]
+
+            # The journal is read from its end: an earlier run may have pushed the same digest.
             models = Registry(registry, model)
             for event in reversed(models.journal()):
                 if event.action == "push" and event.digest == digest and event.at >= format_utc(since):
+                    # The version may have been removed since.
                     exists = event.version in models.versions()
                     return cls(event, f"{models.uri}/{event.version}") if exists else None
         return None
@@ -169,6 +175,8 @@ class PublishedModel:
         """Explains why the run did not succeed, with the version first."""
         where = "in service" if self.event.alias == PRODUCTION else "the candidate"
         named = f"version {self.event.version}"
+
+        # A reason that names the version says it better.
         return reason if named in reason else f"{named} is {where}, though push did not end: {reason}"
 
 
@@ -226,9 +234,12 @@ class RunEvent:
         named = {step.name: step for step in steps}
         result: dict[str, Any] = {}
         verdict = _WITHOUT_RESULT[status]
+
+        # What a later step says counts more: the blocks below go from the first step to the last.
         if (forecast_step := named.get("forecast")) and forecast_step.counts.get("skipped") and status == "succeeded":
             verdict = "skipped"
             reason = json.loads(forecast_step.read_output("forecast"))["heading"]
+
         if (pushed := named.get("push")) and pushed.status == "succeeded":
             judged = json.loads(pushed.read_output("verdict"))
             result = {
@@ -237,6 +248,7 @@ class RunEvent:
                 "digest": judged["digest"],
             }
             verdict = "unchanged" if judged["version"] else "refused"
+            # A push without an alias in its output is of a release before candidates.
             if judged["pushed"]:
                 verdict = "promoted" if judged.get("alias", PRODUCTION) == PRODUCTION else "candidate"
             reason = judged["heading"]
@@ -244,9 +256,11 @@ class RunEvent:
             event = published.event
             result = {"version": event.version, "model_uri": published.uri, "digest": event.digest}
             verdict = "promoted" if event.alias == PRODUCTION else "candidate"
+
         if (refreshed := named.get("publish")) and refreshed.status == "succeeded":
             result = {"dataset_version": refreshed.counts["version"], "dataset_uri": refreshed.folder}
             verdict = "unchanged" if refreshed.reused else "published"
+
         return cls(
             run, verdict, reason, time.time(), tuple(steps),
             rejects={step.name: rejects_of_step for step in steps if (rejects_of_step := _count_rejects(step))},
@@ -319,6 +333,7 @@ def _count_rejects(step: StepRecord) -> dict[str, int]:
     if not step.counts.get("rejects"):
         return {}
     reasons: collections.Counter[str] = collections.Counter()
+
     with contextlib.suppress(OSError, ValueError, KeyError, WorkError):  # gone since; the total is known
         reasons.update(json.loads(line)["reason"] for line in step.read_output("rejects").splitlines())
         return dict(reasons)
@@ -330,6 +345,7 @@ def _metrics(evaluated: StepRecord | None) -> dict[str, MetricValue]:
     if evaluated is None or evaluated.status != "succeeded":
         return {}
     if "metrics" in evaluated.outputs:
+        # The headline metrics of the step are there, even if its file is gone.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, WorkError):
             measured = json.loads(evaluated.read_output("metrics"))["metrics"]
             return {
@@ -337,6 +353,8 @@ def _metrics(evaluated: StepRecord | None) -> dict[str, MetricValue]:
                 for name, of in measured.items()
                 if of["value"] is not None
             }
+
+    # Low and high ends are metrics of their own in the step's record.
     values = {name: value for name, value in evaluated.metrics.items() if value is not None}
     return {
         name: MetricValue(value, values.get(f"{name}_low"), values.get(f"{name}_high"))

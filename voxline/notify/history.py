@@ -47,10 +47,15 @@ Run = dict[str, Any]
 def record_run(event: RunEvent, location: Path | str) -> str:
     """Adds a run to a history. Returns the URI of its object; a run that is there already stays as it is."""
     document = event.to_dict()
+
+    # A history is kept for years: one line of the reason, and no path of this machine.
     document["reason"] = document["reason"].partition("\n")[0][:_REASON]
     del document["links"]  # paths of this machine
+
+    # A name sorts by time, so that a reader lists the runs in order; the run's id makes it unique.
     stamp = re.sub(r"[-:]|\.[0-9]+", "", document["run"]["ended"])
     name = f"{stamp}-{re.sub(r'[^A-Za-z0-9._-]', '_', event.run.id)[:80]}.json"
+
     store = open_store(location)
     with contextlib.suppress(PreconditionError):  # a repeated delivery
         store.write(name, json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n", if_version=ABSENT)
@@ -75,9 +80,13 @@ def read_runs(location: Path | str, *, name: str = "", model: str = "", latest: 
     """
     store = open_store(location)
     names = sorted(info.name for info in store.list() if _NAME.fullmatch(info.name))
+
+    # Names sort by time: the last ones are known without reading any.
     names = names[-latest:] if latest else names
+
     runs = []
     for data, at in zip(store.map(store.read, names), names, strict=True):
+        # One damaged object must not hide all other runs.
         try:
             run = json.loads(data)
             if run["schema"] != "voxline.run/1":
@@ -86,6 +95,7 @@ def read_runs(location: Path | str, *, name: str = "", model: str = "", latest: 
                 runs.append(run)
         except (ValueError, KeyError, TypeError) as error:
             print_status(f"{store.uri_of(at)}: not the record of a run ({error}); it is left out")
+
     if not runs:
         which = "".join(f" of {kind} {value}" for kind, value in (("config", name), ("model", model)) if value)
         raise WorkError(f"{store.uri}: no run{which} is recorded here; give the registry that runs push to")
@@ -95,6 +105,8 @@ def read_runs(location: Path | str, *, name: str = "", model: str = "", latest: 
 def history_of(location: Path | str) -> str:
     """The history that a location means: itself, or that of a registry or a folder of datasets."""
     store = open_store(location)
+
+    # A registry has its history in a folder of its own.
     below = store / FOLDER
     return below.uri if any(True for _ in below.list()) else store.uri
 
@@ -107,9 +119,11 @@ def figure_of(run: Run, name: str) -> float | None:
     """
     if name in run["metrics"]:
         return _number(run["metrics"][name]["value"])
+
     steps = {step["name"]: step for step in run["steps"]}
     counts = {step: step_values["counts"] for step, step_values in steps.items()}
     total = sum(counts.get("ingest", {}).get(split, 0) for split in ("train", "dev", "test"))
+
     if name == "seconds":
         return float(run["run"]["seconds"])
     if name == "work_seconds":
@@ -120,6 +134,7 @@ def figure_of(run: Run, name: str) -> float | None:
         return _number(counts.get("validate", {}).get("drifted"))
     if name == "utterances":
         return float(total) if total else None
+
     if name == "rejects":
         rejects = {step: sum(reasons.values()) for step, reasons in run["rejects"].items()}
         listed = total + rejects.get("ingest", 0)  # what a later step left out is among what ingest let through
@@ -140,6 +155,7 @@ def figure_names(runs: Iterable[Run]) -> list[str]:
 
 def write_sqlite(runs: Sequence[Run], path: Path) -> None:
     """Writes runs to a new SQLite database, tables `runs`, `metrics`, `steps`, `anomalies`; replaces the file."""
+    # In memory first: a database on a network disk would be locked and half written.
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(_SCHEMA)
         for run in runs:
@@ -154,10 +170,12 @@ def write_sqlite(runs: Sequence[Run], path: Path) -> None:
                     figure_of(run, "hours"),
                 ),
             )  # fmt: skip
+
             database.executemany(
                 "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?, ?)",
                 [(fields["id"], name, of["value"], of["low"], of["high"]) for name, of in run["metrics"].items()],
             )
+
             database.executemany(
                 "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?)",
                 [
@@ -165,6 +183,7 @@ def write_sqlite(runs: Sequence[Run], path: Path) -> None:
                     for step in run["steps"]
                 ],
             )
+
             database.executemany(
                 "INSERT OR REPLACE INTO anomalies VALUES (?, ?, ?, ?, ?)",
                 [
@@ -172,6 +191,7 @@ def write_sqlite(runs: Sequence[Run], path: Path) -> None:
                     for anomaly in run.get("anomalies", [])
                 ],
             )
+
         database.commit()
         with atomic_write(path) as file:
             file.write(database.serialize())

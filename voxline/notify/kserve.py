@@ -33,20 +33,28 @@ def serving_objects(model: str, version: int, digest: str, settings: KserveSetti
     Raises:
       SettingsError: the model's name is not a name of Kubernetes, or the percentage is not one.
     """
+    # A name of a service is part of a host name, so shorter than 63 with what KServe adds.
     name = settings.name or model
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", name):
         raise SettingsError(
             f"{name!r} cannot name an InferenceService: lower-case letters, digits and - are accepted; "
             "give one by --name, or notify.kserve.name"
         )
+
     if not 0 <= percent <= 100:
         raise SettingsError(f"percent is {percent}: 0 to 100 is accepted")
+
     labels = {"app.kubernetes.io/name": "serving", "app.kubernetes.io/part-of": "voxline"}
     storage, folder = _model_storage(model, settings)
     if not storage.startswith(MOUNTED):
         labels["voxline/uses-buckets"] = "true"  # the network policy that opens buckets
+
+    # Without a namespace `kubectl` takes that of its context.
     place = {"namespace": settings.namespace} if settings.namespace else {}
+
+    # A ConfigMap for each version: the revision before still mounts its own.
     served = f"{name}-served-{version}"
+
     served_config = model_config_entry(model, folder, version)
     return [
         {
@@ -125,10 +133,12 @@ def manifest_text(objects: list[Object]) -> str:
 
 def write_rollout(event: RunEvent, settings: NotifySettings, session: requests.Session) -> str:
     """Writes the manifest of a version that a run put into service, with the share of a canary."""
+    # Only what went into service changes the traffic.
     if event.verdict != "promoted" or event.version is None:
         return ""
     kserve = settings.kserve
     objects = serving_objects(event.run.model, event.version, event.digest, kserve, kserve.percent)
+
     folder, _, name = kserve.manifest.rpartition("/")
     open_store(folder or ".").write(name, manifest_text(objects).encode())
     return f"{kserve.manifest}, version {event.version} with {kserve.percent}% of the traffic"

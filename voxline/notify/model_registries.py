@@ -34,11 +34,15 @@ def register_in_kubeflow(event: RunEvent, settings: NotifySettings, session: req
     """
     if event.version is None:
         return ""
+
     registry = _KubeflowRegistry(settings, session)
     version = str(event.version)
+
+    # Each is looked up first: a run that was cut off may have created some of them.
     model = registry.find("registered_model", name=event.run.model) or registry.create(
         "registered_models", {"name": event.run.model, "state": "LIVE"}
     )
+
     model_version = registry.find("model_version", name=version, parentResourceId=model["id"]) or registry.create(
         "model_versions",
         {
@@ -49,6 +53,7 @@ def register_in_kubeflow(event: RunEvent, settings: NotifySettings, session: req
             "customProperties": {name: _property(value) for name, value in _properties(event)},
         },
     )
+
     if not registry.find("model_artifact", name=event.run.model, parentResourceId=model_version["id"]):
         artifact = {
             "artifactType": "model-artifact", "name": event.run.model, "uri": event.model_uri, "state": "LIVE",
@@ -65,11 +70,14 @@ class _KubeflowRegistry:
         self._session = session
         self._timeout = settings.timeout_seconds
         session.headers.update(settings.kubeflow_registry.headers("notify.kubeflow_registry"))
+
+        # The API's version is found by asking: the wrong one answers 404.
         for version in API_VERSIONS:
             self._root = f"{settings.kubeflow_registry.url.rstrip('/')}/api/model_registry/{version}"
             answer = session.get(f"{self._root}/registered_models", params={"pageSize": 1}, timeout=self._timeout)
             if answer.status_code != HTTPStatus.NOT_FOUND:
                 break
+
         check_answer(answer)
 
     def find(self, kind: str, **query: str) -> Json | None:
@@ -97,8 +105,10 @@ def _properties(event: RunEvent) -> Iterator[tuple[str, str | float]]:
     yield "run", event.run.id
     yield "pipeline", event.run.pipeline
     yield "corpora", ", ".join(event.run.corpora)
+
     if event.revision:
         yield "git_revision", event.revision
+
     for name, metric in event.metrics.items():
         for end, value in (("", metric.value), ("_low", metric.low), ("_high", metric.high)):
             if value is not None:
@@ -120,21 +130,32 @@ def register_in_mlflow(event: RunEvent, settings: NotifySettings, session: reque
         return ""
     uri = settings.mlflow_registry.uri
     name = event.run.model
+
+    # Recent releases refuse a folder as a store without it.
     os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+
     try:
         tracking = importlib.import_module("mlflow")
     except ImportError:
         raise WorkError("MLflow is not installed; `pip install mlflow-skinny` adds it") from None
+
     client = tracking.MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+    # MLflow's client raises for a model that exists, so it is looked up.
     if not client.search_registered_models(filter_string=f"name = '{name}'"):
         client.create_registered_model(name)
+
     number = str(event.version)
     versions = client.search_model_versions(f"name = '{name}'")
     model_version = next((version_ for version_ in versions if version_.tags.get("voxline.version") == number), None)
+
     if model_version is None:
+        # MLflow bounds the length of a tag.
         tags = {f"voxline.{key}": str(value)[:5000] for key, value in _properties(event)}
         model_version = client.create_model_version(
             name, source=event.model_uri, tags={**tags, "voxline.version": number}, description=event.reason
         )
+
+    # The alias moves in one request: readers see the version before or this one.
     client.set_registered_model_alias(name, CANDIDATE if event.verdict == CANDIDATE else ALIAS, model_version.version)
     return f"{uri}, as version {model_version.version} of {name}"

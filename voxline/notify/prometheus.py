@@ -68,30 +68,41 @@ def run_labels(event: RunEvent) -> dict[str, str]:
 
 
 def _values(event: RunEvent, settings: NotifySettings) -> Iterator[tuple[str, dict[str, str], float]]:
+    # One gauge for each verdict: a query can then count or alert on any of them.
     for verdict in VERDICTS:
         yield "voxline_run_verdict", {"verdict": verdict}, verdict == event.verdict
     yield "voxline_run_end_timestamp_seconds", {}, event.ended
     yield "voxline_run_seconds", {}, max(0.0, event.ended - event.run.started)
     yield "voxline_success_interval_seconds", {}, settings.success_days * 86400
+
+    # A failed run leaves the time of the last success as it was.
     if event.succeeded:
         yield "voxline_last_success_timestamp_seconds", {}, event.ended
+
     for step in event.steps:
         of = {"step": step.name}
         yield "voxline_step_seconds", of, step.seconds
         yield "voxline_step_reused", of, step.reused
+
         utterances = step.counts.get("utterances")
         rejects = step.counts.get("rejects")
         if utterances is not None:
             yield "voxline_utterances", of, utterances
+
+        # A step without rejects sets a zero, which replaces the counts of the run before.
         if rejects is not None:
             for reason, count in (event.rejects.get(step.name) or {"": 0}).items():
                 yield "voxline_rejects", {**of, "reason": reason or "none"}, count
             yield "voxline_rejects_ratio", of, rejects / max(1, rejects + (utterances or 0))
+
     for name, metric in event.metrics.items():
         for end, value in (("", metric.value), ("_low", metric.low), ("_high", metric.high)):
             if value is not None:
                 yield f"voxline_metric{end}", {"metric": name}, value
+
     yield "voxline_anomalies", {}, len(event.anomalies)
+
+    # A candidate is not in service.
     if event.version is not None and event.verdict != "candidate":
         yield "voxline_model_version", {}, event.version
     if event.dataset_version is not None:
@@ -130,6 +141,7 @@ def push_gauges(event: RunEvent, settings: NotifySettings, session: requests.Ses
     def handler(
         url: str, method: str, timeout: float | None, headers: list[tuple[str, str]], data: bytes
     ) -> Callable[[], None]:
+        # Through our session, so with its retries and without redirects.
         own = {**dict(headers), **token}
         return lambda: check_answer(session.request(method, url, data=data, headers=own, timeout=timeout))
 
@@ -148,8 +160,11 @@ def write_textfile(event: RunEvent, settings: NotifySettings, session: requests.
     """Writes the gauges by a rename. Those of other configs' runs in the same file stay."""
     file = Path(settings.textfile).absolute()
     file.parent.mkdir(parents=True, exist_ok=True)
+
+    # Several runs may write to one file: read, merge and replace under a lock.
     with exclusive_lock(file.parent):
         new_samples = samples(event, settings)
+
         replaced = {(sample.gauge, *_run_of(sample)) for sample in new_samples}
         earlier = [sample for sample in read_textfile(file) if (sample.gauge, *_run_of(sample)) not in replaced]
         write_to_textfile(str(file), _registry(_Gauges([*earlier, *new_samples])))
@@ -172,29 +187,37 @@ def read_textfile(file: Path) -> list[GaugeSample]:
         return []
     except ValueError as error:
         raise WorkError(f"{file}: not in Prometheus' text format ({error}); remove it, or name another file") from None
+
+    # A gauge of another program in the file would be lost: the file is ours.
     read_samples = [sample for family in families for sample in family.samples if sample.name in GAUGES]
     return [GaugeSample(sample.name, dict(sample.labels), sample.value) for sample in read_samples]
 
 
 def export_otlp(event: RunEvent, settings: NotifySettings, session: requests.Session) -> str:
     """Sends the gauges to an OpenTelemetry collector, or to whatever else takes OTLP over HTTP."""
+    # Imported by name: an optional dependency, of which type checkers know nothing.
     metrics = importlib.import_module("opentelemetry.sdk.metrics")
     export = importlib.import_module("opentelemetry.sdk.metrics.export")
     resource = importlib.import_module("opentelemetry.sdk.resources").Resource
     exporter = importlib.import_module("opentelemetry.exporter.otlp.proto.http.metric_exporter").OTLPMetricExporter
+
     headers = settings.otlp.headers("notify.otlp")
     reader = export.InMemoryMetricReader()
     attributes = {"service.name": JOB, "service.instance.id": f"{event.run.pipeline}/{event.run.name}"}
     provider = metrics.MeterProvider([reader], resource=resource(attributes), shutdown_on_exit=False)
     meter = provider.get_meter(JOB)
+
     gauges: dict[str, Any] = {}
     for sample in samples(event, settings):
         if sample.gauge not in gauges:
             gauges[sample.gauge] = meter.create_gauge(sample.gauge, description=GAUGES[sample.gauge][0])
         gauges[sample.gauge].set(sample.value, {key: value for key, value in sample.labels.items() if value})
+
+    # The exporter only logs why it failed.
     last_message = _Said()
     log = logging.getLogger("opentelemetry")
     log.addHandler(last_message)
+
     client = exporter(settings.otlp.url, headers=headers, timeout=settings.timeout_seconds)
     try:
         result = client.export(reader.get_metrics_data())
@@ -202,6 +225,7 @@ def export_otlp(event: RunEvent, settings: NotifySettings, session: requests.Ses
         log.removeHandler(last_message)
         client.shutdown()
         provider.shutdown()
+
     if result is not export.MetricExportResult.SUCCESS:
         raise TransientError(last_message.last or "the collector did not take the metrics")
     return settings.otlp.url
@@ -223,6 +247,7 @@ def check_answer(answer: requests.Response) -> None:
     if answer.is_redirect:
         to = answer.headers["location"].partition("?")[0]
         raise WorkError(f"it answered {answer.status_code}, a redirect to {to[:300]}; give the final address")
+
     if not answer.ok:
         body = " ".join(answer.text.split())[:300]
         raise WorkError(f"it answered {answer.status_code} {answer.reason}{': ' if body else ''}{body}")

@@ -23,6 +23,8 @@ CREDENTIALS = re.compile(r"(?i)(token|key|secret|passw(or)?d|signature|sig|auth|
 
 def _check_url(url: str) -> str:
     parts = urlsplit(url)
+
+    # Addresses are recorded in events and printed, so they must not hold a secret.
     if url and (parts.scheme not in ("http", "https") or not parts.hostname):
         raise ValueError("accepted: an address that begins with http:// or https://")
     if parts.username or parts.password or CREDENTIALS.search(parts.query):
@@ -156,6 +158,7 @@ class NotifySettings(Settings):
 
     def deadline_seconds(self) -> float:
         """The longest time for one receiver, some of which take several requests."""
+        # Retries wait, and some receivers take several requests; the deadline is above all of them together.
         return 30 + 2 * self.attempts * self.timeout_seconds
 
     def addresses(self) -> dict[str, str]:
@@ -185,6 +188,7 @@ def read_secret(key: str, kind: str, variable: str, file: str) -> str:
       SettingsError: the named file or variable is absent or empty.
     """
     if file:
+        # A trailing line feed is common in a mounted Secret.
         try:
             found = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
@@ -192,6 +196,8 @@ def read_secret(key: str, kind: str, variable: str, file: str) -> str:
         if not found:
             raise SettingsError(f"{key}.{kind}_file: {file} is empty")
         return found
+
+    # Named but unset is a mistake: an unsigned event would be sent in silence.
     if variable and not os.environ.get(variable, "").strip():
         raise SettingsError(f"{key}.{kind}_env: the variable {variable} is not set; set it, or take it from a Secret")
     return os.environ.get(variable, "").strip() if variable else ""

@@ -33,11 +33,15 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
     edges = _edges(combined, bins)
     low = float(edges[0])
     high = float(edges[-1])
+
+    # [bins] for each series that has values; a series without any keeps its color, but has no stairs.
     shares = {
         index: np.histogram(np.clip(values, low, high), edges)[0] / values.size
         for index, values in enumerate(finite.values())
         if values.size
     }
+
+    # A limit far away would squeeze the distribution into one bin.
     near = [bound for bound in bounds if low - (high - low) / 2 < bound < high + (high - low) / 2]
     drawing = Drawing(
         f"Distribution of {label}",
@@ -48,6 +52,7 @@ def histogram(series: Mapping[str, Numbers], label: str, *, bins: int = 36, boun
         value_label="share",
         series=list(finite),
     )
+
     for index, heights in shares.items():
         stairs = _stairs(edges.tolist(), heights.tolist())
         drawing.area(stairs, index)
@@ -69,11 +74,14 @@ def bar_plot(
         return _empty_plot(label, "", height=90)
     names = list(values)
     lengths = [float(height) for height in values.values()]
+
     within = intervals or {}
     ends = [height for height in lengths if math.isfinite(height)]
     ends += [end for name in names for end in within.get(name, ()) if math.isfinite(end)]
     low = min(0.0, *ends, 0.0)
     high = max([*ends, 1e-9])
+
+    # Room at both ends, so that a label behind the longest bar stays inside.
     room = 0.2 * (high - low)  # for the labels
     drawing = Drawing(
         label,
@@ -92,6 +100,8 @@ def bar_plot(
             drawing.straight_line((ends_of_row[0], row), (ends_of_row[1], row), width=1.3)
             for end in ends_of_row:
                 drawing.straight_line((end, row - 0.16), (end, row + 0.16))
+
+            # The label goes behind the bar and its interval, whichever reaches farther.
             reach = min(reach, ends_of_row[0]) if reach < 0 else max(reach, ends_of_row[1])
         drawing.label_at(reach, row, _format_value(length, percent), before=reach < 0)
     return drawing.svg()
@@ -111,11 +121,13 @@ def line_plot(
     Args:
       mark: a position on the axis and its name, drawn as a vertical line, such as the step of a checkpoint.
     """
+    # Values that are not finite become NaN, at which a line breaks.
     across = _bounded(x)
     heights = {name: _bounded(values) for name, values in series.items()}
     finite = _finite(np.concatenate([*heights.values(), np.empty(0)]))
     if not _finite(across).size or not finite.size:
         return _empty_plot(label, value_label)
+
     drawing = Drawing(
         f"{value_label} over {label}",
         "; ".join(f"{name}: {_describe_values(_finite(values))}" for name, values in heights.items()),
@@ -131,6 +143,8 @@ def line_plot(
         known_ones = [all(map(math.isfinite, point)) for point in points]
         around = [False, *known_ones, False]
         few = len(across) <= 20
+
+        # A point between two gaps has no neighbor to be joined with: it is drawn as a dot.
         shown = [few or not (around[at] or around[at + 2]) for at in range(len(points))]  # one alone makes no line
         drawing.dots([point for at, point in enumerate(points) if known_ones[at] and shown[at]], index, 1.9)
     if mark:
@@ -147,11 +161,13 @@ def scatter_plot(x: Numbers, y: Numbers, label: str, value_label: str, *, diagon
         return _empty_plot(label, value_label)
     shown = finite
     if finite.size > MAX_POINTS:
+        # At equal distances in the order of the data, so that the same page comes out each time.
         shown = finite[np.linspace(0, finite.size - 1, MAX_POINTS).astype(int)]
     across = across[shown]
     up = up[shown]
     ends = [(float(some.min()), float(some.max())) for some in (across, up)]
     if diagonal:
+        # One scale for both axes, else the line x = y would not be diagonal.
         ends = [(min(ends[0][0], ends[1][0]), max(ends[0][1], ends[1][1]))] * 2
     drawing = Drawing(
         f"{value_label} over {label}",
@@ -162,6 +178,7 @@ def scatter_plot(x: Numbers, y: Numbers, label: str, value_label: str, *, diagon
         value_label=value_label,
         remark=f"{shown.size:,} of {finite.size:,}, evenly spaced" if finite.size > shown.size else "",
     )
+
     drawing.dots(zip(across.tolist(), up.tolist(), strict=True), 0, opacity=0.45)
     if diagonal:
         drawing.straight_line((ends[0][0],) * 2, (ends[0][1],) * 2, dashed=True, width=1.1)
@@ -203,12 +220,16 @@ def _stairs(edges: list[float], heights: list[float]) -> list[tuple[float, float
 
 
 def _edges(values: npt.NDArray[np.float64], bins: int) -> npt.NDArray[np.float64]:
+    # The outermost thousandth is left out, so that an outlier does not flatten the rest.
     low, high = quantiles(values, 0.001, 0.999)
     if _integral(values):
         low = np.floor(low)
         high = np.ceil(high)
+        # Whole numbers are in the middle of their bins.
         step = np.ceil((high - low + 1) / bins)
         return np.arange(low - 0.5, high + step, step)
+
+    # Equal values: a bin needs a width.
     if high - low < 1e-9 * max(abs(high), 1):
         low = low - 0.5
         high = high + 0.5

@@ -56,6 +56,7 @@ def audio_player(
     """
     import soundfile
 
+    # Either way only what is embedded is read: a recording may be hours long.
     try:
         samples, rate, whole = (
             _cut(audio, sample_rate, offset, duration, seconds)
@@ -66,6 +67,7 @@ def audio_player(
         return _no_player(caption, f"{Path(str(audio)).name} cannot be read ({_why(error)}).")
     if not len(samples):
         return _no_player(caption, "the recording is empty.")
+
     embedded = len(samples) / rate
     remark = f"The first {embedded:.0f} s of {whole:.1f} s." if whole - embedded > 0.01 else ""
     return _render_block("audio_player", caption, _data_uri(samples, rate, codec), remark, label or caption)
@@ -106,6 +108,7 @@ class PlayerBudget:
                 audio, caption, sample_rate=sample_rate, offset=offset, duration=duration, seconds=seconds,
                 codec=codec, label=label,
             )  # fmt: skip
+            # The size is only known when it is encoded; a block that is too large is dropped.
             if self.used + len(block) <= self.limit:
                 self.used += len(block)
                 return block
@@ -154,6 +157,8 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
         axes.set_xlabel(panel.label, fontsize=8)
         axes.set_ylabel(panel.value_label, fontsize=8)
         axes.tick_params(labelsize=7)
+
+    # Without the name of Matplotlib's version, so that equal panels give equal bytes.
     memory = io.BytesIO()
     figure.savefig(memory, format="png", dpi=DPI, metadata={"Software": None})
     data = base64.b64encode(memory.getvalue()).decode("ascii")
@@ -167,6 +172,8 @@ def _read(path: Path, offset: float, duration: float | None, seconds: float) -> 
 
     with soundfile.SoundFile(path) as file:
         rate = int(file.samplerate)
+
+        # The segment may begin or end beyond the file.
         begin = min(round(offset * rate), file.frames)
         end = file.frames if duration is None else min(begin + round(duration * rate), file.frames)
         file.seek(begin)
@@ -188,6 +195,7 @@ def _data_uri(samples: Samples, rate: int, codec: Codec) -> str:
     import soundfile
 
     if not np.issubdtype(samples.dtype, np.integer):
+        # NaN would become an arbitrary integer, and values beyond full scale would wrap around.
         samples = (np.clip(np.nan_to_num(samples), -1, 1) * 32767).round().astype(np.int16)
     memory = io.BytesIO()
     if codec == "mp3" and rate in MP3_RATES:

@@ -75,6 +75,8 @@ class Page:
         blocks = [*self._opening, *(block for _, inside in self._sections for block in inside)]
         explores = any(isinstance(block, Markup) and _EXPLORER in block for block in blocks)
         script = _read_script() if explores else ""
+
+        # Control characters of a corpus are shown, and not obeyed.
         return neutralize(
             template_environment()
             .get_template("page.html.j2")
@@ -111,6 +113,7 @@ def fill_slot(html: str, name: str, content: Block | str) -> str:
     Raises:
       WorkError: the page does not have the slot.
     """
+    # The first slot of that name: names are unique in a page.
     before, begin, remainder = html.partition(_slot_start(name))
     _, end, after = remainder.partition(_slot_end(name))
     if not begin or not end:
@@ -177,6 +180,7 @@ def explorer_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], label:
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, label: str, *, explorer: bool) -> Block:
+    # Read once: rows may be an iterator.
     cells = [list(row) for row in rows]
     wrong = next((row for row in cells if len(row) != len(columns)), None)
     if wrong is not None:
@@ -185,6 +189,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str, 
     shown = [[_format_cell(cell) for cell in row] for row in cells]
     # Only what is long needs room: a transcript among numbers.
     long = [any(len(row[index]) > LONG_TEXT for row in shown[:50]) for index in range(len(columns))]
+
     kinds = ["number" if number else "long" if wide else "" for number, wide in zip(numeric, long, strict=True)]
     return _render_block("data_table", columns, shown, kinds, caption, label, explorer)
 
@@ -211,6 +216,7 @@ def verdict_banner(heading: str, text: str = "", tone: Tone = "plain") -> Block:
 
 def figure(plot: Block, caption: str = "", alt: str = "") -> Block:
     """A plot with its caption; `alt` names it for readers who cannot see it, so no two plots of a page share one."""
+    # Screen readers announce the name instead of the shapes.
     named = Markup('role="img" aria-label="{}"').format(alt or caption)
     return _render_block("figure", Markup(plot.replace('role="img"', named, 1)), caption)  # noqa: S704 - a block
 
@@ -280,6 +286,7 @@ def _render_block(macro: str, *values: Any) -> Block:
 
 
 def _is_numeric(cell: Any) -> bool:
+    # A block is HTML: it is text, whatever it contains.
     if isinstance(cell, str) and not isinstance(cell, Markup):
         # A list of counts begins with a digit too, but is text; so are sentences and dates.
         return cell == MISSING_VALUE or _NUMBER.fullmatch(cell) is not None
@@ -296,6 +303,7 @@ def _format_cell(cell: Any) -> str | Markup:
         return f"{int(cell):,}"
     if isinstance(cell, float | np.floating):
         number = float(cell)
+
         if not math.isfinite(number):
             return MISSING_VALUE
         return f"{number:,.0f}" if abs(number) >= 10_000 else f"{number:.4g}"

@@ -72,6 +72,7 @@ def spectrogram_view(samples: npt.NDArray[Any], sample_rate: int, rows: Sequence
       samples: [samples], mono.
       alt: names the picture for readers who cannot see it.
     """
+    # A second has a fixed width, so that words of all utterances compare; very long ones are squeezed.
     seconds = max(len(samples), 1) / sample_rate
     across = min(max(SECOND * seconds, NARROWEST), WIDEST)
     below = _TOP + _HEIGHT + 16
@@ -79,17 +80,23 @@ def spectrogram_view(samples: npt.NDArray[Any], sample_rate: int, rows: Sequence
     width = _LEFT + across + 8
     scale = across / seconds
     image = base64.b64encode(_png(_levels(spectrogram(samples, sample_rate, int(across))))).decode("ascii")
+
     parts = [_IMAGE.format(_LEFT, _TOP, across, _HEIGHT, image)]
     parts.append(_text(_LEFT - 5, _TOP + 8, f"{sample_rate / 2000:g} kHz", "end"))
     parts.append(_text(_LEFT - 5, _TOP + _HEIGHT, "0", "end"))
+
+    # The smallest round step with room for its labels.
     step = next(step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 1e9) if step * scale >= 60)
     for tick in range(int(seconds / step) + 1):
         anchor = "middle" if tick else "start"
         parts.append(_text(_LEFT + tick * step * scale, _TOP + _HEIGHT + 11, f"{tick * step:g} s", anchor))
+
     for index, row in enumerate(rows):
         top = below + _ROW * index
         parts.append(_text(_LEFT - 8, top + 12, row.name, "end"))
         parts += [_word(word, _LEFT + word.start * scale, _LEFT + word.end * scale, top) for word in row.words]
+
+    # The words again as text, for readers who cannot see the picture.
     spoken = "; ".join(f"{row.name}: {_describe(row.words)}" for row in rows)
     svg = Markup(
         '<svg viewBox="0 0 {:.0f} {:.0f}" width="{:.0f}" role="img" aria-label="{}"><desc>{}</desc>{}</svg>'
@@ -104,11 +111,14 @@ def spectrogram(samples: npt.NDArray[Any], sample_rate: int, columns: int) -> np
 
     Windows of 25 ms (Hann) every 5 ms or more.
     """
+    # [frames, window], a view
     window = max(64, round(0.025 * sample_rate))
     hop = max(round(0.005 * sample_rate), -(-len(samples) // max(columns, 1)), 1)
     scaled = samples.astype(np.float64) / (1 << 15 if np.issubdtype(samples.dtype, np.integer) else 1)
     padded = np.pad(scaled, (window // 2, window))
     frames = np.lib.stride_tricks.sliding_window_view(padded, window)[: max(len(samples), 1) : hop]
+
+    # [frames, bins] power, averaged in bands of equal width
     power = np.abs(np.fft.rfft(frames * np.hanning(window), max(512, window))) ** 2
     edges = np.linspace(0, power.shape[1], BANDS + 1).astype(int)
     bands: npt.NDArray[np.float64] = 10 * np.log10(np.add.reduceat(power, edges[:-1], axis=1) / np.diff(edges) + 1e-12)
@@ -131,12 +141,15 @@ def _levels(decibels: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
 
 def _png(levels: npt.NDArray[np.uint8]) -> bytes:
     """A PNG with a palette (PNG specification, 11.2)."""
+    # A chunk is its length, kind, data, and the CRC-32 of kind and data.
     height, width = levels.shape
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     rows = np.concatenate([np.zeros((height, 1), np.uint8), levels], axis=1)  # each row without a filter
+
+    # Bit depth 8, color type 3 (palette), then compression, filter and interlace of the standard kinds.
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     return (
         b"\x89PNG\r\n\x1a\n"
@@ -151,11 +164,14 @@ def _word(word: SpokenWord, begin: float, end: float, top: float) -> Markup:
     """A box as long as the word, its text, and its confidence below."""
     confidence = 1.0 if word.confidence is None else word.confidence
     tone = "--good" if confidence >= 0.8 else "--caution" if confidence >= 0.5 else "--bad"
+
     middle = (begin + end) / 2
     room = end - begin - 3
     squeezed = Markup("")
+    # Longer than its box: the browser squeezes the glyphs into it.
     if text_width(word.text) > room:
         squeezed = Markup(' textLength="{:.1f}" lengthAdjust="spacingAndGlyphs"').format(max(room, 4))
+
     parts = [_BOX.format(begin, top, max(end - begin, 1.0), tone, tone)]
     parts.append(_text(middle, top + 10, word.text, "middle", squeezed))
     if word.confidence is not None and room >= 19:

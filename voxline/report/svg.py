@@ -53,6 +53,7 @@ class Scale:
         >>> Scale.around(3.0, 3.0).ends
         (2.46, 3.54)
         """
+        # Equal values, or so close that a float cannot tell the ticks apart.
         if not high - low > 1e-9 * max(abs(low), abs(high), 1e-290):
             room = 0.5 * max(1.0, abs(low) * 1e-3)
             low = low - room
@@ -79,14 +80,20 @@ class Scale:
             return []
         step = _round_step((self.high - self.low) / self.most)
         if self.whole:
+            # Ticks of whole numbers are whole.
             step = max(1.0, math.ceil(step))
+
+        # Indices of ticks, not sums of steps: sums would gather rounding errors.
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [(index * step, self._format(index * step, step)) for index in range(first, last + 1)]
 
     def _format(self, value: float, step: float) -> str:
+        # The tick at zero may come out as -0 or 1e-17.
         if abs(value) < step / 2:
             value = 0.0
+
+        # As many decimals as the step needs, the same for all ticks.
         shown = step * 100 if self.percent else step
         decimals = next((digits for digits in range(5) if abs(round(shown, digits) - shown) < 1e-6 * shown), None)
         if self.percent:
@@ -129,8 +136,11 @@ class Drawing:
         self.value_label = value_label
         self.names = names
         self.remark = remark
+
         self._legend = _legend_rows(series) if len(series) > 1 else []
         self._marks: list[Markup] = []
+
+        # Margins follow from the labels: the longest at the left, the legend above.
         sides = [label for _, label in up.ticks] if up else names
         self.left = 8 + max((text_width(side) for side in sides), default=0) + (16 if value_label else 4)
         self.right = WIDTH - 12.0
@@ -142,6 +152,7 @@ class Drawing:
 
     def y(self, value: float) -> float:
         """The y coordinate of a value, or of the middle of a row."""
+        # Rows count from the top, values from the bottom.
         share = self.up.share(value) if self.up else 1 - (value + 0.5) / max(len(self.names), 1)
         return self.bottom - share * (self.bottom - self.top)
 
@@ -150,6 +161,7 @@ class Drawing:
         way = []
         pen = "M"
         for across, up in points:
+            # A gap: the next point begins a new part of the path.
             if not (math.isfinite(across) and math.isfinite(up)):
                 pen = "M"
                 continue
@@ -187,6 +199,8 @@ class Drawing:
         ends = {"x1": across, "y1": self.top, "x2": across, "y2": self.bottom}
         style = "stroke: var(--bad); stroke-width: 1.4"
         self._marks.append(_element("line", style, **{key: f"{position:.1f}" for key, position in ends.items()}))
+
+        # Near the right edge the name goes to the left of its line.
         beyond = across + 4 + text_width(name) > self.right
         self._marks.append(_text(across + (-4 if beyond else 4), self.top + 8, name, "end" if beyond else "start"))
 
@@ -196,6 +210,7 @@ class Drawing:
         self._marks.append(_text(across, self.y(row) + 3, text, "end" if before else "start"))
 
     def svg(self) -> Block:
+        # Marks lie above the grid and below the axes.
         parts = [*self._grid(), *self._marks, *self._axes(), *self._labels()]
         return Markup('<svg viewBox="0 0 {} {:.0f}" role="img"><title>{}</title><desc>{}</desc>{}</svg>').format(
             WIDTH, self.height, self.title, self.desc, Markup("").join(parts)
@@ -254,6 +269,7 @@ def shorten_label(name: str, most: float = 24 * 5.4) -> str:
     """Shortens a label to a width."""
     shortened = name
     while text_width(shortened) > most:
+        # Long names lose all beyond 60 characters at once, then one by one.
         shortened = shortened[: max(1, len(shortened) - 1 - (len(shortened) > 60) * (len(shortened) - 60))]
     return shortened if shortened == name else f"{shortened}…"
 
@@ -263,6 +279,7 @@ def _legend_rows(names: Sequence[str]) -> list[list[tuple[int, float, str]]]:
     rows: list[list[tuple[int, float, str]]] = [[]]
     reached = 0.0
     for index, name in enumerate(map(shorten_label, names)):
+        # A sample of the line, the name, and a gap.
         needed = 22 + text_width(name) + 14
         if rows[-1] and reached + needed > WIDTH - 70:
             rows.append([])
@@ -279,6 +296,8 @@ def text_width(text: str) -> float:
 
 def _round_step(rough: float) -> float:
     power = 10.0 ** math.floor(math.log10(rough))
+
+    # The smallest of the round steps that is not below the rough one.
     return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= rough * (1 - 1e-9))
 
 

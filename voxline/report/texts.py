@@ -29,8 +29,12 @@ def compare_texts(reference: str, hypotheses: Mapping[str, str]) -> Block:
     (1, 1)
     """
     words = reference.split()
+
+    # For each hypothesis, what it has before and at each word of the reference.
     rows = [_by_position(word_edits(words, text.split()), len(words)) for text in hypotheses.values()]
     columns: list[tuple[str, list[tuple[str, str]]]] = []
+
+    # One position more than words: insertions may follow the last word.
     for position in range(len(words) + 1):
         inserted = itertools.zip_longest(*(row[position][0] for row in rows), fillvalue="")
         columns += [("", [("insert" if word else "", word) for word in column]) for column in inserted]
@@ -47,6 +51,7 @@ def marked_texts(reference: str, hypothesis: str) -> tuple[Block, Block]:
     """
     above = []
     below = []
+
     for kind, reference_word, new in word_edits(reference.split(), hypothesis.split()):
         equal = kind == "equal"
         above += (
@@ -69,6 +74,7 @@ def word_diff_legend(recognizer: str = "the model", *other_recognizers: str) -> 
 
 def word_edits(reference: Sequence[str], hypothesis: Sequence[str]) -> list[WordEdit]:
     """The edits that turn one list of words into the other, with the fewest errors (jiwer)."""
+    # jiwer refuses empty references; equal texts need no alignment.
     if not reference or not hypothesis:
         return [("delete", word, "") for word in reference] + [("insert", "", word) for word in hypothesis]
     if list(reference) == list(hypothesis):
@@ -76,6 +82,7 @@ def word_edits(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Word
     import jiwer
 
     edits = []
+
     (chunks,) = jiwer.process_words(" ".join(reference), " ".join(hypothesis)).alignments
     for chunk in chunks:
         above = reference[chunk.ref_start_idx : chunk.ref_end_idx]
@@ -88,6 +95,8 @@ def _by_position(edits: Sequence[WordEdit], length: int) -> list[tuple[list[str]
     """Returns for each position of the reference the words inserted before it, and the kind and word at it."""
     positions: list[tuple[list[str], tuple[str, str]]] = []
     inserted: list[str] = []
+
+    # Insertions wait for the next word of the reference, which they precede.
     for kind, _, word in edits:
         if kind == "insert":
             inserted.append(word)
