@@ -135,7 +135,7 @@ AIR = {
     "voxline/inference": Air(38, 1.1, 1, 4),
     "voxline/metrics": Air(42, 2.4, 1, 4),
     "voxline/notify": Air(30, 1, 1, 4),
-    "voxline/operations": Air(8, 3, 1, 4),
+    "voxline/operations": Air(45, 1, 1, 4),
     "voxline/registry": Air(11, 3, 1, 4),
     "voxline/report": Air(35, 1, 1, 4),
     "voxline/serving": Air(18, 3, 1, 4),

@@ -116,11 +116,15 @@ def export_dataset(
         raise SettingsError(f"--to {to}: accepted: {', '.join(EXPORT_FORMATS)}")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise SettingsError(f"--output {output}: it exists and is not empty; give a folder that does not exist yet")
+
     versions = DatasetVersions(root, name)
     if not (numbers := versions.numbers()):
         raise WorkError(f"{versions.uri}: no version of a dataset; `voxline datasets list` shows what there is")
+
     number = number or numbers[-1]
     dataset = Dataset.read(versions.path(number), shards=False)
+
+    # The store's lock is known only when the version is read; it is then read again under the lock.
     with contextlib.ExitStack() as stack:
         locked = root if is_remote(root) or not dataset.shards else dataset.shard_store()
         if open_store(locked).exists():  # so that no purge ends between what is read and the record of the export
@@ -139,23 +143,32 @@ def _export(
         write = functools.partial(write, further=_further_columns(dataset.rows()))
     if to == "json":
         write = functools.partial(write, hop_seconds=dataset.features.hop_seconds)
+
+    # A sibling, so that the rename stays on one disk.
     unfinished = output.absolute().with_name(f".{output.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
+
     try:
         by_speaker: dict[str, SpeakerFiles] = {}
         counts: dict[str, int] = {}
+
+        # A format writes each split as a generator; here it is counted and listed while it is written.
         for split in dataset.counts:
             for utterance, files, shared in write(_utterances(dataset, split), split, unfinished):
                 counts[split] = counts.get(split, 0) + 1
                 held = by_speaker.setdefault(utterance.row.speaker, SpeakerFiles())
                 held.ids.append(utterance.row.id)
+                # The same file follows itself where an utterance shares its recording with the one before.
                 held.files += [file for file in files if file not in held.files[-1:]]
                 held.shared += [file for file in shared if file not in held.shared]
+
         _list_speakers(by_speaker, unfinished / PURGE_LIST)
         description = {"dataset": versions.name, "version": number, "key": dataset.key, "format": to, "counts": counts}
         description["at"] = format_utc(time.time())
         write_json(unfinished / EXPORT_FILE, description)
+
+        # An empty folder of the user's makes room for the finished one.
         if output.exists():
             output.rmdir()
         _record(versions, description, output)  # before it appears: no export is unknown
@@ -172,6 +185,8 @@ def _utterances(dataset: Dataset, split: str) -> Iterator[ExportedUtterance]:
         raise WorkError(f"{dataset.folder}: it has no shards, and so no store that holds its recordings")
     progress = Progress(f"utterances of {split}", total=dataset.counts[split])
     rows = (row for row in dataset.rows() if row.split == split)
+
+    # In batches: a bucket is asked for many WAVs at a time, and the disk never holds all of them at once.
     while batch := [row for _, row in zip(range(_BATCH), rows, strict=False)]:
         files = dataset.recordings(row.audio_hash for row in batch)
         for row, file in zip(batch, files, strict=True):
@@ -194,6 +209,7 @@ def _read_length(row: DatasetRow, file: Path) -> tuple[int, int]:
 
 def _list_speakers(by_speaker: dict[str, SpeakerFiles], file: Path) -> None:
     """Writes the purge list. A recording that two speakers share belongs to neither alone."""
+    # First who has each file, then the split into files of one speaker and files of several.
     owners: dict[str, set[str]] = {}
     for speaker, held in by_speaker.items():
         for name in held.files:
@@ -206,8 +222,11 @@ def _list_speakers(by_speaker: dict[str, SpeakerFiles], file: Path) -> None:
 
 def _record(versions: DatasetVersions, description: dict[str, Any], output: Path) -> None:
     store = open_store(versions.uri)
+
+    # Each export has a record of its own, named by its content.
     name = f"{EXPORTS_FOLDER}/{hash_value([description, str(output.absolute())])}.json"
     write_json(store.local_path(name), {**description, "output": str(output.absolute())})
+
     if store.is_remote:
         store.push([name])
 
@@ -230,6 +249,7 @@ def find_exports(speaker: str, roots: Iterable[str | Path]) -> list[tuple[dict[s
                 store.pull(names)
             for record in (read_json(store.local_path(file_name)) for file_name in sorted(names)):
                 listed = Path(record["output"]) / PURGE_LIST
+                # The export was moved or is on another machine: somebody must look there by hand.
                 if not listed.is_file():
                     exports.append((record, None))
                 elif held := read_json(listed).get(speaker):
@@ -247,6 +267,7 @@ def _write_json(
     name = f"{split}.jsonl"
     with atomic_write(folder / name, "w") as lines:
         for utterance in utterances:
+            # Frames of the dataset's hop, so that prosody and features have the same number.
             hop = round(hop_seconds * utterance.sample_rate)
             prosody = compute_prosody(read_waveform(utterance.wav, utterance.sample_rate), utterance.sample_rate, hop)
             line = {
@@ -268,6 +289,8 @@ def _write_json(
 
 def _copy(utterance: ExportedUtterance, folder: Path) -> str:
     target = folder / utterance.file
+
+    # Several utterances may share a recording.
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(utterance.wav, target)
@@ -287,15 +310,20 @@ def _write_nemo(utterances: Iterable[ExportedUtterance], split: str, folder: Pat
 def _write_lhotse(utterances: Iterable[ExportedUtterance], split: str, folder: Path) -> Written:
     """`cuts_<split>.jsonl.gz`; in Lhotse, `with_recording_path_prefix(<output>)` leads to the recordings."""
     name = f"cuts_{split}.jsonl.gz"
+
+    # No name and no time in the head of the gzip file: equal versions give equal files.
     with atomic_write(folder / name) as packed, gzip.GzipFile("", "wb", 6, packed, mtime=0) as cuts:
         for utterance in utterances:
             file = _copy(utterance, folder)
             row = utterance.row
+
+            # Lhotse compares durations with the samples, to the last digit.
             seconds = utterance.samples / utterance.sample_rate
             span = {"start": 0.0, "duration": seconds, "channel": 0}
             spoken = {"id": row.id, "recording_id": row.id, **span, "text": row.text, "speaker": row.speaker}
             if row.extra:
                 spoken["custom"] = row.extra
+
             recording = {
                 "id": row.id,
                 "sources": [{"type": "file", "channels": [0], "source": file}],
@@ -304,6 +332,7 @@ def _write_lhotse(utterances: Iterable[ExportedUtterance], split: str, folder: P
                 "duration": seconds,
                 "channel_ids": [0],
             }
+
             cut = {"id": row.id, **span, "supervisions": [spoken], "recording": recording, "type": "MonoCut"}
             cuts.write((encode_json(cut) + "\n").encode())
             yield utterance, [file], [name]
@@ -316,6 +345,8 @@ def _shards(utterances: Iterable[ExportedUtterance], shard_bytes: int) -> Iterat
     size = 0
     for utterance in utterances:
         shard.append(utterance)
+
+        # 16-bit mono: two bytes a sample. The last group holds what is left.
         size += 2 * utterance.samples
         if size >= shard_bytes:
             yield next(numbers), shard
@@ -326,6 +357,7 @@ def _shards(utterances: Iterable[ExportedUtterance], shard_bytes: int) -> Iterat
 
 
 def _add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    # Time, owner and mode stay at their defaults, so that equal content gives equal tars.
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))
@@ -381,9 +413,13 @@ def _write_parquet(
     import pyarrow.parquet
 
     (folder / "data").mkdir(exist_ok=True)
+
     audio = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
     for number, shard in _shards(utterances, shard_bytes):
         name = f"data/{split}-{number:05d}.parquet"
+
+        # Columns are arrays of the whole shard; audio is read in groups of rows, or a shard of it would be in memory
+        # twice.
         extra = {
             key: _column([utterance.row.extra.get(key) for utterance in shard], kind)
             for key, kind in (further or {}).items()
@@ -392,6 +428,8 @@ def _write_parquet(
         columns: dict[str, Any] = {key: pyarrow.array(values, pyarrow.string()) for key, values in texts.items()}
         columns["duration"] = pyarrow.array([utterance.row.duration for utterance in shard], pyarrow.float64())
         columns |= {key: pyarrow.array(*values) for key, values in extra.items()}
+
+        # `datasets` finds the types of its columns in the schema's metadata.
         kinds = {key: str(array.type).replace("double", "float64") for key, array in columns.items()}
         features: dict[str, Any] = {key: {"dtype": kind, "_type": "Value"} for key, kind in kinds.items()}
         features["audio"] = {"sampling_rate": shard[0].sample_rate, "_type": "Audio"}
@@ -399,6 +437,7 @@ def _write_parquet(
             [*((key, array.type) for key, array in columns.items()), ("audio", audio)],
             {"huggingface": json.dumps({"info": {"features": features}})},
         )
+
         with pyarrow.parquet.ParquetWriter(folder / name, schema) as writer:
             for start in range(0, len(shard), _GROUP_ROWS):
                 batch = shard[start : start + _GROUP_ROWS]
@@ -423,6 +462,8 @@ def _further_columns(rows: Iterable[DatasetRow]) -> dict[str, type]:
     for row in rows:
         for key, value in row.extra.items():
             kind = type(value)
+
+            # None fits any type; integers beyond 64 bits fit none.
             if value is not None:
                 fits = kind in (str, bool, float) or (kind is int and -(2**63) <= value < 2**63)
                 kinds[key] = kind if fits and kinds.get(key, kind) is kind else object
@@ -433,6 +474,7 @@ def _column(values: list[Any], kind: type) -> tuple[list[Any], Any]:
     """Values and their Arrow type; as JSON where they have no common one."""
     import pyarrow
 
+    # Mixed and nested values as JSON: a reader of Parquet needs one type a column.
     types = {str: pyarrow.string(), bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
     if kind in types:
         return values, types[kind]

@@ -63,26 +63,36 @@ def collect_garbage(
       WorkError: a process adds to the store; a purge of it is unfinished; or a version cannot be read, so that its
         shards are unknown.
     """
+    # Each location is checked before anything is deleted: a mistyped folder of datasets would leave its shards
+    # unreferenced.
     datasets = [*datasets]
     check_store(store)
     for root in datasets:
         check_datasets(root)
+
     objects = open_store(store)
     grace = datetime.timedelta(days=grace_days)
     with _exclusive(store, dry_run) as (at, check_lock):
+        # A purge that was killed may still need the shards that its record names.
         check_no_purge(objects)
         shards, abandoned = _list_shards(objects, at)
         extracted = _list_extracted(objects)
         recent = [dataset.folder for dataset in extracted if at - dataset.used <= grace]
+
+        # Published versions count whatever their age, extracted datasets only if they were used lately.
         referenced = {shard for folder in (*_published(datasets), *recent) for shard in _shards_of(folder)}
+
+        # A young shard may be of an extraction that has not written its dataset yet.
         unused = {
             name: infos
             for name, infos in shards.items()
             if name not in referenced and at - _age_of(infos, SHARD_FILE) > grace
         }
+
         deletable = {name: infos for name, infos in unused.items() if not _is_read(objects.local_path(name))}
         if not dry_run:
             _delete(objects, [*abandoned, *deletable], extracted, check_lock)
+
     size = sum(info.size for infos in deletable.values() for info in infos)
     return GarbageCollected(len(deletable), size, len(unused) - len(deletable))
 
@@ -94,13 +104,16 @@ def _delete(
 
     Reuse of an extracted dataset in a bucket looks at its marker only, not at its shards.
     """
+    # First no dataset claims these shards, then they go.
     for dataset in extracted:
         if dataset.marker and not dataset.shards().isdisjoint(folders):
             check_lock()
             objects.delete(dataset.marker.name, if_version=dataset.marker.version)
+
     for folder in folders:
         with lock_records(objects.local_path(folder)) as unread:
             if unread:
+                # In a bucket another machine may have taken the lock over: it is looked at before each deletion.
                 check_lock()
                 objects.delete_folder(folder, first=(SHARD_FILE,))
 
@@ -118,6 +131,7 @@ def _exclusive(store: Path | str, dry_run: bool) -> Iterator[tuple[datetime.date
 
 def _list_shards(objects: ObjectStore, at: datetime.datetime) -> tuple[dict[str, list[ObjectInfo]], list[str]]:
     """The objects of each shard, by the name of its folder; and folders that killed processes abandoned."""
+    # Folders first, since one without any file is only seen so.
     folders: dict[str, list[ObjectInfo]] = {}
     for pool in objects.list_folders(f"{SHARDS_FOLDER}/"):
         for name in objects.list_folders(f"{SHARDS_FOLDER}/{pool}/"):
@@ -126,13 +140,16 @@ def _list_shards(objects: ObjectStore, at: datetime.datetime) -> tuple[dict[str,
         folder = "/".join(info.name.split("/")[:3])
         if folder != info.name:
             folders.setdefault(folder, []).append(info)
+
     shards = {}
     abandoned = []
     for folder, infos in sorted(folders.items()):
+        # A shard counts from `shard.json` on; a folder without it belongs to a process, dead or alive.
         if any(info.name == f"{folder}/{SHARD_FILE}" for info in infos) and not folder.rpartition("/")[2].startswith(
             "."
         ):
             shards[folder] = infos
+        # Something in it from the last day may be of a process that still works.
         elif all(at - info.updated > ABANDONED for info in infos):
             abandoned.append(folder)
     return shards, abandoned
@@ -164,19 +181,24 @@ class _Extracted:
 
 
 def _list_extracted(objects: ObjectStore) -> list[_Extracted]:
+    # In a bucket each attempt has a folder of its own below the output.
     outputs: dict[str, list[ObjectInfo]] = {}
     for info in objects.list("extract/"):
         if PurePosixPath(info.name).name in (DATASET_FILE, DONE, LAST_USE_FILE):
             outputs.setdefault("/".join(info.name.split("/")[:2]), []).append(info)
+
     extracted = []
     headers = []
     for output, infos in outputs.items():
+        # Use is recorded by a file beside the output.
         used = max(info.updated for info in infos)
         marker = next((info for info in infos if info.name == f"{output}/{DONE}"), None)
         for info in infos:
             if PurePosixPath(info.name).name == DATASET_FILE:
                 extracted.append(_Extracted(objects.local_path(info.name).parent, used, marker))
                 headers.append(info)
+
+    # All headers at once: many small downloads take longer.
     objects.pull(headers)
     return extracted
 

@@ -103,20 +103,27 @@ def survey_store(
       SettingsError: a location is no store, holds no datasets, or does not exist.
       WorkError: a location is no registry; or a manifest, a version or a record that may need something cannot be read.
     """
+    # Each location is checked first: a mistyped one would seem to need nothing.
     check_store(store)
     for root in users.datasets:
         check_datasets(root)
     objects = open_store(store)
     items = {item.name: item for item in _list_items(objects)}
+
+    # What was used lately is kept, needed or not.
     for item in items.values():
         if now - item.used <= recent:
             item.require("recent")
+
+    # Keys that models and runs name, whatever step they are of.
     for need, keys in (("models", _keys_of_models(objects, users, items)), ("runs", _keys_of_runs(store, users))):
         for item in items.values():
             if item.is_folder and PurePosixPath(item.name).name in keys:
                 item.require(need)  # type: ignore[arg-type]
+
     for root in users.datasets:
         for name in list_datasets(root):
+            # A version needs its shards, and its WAVs, since an export copies them.
             versions = DatasetVersions(root, name)
             for number in versions.numbers():
                 folder = versions.path(number)
@@ -124,6 +131,7 @@ def survey_store(
                 for row in read_rows(folder / ROWS_FILE):  # an export copies their WAVs
                     if wav := items.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"):
                         wav.require("versions")
+
     for item in _datasets_in_service(users, items):
         item.require("models")
         for folder in _folders_with(objects, item, ROWS_FILE):
@@ -131,17 +139,22 @@ def survey_store(
                 wav = items.get(f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav")
                 if wav and row.split == "test":
                     wav.require("models")
+
+    # A corpus of several corpora leads to those of each.
     for item in [item for item in items.values() if item.need and item.kind == "ingest"]:
         for folder in _folders_with(objects, item, CORPORA_FILE):
             for corpus in read_json(folder / CORPORA_FILE).values():
                 if (name := f"ingest/{corpus['key']}") in items:  # else a refresh of another corpus makes it again
                     items[name].require(item.need)
+
+    # Last, since all before may have required further outputs: what these lead to is needed for the same reason.
     needed_items = [item for item in items.values() if item.need and _KEY.fullmatch(PurePosixPath(item.name).name)]
     for item in sorted(needed_items, key=lambda item: NEEDS.index(item.need)):
         for folder in _folders_with(objects, item, MANIFEST_FILE):
             _require_audio(folder, item.need, objects, items)
         for folder in _folders_with(objects, item, DATASET_FILE):
             _require_shards(folder, item.need, items)
+
     _require_logs(objects, items)
     return list(items.values())
 
@@ -152,15 +165,20 @@ def _list_items(objects: ObjectStore) -> Iterator[StoredItem]:
         parts = info.name.split("/")
         top = parts[0]
         depth = 3 if parts[0] == SHARDS_FOLDER else 2
+        # Locks, records of runs and purges, and files at the top, are no outputs.
         if top.startswith(".") or len(parts) < 2:
             continue
+        # Kept or deleted file by file.
         if top == WAVS or top in FILE_KINDS or parts[:2] in ([UNPACKED, "hashes"], [CORPORA, "objects"]):
             kind = LOGS if parts[:2] == [WAVS, "log"] else DOWNLOADS if top in (UNPACKED, CORPORA) else top
             yield StoredItem(kind, info.name, info.size, info.updated, is_folder=False)
             continue
+
+        # Outputs are kept or deleted as a whole; a shard is one folder deeper.
         name = "/".join(parts[:depth])
         if len(parts) <= depth or not (top == SHARDS_FOLDER or _KEY.fullmatch(parts[1])):
             continue
+
         item = folders.setdefault(name, StoredItem(top, name, 0, info.updated, is_folder=True))
         item.bytes += info.size
         item.used = max(item.used, info.updated)
@@ -187,13 +205,17 @@ def _keys_of_models(objects: ObjectStore, users: StoreUsers, items: dict[str, St
             registry = Registry(root, model)
             for version in registry.versions():
                 named |= set(_KEY.findall((registry.read_file(version, PROVENANCE) or b"").decode()))
+
+    # A training names its dataset in its marker; the registry's provenance names the same dataset.
     trainings = [item for item in items.values() if item.kind == "train" and item.marker] if named else []
     objects.pull([item.marker for item in trainings if item.marker])
+
     on_theirs = {
         PurePosixPath(item.name).name
         for item in trainings
         if read_done(objects.local_path(item.name))["inputs"].get("dataset") in named
     }
+
     evaluations = {key for key in named if f"evaluate/{key}" in items}
     return evaluations | on_theirs
 
@@ -201,6 +223,7 @@ def _keys_of_models(objects: ObjectStore, users: StoreUsers, items: dict[str, St
 def _datasets_in_service(users: StoreUsers, items: dict[str, StoredItem]) -> list[StoredItem]:
     """The extracted datasets of the versions in service, and of the candidates, which may be soon."""
     keys: set[str] = set()
+
     for root in users.registries:
         for model in model_names(root):
             registry = Registry(root, model)
@@ -214,6 +237,8 @@ def _folders_with(objects: ObjectStore, item: StoredItem, file: str) -> list[Pat
     """The folders of an output, of which a bucket has one for each attempt, that hold this file; downloaded."""
     if item.kind in (SHARDS_FOLDER, UNPACKED, CORPORA, "train"):
         return []
+
+    # The listing says which attempts have the file; only those are downloaded.
     infos = [info for info in objects.list(f"{item.name}/") if info.name.endswith(f"/{file}")]
     objects.pull(infos)
     return [objects.local_path(info.name).parent for info in infos if info.name.count("/") <= 3]
@@ -222,6 +247,7 @@ def _folders_with(objects: ObjectStore, item: StoredItem, file: str) -> list[Pat
 def _require_audio(folder: Path, need: Need, objects: ObjectStore, items: dict[str, StoredItem]) -> None:
     root = objects.local_path()
     for utterance in iter_manifest(folder):
+        # A recording outside of the store is nobody's to delete.
         audio = Path(utterance.audio_filepath)
         if not audio.is_relative_to(root):
             continue

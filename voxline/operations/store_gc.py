@@ -61,11 +61,14 @@ def collect_store(
             f"{store}: in a bucket, only what was not used for a day or longer is deleted: a run on a cluster may be "
             "between two steps; give --older-than 1d or more"
         )
+
     objects = open_store(store)
     with contextlib.ExitStack() as stack:
+        # The storage's clock, by which the ages of its files are measured.
         at, check_lock = stack.enter_context(sole_access(store, to_change=not dry_run))
         check_no_purge(objects)
         unneeded = [item for item in survey_store(store, users, now=at, recent=older_than) if not item.need]
+
         in_use: list[StoredItem] = []
         if not dry_run:
             stack.enter_context(lock_all_shards(store))
@@ -77,25 +80,34 @@ def _delete(objects: ObjectStore, items: Sequence[StoredItem], check_lock: Calla
     """Deletes items, and returns those that stay because a process of this machine uses them."""
     in_use = []
     progress = Progress("items deleted", total=len(items))
+
+    # First the markers: from here on no run takes these outputs for results.
     folders = [item for item in items if item.is_folder]
     for item in folders:
         if item.marker and item.kind not in _LISTED_KINDS:
             check_lock()
             with _lock_item(objects, item) as free:
                 if free:
+                    # Only the marker that was listed: one that was written since belongs to a run.
                     objects.delete(item.marker.name, if_version=item.marker.version)
                 else:
                     in_use.append(item)
+
+    # WAVs last among the files, after the logs that name them.
     files = sorted((item for item in items if not item.is_folder), key=lambda item: item.kind == WAVS)
+    # In batches, with a look at the lock before each.
     for start in range(0, len(files), 1_000):
         check_lock()
         objects.map(objects.delete, [item.name for item in files[start : start + 1_000]])
         progress.advance(len(files[start : start + 1_000]))
+
+    # Outputs that list others go last, since a purge finds by them whose the rest is.
     for item in sorted(folders, key=lambda item: item.kind not in _LISTED_KINDS):
         check_lock()
         with _lock_item(objects, item) as free:
             if free and item not in in_use:
                 marker = (item.marker.name.rpartition("/")[2],) if item.marker else ()
+                # The rest of an item whose marker could not be locked stays too.
                 objects.delete_folder(item.name, first=marker)
             elif item not in in_use:
                 in_use.append(item)
@@ -107,10 +119,13 @@ def _delete(objects: ObjectStore, items: Sequence[StoredItem], check_lock: Calla
 def _lock_item(objects: ObjectStore, item: StoredItem) -> Iterator[bool]:
     """Locks a folder against processes of this machine; yields False if one has it."""
     folder = objects.local_path(item.name)
+
+    # A bucket has no locks of processes; readers of shards lock the records.
     if objects.is_remote or item.kind == SHARDS_FOLDER:
         with lock_records(folder) as free:
             yield free
         return
+
     lock = open_lock_file(folder.with_name(f"{folder.name}.lock"))
     try:
         yield try_lock(lock)

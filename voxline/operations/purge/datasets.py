@@ -48,6 +48,7 @@ def check_path_of_store(store: Path, versions: Iterable[Path]) -> None:
       SettingsError: one leads there by another path, with a link in it.
     """
     for folder in versions:
+        # `parents[3]` of a shard's file is its store. The same folder by another name would look like another store.
         for other_store in {file.parents[3] for file in Dataset.read_header(folder).files()} - {store}:
             if other_store.exists() and other_store.samefile(store):
                 raise SettingsError(
@@ -79,13 +80,17 @@ def check_not_read(shards: Iterable[ShardInfo], workspace: Workspace) -> None:
 
 def rewrite_shard(info: ShardInfo, clips: set[str], workspace: Workspace) -> RewrittenShard:
     """Copies the records of all clips but these to a new shard. Repeated, it gives the same shard."""
+    # Repeated after a kill, it copies the same records and gives a shard of the same name.
     remaining = {offset for clip, offset in zip(info.clips, info.offsets, strict=True) if clip not in clips}
     if not remaining:
         return RewrittenShard(None, {})
+
     statistics = info.path.with_suffix(".npy")
     workspace.fetch(info.path, statistics)
     bins = np.load(statistics, allow_pickle=False, mmap_mode="r").shape[-1]
     rewritten = copy_records([(info, remaining)], info.folder.parent, bins)[info.folder]
+
+    # Records and statistics first, `shard.json` last: it makes the shard complete.
     if (new := rewritten.shard) and new.path.is_file():  # else the bucket has this very shard already
         workspace.upload_new(new.path, new.path.with_suffix(".npy"))
         workspace.upload_new(new.folder / SHARD_FILE)
@@ -94,6 +99,7 @@ def rewrite_shard(info: ShardInfo, clips: set[str], workspace: Workspace) -> Rew
 
 def recover_versions(versions: DatasetVersions, workspace: Workspace) -> None:
     """Completes or removes what a killed purge left of versions. Call it with their lock held."""
+    # With `version.json` the copy is complete and replaces the version; without it the copy is made again.
     for staging in workspace.folders(versions.folder):
         if staging.name.startswith(PURGE_STAGING):
             if workspace.exists(staging / VERSION_FILE):
@@ -118,14 +124,21 @@ def purge_version(
     if not rows:
         remap_dataset(dataset, rewritten, workspace)
         return 0
+
     staging = versions.folder / f"{PURGE_STAGING}{number}"
     workspace.remove(staging)
     staging.mkdir()
+
     purged = _write_without(dataset, speaker, rewritten, staging, target)
     earlier = (target / PURGED_FILE).read_text(encoding="utf-8") if (target / PURGED_FILE).is_file() else ""
+    # Purges before this one stay on record.
     with atomic_write(staging / PURGED_FILE, "w") as file:
         file.write(earlier + json.dumps({"at": at, "utterances": rows}) + "\n")
+
     workspace.upload(*sorted(staging.iterdir()))
+
+    # `version.json` last, on the disk and in the bucket: from here on a killed purge is completed by
+    # `recover_versions`.
     info = VersionInfo.of(read_json(target / VERSION_FILE))
     info = dataclasses.replace(info, key=purged.key, counts=purged.counts)
     write_json(staging / VERSION_FILE, dataclasses.asdict(info))
@@ -139,18 +152,24 @@ def remap_dataset(dataset: Dataset, rewritten: RewrittenShards, workspace: Works
     if not any(file.parent in rewritten for file in dataset.files()):
         return
     folder = dataset.folder
+
     workspace.fetch(folder / dataset.record_locations_file)
     shards, locations = remap_records(dataset, dataset.read_record_locations(), rewritten, folder)
     name = write_record_locations(folder, locations)  # named by its content: the old file serves until the next line
+
+    # The locations before `dataset.json`, which names them.
     workspace.upload_new(folder / name)
     dataclasses.replace(dataset, shards=shards, record_locations_file=name).write(folder)
     workspace.upload(folder / DATASET_FILE)
+
     for file in workspace.files(folder):
         if file.name.startswith("record-locations-") and file.name != name:
             workspace.remove(file)
+
     for marker in (folder / DONE, folder.parent / DONE):  # records the size of dataset.json, else it counts as damaged
         if marker.is_file() and DATASET_FILE in (done := read_json(marker)).get("bytes", {}):
             done["bytes"][DATASET_FILE] = (folder / DATASET_FILE).stat().st_size
+            # Hashes of the step's files, by which the next run trusts its output.
             if hashes := done.get(HASHES):
                 hashes.pop(dataset.record_locations_file, None)
                 hashes |= {file: hash_file(folder / file) for file in (DATASET_FILE, name)}
@@ -162,14 +181,19 @@ def _write_without(dataset: Dataset, speaker: str, rewritten: RewrittenShards, f
     """Writes a dataset without a speaker's rows to a folder that will be `target`."""
     rows = [row for row in dataset.rows() if row.speaker != speaker]
     numbers = {row.number for row in rows}
+
+    # Line by line, so that the rows of all others keep their bytes.
     with open(dataset.folder / ROWS_FILE, encoding="utf-8") as lines, atomic_write(folder / ROWS_FILE, "w") as file:
         file.writelines(line for number, line in enumerate(lines) if number in numbers)
     shards, locations = remap_records(dataset, dataset.read_record_locations()[sorted(numbers)], rewritten, target)
+
     rows_hash = hash_file(folder / ROWS_FILE)
     counts = Counter(row.split for row in rows)
     seconds = dict.fromkeys(counts, 0.0)
     for row in rows:
         seconds[row.split] += row.duration
+
+    # A new key and fingerprint: no training on the old content counts as one on the new.
     purged = dataclasses.replace(
         dataset,
         key=hash_value({"purged": dataset.key, "rows": rows_hash}),

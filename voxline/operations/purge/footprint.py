@@ -89,6 +89,8 @@ class Footprint:
         """This, together with what an unfinished purge had found."""
         if not self.file(store).is_file():
             return self
+
+        # A search now may find less than the one before the kill: what was removed since is only in the record.
         recorded = read_json(self.file(store))
         sets = {
             name: getattr(self, name) | set(values) for name, values in recorded.items() if isinstance(values, list)
@@ -108,13 +110,19 @@ def find_footprint(speaker: str, store: Path, versions: Iterable[Path]) -> Footp
     """
     footprint = Footprint(speaker)
     shared_hashes: set[str] = set()
+
+    # Manifests first, then rows: a version outlives the manifests of its corpus.
     for file in itertools.chain(*(step_output_files(store, step, MANIFEST_FILE) for step in ("ingest", "convert"))):
         _search_manifest(file, store, footprint, shared_hashes)
     extracted = [file.parent for file in step_output_files(store, "extract", DATASET_FILE)]
     datasets = [Dataset.read_header(folder) for folder in (*extracted, *versions)]
+
+    # Names of clips depend on their speed, so every speed that any dataset has is tried.
     speeds = sorted({*USUAL_SPEEDS, *(speed for dataset in datasets for speed in dataset.speeds)})
     for dataset in datasets:
         _search_rows(dataset, store, footprint, shared_hashes, speeds)
+
+    # Recordings that another speaker has too stay; they are named in the findings.
     footprint.shared = (footprint.wavs | footprint.clips) & shared_hashes
     footprint.wavs -= shared_hashes
     footprint.clips -= shared_hashes
@@ -131,6 +139,8 @@ def find_outputs(store: Path, footprint: Footprint, workspace: Workspace) -> lis
     folders = {store / name for name in (*footprint.outputs, *footprint.sources) if workspace.exists(store / name)}
     names = footprint.names_in_text()
     steps = [path for path in store.iterdir() if path.is_dir() and path.name not in _NOT_OUTPUTS]
+
+    # Pages, tables and lists of texts may name an utterance anywhere, so every text file is read.
     for folder in sorted(path for step in steps for path in step.iterdir() if path.is_dir()):
         if folder not in folders:
             files = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in BINARY_SUFFIXES]
@@ -138,6 +148,8 @@ def find_outputs(store: Path, footprint: Footprint, workspace: Workspace) -> lis
             listed = any(count_lines(file, footprint.speaker) for file in lists)
             if listed or any(shows_name(file, names) for file in files) or (names and folder.parent.name in _OF_TEXT):
                 folders.add(folder)
+
+    # Notes of failed steps, and objects of a download, from which the corpus could be unpacked again.
     spoken_of = [footprint.speaker.encode(), *names]
     folders.update(note for note in (store / NOTES).glob("*.json") if shows_name(note, spoken_of))
     downloads = store / "corpora" / "objects"
@@ -168,6 +180,7 @@ def remove_wav_lines(store: Path, wavs: set[str], workspace: Workspace) -> None:
     names = [name.encode() for name in wavs]
     for log in find_wav_logs(store, wavs):
         lines = log.read_bytes().splitlines(keepends=True)
+        # By rename: a log that is cut off would lose what others' WAVs were measured as.
         with atomic_write(log) as file:
             file.writelines(line for line in lines if not contains_name(line, names))
         workspace.upload(log)
@@ -193,6 +206,8 @@ class AffectedTraining:
 def find_trainings(store: Path, footprint: Footprint, workspace: Workspace) -> list[AffectedTraining]:
     """Finished trainings on the speaker's utterances."""
     trainings = []
+
+    # Only finished trainings have a marker with their inputs.
     for folder in sorted(file.parent for file in (store / TRAIN).glob(f"*/{DONE}")):
         files = workspace.files(folder)
         lines = {file: count_lines(file, footprint.speaker) for file in files if file.name == TRAINED_ON}
@@ -243,6 +258,7 @@ def remove_lines(file: Path, speaker: str, workspace: Workspace) -> None:
 
 def shows_name(file: Path, names: Sequence[bytes]) -> bool:
     """Returns whether a text file contains a name outside embedded data."""
+    # Base64 of images and audio may spell any short name by chance.
     return contains_name(_EMBEDDED_DATA.sub(b"", file.read_bytes()), names)
 
 
@@ -259,6 +275,7 @@ def contains_name(data: bytes, names: Iterable[bytes]) -> bool:
 
 @functools.cache
 def _name_pattern(name: bytes) -> re.Pattern[bytes]:
+    # Longer names: no letter, digit, - or _ beside them. Short ones, such as "7", only between quotes or tags.
     beside = _WORD if len(name) > 3 else rb"[^\"'<>]"
     return re.compile(rb"(?<!%s)%s(?!%s)" % (beside, re.escape(name), beside))
 
@@ -272,13 +289,16 @@ def _search_manifest(file: Path, store: Path, footprint: Footprint, shared_hashe
     for utterance in iter_manifest(file):
         audio = Path(utterance.audio_filepath)
         parts = audio.relative_to(store).parts if audio.is_relative_to(store) else ("",)
+        # Another speaker with the same recording: it must stay.
         if utterance.speaker != footprint.speaker:
             if parts[0] == WAVS:
                 shared_hashes.add(audio.stem)
             _note_full_name(utterance.speaker, utterance.extra, footprint)
             continue
+
         footprint.ids.add(utterance.id)
         footprint.outputs.add(_output_of(file.parent, store))
+        # A WAV of the pool, or a file of an unpacked corpus, which goes as a whole.
         if parts[0] == WAVS:
             footprint.wavs.add(audio.stem)
         elif parts[0] in SOURCES:
@@ -293,12 +313,14 @@ def _note_full_name(speaker: str, extra: dict[str, Any], footprint: Footprint) -
 def _search_rows(
     dataset: Dataset, store: Path, footprint: Footprint, shared_hashes: set[str], speeds: Sequence[float]
 ) -> None:
+    # Clips at all speeds, since the row does not say which were made.
     for row in read_rows(dataset.folder / ROWS_FILE):
         clips = [clip_name(row.audio_hash, row.offset, row.duration, speed) for speed in speeds]
         if row.speaker != footprint.speaker:
             shared_hashes.update((*clips, row.audio_hash))
             _note_full_name(row.speaker, row.extra, footprint)
             continue
+
         footprint.ids.add(row.id)
         footprint.wavs.add(row.audio_hash)  # a version keeps its WAVs when the manifests are collected
         footprint.clips.update(clips)

@@ -60,6 +60,7 @@ class Workspace:
         store = open_store(uri)
         root = store.local_path()
         self.stores[root] = store
+        # One listing, on which every later condition rests: what changes after it is noticed.
         if is_remote(uri):
             objects = list(store.list())
             self._objects |= {f"{root}{os.sep}{info.name}": info for info in objects}
@@ -104,6 +105,7 @@ class Workspace:
     def upload(self, *paths: Path) -> None:
         """Makes written files count: in a bucket, each replaces the object that was listed."""
         for path in filter(self.is_in_bucket, paths):
+            # Only the version that was listed is replaced; otherwise somebody else has written since.
             store, name = self._locate(path)
             self._record(path, store.upload_file(path, name, if_version=self._expected_version(path)))
 
@@ -115,6 +117,7 @@ class Workspace:
 
     def remove(self, path: Path) -> None:
         """Deletes a file or a folder, its marker first. It may be absent already."""
+        # Markers first: a folder without its marker counts for nothing while the rest goes.
         if self.is_in_bucket(path):
             self._delete_objects(self._below(path))
         if path.is_dir():
@@ -129,17 +132,23 @@ class Workspace:
 
         If the process is killed, the same call completes it as long as `source` has the marker.
         """
+        # From here on the target is incomplete, until its marker is copied, which is last.
         self.remove(target / marker)
         (store, source_name), (_, target_name) = self._locate(source), self._locate(target)
+
         names = sorted((path.name for path in self.files(source)), key=lambda name: (name == marker, name))
         for name in names:
             version = self._expected_version(target / name)
             info = (store / source_name).copy(name, store / target_name, if_version=version)
             self._record(target / name, dataclasses.replace(info, name=f"{target_name}/{name}"))
+
+        # What the new folder does not have goes; the claim of a bucket's number stays.
         for path in self.files(target):
             if path.name not in names and path.name != CLAIM:
                 self.remove(path)
+
         self.remove(source)
+        # The local copy is of the old version.
         if self.is_in_bucket(target):
             shutil.rmtree(target, ignore_errors=True)
             self.fetch(*self.files(target))
@@ -150,6 +159,7 @@ class Workspace:
             if paths:
                 store, _ = self._locate(Path(paths[0]))
                 store.map(store.delete_if_unchanged, [objects[path] for path in paths])
+
         for path in objects:
             del self._objects[path]
         self._sorted = None
@@ -174,15 +184,20 @@ class Workspace:
             if path.is_file() and (info := store.stat(name)):
                 return {str(path): info}
             return {f"{store.uri}{os.sep}{info.name}": info for info in store.list(f"{name}/" if name else "")}
+
         if str(path) in self._objects:
             return {str(path): self._objects[str(path)]}
+        # Sorted once for many look-ups, and again after a change.
         if self._sorted is None:
             self._sorted = sorted(self._objects)
+
+        # All names that begin with the folder and a separator are between these two.
         first = bisect.bisect_left(self._sorted, f"{path}{os.sep}")
         last = bisect.bisect_left(self._sorted, f"{path}{chr(ord(os.sep) + 1)}")
         return {path: self._objects[path] for path in self._sorted[first:last]}
 
     def _locate(self, path: Path) -> tuple[ObjectStore, str]:
+        # Nested stores: the innermost one has it.
         root = max((root for root in self.stores if path.is_relative_to(root)), key=lambda root: len(root.parts))
         return self.stores[root], "" if path == root else path.relative_to(root).as_posix()
 
@@ -231,6 +246,7 @@ class PurgeScope:
         searched = {str(Path(uri)) for uri in self.uris}
         for top in run_folders:
             for folder, folders, files in os.walk(top.absolute()):
+                # Pruned in place: `os.walk` then does not descend into the store, which is searched by itself.
                 folders[:] = [name for name in folders if f"{folder}/{name}" not in searched]
                 yield from (Path(folder, name) for name in sorted(files) if _may_show(name))
 
@@ -293,15 +309,18 @@ def open_locations(scope: PurgeScope, *, to_change: bool) -> Iterator[PurgeLocat
     """
     scope.check()
     with contextlib.ExitStack() as stack:
+        # A private cache: this machine's usual one may hold copies from before the purge of another machine.
         usual_cache = stack.enter_context(private_cache()) if any(map(is_remote, scope.uris)) else None
         leases: list[Lease] = []
         if to_change:
+            # A store or a folder of datasets in a bucket has a lock of its own there.
             for uri in dict.fromkeys(map(absolute_uri, (scope.store, *scope.datasets))):
                 if is_remote(uri):
                     leases.append(stack.enter_context(exclusive_store_lock(uri)))
             if not is_remote(scope.store):
                 stack.enter_context(exclusive_folder_lock(Path(scope.store)))
                 stack.enter_context(lock_all_shards(scope.store))
+
         workspace = Workspace()
         store = workspace.add(absolute_uri(scope.store), _is_read_of_store)
         datasets = tuple(workspace.add(absolute_uri(root), _is_read_of_datasets) for root in scope.datasets)
@@ -315,6 +334,7 @@ def _may_show(name: str) -> bool:
 
 def _is_read_of_store(name: str) -> bool:
     parts = name.split("/")
+
     file = PurePosixPath(name)
     if parts[0].startswith("."):
         return parts[0].startswith(UNFINISHED_PURGE)

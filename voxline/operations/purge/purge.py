@@ -128,21 +128,32 @@ def purge_speaker(speaker: str, scope: PurgeScope, note: str = "") -> PurgeFindi
       WorkError: a process works in the store or reads a shard that must be deleted; nothing was removed.
     """
     with open_locations(scope, to_change=True) as locations, contextlib.ExitStack() as stack:
+        # Versions are locked before anything is read, and what a killed purge left is completed first.
         for versions in locations.versions_to_recover():
             stack.enter_context(versions.locked_here())
             datasets.recover_versions(versions, locations.workspace)
+
         remove_line_caches(locations.store)  # they may hold lines of a speaker of whom nothing else is left
         for uri in dict.fromkeys(scope.captures):
             mark_erased(uri, speaker)  # all that there is of a speaker may still wait in a server
+
         findings = _find(speaker, locations)
         if not findings:
             return findings
+
+        # From here on something will be removed: all checks come before the first change.
         datasets.check_not_read((info for info, _ in findings.shards), locations.workspace)
+
+        # A repeated purge keeps the record of its first start: the search finds less now.
         footprint = findings.footprint
         footprint.record = footprint.record or _describe(findings, note)
         footprint.changed_uris |= set(_changed_uris(findings, locations))
+
+        # The last moment at which nothing has been removed; a lease that was lost ends the purge here.
         for lease in locations.leases:
             lease.check()
+
+        # The footprint is on record before anything that it was found by is removed.
         _write_footprint(footprint, locations)
         _remove(findings, locations)
         _complete(findings, locations)
@@ -168,10 +179,12 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
     workspace = locations.workspace
     store = locations.store
     versions = [dataset.folder / str(number) for dataset in locations.versions() for number in dataset.numbers()]
+
     datasets.check_path_of_store(store, versions)
     footprint = find_footprint(speaker, store, versions)
     trainings = find_trainings(store, footprint, workspace)
     rows = {f"{folder.parent.name}/{folder.name}": _count_rows(folder, speaker) for folder in versions}
+
     findings = PurgeFindings(
         footprint,
         {name: count for name, count in rows.items() if count},
@@ -189,6 +202,7 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
         _find_captures(locations.scope, speaker),
         footprint.file(store).is_file(),
     )
+
     tensorboard = (file for training in findings.trainings for file in training.tensorboard)
     findings.bytes = sum(size for _, size in findings.shards)
     findings.bytes += sum(map(workspace.size, (*findings.outputs, *findings.wavs, *tensorboard)))
@@ -212,24 +226,32 @@ def _remove(findings: PurgeFindings, locations: PurgeLocations) -> None:
     workspace = locations.workspace
     store = locations.store
     at = str(footprint.record["at"])
+
+    # New shards first, then the versions that need them, then everything else.
     for folder in findings.leftovers:
         workspace.remove(folder)
     rewritten: dict[Path, RewrittenShard] = {}
     for info, _ in findings.shards:
         rewritten[info.folder] = datasets.rewrite_shard(info, footprint.clips, workspace)
+
     for versions in locations.versions():
         for number in versions.numbers():
             rows = datasets.purge_version(versions, number, footprint.speaker, rewritten, at, workspace)
             if rows:
                 print_status(f"purge: removed {rows:,} rows from version {number} of {versions.name}")
+
     for file in step_output_files(store, "extract", DATASET_FILE):  # those that only share a shard with the speaker
         if not any(file.is_relative_to(output) for output in findings.outputs):
             datasets.remap_dataset(Dataset.read_header(file.parent), rewritten, workspace)
+
+    # Nothing refers to these any more.
     for path in (*rewritten, *findings.outputs, *findings.wavs):
         workspace.remove(path)
     remove_wav_lines(store, footprint.wavs, workspace)
+
     for training in findings.trainings:
         purge_training(training, footprint.speaker, workspace)
+
     for use in findings.registry_uses:
         registry.purge_registry_use(locations.scope.registry or "", use, footprint, at, workspace)
     for file in findings.run_records:
@@ -243,20 +265,28 @@ def _complete(findings: PurgeFindings, locations: PurgeLocations) -> None:
     footprint = findings.footprint
     locations.clear_usual_cache()
     findings.retention = [delete_old_versions(uri, footprint.changed_uris) for uri in locations.bucket_uris()]
+
+    # Recorded once: a repeated purge finds fewer versions to delete.
     if findings.retention and "retention" not in footprint.record:
         footprint.record["retention"] = [retention.plain() for retention in findings.retention]
         _write_footprint(footprint, locations)
+
     line = json.dumps(footprint.record, ensure_ascii=False) + "\n"
     for file in _record_files(locations):
         records = file.read_text(encoding="utf-8") if file.is_file() else ""
         if line not in records:  # else the purge was killed after this
             write_text(file, records + line)
             locations.workspace.upload(file)
+        # Half-written records of killed processes hold the speaker's hash, too.
         for name in (UNFINISHED_PURGE, RECORD_FILE):
             remove_unfinished(file.parent, f".{name}*.part", older_than=0)
     remove_unfinished(locations.store, f".{UNFINISHED_PURGE}*.part", older_than=0)
+
+    # Processes that began to read before now must not write what they have read.
     for lease in locations.leases:
         record_purge(lease)
+
+    # Last: without the footprint the purge is complete.
     locations.workspace.remove(footprint.file(locations.store))
 
 
@@ -274,9 +304,11 @@ def _changed_uris(findings: PurgeFindings, locations: PurgeLocations) -> Iterato
         *findings.run_records,
         findings.footprint.file(locations.store),
     )
+
     for uri in findings.captures:
         yield from find_recordings(uri, findings.footprint.speaker)
         yield from (open_store(uri).uri_of(name) for name in (MANIFEST_FILE, TASKS_JSON))
+
     workspace = locations.workspace
     yield from (workspace.uri_of(path) for path in paths if workspace.is_in_bucket(path))
 
@@ -303,6 +335,7 @@ def _read_records(root: Path | str) -> str:
 
 def _describe(findings: PurgeFindings, note: str) -> dict[str, Any]:
     """The record of a purge: one can ask it about a speaker, and cannot read the speaker from it."""
+    # A salt for each record: equal speakers have other hashes, and a list of names cannot be hashed once for all.
     salt = secrets.token_hex(8)
     return {
         "at": format_utc(time.time()),

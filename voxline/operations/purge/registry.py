@@ -66,10 +66,12 @@ class RegistryUse:
 def find_registry_uses(registry: Path | str, footprint: Footprint) -> list[RegistryUse]:
     """The versions of all models that used the speaker's utterances."""
     uses = []
+
     names = footprint.names_in_text()
     for model in model_names(registry):
         versions = Registry(registry, model)
         aliases = {versions.candidate(): CANDIDATE, versions.in_service(): PRODUCTION}
+
         for version in versions.versions():
             folder = versions.folder / str(version)
             lines = count_lines(folder / TRAINED_ON, footprint.speaker)
@@ -77,6 +79,7 @@ def find_registry_uses(registry: Path | str, footprint: Footprint) -> list[Regis
             evaluated = sum(line["speaker"] == footprint.speaker for line in _read_table(folder / EVALUATION))
             page = folder / EVALUATION / REPORT_FILE
             shown = page.is_file() and shows_name(page, names)
+
             if trained or evaluated or shown:
                 uses.append(
                     RegistryUse(model, version, folder, trained, lines, evaluated, shown, aliases.get(version, ""))
@@ -96,12 +99,14 @@ def purge_registry_use(
             page.add_opening(small_print(text))
             page.write(folder / REPORT_FILE)
             workspace.upload(folder / REPORT_FILE)
+        # The table last: a repeated purge finds by it what is still to do.
         if use.evaluated:
             lines = [line for line in _read_table(folder) if line["speaker"] != footprint.speaker]
             _purge_metrics(folder, footprint, len(lines), workspace)
             with atomic_write(folder / UTTERANCES_FILE, "w") as file:
                 file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
             workspace.upload(folder / UTTERANCES_FILE)
+
         if use.lines:
             remove_lines(use.folder / TRAINED_ON, footprint.speaker, workspace)
 
@@ -131,16 +136,21 @@ def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspac
     metrics = read_json(folder / METRICS_FILE)
     metrics["utterances"] = utterances
     metrics["test"]["fingerprint"] = hash_value({"purged": metrics["test"]["fingerprint"], "utterances": utterances})
+
+    # Slices by speaker have their name as a key.
     metrics["slices"] = {
         slicing: {value: parts for value, parts in values.items() if value != footprint.speaker}
         for slicing, values in metrics.get("slices", {}).items()
     }
+
     if worst := metrics.get("details", {}).get("worst_by_loss"):
         metrics["details"]["worst_by_loss"] = [utterance for utterance in worst if utterance["id"] not in footprint.ids]
+    # The clip that was synthesized or heard for the page.
     if (metrics.get("smoke_test") or {}).get("id") in footprint.ids:
         metrics["smoke_test"] = None
         for name in (CLIP_FILE, CLIP_MELS_FILE):
             workspace.remove(folder / name)
+
     write_json(folder / METRICS_FILE, metrics)
     workspace.upload(folder / METRICS_FILE)
 

@@ -46,6 +46,7 @@ def retention_of(uri: str) -> Retention:
     policy = open_store(uri).retention_policy()
     if policy is None:
         return Retention(uri, False, False, "")
+    # Buckets count from the deletion, so from now on.
     soft_until = format_utc(time.time() + policy.soft_delete_seconds) if policy.soft_delete_seconds else ""
     return Retention(uri, True, policy.versioning, soft_until)
 
@@ -64,13 +65,16 @@ def delete_old_versions(uri: str, changed_uris: Collection[str]) -> Retention:
         raise
     except WorkError as error:
         print_status(f"purge: what unfinished uploads have left stays: {error}")
+
     speaker_versions: list[ObjectInfo] = []
     other_count = 0
     for info in store.object_versions():
         if _is_below(store.uri_of(info.name), changed_uris):
             speaker_versions.append(info)
+        # Locks and claims of processes come and go; they hold nobody's data.
         elif not info.name.startswith((".alone", ".working/")):
             other_count += 1
+
     deleted = sum(store.map(lambda info: _try_delete(store, info), speaker_versions))
     return dataclasses.replace(
         retention_of(uri), removed=deleted, left=len(speaker_versions) - deleted, others=other_count
@@ -93,6 +97,7 @@ def _is_below(uri: str, folders: Collection[str]) -> bool:
     >>> _is_below("gs://b/wavs/3f/3f9a.wav", {"gs://b/wavs/3f/3f9a.wav"}), _is_below("gs://b/ab", {"gs://b/a"})
     (True, False)
     """
+    # A look-up for each folder above it: there may be millions of URIs, and thousands of folders.
     end = len(uri)
     while end > 0:
         if uri[:end] in folders:
