@@ -13,11 +13,18 @@ from urllib.parse import urlsplit
 
 from voxline.errors import SettingsError
 
-HOST, NAMESPACE, CA = "KF_PIPELINES_ENDPOINT", "VOXLINE_KFP_NAMESPACE", "VOXLINE_KFP_CA"
-TOKEN, TOKEN_FILE = "VOXLINE_KFP_TOKEN", "VOXLINE_KFP_TOKEN_FILE"
+# Names of variables. The first and `POD_TOKEN_FILE` are those that KFP's own client reads.
+HOST = "KF_PIPELINES_ENDPOINT"
+NAMESPACE = "VOXLINE_KFP_NAMESPACE"
+CA = "VOXLINE_KFP_CA"
+TOKEN = "VOXLINE_KFP_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_FILE = "VOXLINE_KFP_TOKEN_FILE"  # noqa: S105 - the name of a variable
 POD_TOKEN_FILE = "KF_PIPELINES_SA_TOKEN_PATH"  # noqa: S105 - the name of a variable
+
+# Files that Kubernetes mounts into a pod; the token is there only if the pod projects one for KFP's audience.
 POD_TOKEN = Path("/var/run/secrets/kubeflow/pipelines/token")
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
 IN_CLUSTER = "http://ml-pipeline.kubeflow.svc.cluster.local:8888"
 PORT_FORWARD = "kubectl -n kubeflow port-forward svc/ml-pipeline 8888:8888"
 
@@ -42,9 +49,12 @@ class BearerToken:
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "not a text"
                 raise SettingsError(f"{self.source}: {self.file}: {reason}; give a file with the token") from None
+
+        # A header takes visible ASCII alone; a line break in it would begin another header.
         if not re.fullmatch(r"[\x21-\x7e]+", text):
-            what = "is empty" if not text else "has spaces, line breaks or other characters that a token cannot have"
-            raise SettingsError(f"{self.source} {what}; write the bare token there, on one line")
+            fault = "is empty" if not text else "has spaces, line breaks or other characters that a token cannot have"
+            raise SettingsError(f"{self.source} {fault}; write the bare token there, on one line")
+
         return text
 
 
@@ -63,24 +73,28 @@ class KfpEndpoint:
     def resolve(
         cls, *, host: str = "", namespace: str = "", ca: str = "", token_file: str = "", env: Mapping[str, str]
     ) -> "KfpEndpoint":
-        """From options, else the environment, else the pod's service account.
+        """Reads the endpoint from options, else the environment, else the pod's service account.
 
         Raises:
           SettingsError: there is no host, or a token would be sent to it without encryption.
         """
+        # Kubernetes sets this variable in every pod, and nothing else does.
         in_pod = "KUBERNETES_SERVICE_HOST" in env
-        chosen = host or env.get(HOST, "") or (IN_CLUSTER if in_pod else "")
-        if not chosen:
+        url = host or env.get(HOST, "") or (IN_CLUSTER if in_pod else "")
+        if not url:
             raise SettingsError(
                 f"no KFP server: give --host or {HOST}; on a laptop, run `{PORT_FORWARD}` and give "
                 "--host http://localhost:8888"
             )
+
         access = cls(
-            host=_check_host(chosen, "--host" if host else HOST),
+            host=_check_host(url, "--host" if host else HOST),
             namespace=namespace or env.get(NAMESPACE, "") or (_read_text(POD_NAMESPACE) if in_pod else ""),
             ca=_check_file(ca or env.get(CA, ""), "--ca" if ca else CA),
             token=_token(token_file, env, in_pod),
         )
+
+        # Last, because it needs both: a token goes over no connection that others may read.
         if access.token and not access.is_private:
             raise SettingsError(
                 f"{access.host}: the token of {access.token.source} would be sent in clear text; give a https:// host"
@@ -89,7 +103,7 @@ class KfpEndpoint:
 
     @property
     def is_private(self) -> bool:
-        """Whether the connection is private: TLS, this machine, or a service inside the cluster."""
+        """True if the connection is private: TLS, this machine, or a service inside the cluster."""
         url = urlsplit(self.host)
         name = url.hostname or ""
         local = name in ("localhost", "127.0.0.1", "::1")
@@ -148,5 +162,5 @@ def parse_version(text: str) -> tuple[int, ...]:
     >>> parse_version("v2.17.0-rc.1"), parse_version("2.5"), parse_version("dev")
     ((2, 17, 0), (2, 5), ())
     """
-    found = re.match(r"v?(\d+(?:\.\d+)*)", text)
-    return tuple(map(int, found[1].split("."))) if found else ()
+    match = re.match(r"v?(\d+(?:\.\d+)*)", text)
+    return tuple(map(int, match[1].split("."))) if match else ()

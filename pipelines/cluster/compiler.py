@@ -75,12 +75,14 @@ def compile_pipeline(
 def _compile(
     config: RunConfig, output: Path, kfp_version: tuple[int, ...], platform: Platform, trials: ParallelTrials | None
 ) -> None:
+    # KFP's compiler refuses a wrong suffix only after it has compiled everything.
     if output.suffix != ".yaml" or output.is_dir():
         raise SettingsError(f"--output {output}: a file whose name ends in .yaml is accepted")
 
     optional = [step for step in config.optional_steps() if not (trials and STEPS[step].decides)]
     _check_needs(config, optional)
     _check_tpu(config)
+
     if platform == "vertex":
         vertex.check_config(config)
         pipeline = pipeline_on_vertex(config.pipeline, config.cluster, config.optional_steps())
@@ -95,12 +97,15 @@ def _compile(
             trials=trials,
             locations=config.locations(),
         )
+
+    # A parameter without a default is one that the form requires, so an empty value must not become one.
     arguments = pipeline_arguments(config.plain(), list(pipeline.component_spec.inputs))
-    given = {name: value for name, value in arguments.items() if value != ""}
+    defaults = {name: value for name, value in arguments.items() if value != ""}
     if config.corpus.corpora:  # then no corpus stands alone, and the form does not require its location
-        given["corpus__uri"] = ""
+        defaults["corpus__uri"] = ""
+
     output.parent.mkdir(parents=True, exist_ok=True)
-    compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=given)
+    compiler.Compiler().compile(pipeline, str(output), pipeline_parameters=defaults)
 
 
 def _check_needs(config: RunConfig, optional: Collection[str]) -> None:
@@ -125,7 +130,7 @@ def _check_tpu(config: RunConfig) -> None:
 
 
 def _notified(config: RunConfig) -> str:
-    """What each step needs to send the run's outcome; empty if nothing is to be sent."""
+    """The JSON that each step needs to send the run's outcome; empty if nothing is to be sent."""
     if not config.notify.addresses():
         return ""
     steps = steps_until(config.pipeline, optional=config.optional_steps())
@@ -172,17 +177,19 @@ def pipeline_with_placement(
         for variable, value in (environment or {}).items():
             task.set_env_variable(variable, value)
         if notified:
+            # The id exists only once the run does, so a pod reads it from the label that KFP gives to it.
             task.set_env_variable(NOTIFY_ENV, notified)
             kubernetes.use_field_path_as_env(task, RUN_ID_ENV, f"metadata.labels['{RUN_LABEL}']")
 
-    kept = math.ceil(cluster.kept_days * 86400) if limits else 0
+    ttl_seconds = math.ceil(cluster.kept_days * 86400) if limits else 0
     # KFP 2.17 configures Argo with an hour after success and after failure, and each of them wins over the common one.
     config = dsl.PipelineConfig(
         active_deadline_seconds=(math.ceil(cluster.deadline_hours * 3600) if limits else 0) or None,
-        ttl_seconds_after_finished=kept or None,
-        ttl_seconds_after_success=kept or None,
-        ttl_seconds_after_failure=kept or None,
+        ttl_seconds_after_finished=ttl_seconds or None,
+        ttl_seconds_after_success=ttl_seconds or None,
+        ttl_seconds_after_failure=ttl_seconds or None,
     )
+
     decorate = dsl.pipeline(name=graph.name, description=graph.description, pipeline_config=config)
     return decorate(_with_each_task(graph, apply))
 
@@ -212,6 +219,7 @@ def pipeline_on_vertex(name: str, cluster: ClusterSettings, optional: Collection
 def _with_each_task(graph: Any, apply: Callable[[Any, str], None]) -> Callable[..., None]:
     """The pipeline's function, which then applies something to each of its tasks."""
 
+    # KFP reads the parameters of a pipeline from the signature of its function, which `wraps` keeps.
     @functools.wraps(graph.pipeline_func)
     def placed(*arguments: Any, **named: Any) -> None:
         graph.pipeline_func(*arguments, **named)
@@ -233,17 +241,22 @@ def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSetting
     own = cluster.steps.for_step(step)
     task.set_caching_options(False)
     task.set_container_image(image_reference(step, own, cluster))
+
     _set_resources(task, own)
     _set_nodes(task, own, cluster)
     _set_variables(task, step, own, cluster)
     _set_secrets_and_volumes(task, own, cluster)
     _set_retries(task, own)
+
+    # The level `restricted` of Kubernetes' Pod Security Standards admits no pod that may run as root.
     kubernetes.set_security_context(
         task, run_as_user=cluster.user.uid, run_as_group=cluster.user.gid, run_as_non_root=True
     )
     kubernetes.set_image_pull_policy(task, cluster.images.pull_policy)
     if cluster.images.pull_secrets:
         kubernetes.set_image_pull_secrets(task, cluster.images.pull_secrets)
+
+    # `run_logs` finds the pods of a step by these labels. The config's own come later and win, the step's last.
     labels = {
         "app.kubernetes.io/name": "voxline",
         "app.kubernetes.io/component": step,
@@ -257,9 +270,12 @@ def apply_placement(task: Any, step: str, pipeline: str, cluster: ClusterSetting
 
 def image_reference(step: str, own: StepPlacement, cluster: ClusterSettings) -> str:
     """The reference of a step's image, by digest if the config has one, else by tag."""
+    # Only `model` has variants with the libraries of GPUs and TPUs; see docker/.
     image = step_of(step).image
     variant = f"{image}-{own.devices.kind}" if own.devices and image == "model" else image
     name = own.image or variant
+
+    # A config wins over the environment, where CI sets the registry and the tag that it has just pushed.
     environment = _images_from_environment()
     repository = f"{(cluster.images.registry or environment.registry).rstrip('/') or 'voxline'}/{name}"
     digest = {str(image): digest for image, digest in cluster.images.digests.items()}.get(name)
@@ -296,11 +312,16 @@ def _set_resources(task: Any, own: StepPlacement) -> None:
         task.set_cpu_limit(own.cpu_limit)
     task.set_memory_request(own.memory)
     task.set_memory_limit(own.memory_limit or own.memory)  # a pod above its request gets other pods evicted
+
     if own.devices:
         task.set_accelerator_type(own.devices.resource or RESOURCES[own.devices.kind])
         task.set_accelerator_limit(own.devices.count)
+
+    # A container has 64 MB of /dev/shm, and processes that share arrays need more.
     if own.shared_memory:
         kubernetes.empty_dir_mount(task, "shared-memory", "/dev/shm", medium="Memory", size_limit=own.shared_memory)  # noqa: S108
+
+    # /tmp is always a volume with a limit: what a step leaves in its container could fill the node's disk.
     folder = "/tmp"  # noqa: S108 - the pod's own
     if own.scratch_class:
         once = ["ReadWriteOnce"]
@@ -314,13 +335,18 @@ def _set_resources(task: Any, own: StepPlacement) -> None:
 def _set_nodes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
     selector = {**cluster.node_selector, **own.node_selector}
     tolerations = [*cluster.tolerations, *own.tolerations]
+
+    # A provider taints its Spot nodes as it labels them, so that no other pod goes there by chance.
     if cluster.spot or own.spot:
         label = cluster.spot_label
         selector[label.key] = label.value
         tolerations.append(Toleration(key=label.key, operator="Equal", value=label.value))
+
+    # Nodes with devices have a taint of the resource's name; GKE sets it by itself.
     if own.devices:
         selector.update(accelerator_labels(own.devices))
         tolerations.append(Toleration(key=own.devices.resource or RESOURCES[own.devices.kind]))
+
     for key, value in selector.items():
         kubernetes.add_node_selector(task, key, value)
     for toleration in tolerations:
@@ -346,6 +372,8 @@ def accelerator_labels(accelerator: Accelerator) -> dict[str, str]:
 def _set_variables(task: Any, step: str, own: StepPlacement, cluster: ClusterSettings) -> None:
     for name, value in {**cluster.env, **own.env}.items():
         task.set_env_variable(name, value)
+
+    # Train refuses to start without the devices that it was placed for: on a CPU it would take weeks.
     if own.devices:
         task.set_env_variable(ACCELERATOR_ENV, f"{own.devices.kind}:{own.devices.count}")
     if any(other.after == step for other in STEPS.values()):  # KFP keeps no page of a task that failed
@@ -356,8 +384,8 @@ def _set_variables(task: Any, step: str, own: StepPlacement, cluster: ClusterSet
 
 
 def _set_secrets_and_volumes(task: Any, own: StepPlacement, cluster: ClusterSettings) -> None:
-    both: Iterable[Placement] = (cluster, own)
-    for placement in both:
+    placements: Iterable[Placement] = (cluster, own)
+    for placement in placements:
         for secret in placement.secrets:
             if secret.env:
                 kubernetes.use_secret_as_env(task, secret.name, dict(secret.env))
@@ -376,6 +404,7 @@ def _mount_claims(task: Any, step: str, cluster: ClusterSettings, locations: Map
     """
     section = step_of(step).config_section
     for claim in cluster.claims:
+        # The locations on the volume say who writes it; one that has no single writer is written by every step.
         keys = [key for key, path in locations.items() if claim.holds(path)]
         writers = {writer for key in keys if (writer := writer_of(key))}
         if claim.read_only_name and ("store" in keys or not writers):
@@ -383,10 +412,13 @@ def _mount_claims(task: Any, step: str, cluster: ClusterSettings, locations: Map
                 f"cluster.claims: {claim.name} has a read_only_name, and holds {', '.join(keys) or 'no location'}; "
                 "give the registry, or the datasets, a claim without the store"
             )
+
         if "registry" in keys and "store" not in keys:
             reads = "registry" in task.inputs or any(key.partition(".")[0] == section for key in keys)
             if not reads and step not in writers:
                 continue
+
+        # A read-only volume is another claim of the same files: the mode is a property of the volume.
         name = claim.name if step in writers else claim.read_only_name or claim.name
         kubernetes.mount_pvc(task, name, claim.mount, claim.sub_path)
 
@@ -399,8 +431,12 @@ def _set_retries(task: Any, own: StepPlacement) -> None:
     """
     seconds = math.ceil(own.timeout_hours * 3600)
     kubernetes.set_timeout(task, seconds)
+
     if own.retries:
+        # The annotation ends in the attempt's number, by which a step knows a first attempt from a retry.
         kubernetes.use_field_path_as_env(task, ATTEMPT_ENV, f"metadata.annotations['{NODE_NAME_ANNOTATION}']")
+
+        # The waits double: r + 2r + … + 2^(n-1) r = (2^n - 1) r seconds.
         waits = own.retry_seconds * (2**own.retries - 1)
         task.set_retry(
             own.retries,

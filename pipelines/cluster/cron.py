@@ -12,6 +12,12 @@ from zoneinfo import ZoneInfo
 
 from voxline.errors import SettingsError
 
+# Positions of fields in an expression of six.
+HOUR = 2
+DAY = 3
+MONTH = 4
+WEEKDAY = 5
+
 WILDCARDS = ("*", "?")
 NAMES = {
     "month": ["", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
@@ -47,14 +53,18 @@ class Cron:
         fields = tuple(text.split())
         if len(fields) == 5:
             fields = ("0", *fields)
+
         if len(fields) != 6:
             raise SettingsError(
                 f"--cron {text!r}: accepted: minute hour day month weekday, such as '0 2 * * *' for 2 am, "
                 "or six fields with the seconds first"
             )
+
         cron = cls(fields)
         for (name, bounds), field in zip(FIELDS.items(), fields, strict=True):
             _parse_field(name, field, bounds, text)
+
+        # From a leap year on, so that the 29th of February is found at once; the 30th never is.
         if next(cron.firings(datetime(2024, 1, 1, tzinfo=UTC)), None) is None:
             raise SettingsError(f"--cron {text!r}: the date never occurs, so it would never fire")
         return cron
@@ -69,12 +79,15 @@ class Cron:
             for (name, bounds), field in zip(FIELDS.items(), self.fields, strict=True)
         )
         # As in every cron: if a day of the month and a weekday are both given, either one matches.
-        either = not any(self.fields[at].startswith(WILDCARDS) for at in (3, 5))
+        either = not any(self.fields[at].startswith(WILDCARDS) for at in (DAY, WEEKDAY))
+
         for days in range(HORIZON_DAYS):
             date = (after + timedelta(days=days)).date()
-            on_day, on_weekday = date.day in day, date.isoweekday() % 7 in weekday
+            on_day = date.day in day
+            on_weekday = date.isoweekday() % 7 in weekday  # Sunday is 0 in cron, and 7 in ISO 8601
             if date.month not in month or not (on_day or on_weekday if either else on_day and on_weekday):
                 continue
+
             for moment in (
                 datetime(date.year, date.month, date.day, h, m, s, tzinfo=after.tzinfo)
                 for h in sorted(hour)
@@ -92,16 +105,19 @@ class Cron:
         """
         if zone == to:
             return self
+
+        # A shift may cross midnight, so it is possible only where every day is like the next: no dates, no weekdays.
         shift = _minutes_between(zone, to)
         hours, minutes = divmod(shift, 60)
-        plain = re.fullmatch(r"\d+(,\d+)*", self.fields[2])
-        if minutes or not plain or any(self.fields[at] not in WILDCARDS for at in (3, 4, 5)):
+        plain = re.fullmatch(r"\d+(,\d+)*", self.fields[HOUR])
+        if minutes or not plain or any(self.fields[at] not in WILDCARDS for at in (DAY, MONTH, WEEKDAY)):
             raise SettingsError(
                 f"--time-zone {zone}: the cluster reads cron in {to}, and '{self}' cannot be shifted by {shift} "
                 "minutes unless it fires at whole hours, every day; write it in the cluster's time zone"
             )
-        shifted = sorted((int(hour) + hours) % 24 for hour in self.fields[2].split(","))
-        return Cron((*self.fields[:2], ",".join(map(str, shifted)), *self.fields[3:]))
+
+        shifted = sorted((int(hour) + hours) % 24 for hour in self.fields[HOUR].split(","))
+        return Cron((*self.fields[:HOUR], ",".join(map(str, shifted)), *self.fields[DAY:]))
 
 
 def load_time_zone(name: str, source: str) -> ZoneInfo:
@@ -118,13 +134,17 @@ def load_time_zone(name: str, source: str) -> ZoneInfo:
 
 def _minutes_between(zone: str, to: str) -> int:
     """Minutes from one zone's clock to the other's, all year round."""
-    here, there = load_time_zone(zone, "--time-zone"), load_time_zone(to, "--cluster-time-zone")
+    here = load_time_zone(zone, "--time-zone")
+    there = load_time_zone(to, "--cluster-time-zone")
+
+    # The middle of each month shows every difference: summer time lasts for months where there is one.
     year = datetime.now(UTC).year
     moments = [datetime(year, month, 15, tzinfo=UTC) for month in range(1, 13)]
     shifts = {
         round(((m.astimezone(there).utcoffset() or ZERO) - (m.astimezone(here).utcoffset() or ZERO)) / MINUTE)
         for m in moments
     }
+
     if len(shifts) > 1:
         raise SettingsError(
             f"--time-zone {zone}: KFP reads every cron of a cluster in one zone, here {to}, and the difference "
@@ -135,7 +155,8 @@ def _minutes_between(zone: str, to: str) -> int:
     return shifts.pop()
 
 
-ZERO, MINUTE = timedelta(), timedelta(minutes=1)
+ZERO = timedelta()
+MINUTE = timedelta(minutes=1)
 
 
 def _parse_field(name: str, field: str, bounds: tuple[int, int], whole: str) -> set[int]:
@@ -146,7 +167,7 @@ def _parse_field(name: str, field: str, bounds: tuple[int, int], whole: str) -> 
         return SettingsError(f"--cron {whole!r}: {name} {part!r}: accepted: {low} to {high}, ranges, lists, steps, *")
 
     def number(text: str) -> int:
-        named = NAMES.get(name, [])
+        named = NAMES.get(name, [])  # months from 1, so the list has an empty name before January
         if text.lower() in named[low:]:
             return named.index(text.lower())
         if not re.fullmatch(r"\d{1,2}", text):
@@ -155,15 +176,18 @@ def _parse_field(name: str, field: str, bounds: tuple[int, int], whole: str) -> 
 
     values: set[int] = set()
     for part in field.split(","):
+        # A part is `*`, `5`, `5-20`, and each of them may have a step: `*/15`, `5-20/5`.
         span, slash, step = part.partition("/")
         if slash and (not re.fullmatch(r"\d{1,2}", step) or int(step) == 0):
             raise fault(part)
+
         if span in WILDCARDS:
-            first, last = low, high
+            first = low
+            last = high
         else:
             start, dash, end = span.partition("-")
             first = number(start)
-            last = number(end) if dash else (high if slash else first)
+            last = number(end) if dash else (high if slash else first)  # `5/15` is `5-59/15`
         if not low <= first <= last <= high:
             raise fault(part)
         values.update(range(first, last + 1, int(step) if slash else 1))

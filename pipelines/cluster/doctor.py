@@ -32,7 +32,7 @@ ABSENT_NAME = "voxline-doctor-looks-for-none"
 
 
 def check_permissions(cluster: KfpServer) -> Iterator[Diagnostic]:
-    """Whether this account may list objects, by listing them, and create them, by asking Kubernetes."""
+    """Checks that this account may list objects, by listing them, and create them, by asking Kubernetes."""
     namespace = cluster.namespace
     client = cluster.client
     listings: dict[str, tuple[Callable[..., Any], str]] = {
@@ -41,16 +41,20 @@ def check_permissions(cluster: KfpServer) -> Iterator[Diagnostic]:
         "runs": (client.runs.run_service_list_runs, "runs"),
         "schedules": (client.recurring_runs.recurring_run_service_list_recurring_runs, "recurring_runs"),
     }
-    for what, (method, key) in listings.items():
+
+    # Looking for a name that nothing has is the cheapest listing: the server checks the right, and returns no items.
+    for kind, (method, key) in listings.items():
         try:
             find_named(method, key, ABSENT_NAME, namespace=namespace or "")
         except VoxlineError as error:
             fix = (
                 f"kubectl -n {namespace or 'kubeflow'} create rolebinding voxline-submits --role=voxline-ci --user=YOU"
             )
-            yield Diagnostic.problem("permissions", f"{what} cannot be listed: {error}", fix)
-            return
+            yield Diagnostic.problem("permissions", f"{kind} cannot be listed: {error}", fix)
+            return  # who may not list one kind may rarely list the others: one fix is enough
     yield Diagnostic.ok("permissions", f"{', '.join(listings)} can be listed")
+
+    # KFP has no dry run of a creation. A server with several users asks Kubernetes for the right, and so does this.
     if not namespace:
         yield Diagnostic.ok("permissions", "everyone who reaches a single-user server may create runs")
         return
@@ -58,10 +62,10 @@ def check_permissions(cluster: KfpServer) -> Iterator[Diagnostic]:
 
 
 def check_schedules(cluster: KfpServer) -> Iterator[Diagnostic]:
-    """Whether a crash has left a schedule with none or two enabled."""
-    found = Schedules(cluster).all()
-    for name in sorted({str(one.display_name) for one in found}):
-        enabled = sum(is_enabled(one) for one in found if one.display_name == name)
+    """Finds the schedules that a crash has left with none or two enabled."""
+    generations = Schedules(cluster).all()
+    for name in sorted({str(generation.display_name) for generation in generations}):
+        enabled = sum(is_enabled(generation) for generation in generations if generation.display_name == name)
         if enabled == 1:
             yield Diagnostic.ok("schedule", name)
         else:
@@ -89,6 +93,7 @@ def _check_creation(kubernetes: Any, namespace: str) -> Iterator[Diagnostic]:
 READ = ("storage.objects.get", "storage.objects.list")
 WRITE = (*READ, "storage.objects.create", "storage.objects.delete")
 
+# The storages' own variable: seconds of retries for one answer.
 DEADLINE = "VOXLINE_BUCKETS_DEADLINE_SECONDS"
 
 
@@ -100,16 +105,20 @@ def check_locations(config: RunConfig, deadline: float) -> Iterator[Diagnostic]:
     """
     for key, place in config.locations().items():
         needed = READ if key.startswith("corpus.") or key in MODEL_KEYS else WRITE
+
+        # The query of an address may be a signature, and what doctor prints lands in logs.
         if is_http_corpus(key, place):
             yield Diagnostic.not_checked(key, f"{place.partition('?')[0]}: requested by the step ingest")
             continue
         if not is_remote(place):
             yield _check_path(config, key, place)
             continue
+
+        # A list, so that the environment is as before when the caller gets the first diagnostic.
         try:
             with _short_deadline(deadline):
-                found = list(_check_bucket(key, place, needed))
-            yield from found
+                diagnostics = list(_check_bucket(key, place, needed))
+            yield from diagnostics
         except VoxlineError as error:
             yield Diagnostic.problem(key, str(error))
 
@@ -138,18 +147,23 @@ def _check_path(config: RunConfig, key: str, path: str) -> Diagnostic:
 
 def _check_bucket(key: str, uri: str, needed: tuple[str, ...]) -> Iterator[Diagnostic]:
     bucket = open_store(uri)
+
+    # A store or a registry is empty before the first run; an empty corpus is a wrong address.
     first = next(iter(bucket.list()), None)
     if key.startswith("corpus.") and first is None:
         yield Diagnostic.problem(
             key, f"{uri}: it is empty", f"gcloud storage cp -r /your/corpus/* {uri}/, or another {key}"
         )
         return
+
+    # Google Cloud Storage says which of some permissions the caller has, so nothing needs to be written to find out.
     try:
         granted = bucket.held_permissions(needed)
     except Exception as error:  # other storages with Google's protocol may not support this call
         yield Diagnostic.ok(key, f"{uri}: can be listed")
         yield Diagnostic.not_checked(key, f"{uri}: the storage does not report permissions ({type(error).__name__})")
         return
+
     missing = [permission for permission in needed if permission not in granted]
     if missing:
         role = "roles/storage.objectViewer" if needed == READ else "roles/storage.objectUser"
@@ -164,7 +178,13 @@ def _check_bucket(key: str, uri: str, needed: tuple[str, ...]) -> Iterator[Diagn
 
 @dataclass(frozen=True)
 class DoctorRequest:
-    """What to check."""
+    """The server and the config to check.
+
+    Attributes:
+      access: makes the endpoint; a function, so that a wrong option is one diagnostic and not the end.
+      config: loads the config; None: none was given.
+      deadline: seconds for one response of the server or of a bucket.
+    """
 
     access: Callable[[], KfpEndpoint]
     config: Callable[[], RunConfig] | None
@@ -174,7 +194,11 @@ class DoctorRequest:
 def diagnose(request: DoctorRequest) -> Iterator[Diagnostic]:
     """Yields each diagnostic as soon as it is known."""
     yield Diagnostic.ok("client", f"kfp {version_of('kfp')}, voxline {version_of('voxline')}")
-    access, cluster, reached = None, None, False
+
+    # The server first: its version decides how the config is compiled.
+    access: KfpEndpoint | None = None
+    cluster: KfpServer | None = None
+    reached = False
     try:
         access = request.access()
     except VoxlineError as error:
@@ -186,9 +210,11 @@ def diagnose(request: DoctorRequest) -> Iterator[Diagnostic]:
             yield from catch_errors("permissions", lambda: check_permissions(server))
             yield from catch_errors("schedules", lambda: check_schedules(server))
             yield from check_retries()
+
+    # A server that does not respond hides no fault of the config: the checks below need no server.
     if not request.config:
-        for what in ("images", "locations"):
-            yield Diagnostic.not_checked(what, "no --config was given")
+        for subject in ("images", "locations"):
+            yield Diagnostic.not_checked(subject, "no --config was given")
         return
     try:
         config = request.config()
@@ -197,6 +223,7 @@ def diagnose(request: DoctorRequest) -> Iterator[Diagnostic]:
         yield Diagnostic.problem("config", str(error))
         return
     yield Diagnostic.ok("config", f"{config.name} compiles to {len(compiled)} steps")
+
     if access:
         yield from check_namespace(access, config, list(compiled))
     for image in sorted(set(compiled.values())):
@@ -221,14 +248,17 @@ def _check_server(cluster: KfpServer) -> Any:
     return True
 
 
-OLDEST, NEWEST = (2, 5), (2, 17)
-"""The servers whose specs take what we compile (tests/cluster/kubeflow/test_versions.py)."""
+OLDEST = (2, 5)
+NEWEST = (2, 17)
+"""From `OLDEST` to `NEWEST`: the servers whose specs take what we compile (tests/cluster/kubeflow/test_versions.py)."""
 
 
 def _check_version(version: tuple[int, ...]) -> Diagnostic:
-    text, tested = ".".join(map(str, version)), f"tested with {_dotted(OLDEST)} to {_dotted(NEWEST)}"
+    text = _dotted(version)
+    tested = f"tested with {_dotted(OLDEST)} to {_dotted(NEWEST)}"
     if not version:
         return Diagnostic.not_checked("version", f"the server does not say its version; {tested}")
+
     if version < OLDEST:
         return Diagnostic.problem("version", f"KFP {text}; {tested}", "upgrade Kubeflow Pipelines to 2.5 or later")
     if version[:2] > NEWEST:
@@ -236,6 +266,8 @@ def _check_version(version: tuple[int, ...]) -> Diagnostic:
         return Diagnostic.not_checked(
             "version", f"KFP {text} is newer than what we test ({tested}){more if version >= (3,) else ''}"
         )
+
+    # Each of these fields is left out of the compiled file, or ignored by the server, and the run works without it.
     missing = []
     if version < RUN_LIMITS_SINCE:
         missing.append("cluster.deadline_hours and cluster.kept_days have no effect before 2.17")
@@ -253,6 +285,7 @@ def _compiled_images(config: RunConfig, version: tuple[int, ...]) -> dict[str, s
     from voxline.pipelines.cluster.submit import CompiledPipeline
 
     text = CompiledPipeline.of(config, version).text
+    # The first document is the pipeline; the second is for Kubernetes alone. The loader in Python takes seconds.
     document = next(iter(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))))
     executors = document["deploymentSpec"]["executors"]
     return {name.removeprefix("exec-"): executor["container"]["image"] for name, executor in executors.items()}
@@ -264,10 +297,12 @@ def _check_image(name: str) -> Diagnostic:
         return Diagnostic.not_checked(
             "image", f"{name}: it names no registry, so only the nodes know; set cluster.images.registry"
         )
+
     try:
         exists = image_exists(image)
     except ImageUnknownError as reason:
         return Diagnostic.not_checked("image", f"{name}: {reason}")
+
     if exists:
         return Diagnostic.ok("image", name)
     return Diagnostic.problem(

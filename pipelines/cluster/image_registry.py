@@ -1,4 +1,4 @@
-"""Whether an image is in its registry, by the OCI distribution API, anonymously or with the user's `docker login`."""
+"""Finds an image in its registry, by the OCI distribution API, anonymously or with the user's `docker login`."""
 
 import base64
 import json
@@ -44,9 +44,12 @@ class ImageReference:
     @classmethod
     def read(cls, text: str) -> "ImageReference":
         path, at, digest = text.partition("@")
-        first, slash, rest = path.partition("/")
+
+        # Docker's rule: the first part is a host if it could be one, and else a user of Docker Hub.
+        first, slash, below_first = path.partition("/")
         is_host = bool(slash) and (set(".:") & set(first) or first == "localhost")
-        registry, path = (first, rest) if is_host else ("docker.io", path)
+        registry, path = (first, below_first) if is_host else ("docker.io", path)
+
         name, _, tag = path.partition(":")
         if registry == "docker.io" and "/" not in name:
             name = f"library/{name}"
@@ -59,7 +62,7 @@ class ImageReference:
 
 
 def image_exists(image: ImageReference) -> bool:
-    """Whether the registry has the image.
+    """True if the registry has the image.
 
     Raises:
       ImageUnknownError: the registry cannot be reached, or refuses to say.
@@ -69,13 +72,17 @@ def image_exists(image: ImageReference) -> bool:
     url = f"{scheme}://{host}/v2/{image.name}/manifests/{image.version}"
     pool = urllib3.PoolManager(retries=urllib3.Retry(2, redirect=3), timeout=TIMEOUT_SECONDS)
     login = _docker_login(image.registry)
+
+    # Anonymously first: the refusal says which login the registry takes, and a public image needs none.
     try:
         answer = _head(pool, url, {})
         if answer.status == 401:
-            wanted = answer.headers.get("WWW-Authenticate", "")
-            answer = _head(pool, url, {"Authorization": _authorization_header(pool, wanted, login, scheme)})
+            challenge = answer.headers.get("WWW-Authenticate", "")
+            answer = _head(pool, url, {"Authorization": _authorization_header(pool, challenge, login, scheme)})
     except urllib3.exceptions.HTTPError as error:
         raise ImageUnknownError(f"{host} cannot be reached ({type(error).__name__})") from None
+
+    # 401 and 403 may hide an image that does not exist, so they are no answer.
     if answer.status in (200, 404):
         return bool(answer.status == 200)
     user = "your docker login" if login else "an anonymous user; `docker login` may help"
@@ -86,17 +93,21 @@ def _head(pool: urllib3.PoolManager, url: str, headers: dict[str, str]) -> Any:
     return pool.request("HEAD", url, headers={"Accept": MANIFEST_TYPES, **headers})
 
 
-def _authorization_header(pool: urllib3.PoolManager, wanted: str, login: str, scheme: str) -> str:
+def _authorization_header(pool: urllib3.PoolManager, challenge: str, login: str, scheme: str) -> str:
     """The header that the registry asks for: the login itself, or a token from its token service."""
-    kind, _, rest = wanted.partition(" ")
+    # Such as: Bearer realm="https://auth.example.com/token",service="registry",scope="repository:team/data:pull"
+    kind, _, parameters = challenge.partition(" ")
     if kind.lower() == "basic":
         return f"Basic {login}"
-    given = dict(re.findall(r'(\w+)="([^"]*)"', rest))
-    realm = given.pop("realm", "")
+
+    # A realm of another scheme would receive the login in clear text.
+    query = dict(re.findall(r'(\w+)="([^"]*)"', parameters))
+    realm = query.pop("realm", "")
     if kind.lower() != "bearer" or not realm.startswith(f"{scheme}://"):
         raise ImageUnknownError(f"it asks for an unknown kind of login ({kind or 'none named'})")
+
     headers = {"Authorization": f"Basic {login}"} if login else {}
-    answer = pool.request("GET", realm, fields=given, headers=headers)
+    answer = pool.request("GET", realm, fields=query, headers=headers)
     try:
         body = json.loads(answer.data)
         return f"Bearer {body.get('token') or body['access_token']}"
@@ -111,11 +122,13 @@ def _docker_login(registry: str) -> str:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
+    # `docker login` writes either form of a host, and for Docker Hub the address of its first API.
     names = [registry, f"https://{registry}"]
     if registry == "docker.io":
         names.append("https://index.docker.io/v1/")
+
     helper = next(filter(None, (config.get("credHelpers", {}).get(name) for name in names)), config.get("credsStore"))
-    if helper and re.fullmatch(r"[a-z0-9-]+", helper):
+    if helper and re.fullmatch(r"[a-z0-9-]+", helper):  # it becomes part of a program's name
         return _login_from_helper(helper, names[-1] if registry == "docker.io" else registry)
     return next((str(login["auth"]) for name, login in config.get("auths", {}).items() if name in names and login), "")
 

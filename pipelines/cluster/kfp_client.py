@@ -32,7 +32,8 @@ def printable(line: str) -> str:
 
 DEADLINE_SECONDS = 120.0
 """For one response, retries included."""
-CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
 BUSY_STATUSES = (429, 502, 503, 504)
 INTERNAL_TRIES = 3
 """A KFP server returns 500 for transient database errors and for requests that will never work."""
@@ -56,30 +57,35 @@ class RetryingCalls:
     """Replaces `request` of the generated client, so that every call is retried."""
 
     def __init__(self, access: KfpEndpoint, send: Callable[..., Any], deadline: float = DEADLINE_SECONDS) -> None:
-        self._access, self._send, self._deadline = access, send, deadline
+        self._access = access
+        self._send = send
+        self._deadline = deadline
 
-    def __call__(self, method: str, url: str, **given: Any) -> Any:
+    def __call__(self, method: str, url: str, **arguments: Any) -> Any:
         """One call.
 
         Raises:
           RequestRefusedError: the server refused.
           NoResponse: the deadline has passed; for a call that creates, after the first failure.
         """
+        # A POST to `…/ID:enable` sets a state, so the second one changes nothing; any other POST creates an object.
         repeatable = method in ("GET", "HEAD", "DELETE") or ":" in url.rpartition("/")[2]
-        until, tries = time.monotonic() + self._deadline, 0
+        until = time.monotonic() + self._deadline
+        tries = 0
         while True:
             tries += 1
-            left = max(until - time.monotonic(), 1.0)
+            # The last try still gets a second: the client refuses a timeout of 0.
+            seconds_left = max(until - time.monotonic(), 1.0)
+            timeouts = (min(CONNECT_SECONDS, seconds_left), min(READ_SECONDS, seconds_left))
             try:
-                return self._send(
-                    method, url, **{**given, "_request_timeout": (min(CONNECT_SECONDS, left), min(READ_SECONDS, left))}
-                )
+                return self._send(method, url, **{**arguments, "_request_timeout": timeouts})
             except ApiException as error:
                 fault = f"{error.status} {error.reason}"
                 if not _is_transient(error.status, tries):
                     raise self._refusal(error, method, url) from None
             except urllib3.exceptions.HTTPError as error:
                 fault = _error_text(error)
+
             pause = _pause(tries)
             if not repeatable or time.monotonic() + pause > until:
                 raise NoResponse(self._access.without_token(self._unanswered(fault, tries))) from None
@@ -91,12 +97,15 @@ class RetryingCalls:
         Args:
           find: looks for the object by a unique name.
         """
-        until, tries = time.monotonic() + self._deadline, 0
+        until = time.monotonic() + self._deadline
+        tries = 0
         while True:
             tries += 1
+            # Before each creation, because the one before it may have succeeded although its response was lost.
             existing = find()
             if existing is not None:
                 return existing
+
             try:
                 return create()
             except NoResponse:
@@ -105,6 +114,7 @@ class RetryingCalls:
                     raise
                 time.sleep(pause)
             except RequestRefusedError as refusal:
+                # A conflict at the first try: another command has just created it, and the next `find` has it.
                 if refusal.status != HTTPStatus.CONFLICT or tries > 1:
                     raise
 
@@ -122,11 +132,16 @@ class RetryingCalls:
         )
 
     def _explain(self, error: ApiException, message: str) -> str:
-        token, namespace = self._access.token, self._access.namespace
+        token = self._access.token
+        namespace = self._access.namespace
+        # The generated client gives status 0 to a failed TLS handshake, and to nothing else that gets here.
         if error.status == 0:
             return f"TLS failed: {' '.join((error.reason or '').split())}; --ca names the authority's PEM file"
+
+        # Gateways with a login page (Dex, IAP) redirect to it where an API would answer 401.
         if 300 <= error.status < 400:
             return f"{error.status}: it redirects to a login page; give a token by {TOKEN_FILE} or --token-file"
+
         if error.status == HTTPStatus.UNAUTHORIZED:
             reason = (
                 f"the token of {token.source} was not accepted; it may have expired" if token else "it requires a token"
@@ -193,6 +208,8 @@ class KfpServer:
                 if refusal.status != HTTPStatus.NOT_FOUND:
                     raise
                 answer = None
+
+            # Any web server answers something at this path; only KFP's says whether it has several users.
             if not isinstance(answer, dict) or "multi_user" not in answer:
                 raise WorkError(
                     f"{self.access.host}: this is not a KFP server; give the URL of ml-pipeline, "
@@ -208,7 +225,7 @@ class KfpServer:
 
     @property
     def namespace(self) -> str | None:
-        """For calls: None on a single-user server, which refuses namespaces.
+        """The namespace for calls; None on a single-user server, which refuses namespaces.
 
         Raises:
           WorkError: the server has several users, and no namespace was given.
@@ -256,15 +273,19 @@ def _client(access: KfpEndpoint) -> Any:
             ui_host=access.host,
         )
     client.set_user_namespace(access.namespace)
+
     api = client.runs.api_client
     # RetryingCalls retries. A redirection leads to a login page: it is reported, not followed with the token.
     api.configuration.retries = False
+
+    # The generated client calls this hook before each request, so that a replaced token is used at once.
     if token := access.token:
 
         def read_token(configuration: Any) -> None:
             configuration.api_key["authorization"] = token.read()
 
         api.configuration.refresh_api_key_hook = read_token
+    # Made again, because the first one has read the configuration before these changes.
     api.rest_client = kfp_server_api.rest.RESTClientObject(api.configuration)
     return client
 
@@ -281,6 +302,7 @@ def list_all(method: Callable[..., Any], key: str, *, page_size: int = PAGE_SIZE
       method: a method of the generated client, such as `run_service_list_runs`.
       key: attribute of the response that holds the items.
     """
+    # By creation: an item that is created between two pages comes last, and moves no other to a page already read.
     token = ""
     while True:
         response = method(page_size=page_size, page_token=token, sort_by="created_at asc", **query)

@@ -25,7 +25,7 @@ def apps_api() -> Any:
 
 
 def is_allowed(verb: str, resource: str, namespace: str, group: str = "") -> bool:
-    """Whether Kubernetes allows this account to do something (a SelfSubjectAccessReview)."""
+    """Asks Kubernetes if this account may do something (a SelfSubjectAccessReview)."""
     from kubernetes import client
 
     review = client.V1SelfSubjectAccessReview(
@@ -42,6 +42,7 @@ def is_allowed(verb: str, resource: str, namespace: str, group: str = "") -> boo
 def _api_client() -> Any:
     from kubernetes import client, config
 
+    # A configuration of its own: the global one is shared with everything else in this process.
     configuration = client.Configuration()
     try:
         if "KUBERNETES_SERVICE_HOST" in os.environ:
@@ -50,5 +51,6 @@ def _api_client() -> Any:
             config.load_kube_config(client_configuration=configuration)
     except config.ConfigException:
         raise WorkError("there is no kubeconfig; `kubectl config current-context` must name a cluster") from None
-    configuration.retries = 1
+
+    configuration.retries = 1  # urllib3's three make a person wait for a minute if the cluster is off
     return client.ApiClient(configuration)

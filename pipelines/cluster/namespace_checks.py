@@ -1,4 +1,4 @@
-"""What `voxline doctor` checks in the namespace of the runs, and of the controller that runs them."""
+"""The checks of `voxline doctor` in the namespace of the runs, and of the controller that runs them."""
 
 import functools
 import json
@@ -16,24 +16,24 @@ KUBEFLOW = "kubeflow"
 """Namespace of Kubeflow Pipelines, and of the runs of a server with one user."""
 PROFILE_LABELS = {"pipelines.kubeflow.org/enabled": "true", "app.kubernetes.io/part-of": "kubeflow-profile"}
 """A server with several users fills namespaces with the first; its object store admits those with the second."""
-TIMEOUT = 15
+TIMEOUT_SECONDS = 15
 
 
-def with_kubernetes(what: str, check: Callable[[Any], Iterator[Diagnostic]]) -> Iterator[Diagnostic]:
+def with_kubernetes(subject: str, check: Callable[[Any], Iterator[Diagnostic]]) -> Iterator[Diagnostic]:
     """The diagnostics of a check that calls Kubernetes; what cannot be asked from here is reported as not checked."""
     from voxline.pipelines.cluster import kubernetes_api
 
     try:
         yield from check(kubernetes_api)
     except WorkError as error:
-        yield Diagnostic.not_checked(what, str(error))
+        yield Diagnostic.not_checked(subject, str(error))
     except Exception as error:  # a kubeconfig with plugins, and urllib3, raise many kinds
         reason = f"{getattr(error, 'status', '')} {getattr(error, 'reason', '')}".strip() or type(error).__name__
-        yield Diagnostic.not_checked(what, f"the Kubernetes API does not respond ({reason})")
+        yield Diagnostic.not_checked(subject, f"the Kubernetes API does not respond ({reason})")
 
 
 def check_namespace(access: KfpEndpoint, config: RunConfig, steps: list[str]) -> Iterator[Diagnostic]:
-    """Whether the namespace has what the config names and what the steps need, and room for them in its quota.
+    """Checks that the namespace has what the config names and the steps need, and room for them in its quota.
 
     Args:
       steps: names of the pipeline's steps.
@@ -43,15 +43,17 @@ def check_namespace(access: KfpEndpoint, config: RunConfig, steps: list[str]) ->
 
 
 def check_retries() -> Iterator[Diagnostic]:
-    """Which pods the workflow controller tries again."""
+    """Reports the pods that the workflow controller tries again."""
     yield from with_kubernetes("retries", _check_retries)
 
 
 def _check_objects(kubernetes: Any, access: KfpEndpoint, config: RunConfig) -> Iterator[Diagnostic]:
     namespace = access.namespace or KUBEFLOW
     core = kubernetes.core_api()
+
+    # Nothing below can exist in a namespace that does not, so this one fix is all that is printed.
     try:
-        found = core.read_namespace(namespace, _request_timeout=TIMEOUT)
+        profile = core.read_namespace(namespace, _request_timeout=TIMEOUT_SECONDS)
     except Exception as error:
         if getattr(error, "status", 0) != 404:
             raise
@@ -59,15 +61,20 @@ def _check_objects(kubernetes: Any, access: KfpEndpoint, config: RunConfig) -> I
         return
     yield Diagnostic.ok("namespace", namespace)
     if access.namespace:
-        yield from _check_profile(core, found)
+        yield from _check_profile(core, profile)
+
+    # Objects that the config names: a pod that needs an absent one never starts, and KFP's UI does not say why.
     if account := config.cluster.service_account:
-        exists = _exists(lambda: core.read_namespaced_service_account(account, namespace, _request_timeout=TIMEOUT))
-        yield _existence("account", f"service account {account}", namespace, exists)
+        read = functools.partial(
+            core.read_namespaced_service_account, account, namespace, _request_timeout=TIMEOUT_SECONDS
+        )
+        yield _existence("account", f"service account {account}", namespace, _exists(read))
     for claim in config.cluster.claims:
         read = functools.partial(
-            core.read_namespaced_persistent_volume_claim, claim.name, namespace, _request_timeout=TIMEOUT
+            core.read_namespaced_persistent_volume_claim, claim.name, namespace, _request_timeout=TIMEOUT_SECONDS
         )
         yield _existence("volume", f"volume claim {claim.name}", namespace, _exists(read))
+
     if config.cluster.secrets:
         names = ", ".join(secret.name for secret in config.cluster.secrets)
         yield Diagnostic.not_checked(
@@ -76,8 +83,9 @@ def _check_objects(kubernetes: Any, access: KfpEndpoint, config: RunConfig) -> I
 
 
 def _check_profile(core: Any, namespace: Any) -> Iterator[Diagnostic]:
-    """What a server with several users needs of a namespace."""
-    name, labels = namespace.metadata.name, namespace.metadata.labels or {}
+    """Checks what a server with several users needs of a namespace."""
+    name = namespace.metadata.name
+    labels = namespace.metadata.labels or {}
     for label, value in PROFILE_LABELS.items():
         if labels.get(label) != value:
             yield Diagnostic.problem(
@@ -85,7 +93,9 @@ def _check_profile(core: Any, namespace: Any) -> Iterator[Diagnostic]:
                 f"{name} has the label {label}={labels.get(label, '')}, and steps cannot store their artifacts",
                 f"kubectl label --overwrite namespace {name} {label}={value}",
             )
-    if not _exists(lambda: core.read_namespaced_config_map("kfp-launcher", name, _request_timeout=TIMEOUT)):
+
+    # The launcher in each pod reads from it where KFP's artifacts go.
+    if not _exists(lambda: core.read_namespaced_config_map("kfp-launcher", name, _request_timeout=TIMEOUT_SECONDS)):
         yield Diagnostic.problem(
             "namespace",
             f"{name} has no ConfigMap kfp-launcher, which Kubeflow's profile controller makes",
@@ -95,8 +105,10 @@ def _check_profile(core: Any, namespace: Any) -> Iterator[Diagnostic]:
 
 def _check_quota(kubernetes: Any, access: KfpEndpoint, config: RunConfig, steps: list[str]) -> Iterator[Diagnostic]:
     namespace = access.namespace or KUBEFLOW
-    quotas = kubernetes.core_api().list_namespaced_resource_quota(namespace, _request_timeout=TIMEOUT).items
+    quotas = kubernetes.core_api().list_namespaced_resource_quota(namespace, _request_timeout=TIMEOUT_SECONDS).items
     refused = False
+
+    # Each step against the whole quota: what other pods use of it comes and goes, and a pod waits for that.
     for quota in quotas:
         for step in steps:
             for reason in exceeds(quota.spec.hard or {}, config.cluster.steps.for_step(step)):
@@ -106,21 +118,25 @@ def _check_quota(kubernetes: Any, access: KfpEndpoint, config: RunConfig, steps:
                     f"{step} {reason} (ResourceQuota {quota.metadata.name}); its pod would wait for ever",
                     f"lower cluster.steps.{step}, or raise the quota",
                 )
+
     if not refused:
         yield Diagnostic.ok("quota", f"{namespace} admits each step" if quotas else f"{namespace} has none")
 
 
 def exceeds(hard: dict[str, str], placement: StepPlacement) -> Iterator[str]:
-    """What a step requests beyond the limits of a quota, such as `requests 8 nvidia.com/gpu of at most 0`."""
-    wanted = {
+    """The requests of a step beyond the limits of a quota, such as `requests 8 nvidia.com/gpu of at most 0`."""
+    requests = {
         "requests.cpu": placement.cpu,
         "requests.memory": placement.memory,
         "limits.memory": placement.memory_limit or placement.memory,
     }
+
     if placement.devices:
         resource = placement.devices.resource or RESOURCES[placement.devices.kind]
-        wanted[f"requests.{resource}"] = str(placement.devices.count)
-    for key, value in wanted.items():
+        requests[f"requests.{resource}"] = str(placement.devices.count)
+
+    for key, value in requests.items():
+        # A quota may write `cpu` and `memory` for `requests.cpu` and `requests.memory`.
         limit = hard.get(key, hard.get(key.removeprefix("requests.")))
         if limit is not None and parse_quantity(value) > parse_quantity(str(limit)):
             yield f"requests {value} {key.partition('.')[2]} of at most {limit}"
@@ -130,17 +146,24 @@ def _check_retries(kubernetes: Any) -> Iterator[Diagnostic]:
     import yaml
 
     core = kubernetes.core_api()
-    settings = core.read_namespaced_config_map("workflow-controller-configmap", KUBEFLOW, _request_timeout=TIMEOUT)
+
+    # Argo's own configuration first: the defaults of all workflows.
+    settings = core.read_namespaced_config_map(
+        "workflow-controller-configmap", KUBEFLOW, _request_timeout=TIMEOUT_SECONDS
+    )
     defaults = yaml.safe_load((settings.data or {}).get("workflowDefaults") or "{}") or {}
     policy = (((defaults.get("spec") or {}).get("templateDefaults") or {}).get("retryStrategy") or {}).get(
         "retryPolicy", "OnFailure"
     )
-    server = kubernetes.apps_api().read_namespaced_deployment("ml-pipeline", KUBEFLOW, _request_timeout=TIMEOUT)
+
+    # The API server may patch every workflow that it creates, and its patch wins over the controller's defaults.
+    server = kubernetes.apps_api().read_namespaced_deployment("ml-pipeline", KUBEFLOW, _request_timeout=TIMEOUT_SECONDS)
     for container in server.spec.template.spec.containers:
         for variable in container.env or []:
             if variable.name == "COMPILED_PIPELINE_SPEC_PATCH" and variable.value:
                 patch = json.loads(variable.value).get("templateDefaults") or {}
                 policy = (patch.get("retryStrategy") or {}).get("retryPolicy", policy)
+
     words = {
         "Always": "lost and failed pods are tried again",
         "OnError": "lost pods are tried again; failed ones (out of memory, a Spot node that shuts down) are not",
@@ -151,10 +174,10 @@ def _check_retries(kubernetes: Any) -> Iterator[Diagnostic]:
     yield Diagnostic.ok("retries", f"{policy}: {words.get(policy, 'unknown')}{more}")
 
 
-def _existence(what: str, item: str, namespace: str, exists: bool) -> Diagnostic:
+def _existence(subject: str, item: str, namespace: str, exists: bool) -> Diagnostic:
     if exists:
-        return Diagnostic.ok(what, item)
-    return Diagnostic.problem(what, f"{namespace} has no {item}", "kubectl apply -k k8s/overlays/…, or create it")
+        return Diagnostic.ok(subject, item)
+    return Diagnostic.problem(subject, f"{namespace} has no {item}", "kubectl apply -k k8s/overlays/…, or create it")
 
 
 def _exists(read: Callable[[], Any]) -> bool:

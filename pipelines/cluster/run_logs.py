@@ -34,20 +34,23 @@ def print_logs(cluster: KfpServer, run: ClusterRun, step: str, write: Callable[[
     Raises:
       WorkError: the run does not have this step, or the logs are gone; says where each was looked for.
     """
-    chosen = [one for one in run.steps if step in ("", one.name)]
-    if not chosen:
-        names = ", ".join(one.name for one in run.steps) or "none yet"
+    selected = [status for status in run.steps if step in ("", status.name)]
+    if not selected:
+        names = ", ".join(status.name for status in run.steps) or "none yet"
         raise WorkError(f"run {run.id}: no step {step!r}; it has {names}")
-    written = 0
+
+    # A step without a log is no error as long as another one has some: not every step has begun.
+    log_count = 0
     reasons: list[str] = []
-    for one in chosen:
-        for title, text in read_logs(cluster, run, one, reasons):
-            if len(chosen) > 1 or title:
-                write(f"== {one.name}{title}")
+    for status in selected:
+        for title, text in read_logs(cluster, run, status, reasons):
+            if len(selected) > 1 or title:
+                write(f"== {status.name}{title}")
             for line in text.splitlines():
                 write(printable(line))
-            written += 1
-    if not written:
+            log_count += 1
+
+    if not log_count:
         why = "; ".join(dict.fromkeys(reasons)) or "no pod has started yet"
         raise WorkError(
             f"run {run.id}: the logs of {step or 'its steps'} are not available: {why}; pods are kept "
@@ -57,19 +60,23 @@ def print_logs(cluster: KfpServer, run: ClusterRun, step: str, write: Callable[[
 
 def read_logs(cluster: KfpServer, run: ClusterRun, step: StepStatus, reasons: list[str]) -> Iterator[NamedLog]:
     """The title and the log of each attempt of a step; appends to `reasons` why one was not found."""
-    found = False
+    # The server first: it needs no rights in Kubernetes, and reads Argo's archive too.
+    has_log = False
     for number, attempt in enumerate(step.attempts, start=1):
         try:
             text = _log_from_server(cluster, run.id, attempt.pod)
         except VoxlineError as error:
             reasons.append(str(error))
             continue
-        found = True
+        has_log = True
         yield (f", attempt {number}" if len(step.attempts) > 1 else ""), text
-    if found:
+    if has_log:
         return
+
     pods = list(_logs_from_kubernetes(cluster, run.id, step, reasons))
     yield from pods
+
+    # The copy is last: KFP stores it when an attempt ends, so a running step has none.
     if not pods:
         for attempt in step.attempts:
             if attempt.log_uri:
@@ -86,7 +93,7 @@ class StepError:
 
     @property
     def is_permanent(self) -> bool:
-        """Whether the same work would fail again."""
+        """True if the same work would fail again."""
         return self.kind in (WorkError.__name__, SettingsError.__name__)
 
 
@@ -114,7 +121,7 @@ def find_outcome(cluster: KfpServer, run: ClusterRun) -> str:
 
 
 def _log_from_server(cluster: KfpServer, run_id: str, pod: str) -> str:
-    """By KFP 2's only call for logs, which is in an API version that its client does not know.
+    """The log of a pod by KFP 2's only call for logs, which is in an API version that its client does not know.
 
     It answers with status 200 before it looks for the pod, so an error is a JSON object in place of the log.
     """
@@ -123,6 +130,8 @@ def _log_from_server(cluster: KfpServer, run_id: str, pod: str) -> str:
         auth_settings=["Bearer"], _preload_content=False, _return_http_data_only=True,
     )  # fmt: skip
     text = str(answer.data.decode("utf-8", errors="replace"))
+
+    # A step may print JSON too, so a text that is not the server's object is a log.
     if text.startswith("{") and '"error_message"' in text:
         try:
             error = json.loads(text)["error_message"]
@@ -143,13 +152,14 @@ def _logs_from_kubernetes(cluster: KfpServer, run_id: str, step: StepStatus, rea
         pods = core.list_namespaced_pod(
             namespace, label_selector=f"{RUN_LABEL}={run_id},{STEP_LABEL}={step.component}", _request_timeout=30
         ).items
-        if step.component != step.name:
+        if step.component != step.name:  # all trials of a search have one label
             pods = [pod for pod in pods if pod.metadata.name in {attempt.pod for attempt in step.attempts}]
         for pod in sorted(pods, key=_attempt_number):
             text = core.read_namespaced_pod_log(
                 pod.metadata.name, pod.metadata.namespace, container=MAIN_CONTAINER, _request_timeout=60
             )
             yield f", pod {pod.metadata.name}", str(text)
+
         if not pods:
             reasons.append(f"Kubernetes: namespace {namespace} has no pod of this step")
     except ApiException as error:
@@ -161,15 +171,18 @@ def _logs_from_kubernetes(cluster: KfpServer, run_id: str, step: StepStatus, rea
 
 
 def _attempt_number(pod: Any) -> tuple[int, Any]:
+    # Such as `asr-x7k2p.root.train.executor(1)`; a pod that is never retried has no number.
     name = (pod.metadata.annotations or {}).get(NODE_ANNOTATION, "")
-    found = re.search(r"\((\d+)\)$", name)
-    return int(found[1]) if found else 0, pod.metadata.creation_timestamp
+    number = re.search(r"\((\d+)\)$", name)
+    return int(number[1]) if number else 0, pod.metadata.creation_timestamp
 
 
 def _log_from_artifacts(cluster: KfpServer, attempt: Attempt, reasons: list[str]) -> Iterator[NamedLog]:
     """The copy of a log: in our own buckets by our own client, in the cluster's by the server of the UI."""
-    scheme, _, rest = attempt.log_uri.partition("://")
-    bucket, _, key = rest.partition("/")
+    scheme, _, path = attempt.log_uri.partition("://")
+    bucket, _, key = path.partition("/")
+
+    # `minio://` names a server inside the cluster, which only the UI's server can reach and has the password of.
     try:
         if scheme in ("gs", "s3"):
             folder, _, name = attempt.log_uri.rpartition("/")

@@ -50,6 +50,7 @@ def read_steps(cluster: KfpServer, run: Any, workflow: dict[str, Any] | None) ->
       run: the v2beta1 run, as the generated client returns it.
       workflow: from `read_workflow`.
     """
+    # From the source that says most to the one that says least.
     steps = list(steps_of_workflow(workflow)) if workflow else []
     if not steps:
         steps = list(steps_of_tasks(_tasks(cluster, run.run_id)))
@@ -69,12 +70,13 @@ def read_workflow(cluster: KfpServer, run_id: str) -> dict[str, Any] | None:
 
 
 def is_terminated(workflow: dict[str, Any] | None) -> bool:
-    """Whether a person ended the run: KFP then sets the deadline to 0, and reports the run as failed."""
+    """True if a person ended the run: KFP then sets the deadline to 0, and reports the run as failed."""
     return workflow is not None and (workflow.get("spec") or {}).get("activeDeadlineSeconds") == 0
 
 
 def start_message(workflow: dict[str, Any]) -> str:
-    """Why the first pod of a run waits or failed, before any step; "" if it has started or says nothing."""
+    """The reason why the first pod of a run waits or failed; "" if it has started or says nothing."""
+    # The driver of the root: it reads the pipeline, and every step comes after it.
     nodes = ((workflow.get("status") or {}).get("nodes") or {}).values()
     first = [
         node
@@ -95,7 +97,7 @@ _TRIAL = re.compile(r"^trial-\d+$")
 
 
 def _tasks(cluster: KfpServer, run_id: str) -> list[Any]:
-    """By KFP 3's call; earlier servers refuse it."""
+    """The tasks of a run by KFP 3's call; earlier servers refuse it."""
     try:
         answer = cluster.get(f"/apis/v2beta1/runs/{run_id}/tasks", {"page_size": "200"})
     except RequestRefusedError:
@@ -112,7 +114,7 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
     that the step forecast has not let run are `SKIPPED`: they have no nodes, and are read from the workflow's template.
     """
     name = str(workflow["metadata"]["name"])
-    nodes: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    nodes: dict[str, dict[str, list[dict[str, Any]]]] = {}  # step → driver, executor or whole → its nodes
     skipped: list[str] = []
     for node in ((workflow.get("status") or {}).get("nodes") or {}).values():
         path = str(node.get("name", "")).removeprefix(name).split(".")[1:]
@@ -120,8 +122,11 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
             skipped += _steps_of_template(workflow, str(node.get("templateName")))
         if named := _step_and_kind(path):
             nodes.setdefault(named[0], {}).setdefault(named[1], []).append(node)
+
+    # The loop is a step only as long as none of its trials has begun: they are what a person follows.
     if any(_TRIAL.fullmatch(step) for step in nodes):
         nodes = {step: kinds for step, kinds in nodes.items() if not _LOOP.fullmatch(step)}
+
     for step, kinds in nodes.items():
         if any(node.get("phase") != "Omitted" for group in kinds.values() for node in group):
             yield _step_of_nodes(step, kinds, workflow)
@@ -129,7 +134,7 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
 
 
 def _step_and_kind(path: list[str]) -> tuple[str, str] | None:
-    """Of a node, by its path below the workflow: the step, and `driver`, `executor` or `whole`; None if of no step.
+    """The step of a node by its path below the workflow, and `driver`, `executor` or `whole`; None if of no step.
 
     The trials of a search are the iterations of a loop, and each is a step of its own, by its number.
 
@@ -142,12 +147,17 @@ def _step_and_kind(path: list[str]) -> tuple[str, str] | None:
     parts = [part for part in parts if not _CONDITION.fullmatch(part)]
     if len(parts) < 2 or parts[0] != "root":
         return None
-    step, inner = parts[1], parts[2:]
+
+    step = parts[1]
+    inner = parts[2:]
     if _LOOP.fullmatch(step):
-        if inner and (found := _ITERATION.fullmatch(inner[0])):
-            step, inner = f"trial-{found[1]}", inner[1:]
-    elif len(inner) > 1:
+        if inner and (iteration := _ITERATION.fullmatch(inner[0])):
+            step = f"trial-{iteration[1]}"
+            inner = inner[1:]
+    elif len(inner) > 1:  # a part of a step, such as the retries of its executor
         return None
+
+    # The part that ends the path says what the node is; a step of one node has no inner path.
     last = inner[-1] if inner else parts[1]
     kind = "driver" if last.endswith("-driver") else "executor" if last == "executor" else "whole"
     return step.removesuffix("-driver"), kind
@@ -156,11 +166,14 @@ def _step_and_kind(path: list[str]) -> tuple[str, str] | None:
 def _steps_of_template(workflow: dict[str, Any], name: str) -> list[str]:
     """The steps of a graph in their order, which Argo writes as `depends: extract.Succeeded && train.Succeeded`."""
     templates = (workflow.get("spec") or {}).get("templates") or []
+    graphs = (template["dag"]["tasks"] for template in templates if template.get("name") == name and "dag" in template)
+
+    # A step depends on its driver, and that on the steps before: together they are one node of the order.
     after: dict[str, set[str]] = {}
-    for task in next((one["dag"]["tasks"] for one in templates if one.get("name") == name and "dag" in one), []):
+    for task in next(graphs, []):
         before = re.findall(r"([\w-]+)\.", str(task.get("depends") or ""))
         after.setdefault(task["name"].removesuffix("-driver"), set()).update(
-            one for one in before if not one.endswith("-driver")
+            predecessor for predecessor in before if not predecessor.endswith("-driver")
         )
     return list(graphlib.TopologicalSorter(after).static_order())
 
@@ -169,15 +182,22 @@ def _step_of_nodes(step: str, kinds: dict[str, list[dict[str, Any]]], workflow: 
     executors = [node for node in kinds.get("executor", []) if node.get("type") == "Pod"]
     executors.sort(key=lambda node: _number(str(node["name"])))
     drivers = kinds.get("driver", [])
+
     # A retried node contains its attempts, and has the shortest name of them.
     wholes = sorted(kinds.get("whole", []) or drivers, key=lambda node: len(str(node["name"])))
     whole = next((node for node in wholes if node.get("phase") not in (None, "", "Omitted")), wholes[0])
     state = _state(str(whole.get("phase") or ""))
+
+    # A step whose driver failed never gets an executor, and its own node may stay without a phase.
     if any(node.get("phase") in ("Failed", "Error") for node in drivers) and state != "SUCCEEDED" and not executors:
         state = "FAILED" if all(_has_ended(node) for node in drivers) else state
+
+    # Argo calls a step running from its first node on, also while the pod waits for a machine.
     pods = [node for node in (*drivers, *executors) if node.get("type") == "Pod"]
     if state == "RUNNING" and pods and pods[-1].get("phase") == "Pending":
         state = "PENDING"
+
+    # The last pod knows most of a failure, the whole step least.
     starts = [moment for node in (*wholes, *drivers) if (moment := _moment(node.get("startedAt")))]
     texts = [text for node in reversed([*wholes, *pods]) if (text := _text(node.get("message")))]
     return _timed(
@@ -204,9 +224,9 @@ def pod_name(workflow: dict[str, Any], node: dict[str, Any]) -> str:
 def _log_uri(node: dict[str, Any]) -> str:
     """The URI of the artifact `executor-logs`, which the driver put into the arguments of the launcher."""
     for parameter in (node.get("inputs") or {}).get("parameters") or []:
-        found = re.search(r'[a-z0-9]+://[^"\\]*/executor-logs(?=[\\"])', str(parameter.get("value") or ""))
-        if parameter.get("name") == "pod-spec-patch" and found:
-            return f"{found[0]}-{_number(str(node['name']))}"
+        uri = re.search(r'[a-z0-9]+://[^"\\]*/executor-logs(?=[\\"])', str(parameter.get("value") or ""))
+        if parameter.get("name") == "pod-spec-patch" and uri:
+            return f"{uri[0]}-{_number(str(node['name']))}"  # KFP appends the attempt's number
     return ""
 
 
@@ -230,14 +250,18 @@ def steps_of_details(details: Iterable[Any]) -> Iterator[StepStatus]:
     named: dict[str, list[Any]] = {}
     for detail in details:
         named.setdefault(_unnumbered(detail.display_name or ""), []).append(detail)
+
+    # Every step has a driver, and so have the parts of a graph that are none.
     steps = [name.removesuffix("-driver") for name in named if name.endswith("-driver")]
     for step in steps:
         if step == "root" or _CONDITION.fullmatch(step) or step in ("iteration", "iteration-item"):
             continue
+
         nodes = sorted(named.get(step) or named[f"{step}-driver"], key=lambda detail: len(detail.display_name))
         driver = named[f"{step}-driver"][0]
         if not driver.state and _moment(driver.end_time):  # the server has no word for what Argo omitted
             continue
+
         yield _timed(
             step, str(nodes[0].state or "PENDING"), _moment(driver.start_time) or _moment(nodes[0].start_time),
             _moment(nodes[0].end_time),
@@ -259,8 +283,8 @@ def _unnumbered(name: str) -> str:
 
 
 def _number(name: str) -> int:
-    found = re.search(r"\((\d+)\)$", name)
-    return int(found[1]) if found else 0
+    number = re.search(r"\((\d+)\)$", name)
+    return int(number[1]) if number else 0
 
 
 STATES = {"Error": "FAILED", "Omitted": "SKIPPED", "": "PENDING"}

@@ -34,9 +34,12 @@ class ClusterRun:
         """
         run = cluster.client.runs.run_service_get_run(run_id)
         workflow = read_workflow(cluster, run_id)
+
+        # A canceled run is FAILED for KFP; only its workflow says that a person ended it.
         state = str(run.state or "PENDING")
         if state == "FAILED" and is_terminated(workflow):
             state = "CANCELED"
+
         steps = tuple(read_steps(cluster, run, workflow))
         waiting = start_message(workflow) if workflow and not steps else ""
         return cls(str(run.run_id), printable(str(run.display_name)), state, waiting or _message(run, workflow), steps)
@@ -52,6 +55,7 @@ class ClusterRun:
 
 
 def _message(run: Any, workflow: dict[str, Any] | None) -> str:
+    # The latest message is the one of interest: a run may have been retried.
     errors = [run.error, *(status.error for status in reversed(run.state_history or []))]
     texts = [error.message for error in errors if error] + [((workflow or {}).get("status") or {}).get("message")]
     return next((printable(" ".join(text.split())) for text in texts if text), "")
@@ -74,6 +78,8 @@ def find_run(cluster: KfpServer, run: str) -> ClusterRun:
       WorkError: there is none, or there are several with the name.
     """
     runs = cluster.client.runs
+
+    # KFP's ids are UUIDs. A name could look like one, but `voxline submit` gives none that does.
     if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", run):
         try:
             return ClusterRun.read(cluster, run)
@@ -81,15 +87,16 @@ def find_run(cluster: KfpServer, run: str) -> ClusterRun:
             if refusal.status != HTTPStatus.NOT_FOUND:
                 raise
             raise WorkError(f"run {run}: {cluster.access.host} has no run with this id; see its list of runs") from None
-    found = list_named(runs.run_service_list_runs, "runs", run, namespace=cluster.namespace or "")
-    if len(found) == 1:
-        return ClusterRun.read(cluster, found[0].run_id)
-    if not found:
+
+    matches = list_named(runs.run_service_list_runs, "runs", run, namespace=cluster.namespace or "")
+    if len(matches) == 1:
+        return ClusterRun.read(cluster, matches[0].run_id)
+    if not matches:
         raise WorkError(
             f"run {run!r}: {cluster.access.host} has no run with this name; give the id that submit printed"
         )
-    ids = ", ".join(one.run_id for one in found)
-    raise WorkError(f"run {run!r}: {len(found)} runs have this name; give one of the ids {ids}")
+    ids = ", ".join(match.run_id for match in matches)
+    raise WorkError(f"run {run!r}: {len(matches)} runs have this name; give one of the ids {ids}")
 
 
 def follow_run(
@@ -101,14 +108,15 @@ def follow_run(
       NoResponse: the server has not responded for `outage` seconds; the run continues.
       RequestRefusedError: the server refuses further requests; the run continues.
     """
-    written: dict[str, str] = {}
-    answered = last_line = time.monotonic()
+    shown: dict[str, str] = {}  # step, or "" for the run → its state as last printed
+    last_response = last_line = time.monotonic()
     while True:
+        # The run needs no one who follows it, so an outage of the server is waited out.
         try:
             run = ClusterRun.read(cluster, run_id)
-            answered = time.monotonic()
+            last_response = time.monotonic()
         except NoResponse as silence:
-            if time.monotonic() - answered > outage:
+            if time.monotonic() - last_response > outage:
                 raise NoResponse(f"{silence}; the run continues; `voxline status {run_id}` shows it") from None
             write("the server does not respond; the run continues, trying again")
             time.sleep(poll)
@@ -116,16 +124,22 @@ def follow_run(
         except RequestRefusedError as refusal:  # such as an expired token
             again = f"the run continues; `voxline status {run_id}` shows it"
             raise RequestRefusedError(f"{refusal}; {again}", refusal.status) from None
+
         for step in run.steps:
-            shown = f"{step.state} {step.message} {len(step.attempts)}"
-            if written.get(step.name) != shown:
-                written[step.name], last_line = shown, time.monotonic()
+            status = f"{step.state} {step.message} {len(step.attempts)}"
+            if shown.get(step.name) != status:
+                shown[step.name] = status
+                last_line = time.monotonic()
                 write(format_step(step))
         if run.has_ended:
             return run
-        if run.message and not run.steps and written.get("") != run.message:
-            written[""], last_line = run.message, time.monotonic()
+
+        # Before the first step there is only the run's own message, such as that no node has room for the driver.
+        if run.message and not run.steps and shown.get("") != run.message:
+            shown[""] = run.message
+            last_line = time.monotonic()
             write(f"waiting: {run.message}")
+
         if time.monotonic() - last_line > HEARTBEAT_SECONDS:
             last_line = time.monotonic()
             write(", ".join(format_step(step) for step in run.steps if step.state == "RUNNING") or "waiting")
@@ -145,10 +159,13 @@ def raise_if_failed(run: ClusterRun, step_error: str = "") -> None:
         return
     if run.state == "CANCELED":
         raise WorkError(f"run {run.id} was canceled; submit it again, and its finished steps are reused")
+
+    # The server knows that a pod ended with status 1; the log of the step knows why.
     step = run.failed_step
     where = f" at {step.name}" if step else ""
     reasons = [text for text in ((step.message if step else "") or run.message, step_error) if text]
     why = ": ".join(reasons) or f"the server reports {run.state} without a reason"
+
     logs = f"voxline logs {run.id}" + (f" {step.name}" if step else "")
     raise WorkError(f"run {run.id} failed{where}: {why}; `{logs}` prints its logs")
 
@@ -163,7 +180,7 @@ def format_run(run: ClusterRun) -> Iterator[str]:
 
 
 def format_step(step: StepStatus) -> str:
-    """Such as `train      failed     12 s  attempt 2  OOMKilled (exit code 137)`."""
+    """A step's line, such as `train      failed     12 s  attempt 2  OOMKilled (exit code 137)`."""
     state = STATE_WORDS.get(step.state, step.state.lower())
     time_ = "" if step.seconds is None else _duration(step.seconds)
     attempt = f"  attempt {len(step.attempts)}" if len(step.attempts) > 1 else ""

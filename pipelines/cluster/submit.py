@@ -58,6 +58,7 @@ class CompiledPipeline:
             compile_pipeline(config, file, kfp_version, platform)
             text = file.read_bytes()
         parameters = _read_parameters(text, config)
+
         # A server may store pipelines as Kubernetes objects, so these are valid names for them.
         family = f"voxline-{config.pipeline}"
         name = re.sub(r"[^a-z0-9]+", "-", f"{family}-{config.name}".lower()).strip("-")
@@ -66,18 +67,19 @@ class CompiledPipeline:
 
 def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVersion:
     """The version with this content. Creates the pipeline and the version if they do not exist."""
-    pipelines, uploads = cluster.client.pipelines, cluster.client.pipeline_uploads
+    pipelines = cluster.client.pipelines
+    uploads = cluster.client.pipeline_uploads
     namespace = cluster.namespace
 
     def create_pipeline() -> Any:
         # `upload_pipeline` would name the first version after the pipeline rather than its content.
-        wanted = kfp_server_api.V2beta1Pipeline(
+        body = kfp_server_api.V2beta1Pipeline(
             name=compiled.pipeline,
             display_name=compiled.pipeline,
             namespace=namespace,
             description="Created by `voxline submit`; one version for each content.",
         )
-        return pipelines.pipeline_service_create_pipeline(wanted)
+        return pipelines.pipeline_service_create_pipeline(body)
 
     pipeline = cluster.calls.once(
         lambda: find_named(
@@ -85,7 +87,7 @@ def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVe
         ),
         create_pipeline,
     )
-    created = []
+    created = []  # not empty once an upload was tried: its response may be lost although the version exists
 
     def upload() -> Any:
         with tempfile.TemporaryDirectory(dir=scratch_root()) as folder:
@@ -114,15 +116,16 @@ def upload_version(cluster: KfpServer, compiled: CompiledPipeline) -> PipelineVe
 
 def get_experiment_id(cluster: KfpServer, name: str) -> str:
     """The id of the experiment with this name. Creates it if it does not exist."""
-    experiments, namespace = cluster.client.experiments, cluster.namespace
-    wanted = kfp_server_api.V2beta1Experiment(display_name=name, namespace=namespace)
-    found = cluster.calls.once(
+    experiments = cluster.client.experiments
+    namespace = cluster.namespace
+    body = kfp_server_api.V2beta1Experiment(display_name=name, namespace=namespace)
+    experiment = cluster.calls.once(
         lambda: find_named(
             experiments.experiment_service_list_experiments, "experiments", name, namespace=namespace or ""
         ),
-        lambda: experiments.experiment_service_create_experiment(wanted),
+        lambda: experiments.experiment_service_create_experiment(body),
     )
-    return str(found.experiment_id)
+    return str(experiment.experiment_id)
 
 
 def new_run_name(config: RunConfig) -> str:
@@ -142,7 +145,7 @@ def start_run(
     """Starts a run of a version, once. Returns the run's id."""
     runs = cluster.client.runs
     experiment_id = get_experiment_id(cluster, experiment)
-    wanted = kfp_server_api.V2beta1Run(
+    body = kfp_server_api.V2beta1Run(
         display_name=name,
         experiment_id=experiment_id,
         pipeline_version_reference=kfp_server_api.V2beta1PipelineVersionReference(
@@ -151,15 +154,17 @@ def start_run(
         runtime_config=runtime_config(version, pipeline_root),
         service_account=service_account or None,
     )
+
+    # The name is unique (`new_run_name`), so a run that is found was created by an earlier try of this call.
     run = cluster.calls.once(
         lambda: find_named(runs.run_service_list_runs, "runs", name, experiment_id=experiment_id),
-        lambda: runs.run_service_create_run(wanted),
+        lambda: runs.run_service_create_run(body),
     )
     return str(run.run_id)
 
 
 def runtime_config(version: PipelineVersion, pipeline_root: str = "") -> Any:
-    """What a run of a version is given."""
+    """The parameters of a version's run, and the folder of its artifacts."""
     return kfp_server_api.V2beta1RuntimeConfig(parameters=version.parameters, pipeline_root=pipeline_root or None)
 
 
@@ -173,18 +178,21 @@ def _read_parameters(text: bytes, config: RunConfig) -> dict[str, Any]:
     Raises:
       SettingsError: one that is required has none.
     """
+    # The first document is the pipeline; the second has the settings of Kubernetes, and no parameters.
     document = next(iter(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))))
     parameters = document["root"].get("inputDefinitions", {}).get("parameters", {})
+
     missing = [
         name
         for name, parameter in parameters.items()
         if "defaultValue" not in parameter and not parameter.get("isOptional")
     ]
     if missing:
-        given = " ".join(f"--set {name}=gs://bucket/{name}" for name in missing)
+        options = " ".join(f"--set {name}=gs://bucket/{name}" for name in missing)
         raise SettingsError(
-            f"{config.name}: a run on a cluster needs {', '.join(missing)}; set them in the config, or give {given}"
+            f"{config.name}: a run on a cluster needs {', '.join(missing)}; set them in the config, or give {options}"
         )
+
     return {
         name: int(parameter["defaultValue"])  # the file has 2.0
         if parameter["parameterType"] == "NUMBER_INTEGER"

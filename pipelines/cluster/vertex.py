@@ -44,8 +44,9 @@ def accelerator_type(accelerator: "Accelerator", step: str) -> str:
     Raises:
       SettingsError: the type is not set, or Vertex AI has none of it.
     """
+    # A config may have GKE's name of a type (`nvidia-l4`) or Vertex AI's (`NVIDIA_L4`).
     name = accelerator.type
-    types = TPU_TYPES if accelerator.kind == "tpu" else {one.lower().replace("_", "-"): one for one in GPU_TYPES}
+    types = TPU_TYPES if accelerator.kind == "tpu" else {gpu.lower().replace("_", "-"): gpu for gpu in GPU_TYPES}
     if name in types.values():
         return name
     if name not in types:
@@ -79,21 +80,25 @@ def check_config(config: "RunConfig") -> list[str]:
     from voxline.pipelines.config.locations import path_keys
     from voxline.pipelines.graphs import steps_until
 
-    values, faults = config.plain(), []
+    # All faults at once: a person mends them in one go, before anything is uploaded.
+    values = config.plain()
+    faults = []
     for key in path_keys(values):
         value = get_key(values, key) or []
         places = value if isinstance(value, list) else [value]
         faults += [f"{key} is {place}, a path; give a bucket, gs://…" for place in places if "://" not in place]
+
     steps = steps_until(config.pipeline, optional=config.optional_steps())
     placements: dict[str, Placement] = {"cluster": config.cluster}
     placements |= {f"cluster.steps.{step}": config.cluster.steps.for_step(step) for step in steps}
     for key, placement in placements.items():
-        given = [name for name in IMPOSSIBLE if getattr(placement, name, None)]
-        if key != "cluster" and placement.labels:
-            given.append("labels")
-        faults += [f"{key}.{name} is set, and Vertex AI has nothing like it; remove it" for name in given]
+        refused = [name for name in IMPOSSIBLE if getattr(placement, name, None)]
+        if key != "cluster" and placement.labels:  # those of `cluster` become the run's
+            refused.append("labels")
+        faults += [f"{key}.{name} is set, and Vertex AI has nothing like it; remove it" for name in refused]
         if devices := getattr(placement, "devices", None):
             accelerator_type(devices, key.rpartition(".")[2])
+
     if config.cluster.images.pull_secrets:
         faults.append("cluster.images.pull_secrets is set; give the service account the right to read the registry")
     if config.signing.environment():
@@ -102,6 +107,7 @@ def check_config(config: "RunConfig") -> list[str]:
         faults.append("cluster.vertex.pipeline_root is not set; give a folder for artifacts, gs://bucket/artifacts")
     if faults:
         raise SettingsError("\n".join(faults))
+
     unused = [key for key in _changed(config, steps) if key.rpartition(".")[2] in UNUSED]
     if config.notify.addresses():
         unused.append("notify")  # a pod there does not know the id of its run
@@ -119,7 +125,7 @@ def _changed(config: "RunConfig", steps: list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class VertexProject:
-    """Where a run goes, and as whom it runs.
+    """The project that a run goes to, and the account that it runs as.
 
     Attributes:
       location: a region, such as europe-west4.
@@ -145,6 +151,8 @@ class VertexProject:
         for key in ("project", "location"):
             if not getattr(self, key):
                 raise SettingsError(f"cluster.vertex.{key} is not set; a run on Vertex AI needs it")
+
+        # Vertex AI takes lower-case letters, digits and - alone, in the id of a job and in labels.
         with translated_errors():
             return client().PipelineJob(
                 display_name=name,
@@ -191,10 +199,11 @@ class VertexProject:
         schedules = client().PipelineJobSchedule
         with translated_errors():
             place = {"project": self.project, "location": self.location}
-            old = schedules.list(filter=f'display_name="{name}"', **place)
-            for one in old:
-                if one.state.name == "ACTIVE":
-                    one.pause()
+            replaced = schedules.list(filter=f'display_name="{name}"', **place)
+            for schedule in replaced:
+                if schedule.state.name == "ACTIVE":
+                    schedule.pause()
+
             new = schedules(pipeline_job=job, display_name=name, **place)
             new.create(
                 cron=f"TZ={zone} {cron}",
@@ -202,8 +211,10 @@ class VertexProject:
                 service_account=self.service_account or None,
                 network=self.network or None,
             )
-            for one in old:
-                one.delete()
+
+            # Deleted only now: if the new one is refused, the old ones are paused, and a person can resume them.
+            for schedule in replaced:
+                schedule.delete()
         say(f"schedule {name}\nid       {new.resource_name}\ncron     {cron}, read in {zone}")
 
 
@@ -231,6 +242,8 @@ def translated_errors(job: Any = None) -> Iterator[None]:
     """
     calls: Any = importlib.import_module("google.api_core.exceptions")
     login: Any = importlib.import_module("google.auth.exceptions")
+
+    # The order matters: a ServerError is a GoogleAPICallError too.
     try:
         yield
     except login.DefaultCredentialsError as error:
@@ -246,6 +259,8 @@ def translated_errors(job: Any = None) -> Iterator[None]:
     except RuntimeError as error:
         if job is None:
             raise
+
+        # The client's error names one task in its text, and a task only says that it failed.
         failed = [task for task in job.task_details if task.state.name == "FAILED" and task.task_name in str(error)]
         failed = failed or [task for task in job.task_details if task.state.name == "FAILED"]
         why = f"{failed[0].task_name}: {failed[0].error.message}" if failed else str(error)
