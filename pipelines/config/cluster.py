@@ -49,17 +49,27 @@ def _refuse_number(value: Any) -> Any:
 
 _AS_TEXT = pydantic.BeforeValidator(_number_as_text, json_schema_input_type=str | int | float)
 _IN_QUOTES = pydantic.BeforeValidator(_refuse_number)
-_NAME, _ACCEPTED_NAME = (
-    r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
-    "a Kubernetes name: lower-case letters, digits, - and .",
-)
-_KEY, _ACCEPTED_KEY = (
-    r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
-    "a word, or domain/word, such as team or nvidia.com/gpu",
-)
-_CPU, _ACCEPTED_CPU = r"[0-9]+(\.[0-9]+)?|[0-9]+m", "cores, such as 2, 0.5 or 500m"
-_BYTES, _ACCEPTED_BYTES = r"[1-9][0-9]*(K|M|G|T|P|Ki|Mi|Gi|Ti|Pi)", "a number and a unit, such as 500Mi or 16Gi"
-_FOLDER, _ACCEPTED_FOLDER = r"/[^:]*[^:/]", "an absolute path, such as /mnt/store"
+
+# Patterns are Kubernetes' own rules, so that a config is refused here and not by the API server after an hour. Several
+# types share each: one that must be set, and one that may be empty.
+
+# A DNS subdomain (RFC 1123), of at most 253 characters: names of objects.
+_NAME = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+_ACCEPTED_NAME = "a Kubernetes name: lower-case letters, digits, - and ."
+
+# A qualified name: keys of labels, annotations, taints and resources.
+_KEY = r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_ACCEPTED_KEY = "a word, or domain/word, such as team or nvidia.com/gpu"
+
+# Quantities: 500m are 500 thousandths of a core; Ki is 1024 bytes and K is 1000.
+_CPU = r"[0-9]+(\.[0-9]+)?|[0-9]+m"
+_ACCEPTED_CPU = "cores, such as 2, 0.5 or 500m"
+_BYTES = r"[1-9][0-9]*(K|M|G|T|P|Ki|Mi|Gi|Ti|Pi)"
+_ACCEPTED_BYTES = "a number and a unit, such as 500Mi or 16Gi"
+
+# Without a colon, which Kubernetes refuses in a mount path, and without a / at its end: paths are compared by prefix.
+_FOLDER = r"/[^:]*[^:/]"
+_ACCEPTED_FOLDER = "an absolute path, such as /mnt/store"
 
 ObjectName = Annotated[str, _Matches(_NAME, _ACCEPTED_NAME)]
 OptionalName = Annotated[str, _Matches(f"({_NAME})?", _ACCEPTED_NAME)]
@@ -94,6 +104,8 @@ ImageTag = Annotated[
 ImageDigest = Annotated[
     str, _Matches(r"sha256:[0-9a-f]{64}", "sha256: and 64 hexadecimal digits, as `docker push` prints them")
 ]
+
+# Unit of a quantity → its factor, in cores or bytes.
 _UNITS = {"": 1.0, "m": 1e-3, **{unit: 1000.0**power for power, unit in enumerate("KMGTP", start=1)}}
 _UNITS |= {f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTP", start=1)}
 
@@ -110,6 +122,7 @@ def parse_quantity(quantity: str) -> float:
 
 ImageName = Literal["data", "model", "model-gpu", "model-tpu", "validate"]
 
+# The ends of names of variables that usually hold secrets, such as AWS_SECRET_ACCESS_KEY or HF_TOKEN.
 _SECRET = re.compile(r"(?i)(password|passwd|secret|token|api_?key|access_?key|private_?key|credentials?)$")
 
 
@@ -194,7 +207,7 @@ class VolumeClaim(Settings):
     )
 
     def holds(self, path: str) -> bool:
-        """Whether a path is on the volume."""
+        """True if a path is on the volume."""
         return path == self.mount or path.startswith(f"{self.mount}/")
 
 
@@ -247,6 +260,7 @@ class Placement(Settings):
     @classmethod
     def _no_secret_in_the_open(cls, env: dict[str, str]) -> dict[str, str]:
         for name, value in env.items():
+            # GOOGLE_APPLICATION_CREDENTIALS and its like hold a path, which is no secret.
             if _SECRET.search(name) and not value.startswith("/"):
                 raise ValueError(
                     f"{name} looks like a secret, and many people can read a compiled pipeline; put it into a Secret "
@@ -287,7 +301,8 @@ class StepPlacement(Placement):
     @pydantic.model_validator(mode="after")
     def _no_limit_is_less_than_what_is_reserved(self) -> "StepPlacement":
         for name in ("cpu", "memory"):
-            reserved, limit = getattr(self, name), getattr(self, f"{name}_limit")
+            reserved = getattr(self, name)
+            limit = getattr(self, f"{name}_limit")
             if limit and parse_quantity(limit) < parse_quantity(reserved):
                 raise ValueError(f"{name}_limit {limit} is less than {name} {reserved}; such a pod cannot start")
         return self
@@ -313,6 +328,7 @@ class _PlacementOfEachStep(Settings):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _over_defaults(cls, values: Any) -> Any:
+        # Merged before validation: a config that sets one resource of a step leaves the step its other defaults.
         defaults = {step.name: dict(step.pod) for step in STEPS.values()}
         return merge(defaults, values) if isinstance(values, dict) else values
 
@@ -333,6 +349,8 @@ def _pod_field(step: Step) -> Any:
     return StepPlacement, pydantic.Field(default_factory=StepPlacement, alias=step.name, description=description)
 
 
+# The section has a field for each entry of `STEPS`, so that a new step has its own without a change here. Type checkers
+# cannot follow a class that is made at run time, and no code names its fields.
 if TYPE_CHECKING:
     StepPlacements = _PlacementOfEachStep
 else:
@@ -359,7 +377,7 @@ class SpotLabel(Settings):
 
 
 class VertexSettings(Settings):
-    """Where `--platform vertex` submits to. Kubernetes does not read it."""
+    """The project that `--platform vertex` submits to. Kubernetes does not read it."""
 
     project: Annotated[str, _Matches(r"([a-z][a-z0-9-]{4,28}[a-z0-9])?", "a project's id, such as team-speech")] = (
         pydantic.Field("", description="id of the Google Cloud project")
@@ -379,7 +397,7 @@ class VertexSettings(Settings):
 
 
 class ClusterSettings(Placement):
-    """How the pods of a run are placed on a cluster."""
+    """The placement of a run's pods on a cluster."""
 
     images: ImageSettings = pydantic.Field(default_factory=ImageSettings, description="names of the images")
     service_account: OptionalName = pydantic.Field(
@@ -408,10 +426,10 @@ class ClusterSettings(Placement):
     steps: StepPlacements = pydantic.Field(default_factory=StepPlacements, description="a section for each step")
 
     def mounts(self, path: str) -> bool:
-        """Whether a path is on one of the volumes.
+        """True if a path is on one of the volumes.
 
-        >>> chosen = ClusterSettings.of({"claims": [{"name": "voxline-store", "mount": "/mnt/store"}]})
-        >>> chosen.mounts("/mnt/store/speech"), chosen.mounts("/mnt/stored")
+        >>> settings = ClusterSettings.of({"claims": [{"name": "voxline-store", "mount": "/mnt/store"}]})
+        >>> settings.mounts("/mnt/store/speech"), settings.mounts("/mnt/stored")
         (True, False)
         """
         return any(claim.holds(path) for claim in self.claims)

@@ -40,6 +40,7 @@ def list_keys(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str
     for name, field in model.model_fields.items():
         key = prefix + (field.alias or name)
         yield key
+        # The elements of a list have indexes, and those of a mapping names that a person chooses: no keys of the model.
         if not field.annotation or getattr(field.annotation, "__origin__", None) in (tuple, list, dict):
             continue
         for inner in nested_models(field.annotation):
@@ -47,10 +48,11 @@ def list_keys(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str
 
 
 def is_key_set(config: pydantic.BaseModel, key: str) -> bool:
-    """Whether a key was set, rather than left at its default."""
-    first, _, rest = key.partition(".")
+    """True if a key was set, rather than left at its default."""
+    first, _, remainder = key.partition(".")
+    # A section may be called by its alias: `validate` is the field `validate_`.
     fields = {field.alias or name: name for name, field in type(config).model_fields.items()}
     name = fields[first]
     if name not in config.model_fields_set:
         return False
-    return not rest or is_key_set(getattr(config, name), rest)
+    return not remainder or is_key_set(getattr(config, name), remainder)

@@ -58,13 +58,13 @@ class ConfigLayers:
         return " + ".join(name for name, _ in self.layers)
 
     def source(self, key: str) -> str:
-        """Where a key's value comes from: `--set` and the key, or the last layer that has it."""
+        """The source of a key's value: `--set` and the key, or the last layer that has it."""
         if self.is_assigned(key):
             return f"--set {key}"
         return next((name for name, values in reversed(self.layers) if get_key(values, key) is not None), self.name)
 
     def is_assigned(self, key: str) -> bool:
-        """Whether `--set` gave the key, or a section that holds it."""
+        """True if `--set` gave the key, or a section that holds it."""
         return any(key == assigned or key.startswith(f"{assigned}.") for assigned in self.assigned)
 
 
@@ -80,8 +80,8 @@ def load_config(
     Raises:
       SettingsError: a line for each fault, with its source, key, value and what is accepted.
     """
-    given = [sources] if isinstance(sources, Path | str | Mapping) else sources
-    return resolve_layers(read_layers(given, assignments), pipeline)
+    several = [sources] if isinstance(sources, Path | str | Mapping) else sources
+    return resolve_layers(read_layers(several, assignments), pipeline)
 
 
 def resolve_layers(layers: ConfigLayers, pipeline: str | None = None) -> RunConfig:
@@ -90,6 +90,7 @@ def resolve_layers(layers: ConfigLayers, pipeline: str | None = None) -> RunConf
     Raises:
       SettingsError: as for `load_config`.
     """
+    # Validated twice: derived values follow from a valid config, and must themselves be valid.
     config_class = _config_class(layers, pipeline)
     config = _validate(config_class, merge(config_class.defaults(layers.document), layers.document), layers)
     return _fill_in_derived(config, layers)
@@ -105,6 +106,9 @@ def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> Config
     merged: Values = {}
     for _, values in layers:
         merged = merge(merged, values)
+
+    # Paths of files are absolute already, each relative to its own file. What `--set` gave is relative to the shell's
+    # folder.
     document, assigned = apply_assignments(merged, assignments)
     result = ConfigLayers(document, layers, frozenset(assigned))
     _resolve_paths(document, Path.cwd(), result.is_assigned)
@@ -114,6 +118,7 @@ def read_layers(sources: Sequence[Source], assignments: Iterable[str]) -> Config
 def _read_layer(source: Source) -> tuple[str, Values]:
     if isinstance(source, Mapping):
         return "config", _resolve_paths(copy.deepcopy(dict(source)), Path.cwd())
+    # A text of several lines, or with `key: value`, is YAML; any other is the name of a file.
     if isinstance(source, str) and ("\n" in source or ": " in source):
         return "config", _resolve_paths(_mapping(_parse(source, "config"), "config"), Path.cwd())
     file = Path(source)
@@ -129,7 +134,7 @@ def _resolve_paths(document: Values, folder: Path, only: Callable[[str], bool] =
     for key in filter(only, path_keys(document)):
         value = get_key(document, key)
         if isinstance(value, list):
-            set_key(document, key, [_resolve_path(key, one, folder) for one in value])
+            set_key(document, key, [_resolve_path(key, path, folder) for path in value])
         elif value:
             set_key(document, key, _resolve_path(key, value, folder))
     return document
@@ -137,6 +142,7 @@ def _resolve_paths(document: Values, folder: Path, only: Callable[[str], bool] =
 
 def _resolve_path(key: str, value: Any, folder: Path) -> Any:
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    # A value of another type is left to the validation, which names the key and what is accepted.
     if not isinstance(value, str) or not value or is_http_corpus(key, value):
         return value
     try:
@@ -146,16 +152,16 @@ def _resolve_path(key: str, value: Any, folder: Path) -> Any:
     return value if remote else os.path.normpath(folder / Path(value).expanduser())
 
 
-def _config_class(layers: ConfigLayers, wanted: str | None) -> type[RunConfig]:
+def _config_class(layers: ConfigLayers, expected: str | None) -> type[RunConfig]:
     """The class for the config's key `pipeline`."""
     name = layers.document.get("pipeline", DEFAULT_PIPELINE)
     source = layers.source("pipeline")
     if name not in (names := pipeline_names()):
         raise SettingsError(f"{source}: 'pipeline' is {name!r}; accepted: {', '.join(map(repr, names))}")
-    if wanted is not None and name != wanted:
+    if expected is not None and name != expected:
         raise SettingsError(
-            f"{source}: 'pipeline' is {name!r}, but the command names {wanted!r}; "
-            f"write {name} in place of {wanted}, or give a config with `pipeline: {wanted}`"
+            f"{source}: 'pipeline' is {name!r}, but the command names {expected!r}; "
+            f"write {name} in place of {expected}, or give a config with `pipeline: {expected}`"
         )
     return config_class_of(name)
 
@@ -166,6 +172,7 @@ def _validate(config_class: type[RunConfig], document: Values, layers: ConfigLay
     except pydantic.ValidationError as error:
         lines = []
         messages = format_validation_errors(config_class, error, "")
+        # pydantic knows the key of each fault, and only the layers know where it was written.
         for fault, message in zip(error.errors(include_url=False), messages, strict=True):
             key = dotted_key(config_class, fault["loc"])
             if fault["type"] == "extra_forbidden" and "did you mean" not in message:
@@ -179,13 +186,13 @@ def _suggest_other_section(config_class: type[RunConfig], key: str, message: str
     keys = list(list_keys(config_class))
     if key in keys:  # of a section whose keys depend on its kind
         return message.replace("; ", f"; another kind of {key.rpartition('.')[0]} has it; ", 1)
-    known = {name.rpartition(".")[2]: name for name in keys}
-    near = difflib.get_close_matches(key.rpartition(".")[2], known, n=1, cutoff=0.8)
-    return f"{message.split(';')[0]}; did you mean {known[near[0]]!r}?" if near else message
+    by_last_part = {name.rpartition(".")[2]: name for name in keys}
+    near = difflib.get_close_matches(key.rpartition(".")[2], by_last_part, n=1, cutoff=0.8)
+    return f"{message.split(';')[0]}; did you mean {by_last_part[near[0]]!r}?" if near else message
 
 
 def value_origins(config: RunConfig, layers: ConfigLayers) -> dict[str, str]:
-    """Where each plain value of a config comes from: dotted key → "FILE:LINE", "--set", "default" or "from KEY".
+    """The source of each plain value of a config: dotted key → "FILE:LINE", "--set", "default" or "from KEY".
 
     Args:
       config: `resolve_layers(layers)`.
@@ -194,6 +201,7 @@ def value_origins(config: RunConfig, layers: ConfigLayers) -> dict[str, str]:
     derived = config.derived_values()
     lines = {name: _key_lines(Path(name)) for name, _ in layers.layers if Path(name).is_file()}
 
+    # In the order in which a value wins: --set, the last layer, what follows from another key, defaults.
     def origin(key: str) -> str:
         if layers.is_assigned(key):
             return "--set"
@@ -201,6 +209,8 @@ def value_origins(config: RunConfig, layers: ConfigLayers) -> dict[str, str]:
             if get_key(values, key) is not None:
                 line = lines.get(name, {}).get(key)
                 return f"{name}:{line}" if line else name
+
+        # A derived section, such as `frontend`, is the source of every key below it.
         source = next((f"from {by}" for whole, (_, by) in derived.items() if f"{key}.".startswith(f"{whole}.")), "")
         return source or ("default" if get_key(own_defaults, key) is None else f"default of {config.pipeline}")
 
@@ -222,26 +232,28 @@ def iter_values(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _key_lines(path: Path) -> dict[str, int]:
     """Dotted key → the line that sets it, counted from 1."""
-    found: dict[str, int] = {}
+    line_of: dict[str, int] = {}
 
+    # The tree of nodes has the marks; constructed values have lost them.
     def visit(node: yaml.Node | None, prefix: str) -> None:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
-                found[prefix + str(key.value)] = key.start_mark.line + 1
+                line_of[prefix + str(key.value)] = key.start_mark.line + 1
                 visit(value, f"{prefix}{key.value}.")
 
     visit(_Loader(read_bounded(path, MAX_BYTES).decode("utf-8")).get_single_node(), "")
-    return found
+    return line_of
 
 
 def _fill_in_derived(config: RunConfig, layers: ConfigLayers) -> RunConfig:
     """Sets the keys that follow from others."""
     values = config.plain()
     for key, (value, origin) in config.derived_values().items():
-        given = get_key(values, key) if is_key_set(config, key) else None
-        if given not in (None, value):
+        # The same value twice is no contradiction: a recorded config has every key.
+        set_value = get_key(values, key) if is_key_set(config, key) else None
+        if set_value not in (None, value):
             raise SettingsError(
-                f"{layers.source(key)}: {key!r} is {given!r}, but {origin!r} makes it {value!r}; "
+                f"{layers.source(key)}: {key!r} is {set_value!r}, but {origin!r} makes it {value!r}; "
                 f"leave {key!r} out, and it follows"
             )
         set_key(values, key, value)
@@ -260,15 +272,17 @@ def apply_assignments(document: Values, assignments: Iterable[str]) -> tuple[Val
         key, equals, value = assignment.partition("=")
         if not equals or not all(key.split(".")):
             raise SettingsError(f"--set {assignment}: write it as section.key=value, such as train.epochs=3")
+
         *sections, last = key.split(".")
         values = document
         for section in sections:
             inner = values.get(section)
-            if inner is None:
+            if inner is None:  # absent, or `train:` with nothing below it
                 inner = values[section] = {}
             if not isinstance(inner, dict):
                 raise SettingsError(f"--set {assignment}: {section!r} is {inner!r}, which has no keys under it")
             values = inner
+
         values[last] = _parse_value(value)
         keys.add(key)
     return document, keys
@@ -299,6 +313,7 @@ def read_yaml(path: Path) -> Values:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+
     return _mapping(_parse(text, str(path)), str(path))
 
 
@@ -313,6 +328,8 @@ def _mapping(document: Any, source: str) -> Values:
 def _parse(text: str, source: str) -> Any:
     if len(text) > MAX_BYTES:
         raise SettingsError(f"{source}: {len(text):,} characters of YAML; at most {MAX_BYTES:,} are accepted")
+
+    # Counted as nodes, before anything is constructed: only then do aliases take memory.
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
@@ -354,7 +371,8 @@ class _Loader(yaml.SafeLoader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._values, self._depth = 0, 0
+        self._values = 0
+        self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
@@ -365,6 +383,7 @@ class _Loader(yaml.SafeLoader):
             problem = f"nested too deeply, more than {MAX_DEPTH} lists and mappings in each other"
             raise yaml.constructor.ConstructorError(None, None, problem, mark)
 
+        # PyYAML composes recursively, through this method, so the depth is that of the calls.
         self._depth += 1
         node: yaml.Node | None = super().compose_node(parent, index)
         self._depth -= 1
@@ -378,6 +397,7 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        # YAML forbids a key twice, and PyYAML takes the last one in silence.
         lines: dict[Any, int] = {}
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):

@@ -1,4 +1,4 @@
-"""Which keys of a config hold locations, and where its corpora are."""
+"""The keys of a config that hold locations, and the locations of its corpora."""
 
 from voxline.components.ingest.settings import HTTP_SCHEMES
 from voxline.pipelines.config.keys import Values, get_key
@@ -26,37 +26,39 @@ def path_keys(document: Values) -> list[str]:
     """
     keys = []
     for key in PATH_KEYS:
-        section, star, rest = key.partition(".*")
+        section, star, below_name = key.partition(".*")
         names = get_key(document, section) if star else None
         named = names if isinstance(names, dict) else ()  # any other value is refused later, with its key
-        keys += [f"{section}.{name}{rest}" for name in named] if star else [key]
+        keys += [f"{section}.{name}{below_name}" for name in named] if star else [key]
+
+    # `asr@production` is a name in the registry, and must not become a path.
     return [key for key in keys if key not in MODEL_KEYS or not is_model_name(str(get_key(document, key) or ""))]
 
 
 def is_http_corpus(key: str, uri: str) -> bool:
-    """Whether a key's value is the http(s) address of a corpus; no other location may be one."""
+    """True if a key's value is the http(s) address of a corpus; no other location may be one."""
     return key.startswith("corpus.") and uri.startswith(HTTP_SCHEMES)
 
 
 def corpus_locations(values: Values) -> list[str]:
-    """Where the corpora of a config are, without the queries of addresses, which may be signatures.
+    """The locations of a config's corpora, without the queries of addresses, which may be signatures.
 
     >>> corpus_locations({"corpus": {"uri": "https://bucket.example/a.zip?signature=0f3c"}})
     ['https://bucket.example/a.zip']
     >>> corpus_locations({"corpus": {"uri": "", "corpora": {"ours": {"uri": "/a"}, "theirs": {"uri": "/b"}}}})
     ['/a', '/b']
     """
-    named = [one.get("uri", "") for one in (get_key(values, "corpus.corpora") or {}).values()]
-    found = [str(uri) for uri in (get_key(values, "corpus.uri"), *named) if uri]
-    return [uri.partition("?")[0] if uri.startswith(HTTP_SCHEMES) else uri for uri in found]
+    named = [corpus.get("uri", "") for corpus in (get_key(values, "corpus.corpora") or {}).values()]
+    uris = [str(uri) for uri in (get_key(values, "corpus.uri"), *named) if uri]
+    return [uri.partition("?")[0] if uri.startswith(HTTP_SCHEMES) else uri for uri in uris]
 
 
 def corpus_uris(values: Values) -> str:
-    """Where the corpora of a config are, in words.
+    """The locations of a config's corpora, in words.
 
     >>> corpus_uris({"corpus": {"corpora": {"ours": {"uri": "/a"}, "theirs": {"uri": "/b"}}}})
     'ours: /a, theirs: /b'
     """
     corpora = get_key(values, "corpus.corpora") or {}
-    named = ", ".join(f"{name}: {one.get('uri', '')}" for name, one in corpora.items())
+    named = ", ".join(f"{name}: {corpus.get('uri', '')}" for name, corpus in corpora.items())
     return named or str(get_key(values, "corpus.uri") or "")

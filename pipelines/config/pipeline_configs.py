@@ -113,6 +113,7 @@ def config_classes() -> dict[str, type[RunConfig]]:
 @functools.cache
 def _training_config(family: Family) -> type[RunConfig]:
     """The class for a family: its settings, and the sections of the steps that only its pipeline has."""
+    # A literal for `pipeline`, so that a validator and the JSON schema know the class by it.
     fields: dict[str, Any] = {
         "pipeline": (
             Literal[family.name],
@@ -120,10 +121,14 @@ def _training_config(family: Family) -> type[RunConfig]:
         ),
         "model": (Name, pydantic.Field(family.name, description="name of the model in the registry")),
     }
+
+    # The steps whose settings the family has: train, evaluate and push.
     for name in steps_of(family.name):
         if STEPS[name].settings is None:
             settings = getattr(family, f"{name}_settings")
             fields[name] = (settings, pydantic.Field(default_factory=settings, description=STEPS[name].description))
+
+    # `intents` becomes IntentsConfig; `__getattr__` below finds it again by that name.
     name = f"{family.name.title().replace('_', '').replace('-', '')}Config"
     config: type[RunConfig] = pydantic.create_model(
         name, __base__=TrainingRunConfig, __doc__=f"A run of the `{family.name}` pipeline.", **fields
@@ -138,6 +143,7 @@ def _with_sections_of_steps(config: type[RunConfig], pipeline: str) -> type[RunC
     missing = [STEPS[name] for name in steps_of(pipeline) if STEPS[name].config_section not in present]
     if not missing:
         return config
+
     fields: dict[str, Any] = {
         step.config_section: (
             step.settings,
@@ -150,6 +156,7 @@ def _with_sections_of_steps(config: type[RunConfig], pipeline: str) -> type[RunC
 
 def __getattr__(name: str) -> type[RunConfig]:
     """The class of a pipeline by its own name, as pickle looks one up for a process of a run."""
+    # Any other name fails at once: to look through the families would import each of them.
     for pipeline in pipeline_names() if name.endswith("Config") else ():
         config = config_class_of(pipeline)
         if config.__name__ == name:

@@ -35,7 +35,9 @@ _UNITS = {
     "rate": "", "megabytes": "MB (10⁶ bytes)", "gigabytes": "GB (10⁹ bytes)", "share": "share, from 0 to 1",
 }  # fmt: skip
 _UNIT_OF_KEY = {"convert.sample_rate": "Hz", "extract.features.sample_rate": "Hz"}
-_FIRST_POD = "cluster.steps.ingest."
+_STEP_PODS = "cluster.steps."
+_FIRST_POD = f"{_STEP_PODS}ingest."
+"""The sections of all steps' pods are alike; the reference describes the first one for all of them."""
 _NAMES = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null", Any: "any value"}
 
 
@@ -68,6 +70,8 @@ class SettingReference:
         first = self.key.partition(".")[0].removesuffix("[]")
         if first == "cluster":
             return "compile, submit and schedule; ignored on this machine"
+
+        # A key that is no section, such as `store`, belongs to all steps.
         steps = {step.config_section: step.name for step in STEPS.values()}
         model = config_class_of(self.pipelines[0]).model_fields
         is_step = any(
@@ -102,29 +106,30 @@ class _Variants:
     def defaults(self) -> dict[str, str]:
         """Default → the kinds or pipelines that have it."""
         where: dict[str, list[str]] = {}
-        for one in self.settings:
-            where.setdefault(one.default_text, []).append(one.where)
+        for setting in self.settings:
+            where.setdefault(setting.default_text, []).append(setting.where)
         return {default: ", ".join(dict.fromkeys(names)) for default, names in where.items()}
 
     @property
     def only(self) -> str:
         """The kinds or pipelines that have the key, if others do not."""
-        return "" if self.everywhere else ", ".join(dict.fromkeys(one.where for one in self.settings))
+        return "" if self.everywhere else ", ".join(dict.fromkeys(setting.where for setting in self.settings))
 
     def lines(self) -> list[str]:
-        """What `voxline config explain KEY` prints."""
-        one, defaults = self.settings[0], self.defaults
+        """The lines that `voxline config explain KEY` prints."""
+        setting = self.settings[0]  # all of them are alike but for the default and where they are
+        defaults = self.defaults
         default = " | ".join(f"{value} ({where})" if len(defaults) > 1 else value for value, where in defaults.items())
-        about = {
-            "step": one.step,
+        details = {
+            "step": setting.step,
             "only for": self.only,
-            "type": "section" if one.section and not one.type.startswith("list") else one.type,
-            "unit": one.unit,
-            "accepted": one.accepted,
-            "default": "" if one.section and isinstance(one.default, dict) else default,
-            "meaning": one.description,
+            "type": "section" if setting.section and not setting.type.startswith("list") else setting.type,
+            "unit": setting.unit,
+            "accepted": setting.accepted,
+            "default": "" if setting.section and isinstance(setting.default, dict) else default,
+            "meaning": setting.description,
         }
-        return [one.key, *(f"  {name:<10} {text}" for name, text in about.items() if text)]
+        return [setting.key, *(f"  {name:<10} {text}" for name, text in details.items() if text)]
 
 
 def _group(settings: list[SettingReference], of_section: list[SettingReference]) -> list[_Variants]:
@@ -133,18 +138,20 @@ def _group(settings: list[SettingReference], of_section: list[SettingReference])
       settings: in the order of the config.
       of_section: the sections that hold them.
     """
-    pipelines = {name for one in of_section for name in one.pipelines} or set(pipeline_names())
+    # A key is everywhere if all pipelines with its section have it, in each kind of the section.
+    pipelines = {name for section in of_section for name in section.pipelines} or set(pipeline_names())
     groups: dict[Any, list[SettingReference]] = {}
-    for one in settings:
-        groups.setdefault((one.key, one.type, one.accepted, one.description), []).append(one)
     kinds: dict[str, set[str]] = {}
-    for one in settings:
-        kinds.setdefault(one.key.rpartition(".")[0], set()).add(one.kind)
+    for setting in settings:
+        identity = (setting.key, setting.type, setting.accepted, setting.description)
+        groups.setdefault(identity, []).append(setting)
+        kinds.setdefault(setting.key.rpartition(".")[0], set()).add(setting.kind)
+
     return [
         _Variants(
             same,
-            {name for one in same for name in one.pipelines} == pipelines
-            and {one.kind for one in same} == kinds[key.rpartition(".")[0]],
+            {name for setting in same for name in setting.pipelines} == pipelines
+            and {setting.kind for setting in same} == kinds[key.rpartition(".")[0]],
         )
         for (key, *_), same in groups.items()
     ]
@@ -155,12 +162,15 @@ def list_settings(classes: Mapping[str, type[RunConfig]] | None = None) -> list[
     merged: dict[Any, SettingReference] = {}
     for pipeline, config_class in (classes or config_classes()).items():
         for setting in _settings(config_class, "", config_class.example(), ""):
+            # As text, because a list or a mapping cannot be part of a dict's key.
             default = setting.default if setting.default is REQUIRED else json.dumps(setting.default)
             same = (setting.key, setting.type, setting.accepted, default, setting.description, setting.kind)
             pipelines = (*merged[same].pipelines, pipeline) if same in merged else (pipeline,)
             merged[same] = dataclasses.replace(setting, pipelines=pipelines)
-    order = {key: number for number, key in enumerate(dict.fromkeys(one.key for one in merged.values()))}
-    return sorted(merged.values(), key=lambda one: order[one.key])
+
+    # Variants of a key that only a later pipeline has stand beside those of the first one.
+    order = {key: number for number, key in enumerate(dict.fromkeys(setting.key for setting in merged.values()))}
+    return sorted(merged.values(), key=lambda setting: order[setting.key])
 
 
 def explain_key(key: str) -> list[str]:
@@ -170,35 +180,40 @@ def explain_key(key: str) -> list[str]:
       SettingsError: the key does not exist.
     """
     settings = list_settings()
-    wanted = _general(key, settings)
-    if wanted.endswith(".<name>"):
-        wanted = wanted.removesuffix(".<name>")
-    found = [setting for setting in settings if setting.key == wanted]
-    if not found:
-        ends = [one.key for one in settings if one.key.rpartition(".")[2] == wanted.rpartition(".")[2]]
-        near = ends or difflib.get_close_matches(wanted, [one.key for one in settings], n=3, cutoff=0.6)
+    general = _general(key, settings)
+    if general.endswith(".<name>"):
+        general = general.removesuffix(".<name>")
+    matches = [setting for setting in settings if setting.key == general]
+
+    # `epochs` alone is probably `train.epochs`: keys with the same end are better guesses than similar ones.
+    if not matches:
+        ends = [setting.key for setting in settings if setting.key.rpartition(".")[2] == general.rpartition(".")[2]]
+        near = ends or difflib.get_close_matches(general, [setting.key for setting in settings], n=3, cutoff=0.6)
         hint = f"did you mean {' or '.join(dict.fromkeys(near[:3]))}?" if near else "`voxline config explain` lists all"
         raise SettingsError(f"no setting is called {key!r}; {hint}")
-    parent = [one for one in settings if one.key == wanted.rpartition(".")[0].removesuffix("[]")]
+
+    parent = [setting for setting in settings if setting.key == general.rpartition(".")[0].removesuffix("[]")]
     lines: list[str] = []
-    for variants in _group(found, parent):
+    for variants in _group(matches, parent):
         lines += ["", *variants.lines()] if lines else variants.lines()
-    starts = (f"{wanted}[].", f"{wanted}.<name>.", f"{wanted}.")
+
+    # Then a table of the keys one level below: of a list's elements, of a mapping's values, or of the section itself.
+    starts = (f"{general}[].", f"{general}.<name>.", f"{general}.")
     below = [
-        (one, next(start for start in starts if one.key.startswith(start)))
-        for one in settings
-        if one.key.startswith(starts)
+        (setting, next(start for start in starts if setting.key.startswith(start)))
+        for setting in settings
+        if setting.key.startswith(starts)
     ]
-    direct = [one for one, start in below if "." not in one.key.removeprefix(start)]
+    direct = [setting for setting, start in below if "." not in setting.key.removeprefix(start)]
     return [*lines, "", *summary_table(direct)] if direct else lines
 
 
 def summary_table(settings: list[SettingReference]) -> list[str]:
     """A line for each key: the key, its default and what it means."""
     rows: dict[str, tuple[str, str]] = {}
-    for one in settings:
-        default = "…" if one.section and isinstance(one.default, dict) else one.default_text
-        rows.setdefault(one.key, (default if len(default) <= 24 else "…", one.description))
+    for setting in settings:
+        default = "…" if setting.section and isinstance(setting.default, dict) else setting.default_text
+        rows.setdefault(setting.key, (default if len(default) <= 24 else "…", setting.description))
     width = max((len(key) for key in rows), default=0)
     return [f"{key:<{width}}  {default:<24}  {text}" for key, (default, text) in rows.items()]
 
@@ -209,6 +224,7 @@ def yaml_value(value: Any) -> str:
     >>> yaml_value("off"), yaml_value([1, 2.5]), yaml_value(None), yaml_value("")
     ("'off'", '[1, 2.5]', 'null', "''")
     """
+    # PyYAML ends a scalar that stands alone with `...`, the mark of a document's end.
     text = yaml.safe_dump(value, allow_unicode=True, default_flow_style=True, width=10_000, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...").strip()
 
@@ -216,27 +232,32 @@ def yaml_value(value: Any) -> str:
 def markdown_reference() -> str:
     """docs/config.md."""
     settings = list_settings()
+
+    # Section → the keys directly in it. A section comes where its own key does, before those below it.
     sections: dict[str, list[SettingReference]] = {}
     for setting in settings:
-        if setting.key.startswith("cluster.steps.") and not setting.key.startswith("cluster.steps.ingest."):
-            continue  # the eight sections are alike
+        if setting.key.startswith(_STEP_PODS) and not setting.key.startswith(_FIRST_POD):
+            continue
         if setting.key.startswith("corpus.corpora.<name>.") and setting.key.partition(".<name>.")[2] not in _OF_CORPORA:
             continue  # as in the section corpus
-        setting = dataclasses.replace(
-            setting, key=setting.key.replace("cluster.steps.ingest.", "cluster.steps.<step>.")
-        )
+
+        setting = dataclasses.replace(setting, key=setting.key.replace(_FIRST_POD, f"{_STEP_PODS}<step>."))
         if setting.section and isinstance(setting.default, dict):
             sections.setdefault(setting.key, [])
         else:
             sections.setdefault(setting.key.rpartition(".")[0], []).append(setting)
+
     section_rows: dict[str, list[SettingReference]] = {}
     for setting in settings:
         if setting.section:
             section_rows.setdefault(setting.key, []).append(setting)
+
     lines = _MARKDOWN_HEAD.splitlines()
     for section, rows in sections.items():
         if not rows:
             continue
+
+        # The section's own settings, one for each pipeline that describes it differently: the text above its table.
         own = section_rows.get(section.removesuffix("[]").removesuffix(".<name>").replace("<step>", "ingest"), [])
         title = f"`{section}`" if section else "The run"
         lines += ["", f"{'##' if '.' not in section else '###'} {title}", ""]
@@ -248,13 +269,14 @@ def markdown_reference() -> str:
                 else ""
             )
             lines += [f"{description[:1].upper()}{description[1:]}. Step: {own[0].step}.{only}", ""]
+
         lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
         lines += [_markdown_row(variants) for variants in _group(rows, own)]
     return "\n".join([*lines, ""])
 
 
 def _pipelines(settings: list[SettingReference]) -> list[str]:
-    return [name for name in pipeline_names() if any(name in one.pipelines for one in settings)]
+    return [name for name in pipeline_names() if any(name in setting.pipelines for setting in settings)]
 
 
 _OF_CORPORA = ("uri", "weight")
@@ -275,15 +297,18 @@ brackets."""
 
 
 def _markdown_row(variants: _Variants) -> str:
-    one, defaults = variants.settings[0], variants.defaults
-    description = one.description + (f" ({variants.only})" if variants.only else "")
+    setting = variants.settings[0]
+    defaults = variants.defaults
+    description = setting.description + (f" ({variants.only})" if variants.only else "")
     values = [
-        ("required" if one.default is REQUIRED else f"`{value}`") + (f" ({where})" if len(defaults) > 1 else "")
+        ("required" if setting.default is REQUIRED else f"`{value}`") + (f" ({where})" if len(defaults) > 1 else "")
         for value, where in defaults.items()
     ]
-    limits = re.sub(r"^matches (.+)$", r"; matches `\1`", one.accepted)
+    limits = re.sub(r"^matches (.+)$", r"; matches `\1`", setting.accepted)
     limits = limits if limits.startswith(";") or not limits else f"; {limits}"
-    cells = [f"`{one.key.rpartition('.')[2]}`", one.type + limits, ", ".join(values), description]
+
+    # A | would end the cell, and a < would begin a tag, also in code.
+    cells = [f"`{setting.key.rpartition('.')[2]}`", setting.type + limits, ", ".join(values), description]
     return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
 
 
@@ -292,11 +317,14 @@ def json_schema() -> dict[str, Any]:
     classes = list(config_classes().items())
     names, schema = models_json_schema([(model, "validation") for _, model in classes])
     references = {pipeline: names[model, "validation"] for pipeline, model in classes}
+
+    # `if` and `then` rather than `oneOf`: an editor then reports the fault of the one pipeline, not of all of them.
     rules = [
         {"if": {"required": ["pipeline"], "properties": {"pipeline": {"const": pipeline}}}, "then": reference}
         for pipeline, reference in references.items()
     ]
     rules.append({"if": {"not": {"required": ["pipeline"]}}, "then": references[DEFAULT_PIPELINE]})
+
     definitions = _simplify(schema["$defs"])
     return {
         "$schema": SCHEMA_DIALECT,
@@ -311,10 +339,11 @@ def json_schema() -> dict[str, Any]:
 def _simplify(node: Any) -> Any:
     """Without the titles that pydantic derives from names; of kinds, any that fits: `kind` may be left out."""
     if isinstance(node, list):
-        return [_simplify(one) for one in node]
+        return [_simplify(element) for element in node]
     if not isinstance(node, dict):
         return node
-    plain = {key: _simplify(one) for key, one in node.items() if not (key == "title" and isinstance(one, str))}
+    # A property may be called `title` too; its value is then a schema, not a text.
+    plain = {key: _simplify(value) for key, value in node.items() if not (key == "title" and isinstance(value, str))}
     if "discriminator" in plain:
         del plain["discriminator"]
         plain["anyOf"] = plain.pop("oneOf")
@@ -324,7 +353,7 @@ def _simplify(node: Any) -> Any:
 def _general(key: str, settings: list[SettingReference]) -> str:
     """The key without indexes and names: `cluster.claims[0].name` is `cluster.claims[].name`."""
     key = re.sub(r"\[\d*\]", "[]", key)
-    for mapping in {one.key.partition(".<name>.")[0] for one in settings if ".<name>." in one.key}:
+    for mapping in {setting.key.partition(".<name>.")[0] for setting in settings if ".<name>." in setting.key}:
         key = re.sub(rf"^({re.escape(mapping)})\.[^.]+", r"\1.<name>", key)
     return key
 
@@ -332,14 +361,24 @@ def _general(key: str, settings: list[SettingReference]) -> str:
 def _settings(
     model: type[pydantic.BaseModel], prefix: str, values: Values | None, kind: str
 ) -> Iterator[SettingReference]:
+    """The keys of a model and of the models in it, depth first.
+
+    Args:
+      prefix: the key of the model's section, with a dot at its end; empty: the config itself.
+      values: the section in a config of defaults, as JSON values; None: the defaults have no such section.
+      kind: of the section, if only that kind has the keys.
+    """
     for name, field in model.model_fields.items():
         key = prefix + (field.alias or name)
         inner = nested_models(field.annotation)
+
+        # A pipeline's defaults may differ from those of the class. What the example config only fills in is required.
         default = None if values is None else get_key(values, field.alias or name)
         if values is None or (field.alias or name) not in values:
             default = REQUIRED if field.is_required() else _plain(field.get_default(call_default_factory=True))
         if not prefix and field.is_required() and not inner:
             default = REQUIRED
+
         is_list = get_origin(field.annotation) in (list, tuple)
         is_mapping = get_origin(field.annotation) is dict
         yield SettingReference(
@@ -352,12 +391,14 @@ def _settings(
             pipelines=(),
             section=bool(inner),
         )
+
+        # Of a section of several kinds, the defaults are of one: the keys of the others have those of their class.
         several = len(inner) > 1
-        for one in inner:
-            own = one.model_fields["kind"].default if several and "kind" in one.model_fields else ""
+        for section in inner:
+            own = section.model_fields["kind"].default if several and "kind" in section.model_fields else ""
             here = isinstance(default, dict) and not is_mapping and (not own or default.get("kind") == own)
             below = f"{key}[]." if is_list else f"{key}.<name>." if is_mapping else f"{key}."
-            yield from _settings(one, below, default if here else None, own or kind)
+            yield from _settings(section, below, default if here else None, own or kind)
 
 
 def _plain(value: Any) -> Any:
@@ -375,19 +416,22 @@ def _type(annotation: Any) -> str:
     >>> _type(dict[str, float]), _type(tuple[int, int]), _type(float | None)
     ('mapping of text to number', 'list of 2 integers', 'number or null')
     """
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
     if origin is typing.Annotated:
         return _type(arguments[0])
     if origin is Literal:
         return _type(type(arguments[0]))
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_type(one) for one in arguments))
+        return " or ".join(dict.fromkeys(_type(argument) for argument in arguments))
+
     if origin is dict:
         return f"mapping of {_type(arguments[0])} to {_type(arguments[1])}"
     if origin is tuple and Ellipsis not in arguments:
         return f"list of {len(arguments)} {_type(arguments[0])}s"
     if origin in (list, tuple):
         return f"list of {_plural(_type(arguments[0]))}"
+
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return "section"
     return _NAMES.get(annotation, getattr(annotation, "__name__", str(annotation)))
@@ -399,15 +443,21 @@ def _plural(name: str) -> str:
 
 def _accepted(annotation: Any, metadata: list[Any]) -> str:
     """The accepted values of a plain type in words."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
     if origin is typing.Annotated:
+        # An element may be a `pydantic.Field`, which holds constraints of its own.
         metadata = [*arguments[1:], *metadata]
-        return _accepted(arguments[0], [one for item in metadata for one in getattr(item, "metadata", None) or [item]])
+        constraints = [constraint for item in metadata for constraint in getattr(item, "metadata", None) or [item]]
+        return _accepted(arguments[0], constraints)
     if origin is Literal:
-        return ", ".join(yaml_value(one) for one in arguments)
-    parts = [text for one in metadata if (text := _limit(one))]
+        return ", ".join(yaml_value(value) for value in arguments)
+
+    # Equal limits of several arguments, as of a pair of numbers, are written once.
+    parts = [text for constraint in metadata if (text := _limit(constraint))]
     if origin in (typing.Union, types.UnionType, dict, list, tuple):
-        parts += dict.fromkeys(text for one in arguments if one is not Ellipsis if (text := _accepted(one, [])))
+        inner = [argument for argument in arguments if argument is not Ellipsis]
+        parts += dict.fromkeys(text for argument in inner if (text := _accepted(argument, [])))
     return ", ".join(parts)
 
 
@@ -420,12 +470,16 @@ def _limit(constraint: Any) -> str:
         (annotated_types.Ge, "≥", "ge"), (annotated_types.Gt, ">", "gt"),
         (annotated_types.Le, "≤", "le"), (annotated_types.Lt, "<", "lt"),
     ):  # fmt: skip
+        # A bound of 2^31 or more guards against overflow, and means nothing to a person.
         if isinstance(constraint, kind):
             return f"{sign} {getattr(constraint, name):,}" if getattr(constraint, name) < 2**31 else ""
+
     if isinstance(constraint, annotated_types.MinLen):
         return f"at least {constraint.min_length} of them"
     if isinstance(constraint, annotated_types.MaxLen):
         return f"at most {constraint.max_length} of them"
+
+    # A pattern with a description in words, as `_Matches` of the section `cluster` has it, is described by that alone.
     if words := getattr(constraint, "accepted", ""):
         return str(words)
     pattern = getattr(constraint, "pattern", None)

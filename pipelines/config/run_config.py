@@ -21,6 +21,7 @@ from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
 from voxline.store.uris import is_remote
 
+# A name becomes a folder, part of a KFP run's name and of an artifact's, so it has no / and does not begin with a dot.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 Name = Annotated[str, pydantic.Field(pattern=NAME_PATTERN)]
 
@@ -121,6 +122,7 @@ class RunConfig(Settings):
 
     def optional_steps(self) -> tuple[str, ...]:
         """The steps that this run has, and others of its pipeline have not."""
+        # A condition reads the step's own section, so the pipeline must have the step.
         conditions = {name: STEPS[name].optional_if for name in steps_of(self.pipeline)}
         return tuple(name for name, condition in conditions.items() if condition and condition(self))
 
@@ -145,14 +147,15 @@ class RunConfig(Settings):
     def locations(self) -> dict[str, str]:
         """The keys that hold a path or URI of this pipeline, with their values."""
         values = self.plain()
-        found: dict[str, str] = {}
+        locations: dict[str, str] = {}
+        # A key of another pipeline, or one that is empty, is absent from the result; a list has a key for each element.
         for key in path_keys(values):
             value = get_key(values, key)
             if isinstance(value, list):
-                found |= {f"{key}.{number}": str(one) for number, one in enumerate(value)}
+                locations |= {f"{key}.{number}": str(path) for number, path in enumerate(value)}
             elif value:
-                found[key] = str(value)
-        return found
+                locations[key] = str(value)
+        return locations
 
     def section(self, step: str) -> Settings:
         """The settings of a step."""
@@ -180,6 +183,7 @@ class RunConfig(Settings):
         The section `cluster` is left out if nothing in it is set: this records a run on this machine.
         """
         values = self.recorded()
+        # The account is the one default of the section that differs between pipelines.
         if self.cluster == ClusterSettings(service_account=self.account):
             del values["cluster"]
         return yaml.safe_dump(values, allow_unicode=True, sort_keys=False, width=100)
@@ -190,7 +194,8 @@ class RunConfig(Settings):
         return self.model_copy(update=update)
 
     def unmounted_paths(self) -> dict[str, str]:
-        """By key, the paths that are not on a volume of the cluster, so that pods would not see them."""
+        """Key → path, of those that are not on a volume of the cluster, so that pods would not see them."""
+        # A bucket needs no volume, and ingest fetches an http corpus by itself.
         return {
             key: path
             for key, path in self.locations().items()

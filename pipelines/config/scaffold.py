@@ -63,7 +63,12 @@ class ConfigProposal:
 
 @dataclasses.dataclass(frozen=True)
 class _Look:
-    """What was found in a folder."""
+    """The utterances that one format reads in a folder.
+
+    Attributes:
+      complete: False if the folder has more than `ENTRIES_READ`, so that counts are lower bounds.
+      sample_rate: of most recordings in Hz, at most 16,000.
+    """
 
     format: str
     entries: list[CorpusEntry]
@@ -77,7 +82,7 @@ class _Look:
 
     @property
     def has_test(self) -> bool:
-        """Whether the corpus' own splits include train and test, and every one of them is known."""
+        """True if the corpus' own splits include train and test, and every one of them is known."""
         names = {entry.split for entry in self.entries}
         return split_patterns_cover(names, SplitNames())
 
@@ -91,21 +96,29 @@ def propose_config(folder: Path, name: str = "") -> ConfigProposal:
     if not folder.is_dir():
         raise SettingsError(f"{folder}: no such folder; give the folder of the recordings and their transcripts")
     look = _look(folder)
+
+    # The name of the run must match `run_config.NAME_PATTERN`.
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name or folder.absolute().name).strip("-._")[:63] or "corpus"
     count = len(look.entries)
     small = look.complete and count < 1_000
     split, described = _split(look, small)
     spoken = _needs_spelling_out(look)
     frontend = ", frontend: {kind: english_transcript}" if spoken else ""
+
+    # About 70% of the utterances are left to train on after the split, each at three speeds.
     batch = 16
-    a_pass = max(1, math.floor(0.7 * count * SPEEDS / batch))
-    epochs = max(15, math.ceil(STEPS / a_pass)) if look.complete else 15
+    steps_per_epoch = max(1, math.floor(0.7 * count * SPEEDS / batch))
+    epochs = max(15, math.ceil(STEPS / steps_per_epoch)) if look.complete else 15
     closed = small and _has_few_words(look, spoken)
+
+    # About 15 evaluations in all: more of them would take longer than the training of a small corpus.
     seldom = f", evaluate_epochs: {math.ceil(epochs / 15)}" if epochs > 15 else ""
     network = ", units: 64, dropout: 0.2" if small else ""
     augment = (
         "{speed: 0.1, pitch: 0.15, volume: 15, tilt: 10, frequency_masks: 1}" if small else "{pitch: 0.05, volume: 3}"
     )
+
+    # Text rather than a dump of values, so that the file has comments and related settings on one line.
     lines = [
         "# Written by `voxline config init`; `voxline config explain KEY` explains a key.",
         f"name: {name}",
@@ -120,7 +133,8 @@ def propose_config(folder: Path, name: str = "") -> ConfigProposal:
         f"  augment: {augment}}}",
         *(["language: {kind: ngram}  # recognizes the words of the transcripts alone"] if closed else []),
     ]
-    return ConfigProposal(name, "\n".join([*lines, ""]), _findings(look, described, epochs, a_pass * epochs, spoken))
+    findings = _findings(look, described, epochs, steps_per_epoch * epochs, spoken)
+    return ConfigProposal(name, "\n".join([*lines, ""]), findings)
 
 
 def write_config(proposal: ConfigProposal, file: Path, *, replace: bool = False) -> Path:
@@ -133,11 +147,14 @@ def write_config(proposal: ConfigProposal, file: Path, *, replace: bool = False)
         raise SettingsError(f"--output {file}: a file whose name ends in .yaml is accepted")
     if file.exists() and not replace:
         raise SettingsError(f"{file}: it exists; give --output another file, or --force to replace it")
+
+    # Relative to the config's folder, as `load_config` reads it: the two can then be moved together.
     corpus = Path(str(load_config(proposal.text).corpus.uri))
     text = proposal.text
     if corpus.is_relative_to(file.absolute().parent):
         relative = os.path.relpath(corpus, file.absolute().parent)
         text = text.replace(_quoted(str(corpus)), _quoted(relative), 1)
+
     write_text(file, text)
     return file
 
@@ -151,7 +168,8 @@ def _look(folder: Path) -> _Look:
 
 
 def _look_at(folder: Path, corpus: Corpus) -> _Look:
-    found: list[tuple[tuple[int, bool], str, list[CorpusEntry], list[Reject], bool]] = []
+    # Every format tries the folder: files of one may look like those of another, and only the counts tell.
+    candidates: list[tuple[tuple[int, bool], _Look]] = []
     for format in format_names():
         entries: list[CorpusEntry] = []
         rejects: list[Reject] = []
@@ -160,34 +178,39 @@ def _look_at(folder: Path, corpus: Corpus) -> _Look:
                 read = list(itertools.islice(load_format(format)(corpus), ENTRIES_READ + 1))
         except (VoxlineError, OSError, ValueError):
             continue  # not of this format
+
         for entry in read:
             if isinstance(entry, Reject):
                 rejects.append(entry)
             else:
                 entries.append(entry)
         rank = (len(entries) - len(rejects), format != FROM_FILE_NAMES)
-        found.append((rank, format, entries, rejects, len(read) <= ENTRIES_READ))
-    best = max(found, key=lambda one: one[0], default=None)
-    if best is None or not best[2]:
+        candidates.append((rank, _Look(format, entries, rejects, len(read) <= ENTRIES_READ, sample_rate=0)))
+
+    # The first of equal ones, in the order of the formats.
+    best = max(candidates, key=lambda candidate: candidate[0])[1] if candidates else None
+    if best is None or not best.entries:
         if archive := next(corpus.find(*ARCHIVES), None):
             raise SettingsError(
                 f"{folder}: {archive} may hold the recordings; none was found in it, or it was not unpacked, because "
                 f"the archives have more than {UNPACKED_BYTES / 1e9:g} GB; write a config with "
                 "corpus.format huggingface, webdataset or nemo_tarred (docs/corpora.md)"
             )
+
         audio = sum(1 for _ in corpus.find_audio())
         raise SettingsError(
             f"{folder}: {audio:,} recordings, and no format of {', '.join(format_names())} finds a transcript; write a "
             'manifest.jsonl with a line such as {"audio_filepath": "clips/1.wav", "text": "good morning"} for each'
         )
-    _, format, entries, rejects, complete = best
-    return _Look(format, entries, rejects, complete, _sample_rate(corpus, entries))
+
+    return dataclasses.replace(best, sample_rate=_sample_rate(corpus, best.entries))
 
 
 def _sample_rate(corpus: Corpus, entries: list[CorpusEntry]) -> int:
     """The rate of most of the first recordings, at most 16 kHz: speech has little above 8 kHz."""
     import soundfile
 
+    # Twenty recordings from all over the list: a corpus is often sorted by source.
     rates: Counter[int] = Counter()
     for entry in entries[:: max(1, len(entries) // 20)][:20]:
         try:
@@ -209,21 +232,23 @@ def _split(look: _Look, small: bool) -> tuple[str, str]:
 
 
 def _needs_spelling_out(look: _Look) -> bool:
-    """Whether transcripts in Latin letters have numbers or signs, which english_transcript spells out."""
+    """True if transcripts in Latin letters have numbers or signs, which english_transcript spells out."""
     characters = set("".join(entry.text for entry in look.entries))
-    return any(one.isdigit() for one in characters) and all(not one.isalpha() or one.isascii() for one in characters)
+    has_digits = any(character.isdigit() for character in characters)
+    return has_digits and all(not character.isalpha() or character.isascii() for character in characters)
 
 
 def _has_few_words(look: _Look, spoken: bool) -> bool:
-    """Whether the words are those of commands: few, and each said often."""
-    said = [word for entry in look.entries for word in _normalize(entry.text, spoken).split()]
-    return bool(said) and len(said) >= OFTEN * len(set(said))
+    """True if the words are those of commands: few, and each said often."""
+    words = [word for entry in look.entries for word in _normalize(entry.text, spoken).split()]
+    return bool(words) and len(words) >= OFTEN * len(set(words))
 
 
 def _findings(look: _Look, split: str, epochs: int, steps: int, spoken: bool) -> list[str]:
     texts = [_normalize(entry.text, spoken) for entry in look.entries]
     words = {word for text in texts for word in text.split()}
     unknown = Counter(itertools.chain.from_iterable(map(Alphabet.from_name("english").unknown, texts)))
+
     more = "" if look.complete else " or more"
     lines = [
         f"format     {look.format}: {len(look.entries):,}{more} utterances, {len(look.rejects):,} unreadable lines",
@@ -233,6 +258,8 @@ def _findings(look: _Look, split: str, epochs: int, steps: int, spoken: bool) ->
     ]
     if spoken:
         lines.append("numbers    spelled out in English (convert.frontend.kind: english_transcript)")
+
+    # Not refused: a corpus with some of them trains, and its person decides what they should become.
     if unknown:
         listed = " ".join(character for character, _ in unknown.most_common(10))
         lines.append(
