@@ -98,6 +98,8 @@ def current_pair(registry: Registry) -> CanaryPair | None:
     candidate = history.candidate
     if production is None or candidate is None:
         return None
+
+    # The journal's line numbers tell two nominations of one version apart.
     lines = (
         number
         for number, event in enumerate(events, start=1)
@@ -121,6 +123,7 @@ class CanaryState:
     sessions: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        # A new trial has a test without requests for each measure.
         self.tests = {name: self.tests.get(name) or SequentialTest(self.settings.margin) for name in MEASURES}
 
     def observe(self, values: Mapping[str, float], *, chosen: bool) -> None:
@@ -135,9 +138,12 @@ class CanaryState:
         A candidate is rolled back if it is worse in any measure, promotable if it is within the margin in all that
         were measured: then each of them may err with `alpha`, and no more than one is needed to be right.
         """
+        # Ville's inequality: evidence above 1 / α has a probability of α at most where there is no harm.
         enough = 1 / self.settings.alpha
         if mean_harm(self.tests.values()) >= enough:
             return ROLL_BACK
+
+        # The candidate must be shown to be safe in every measure that was taken; "failed" has one for each request.
         measured = [test for test in self.tests.values() if test.is_measured]
         if self.tests["failed"].is_measured and min(test.safe_evidence for test in measured) >= enough:
             return PROMOTABLE
@@ -152,6 +158,8 @@ class CanaryState:
         count = f"{failed.candidate.count:,} of {failed.candidate.count + failed.production.count:,} requests"
         if self.verdict == PROMOTABLE:
             return f"canary: not worse than production by {self.settings.margin:.1%} in anything; {count}"
+
+        # The measure with the most evidence decided, so it is the one to name.
         name, test = max(self.tests.items(), key=lambda item: item[1].harm_evidence)
         candidate_mean = test.candidate.mean or 0.0
         production_mean = test.production.mean or 0.0
@@ -190,6 +198,8 @@ class CanaryState:
         """
         first, *further = states
         every = [first, *further]
+
+        # Evidence of servers adds up only since each session is counted by one of them.
         tests = {name: SequentialTest.merged(state.tests[name] for state in every) for name in MEASURES}
         claimed = set[str]().union(*(state.sessions for state in every)) if sessions else set[str]()
         return cls(first.settings, tests, claimed)
@@ -203,6 +213,7 @@ class CanaryStore:
     """
 
     def __init__(self, root: Path | str, model: str, pair: CanaryPair) -> None:
+        # The folder above holds the pairs of earlier nominations, which `start` deletes.
         self._above = open_store(root) / model / _FOLDER
         self._store = self._above / pair.name
         self._pair = pair
@@ -218,6 +229,7 @@ class CanaryStore:
         Raises:
           WorkError: a file is damaged.
         """
+        # A server that was killed does not count less: its last file stays.
         names = [info.name for info in self._store.list() if info.name.endswith(".json")]
         return {
             name.removesuffix(".json"): CanaryState.of(self._store.read(name), self._store.uri_of(name))
@@ -233,6 +245,8 @@ class CanaryStore:
         with contextlib.suppress(PreconditionError):  # another server was faster, or this one ran before
             self._store.write(_SALT, secrets.token_hex(16).encode(), if_version=ABSENT)
         self._salt = self._store.read(_SALT).decode()
+
+        # A folder of an earlier line of the journal: its pair is decided.
         for name in self._above.list_folders():
             line = name.rpartition("-")[2]
             if line.isdecimal() and int(line) < self._pair.line:
@@ -243,6 +257,7 @@ class CanaryStore:
 
         The same on all servers and after a restart, and another one for each pair.
         """
+        # The first eight bytes place the session in [0, 1), others name it: the name does not tell the place.
         digest = hashlib.sha256(f"{self._salt}\0{session}".encode()).digest()
         return digest[8:14].hex(), int.from_bytes(digest[:8]) / 2**64
 
@@ -257,11 +272,13 @@ def describe_canary(root: Path | str, model: str) -> dict[str, Any]:
       SettingsError, WorkError: the model does not exist, or a server's file is damaged.
     """
     registry = Registry(root, model)
+
     pair = current_pair(registry)
     if pair is None:
         last = next((event for event in reversed(registry.journal()) if event.action == WITHDRAW), None)
         withdrawn = {"version": last.version, "at": last.at, "note": last.note} if last else None
         return {"model": model, "verdict": "none", "withdrawn": withdrawn}
+
     states = CanaryStore(root, model, pair).read()
     state = CanaryState.merged(states.values()) if states else CanaryState(CanarySettings())
     failed = state.tests["failed"]
@@ -289,4 +306,5 @@ def describe_canary(root: Path | str, model: str) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float:
+    # JSON has no infinity; this is above every threshold.
     return value if math.isfinite(value) else 1e300

@@ -136,6 +136,7 @@ class CaptureStore:
 
     def prepare(self) -> None:
         """Makes the location, readable to its owner alone on a disk, and marks it as captures."""
+        # The mode is only for a folder that this makes: one that exists is as its owner set it.
         if not self.store.is_remote:
             Path(self.uri).mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.store.stat(MARKER) is None:
@@ -146,6 +147,7 @@ class CaptureStore:
         record = encode_json(dataclasses.asdict(clip)).encode()
         name = f"{clip.folder}/{clip.id}"
         try:
+            # A clip counts from its record on, so that goes last.
             self.store.write(name + AUDIO_SUFFIX, audio)
             self.store.write(name + RECORD_SUFFIX, record)
             # After it was written: an erasure marks first and then looks, so that one of both sees the other.
@@ -164,6 +166,7 @@ class CaptureStore:
             return False
 
     def _delete(self, name: str) -> None:
+        # The record first: an audio file without one is no clip.
         self.store.delete(name + RECORD_SUFFIX)
         self.store.delete(name + AUDIO_SUFFIX)
 
@@ -179,14 +182,18 @@ class CaptureStore:
         """
         if self.store.stat(MARKER) is None:
             raise WorkError(f"{self.uri}: no captures here; serve with --capture {self.uri} and --capture-share first")
+
         prefix = f"{model}/" + (f"{version}/" if version is not None else "") if model else ""
         day = today()
+
+        # The day of expiry is in the name: nothing has to be read for it.
         names = [
             info.name
             for info in self.store.list(prefix)
             if _RECORD.fullmatch(info.name) and info.name.split("/")[2] > day
         ]
         damaged: list[str] = []
+        # Many at a time, and not all: a folder may hold millions of clips.
         for start in range(0, len(names), 256):
             part = names[start : start + 256]
             for name, data in zip(part, self.store.map(self._read, part), strict=True):
@@ -230,6 +237,8 @@ class CaptureStore:
             if _is_ours(info) and info.name.split("/")[2] <= limit:
                 self.store.delete(info.name)
                 count += info.name.endswith(RECORD_SUFFIX)
+
+        # Marks are needed as long as a server may still hold a clip in its queue.
         marks = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ABANDONED_SECONDS)
         for info in list(self.store.list(f"{_ERASED}/")):
             if _MARK.fullmatch(info.name) and info.updated < marks:
@@ -261,6 +270,8 @@ def find_recordings(location: Path | str, person: str) -> list[str]:
 def mark_erased(location: Path | str, person: str) -> None:
     """Keeps what servers have heard of a speaker until now, and not written yet, from being kept in captures."""
     store = open_store(location)
+
+    # Only captures need marks: a corpus of labeled clips has no server that writes to it.
     for name in _names_for(person) if store.stat(MARKER) is not None else ():
         store.write(_mark_of(name), format_utc(time.time()).encode())
 
@@ -292,6 +303,7 @@ def expire_recordings(location: Path | str, day: str = "") -> int:
     limit, store = day or today(), open_store(location)
     if store.stat(MANIFEST_FILE) is None:
         return CaptureStore(location).expire(limit)
+
     with changing(store):
         count = _delete_matching(store, lambda line: _expiry_of(line, store) <= limit)
         _delete_unnamed(store)
@@ -337,9 +349,13 @@ def check_captures(location: Path | str) -> None:
 def _names_of(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], bool]) -> list[str]:
     """The objects of clips whose record or manifest line is wanted, the record last."""
     names = []
+
+    # Lines of a corpus, then objects of captures; a location has one or the other.
     for line in _lines(store)[0]:
         if _is_captured(line) and is_wanted(line):
             names.append(str(PurePosixPath(line["audio_filepath"])))
+
+    # Audio without a record counts too: its writer may have been killed.
     stored = {info.name for info in store.list() if _is_ours(info)}
     for stem in sorted({name.rpartition(".")[0] for name in stored}):
         audio = stem + AUDIO_SUFFIX
@@ -365,8 +381,10 @@ def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], b
     names = _names_of(store, is_wanted)
     for name in names:
         store.delete(name)
+
     remaining = [line for line in lines if not (_is_captured(line) and is_wanted(line))]
     if len(remaining) < len(lines):
+        # Tasks repeat the texts of all lines, so they go as a whole.
         store.delete(TASKS_JSON)
         # Last: a killed erasure finds the lines again.
         store.write(MANIFEST_FILE, "".join(encode_json(line) + "\n" for line in remaining).encode(), if_version=version)
@@ -376,16 +394,19 @@ def _delete_matching(store: ObjectStore, is_wanted: Callable[[dict[str, Any]], b
 def _delete_unnamed(store: ObjectStore) -> None:
     """Deletes captured recordings in a corpus or selection that no line names: their writer was killed."""
     named = {str(PurePosixPath(line["audio_filepath"])) for line in _lines(store)[0]}
+
     limit = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=ABANDONED_SECONDS)
     for info in list(store.list(f"{AUDIO_FOLDER}/{ID_PREFIX}")):
         if info.name not in named and info.updated < limit:
             store.delete(info.name)
+
     if not store.is_remote:
         remove_unfinished(Path(store.uri) / AUDIO_FOLDER)
 
 
 def _expiry_of(line: dict[str, Any], store: ObjectStore) -> str:
     """Reads the expiry from a captured line; other lines have none."""
+    # The manifest is a file that people edit.
     day = line["expires"]
     if not isinstance(day, str) or not _DAY.fullmatch(day):
         where = store.uri_of(MANIFEST_FILE)
@@ -407,6 +428,8 @@ def _lines(store: ObjectStore) -> tuple[list[dict[str, Any]], str]:
     except FileNotFoundError:
         return [], ABSENT
     where = store.uri_of(MANIFEST_FILE)
+
+    # Numbers of lines for messages; blank lines count.
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
     return [parse_line(line, f"{where}:{number}") for number, line in lines], version
 
@@ -435,12 +458,15 @@ def _is_ours(info: ObjectInfo) -> bool:
 
 
 def _check_record(clip: CapturedClip, where: str) -> None:
+    # Types first: what follows computes with them.
     if wrong := [name for name in _TEXTS if not isinstance(getattr(clip, name), str)]:
         raise TypeError(f"`{wrong[0]}` is no text")
     numbers = {name: getattr(clip, name) for name in _NUMBERS} | {"confidence": clip.confidence or 0.0}
     numbers |= {f"bands_db[{index}]": level for index, level in enumerate(clip.bands_db)}
     if wrong := [name for name, value in numbers.items() if not _is_number(value)]:
         raise TypeError(f"`{wrong[0]}` is no number")
+
+    # The path decides what is deleted when: a record that names another clip or day must not be believed.
     if not NAME.fullmatch(clip.id) or not where.endswith(f"{clip.version}/{clip.expires}/{clip.id}{RECORD_SUFFIX}"):
         raise ValueError(f"it is of {clip.folder}/{clip.id}")
 

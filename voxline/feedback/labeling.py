@@ -61,24 +61,36 @@ def select_clips(
     clips = [clip for clip in clips if not clip.note]
     if not clips:
         return []
+
+    # [clips, statistics] and [test utterances, statistics]
     points, trained = _standardize(statistics_of_clips(clips), reference)
     doubt = np.array([1.0 - (clip.confidence or 0.0) for clip in clips]) + _DOUBT_FLOOR
+
+    # [clips] to the nearest test utterance, in blocks of it
     distance = np.full(len(clips), np.inf)
     rows = max(4_000_000 // points.size, 1)  # 32 MB at a time
     for start in range(0, len(trained), rows):
         part = trained[start : start + rows]
         distance = np.minimum(distance, np.sqrt(((points[:, None] - part[None]) ** 2).mean(axis=2)).min(axis=1))
+
+    # A clip equal to a test utterance keeps a small chance.
     distance += 1e-3
+
     selected: list[int] = []
     taken: Counter[str] = Counter()
     open_ = np.ones(len(clips), bool)
+
+    # Gonzalez' farthest-first traversal, weighted by doubt.
     while open_.any() and len(selected) < count:
         best = int(np.argmax(np.where(open_, doubt * distance, -1.0)))
         selected.append(best)
         open_[best] = False
+        # One caller must not fill the selection.
         taken[clips[best].person] += 1
         if taken[clips[best].person] >= per_speaker:
             open_ &= np.array([clip.person != clips[best].person for clip in clips])
+
+        # Distances only shrink, so each step looks at the new clip alone.
         distance = np.minimum(distance, np.sqrt(((points - points[best]) ** 2).mean(axis=1)) + 1e-3)
     return [clips[index] for index in selected]
 
@@ -89,6 +101,8 @@ def _standardize(
     names = [name for name in new if name in reference and name not in _NOT_CHOSEN_BY]
     if not names:
         return np.zeros((len(next(iter(new.values()))), 1)), np.zeros((1, 1))
+
+    # Deviations of the test split; one that hardly varies must not dominate.
     trained = np.array([reference[name] for name in names], float).T
     points = np.array([new[name] for name in names], float).T
     deviation = np.maximum(trained.std(axis=0), 1e-3)
@@ -110,14 +124,17 @@ def write_selection(store: CaptureStore, clips: Sequence[CapturedClip], folder: 
 def _write_selection(store: CaptureStore, clips: Sequence[CapturedClip], folder: Path) -> Path:
     if (folder / MANIFEST_FILE).exists() and not (folder / TASKS_XML).exists() and read_manifest(folder):
         raise SettingsError(f"{folder}: it holds another {MANIFEST_FILE}, and a selection would replace it")
+
     _prepare(folder)
     (folder / TASKS_JSON).unlink(missing_ok=True)  # no tasks without the lines by which they expire
     lines = []
     tasks = []
+
     for clip in clips:
         audio = folder / AUDIO_FOLDER / f"{clip.id}{AUDIO_SUFFIX}"
         with atomic_write(audio) as file:
             file.write(store.audio(clip))
+
         doubt = round(1 - (clip.confidence or 0.0), 4)
         extra = {"hypothesis": clip.text, "doubt": doubt, "captured": clip.at, "expires": clip.expires}
         extra |= {"consent": clip.consent, "model": f"{clip.model}@{clip.version}"}
@@ -125,8 +142,10 @@ def _write_selection(store: CaptureStore, clips: Sequence[CapturedClip], folder:
             Utterance(clip.id, str(audio.absolute()), clip.seconds, clip.text, clip.person, "train", extra=extra)
         )
         tasks.append(DoubtfulText(clip.id, str(audio.absolute()), clip.text, clip.text, doubt))
+
     write_text(folder / TASKS_XML, LABEL_CONFIG)  # first: it says that the manifest is of a selection
     write_manifest(folder / MANIFEST_FILE, lines)
+
     selected = {task.id for task in tasks}
     for audio in (folder / AUDIO_FOLDER).glob(f"{ID_PREFIX}*{AUDIO_SUFFIX}"):
         if audio.stem not in selected:  # of an earlier selection: no line says when it expires
@@ -196,9 +215,13 @@ def _collect(
 ) -> LabeledCounts:
     source = open_store(selection)
     target = open_store(corpus)
+
+    # Always the lock of the selection first, then that of the corpus.
     locks.enter_context(changing(source))
     was = source.stat(MANIFEST_FILE)
     utterances = {utterance.id: utterance for utterance in read_manifest(selection / MANIFEST_FILE)}
+
+    # Only captured clips have an expiry: others would be deleted by none.
     captured = {
         id
         for id, utterance in utterances.items()
@@ -206,19 +229,24 @@ def _collect(
     }
     if strange := sorted(utterances.keys() - captured):
         raise WorkError(f"{selection}: {strange[0]!r} was not captured; give the folder that captures select wrote")
+
     labels_by_id = _read_labels(labels)
     unknown = sorted(labels_by_id.keys() - utterances.keys())
     if unknown and len(unknown) == len(labels_by_id):
         clips = plural(len(unknown), "clip")
         raise WorkError(f"{labels}: {clips} not in {selection}, such as {unknown[0]}; give the folder that was labeled")
+
     manifest = corpus / MANIFEST_FILE
     _prepare(corpus)
     locks.enter_context(changing(target))
     before = target.stat(MANIFEST_FILE)
     lines = {utterance.id: utterance for utterance in read_manifest(manifest)}
+
+    # A speaker stays in the split that the corpus has for them.
     splits = {utterance.speaker: utterance.split for utterance in lines.values()}
     added: list[Path] = []
     counts: Counter[str] = Counter(expired=len(unknown))
+
     expired: list[Path] = []
     for utterance, text in ((utterances[id], text) for id, text in labels_by_id.items() if id in utterances):
         id = utterance.id
@@ -236,6 +264,7 @@ def _collect(
         # With other shares than before, the same caller would be in train and test.
         split = splits.setdefault(utterance.speaker, _split(utterance.speaker, test_share, dev_share))
         lines[id] = utterance.replace(audio_filepath=str(audio.absolute()), text=text, split=split)
+
     encoder = ManifestEncoder(corpus)
     data = "".join(encoder.encode(lines[id]) for id in sorted(lines)).encode()
     try:  # what was erased meanwhile must not come back
@@ -246,6 +275,8 @@ def _collect(
         for audio in added:
             audio.unlink(missing_ok=True)
         raise
+
+    # Only after the manifest no longer names them.
     for audio in expired:
         audio.unlink(missing_ok=True)
     return LabeledCounts(counts["labeled"], counts["corrected"], counts["left_out"], counts["expired"], len(lines))
@@ -255,6 +286,8 @@ def _read_labels(path: Path) -> dict[str, str | None]:
     """Id → text; None for a clip to leave out."""
     if not path.is_file():
         raise SettingsError(f"{path}: this file does not exist; give Label Studio's export, or a manifest")
+
+    # Label Studio exports a list; a manifest has an object in each line.
     head = path.read_bytes().lstrip()[:1]
     if head == b"[":
         return read_labels(path)
@@ -270,11 +303,14 @@ def _read_labels(path: Path) -> dict[str, str | None]:
                 f"{path}:{number}: {json.dumps(line.decode(errors='replace')[:80])} is not a labeled line ({error}); "
                 'a line has "id" and "text"'
             ) from None
+
+        # An empty text is a clip in which nothing is said.
         left_out = values.get("leave_out") is True or not text
         labels_by_id[id] = None if left_out else " ".join(unicodedata.normalize("NFC", str(text)).split())
     return labels_by_id
 
 
 def _split(speaker: str, test_share: float, dev_share: float) -> str:
+    # [0, 1) by the hash of the speaker, so that each machine decides alike.
     number = int(hash_value(["captured", speaker])[:12], 16) / 16**12
     return "test" if number < test_share else "dev" if number < test_share + dev_share else "train"

@@ -104,19 +104,28 @@ def compare_in_shadow(
       SettingsError, WorkError: the versions, their evaluations or the clips do not exist, or both are one model.
     """
     registry, version = resolve_version(root, reference)
+
     production = registry.resolve(PRODUCTION)
     if registry.event(version).digest == registry.event(production).digest:
         raise SettingsError(f"{reference} is what serves already; name another version")
+
+    # Verified while it is copied: a damaged version must not be judged.
     recognizer = Recognizer(registry.intact_path(version), threads=1)
     store = CaptureStore(captures)
+
+    # Clips of a version that was replaced under the same number would be another model's.
     digest = registry.event(production).digest
     clips = [item for item in store.clips(registry.model, production) if item.digest == digest]
     clips = sorted(clips, key=lambda item: (item.at, item.id))[-count:]
+
     if not clips and labeled is None:
         raise WorkError(f"{captures}: no clips of version {production} of {registry.model}, which is in service")
+
+    # What was heard in service is on record; only the shadow hears again.
     transcripts = _hear_captures(recognizer, store, clips)
     estimated = _estimate(registry, version, [_of_transcript(item) for item in transcripts]) if clips else None
     before = _estimate(registry, production, [heard_clip(item) for item in clips]) if clips else None
+
     counts = _compare_labeled(recognizer, registry, version, production, labeled) if labeled else _NOT_LABELED
     return ShadowVerdict(
         registry.model, version, production, len(clips), _disagreements(clips, transcripts), estimated, before, *counts
@@ -128,6 +137,7 @@ def _hear_captures(recognizer: Recognizer, store: CaptureStore, clips: Sequence[
 
     from voxline.audio.decoding import resample
 
+    # In batches of clips: memory does not grow with their number.
     transcripts: list[Transcript] = []
     for start in range(0, len(clips), _BATCH):
         waveforms = []
@@ -143,6 +153,7 @@ def _of_transcript(transcript: Transcript) -> HeardClip:
 
 
 def _estimate(registry: Registry, version: int, clips: Sequence[HeardClip]) -> float:
+    # Each version is judged by its own test split: confidences of two models do not compare.
     judged = [clip for result in judged_results(registry, version) if (clip := clip_of_result(result)) is not None]
     return WerCurve.fit(judged).wer(clips)
 
@@ -151,12 +162,15 @@ def _disagreements(clips: Sequence[CapturedClip], transcripts: Sequence[Transcri
     disagreements = []
     for clip, item in zip(clips, transcripts, strict=True):
         if clip.text != item.text:
+            # Edits per word of the longer text: both directions give the same.
             (edits,) = count_word_edits([clip.text], [item.text])
             longest = max(len(clip.text.split()), len(item.text.split()), 1)
             sure = None if item.confidence is None else round(float(item.confidence), 4)
             disagreements.append(
                 Disagreement(clip.id, clip.text, item.text, clip.confidence, sure, round(edits.errors / longest, 4))
             )
+
+    # Both must be sure: a text that neither trusts says little of the versions.
     sureness = {
         item.id: min(item.confidence_in_service or 0.0, item.confidence_shadow or 0.0) for item in disagreements
     }
@@ -172,12 +186,16 @@ def _compare_labeled(
     """
     if not (corpus / MANIFEST_FILE).is_file():
         raise SettingsError(f"{corpus}: no {MANIFEST_FILE} here; give the corpus that captures label wrote")
+
+    # A clip that either version was trained on is left out for both.
     trained_ids = _trained_clips(registry, version) | _trained_clips(registry, production)
     every = read_manifest(corpus / MANIFEST_FILE)
     utterances = [utterance for utterance in every if utterance.id not in trained_ids]
     trained = len(every) - len(utterances)
     if not utterances:
         return 0, trained, None, None, None
+
+    # [versions] of [utterances]: errors and words, on the same references.
     texts = [utterance.text for utterance in utterances]
     rates: list[list[SumAndWeight]] = []
     for model in (recognizer, Recognizer(registry.intact_path(production), threads=1)):
@@ -188,6 +206,7 @@ def _compare_labeled(
             transcripts += model.recognize_waveforms(waveforms)
         edits = count_word_edits(texts, [utterance.text for utterance in transcripts])
         rates.append([utterance.as_metric for utterance in edits])
+
     compared = Bootstrap().compare(rates[0], rates[1], [utterance.speaker for utterance in utterances])
     wers = [
         sum(utterance.sum for utterance in rate) / max(sum(utterance.weight for utterance in rate), 1) for rate in rates
@@ -200,5 +219,7 @@ def _trained_clips(registry: Registry, version: int) -> set[str]:
     file = registry.path(version) / TRAINED_ON
     if not file.is_file():
         return set()
+
+    # A corpus of several corpora puts its name before the id.
     lines = read_training_data(file.read_bytes(), str(file)).utterances
     return {match[0] for line in lines if (match := _ID.search(str(line["id"])))}

@@ -73,6 +73,7 @@ def judged_results(registry: Registry, version: int) -> list[UtteranceResult]:
       WorkError: its evaluation is absent, or of a release that did not measure confidences and spectra.
     """
     evaluation = Evaluation.read(registry.path(version) / EVALUATION)
+
     if evaluation.metrics.get("family") != "asr":
         raise SettingsError(f"{registry.uri}: version {version} is no recognizer; captures are of recognizers")
     if any("bands_db" not in result.details for result in evaluation.results):
@@ -101,17 +102,23 @@ def compare_captures(
         raise SettingsError(f"--alpha {alpha:g}: a share from {MIN_ALPHA:g} to less than 1 is accepted")
     registry, version = resolve_version(root, reference)
     results = judged_results(registry, version)
+
+    # A version number may have been another model before a registry was rebuilt.
     digest = registry.event(version).digest
     clips = [value for value in CaptureStore(captures).clips(registry.model, version, since) if value.digest == digest]
+
     metric = Evaluation.read(registry.path(version) / EVALUATION).metrics["metrics"]["wer"]
     ends = (metric["interval"][end] for end in ("low", "high"))
     test = [float(metric["value"] if value is None else value) for value in (metric["value"], *ends)]
+
     if len(clips) < MIN_CLIPS:
         return Watched(registry.model, version, len(clips), len(results), [], None, *test)
     shifts = find_shifts(
         statistics_of_results(results), statistics_of_clips(clips), [value.speaker for value in results],
         [value.person for value in clips], rates=RATES, alpha=alpha,
     )  # fmt: skip
+
+    # The curve is fitted to the test split, and applied to clips that have words.
     judged = [clip for value in results if (clip := clip_of_result(value)) is not None]
     spoken = [heard_clip(value) for value in clips if not value.note] or [heard_clip(value) for value in clips]
     estimate = estimate_wer(judged, [value.slices for value in results], spoken)
@@ -149,6 +156,8 @@ def _table(rows: Sequence[tuple[float, float, float, str, float | None, list[flo
         "empty": [float(not row[3]) for row in rows],
         "confidence": [math.nan if row[4] is None else row[4] for row in rows],
     }
+
+    # A recording of a lower rate has fewer bands: those that all have are compared.
     for band in range(min(len(row[5]) for row in rows)):
         low, high = BAND_EDGES[band : band + 2]
         table[f"{low}-{high} Hz (dB)"] = [row[5][band] for row in rows]

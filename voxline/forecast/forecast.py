@@ -89,6 +89,7 @@ def forecast(
     Raises:
       SettingsError: there are fewer than `observations_needed` to fit it to, or one is infinite.
     """
+    # [n]
     series = np.asarray(values, np.float64)
     past = series[:fitted]
     count = int(np.isfinite(past).sum())
@@ -97,10 +98,14 @@ def forecast(
         raise SettingsError(f"{count} observations; a forecast needs {needed}")
     if np.isinf(series).any():
         raise SettingsError("an observation is infinite")
+
+    # The series in units of its own deviation around its median: variances and _DIFFUSE then fit every figure.
     center = float(np.nanmedian(past))
     scale = float(np.nanstd(past))
     scale = scale if scale > 1e-12 * max(1.0, abs(center)) else 1.0
     scaled = (series - center) / scale
+
+    # Every form of the model that the observations suffice for; the one with the lowest BIC is taken.
     fits = [
         _Filter(period, trend, scaled, limit, len(past))
         for period in sorted(set(periods))
@@ -132,20 +137,30 @@ class _Filter:
     def __init__(self, period: int, trend: bool, series: Floats, limit: float, fitted: int) -> None:
         self.period = period
         self.trend = trend
+
+        # [c] all combinations of the ratios q
         slopes = [q for q in _SLOPE if (q is not None) == trend]
         ratios = list(itertools.product(_LEVEL, slopes, _SEASON if period > 1 else (0.0,)))
+
+        # The state: level, slope if there is a trend, then the season and the p - 2 steps before it.
         season = 1 + trend
         self._size = size = season + period - 1
+
+        # The transition T [k, k], and z [k]: an observation is the level plus the first season.
         self._transition = np.zeros((size, size))
         self._transition[0, 0] = 1.0
         self._observe = np.zeros(size)
         self._observe[0] = 1.0
         if trend:
             self._transition[0, 1] = self._transition[1, 1] = 1.0
+
+        # The season is minus the sum of the p - 1 before it; the others move one place on.
         if period > 1:
             self._transition[season, season:] = -1.0
             self._transition[season + 1 :, season:-1] = np.eye(period - 2)
             self._observe[season] = 1.0
+
+        # Q [c, k, k], diagonal: each disturbance enters one state.
         self._noise = np.zeros((len(ratios), size, size))
         for number, (level, slope, seasonal) in enumerate(ratios):
             self._noise[number, 0, 0] = level
@@ -163,15 +178,22 @@ class _Filter:
         Returns:
           float64 [c], s of each candidate as the last pass had it.
         """
+        # The first pass takes nothing for an anomaly; s is robust, since there may be some.
         innovations, ratios, _, _, _ = self._pass(series, None, np.inf)
         usable = np.isfinite(innovations)
         sigma = 1.4826 * np.nanmedian(np.abs(innovations) / np.sqrt(ratios), axis=0)  # of a normal's median deviation
         sigma = np.maximum(sigma, _LEAST)
+
+        # The second pass leaves out what the first s says is an anomaly; then s again without these.
         for _ in range(2):
             used = sigma
             innovations, ratios, state, covariance, flags = self._pass(series, used, limit)
+
+            # An anomaly counts with the limit, so that a form is not preferred for declaring more of them.
             standardized = np.where(usable, np.clip(np.abs(innovations) / np.sqrt(ratios), 0.0, limit * sigma), np.nan)
             sigma = np.maximum(np.sqrt(np.nanmean(np.where(flags != 0, np.nan, standardized) ** 2, axis=0)), _LEAST)
+
+        # [c] minus twice the log likelihood
         count = usable.sum(axis=0)
         logs = np.nansum(np.where(usable, np.log(ratios), 0.0), axis=0)
         clipped = np.nansum((standardized / sigma) ** 2, axis=0)
@@ -208,13 +230,19 @@ class _Filter:
         """
         candidates = len(self._noise)
         size = self._size
+
+        # [c, k] and [c, k, k]
         state = np.zeros((candidates, size))
         covariance = np.tile(np.eye(size) * _DIFFUSE, (candidates, 1, 1))
+
+        # [n, c]
         innovations = np.full((len(series), candidates), np.nan)
         variances = np.ones((len(series), candidates))
         flags = np.zeros((len(series), candidates), np.int8)
         streak = np.zeros(candidates, np.int64)
         seen = 0
+
+        # Prediction error decomposition: v = y - z'a, F = z'Pz + 1, K = Pz / F.
         for at, value in enumerate(series):
             gain = covariance @ self._observe
             variance = gain @ self._observe + 1.0
@@ -224,10 +252,14 @@ class _Filter:
                 variances[at] = variance
                 if seen > size:
                     innovations[at] = error
+                # A gap in the series only lets the uncertainty grow.
                 accept = np.ones(candidates, bool)
+
+                # Of too few observations nothing stands out: the state is still diffuse.
                 if sigma is not None and seen > max(size, MINIMUM - 1):
                     outside = np.abs(error) > limit * sigma * np.sqrt(variance)
                     side = np.where(outside, np.sign(error), 0).astype(np.int64)
+                    # A streak counts up on one side and down on the other; the sign is the side.
                     streak = np.where(outside, np.where(np.sign(streak) == side, streak + side, side), 0)
                     shifted = np.abs(streak) >= _SHIFT
                     flags[at] = np.where(shifted, 2, outside)
@@ -237,15 +269,20 @@ class _Filter:
                         variance = gain @ self._observe + 1.0
                         streak[shifted] = 0
                     accept = ~outside | shifted
+
+                # The update; a rejected observation has no weight.
                 weight = np.where(accept[:, None], gain / variance[:, None], 0.0)
                 state = state + weight * error[:, None]
                 covariance = covariance - weight[:, :, None] * gain[:, None, :]
+
+            # The prediction of the next step.
             state = state @ self._transition.T
             covariance = self._transition @ covariance @ self._transition.T + self._noise
         return innovations, variances, state, covariance, flags
 
     def result(self, horizon: int, center: float, scale: float) -> Forecast:
         """The forecast in the units of the series."""
+        # Where there is no innovation, NaN remains.
         expected = center + scale * (self._series - self._innovations)
         unit = 0.0 if self._sigma <= _LEAST else scale * self._sigma
         deviation = np.where(np.isfinite(self._innovations), unit * np.sqrt(self._ratios), np.nan)
@@ -253,6 +290,8 @@ class _Filter:
         covariance = self._covariance
         ahead = np.empty(horizon)
         spread = np.empty(horizon)
+
+        # Ahead of the data there is nothing to update by: only the transition, and its noise.
         for step in range(horizon):
             ahead[step] = state @ self._observe
             spread[step] = np.sqrt(self._observe @ covariance @ self._observe + 1.0)

@@ -44,6 +44,7 @@ def freshness(runs: Sequence[Run], time: datetime, events: Sequence[RegistryEven
       time: the present, with a time zone.
       events: of its journal; empty: not known.
     """
+    # A candidate becomes current only when a person promotes it.
     by_person = {event.version for event in events if event.action == PROMOTE and event.alias != CANDIDATE}
     renewed = [
         at
@@ -51,8 +52,12 @@ def freshness(runs: Sequence[Run], time: datetime, events: Sequence[RegistryEven
         if run["verdict"] in ("promoted", "unchanged")
         or (run["verdict"] == "candidate" and run["version"] in by_person)
     ]
+
+    # A registry with a journal may have versions from before the history.
     if not renewed and not events:
         return Freshness("absent", ("no run has promoted a model",))
+
+    # All that happened since it was last up to date.
     since = runs[renewed[-1] + 1 :] if renewed else runs
     reasons = [*_of_data(runs[renewed[-1]] if renewed else None, since), *_of_runs(since), *_of_registry(events)]
     reasons += _of_time(runs, time)
@@ -102,6 +107,8 @@ def _of_time(runs: Sequence[Run], at: datetime) -> list[str]:
     ended = [
         datetime.fromisoformat(run["run"]["ended"]) for run in runs if run["verdict"] in (*COMPLETE_VERDICTS, "skipped")
     ]
+
+    # Three gaps at least, since one night without a run says nothing. NaN compares as false.
     gaps = [(after - before).total_seconds() for before, after in itertools.pairwise(ended)]
     usual = statistics.median(gaps) if len(gaps) >= 3 else math.nan
     waited = (at - ended[-1]).total_seconds() if ended else 0.0

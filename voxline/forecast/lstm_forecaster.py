@@ -62,22 +62,30 @@ def forecast_together(values: Floats, *, horizon: int = 7, seed: int = 1) -> Lst
       SettingsError: there are fewer than `MINIMUM` observations, or a figure has none among the first.
     """
     count = len(values)
+
+    # The last quarter is held out; at least one run.
     start = count - max(int(HELD_OUT * count), 1)
     if count < MINIMUM or np.isnan(values[:start]).all(axis=0).any():
         raise SettingsError(f"{count} observations; the LSTM needs {MINIMUM} of each figure")
+
+    # [n, figures], standardized by the runs that it is trained on, so that nothing of the others leaks.
     filled = _fill(values)
     center = filled[:start].mean(axis=0)
     scale = filled[:start].std(axis=0)
     scale = np.where(scale > 1e-12, scale, 1.0)
     series = (filled - center) / scale
+
     keras.utils.set_random_seed(seed)
     model = _build(values.shape[1])
     factor = _fit(model, series[:start])
+
+    # Each window up to the last but one predicts a run that was held out; the last one predicts the next run.
     mean, deviation = _predict(model, _windows(series)[start - WINDOW :], factor)
     expected = np.full(values.shape, np.nan)
     spread = np.full(values.shape, np.nan)
     expected[start:] = center + scale * mean[:-1]
     spread[start:] = scale * deviation[:-1]
+
     ahead, ahead_deviation = _draw_ahead(model, series[-WINDOW:], factor, horizon, np.random.default_rng(seed))
     return LstmForecast(expected, spread, start, center + scale * ahead, scale * ahead_deviation)
 
@@ -88,6 +96,8 @@ def _build(figures: int) -> keras.Model:
     hidden = keras.layers.LSTM(_UNITS)(window)
     nonlinear = keras.layers.Dense(2 * figures, kernel_initializer="zeros")(hidden)
     flat = keras.layers.Flatten()(window)
+
+    # Its weights are set by the ridge regression, and not trained: the LSTM learns the rest.
     linear = keras.layers.Dense(figures, trainable=False, name="linear")(flat)
     mean = keras.layers.Add()([linear, nonlinear[:, :figures]])
     return keras.Model(window, keras.layers.Concatenate()([mean, nonlinear[:, figures:]]))
@@ -96,6 +106,8 @@ def _build(figures: int) -> keras.Model:
 def _loss(truth: keras.KerasTensor, output: keras.KerasTensor) -> keras.KerasTensor:
     """Negative log likelihood of a normal distribution, without its constant."""
     mean, log_deviation = keras.ops.split(output, 2, axis=-1)
+
+    # A deviation of zero would make the likelihood infinite.
     log_deviation = keras.ops.clip(log_deviation, -5.0, 3.0)
     return keras.ops.mean(log_deviation + 0.5 * keras.ops.square((truth - mean) / keras.ops.exp(log_deviation)), -1)
 
@@ -106,9 +118,12 @@ def _fit(model: keras.Model, series: Floats) -> Floats:
     Returns:
       float64 [figures]: by how much the deviations are too small there.
     """
+    # inputs [windows, WINDOW, figures], targets [windows, figures]
     inputs = _windows(series)[:-1]
     targets = series[WINDOW:].astype(np.float32)
     validation = max(len(inputs) // 5, 1)
+
+    # The linear layer in closed form: (X'X + λI)⁻¹ X'y, the last column the bias.
     flat = inputs[:-validation].reshape(len(inputs) - validation, -1).astype(np.float64)
     design = np.concatenate([flat, np.ones((len(flat), 1))], axis=1)
     weights = np.linalg.solve(design.T @ design + _RIDGE * np.eye(design.shape[1]), design.T @ targets[:-validation])
@@ -119,6 +134,8 @@ def _fit(model: keras.Model, series: Floats) -> Floats:
         inputs[:-validation], targets[:-validation], validation_data=(inputs[-validation:], targets[-validation:]),
         batch_size=_BATCH, epochs=_EPOCHS, verbose=0, callbacks=[stop],
     )  # fmt: skip
+
+    # Deviations are too small on windows that the network has not seen: widen them, never narrow.
     mean, deviation = _predict(model, inputs[-validation:], np.ones(series.shape[1]))
     factor: Floats = np.sqrt(np.mean(((targets[-validation:] - mean) / deviation) ** 2, axis=0))
     return np.maximum(factor, 1.0)
@@ -135,13 +152,16 @@ def _draw_ahead(
     model: keras.Model, last: Floats, factor: Floats, horizon: int, chance: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """Mean and deviation of paths that the network continues, float64 [horizon, figures]."""
+    # [paths, WINDOW + steps, figures]
     paths = np.repeat(last[None].astype(np.float32), _PATHS, axis=0)
     means = []
     deviations = []
     for _ in range(horizon):
         mean, deviation = _predict(model, paths[:, -WINDOW:], factor)
+        # A path continues with its own draw, so uncertainty adds up along it.
         drawn = mean + deviation * chance.standard_normal(mean.shape)
         means.append(mean.mean(axis=0))
+        # Law of total variance: the mean of the variances, and the variance of the means.
         deviations.append(np.sqrt(np.mean(deviation**2, axis=0) + mean.var(axis=0)))
         paths = np.concatenate([paths, drawn[:, None].astype(np.float32)], axis=1)
     return np.array(means), np.array(deviations)
@@ -149,6 +169,7 @@ def _draw_ahead(
 
 def _windows(series: Floats) -> npt.NDArray[np.float32]:
     """float32 [n − WINDOW + 1, WINDOW, figures]."""
+    # [n − WINDOW + 1, figures, WINDOW], a view
     view = np.lib.stride_tricks.sliding_window_view(series.astype(np.float32), WINDOW, axis=0)
     return np.ascontiguousarray(view.transpose(0, 2, 1))
 

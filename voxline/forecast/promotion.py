@@ -84,15 +84,22 @@ def predict_promotion(past: Sequence[JudgedRun], hours: float | None, drift: flo
     Raises:
       SettingsError: fewer than `MINIMUM` runs were judged against a model in service.
     """
+    # The last row is the next run, whose outcome nobody knows.
     inputs, outcomes = _inputs([*past, JudgedRun(False, hours, None, drift)])
     if len(outcomes) < MINIMUM:
         raise SettingsError(f"{len(outcomes)} runs were judged against a model in service; a forecast needs {MINIMUM}")
+
+    # Laplace's rule of succession: [n + 1], before each run from those before it.
     shares = (np.cumsum(np.append(0.0, outcomes)) + 1) / (np.arange(len(inputs)) + 2)
     mean = _MEAN
+
+    # Each run is predicted from those before it alone, so that the past is a fair test.
     regression = np.empty(len(inputs))
     for at in range(len(inputs)):
         mean, covariance = _posterior(inputs[:at], outcomes[:at], mean)
         regression[at] = _predictive(inputs[at], mean, covariance)
+
+    # Weights of the two models are their likelihoods on the runs so far.
     gain = _log_score(regression[:-1], outcomes) - _log_score(shares[:-1], outcomes)
     weight = 1 / (1 + np.exp(-np.clip(np.cumsum(np.append(0.0, gain)), -30, 30)))
     predicted = weight * regression + (1 - weight) * shares
@@ -115,6 +122,7 @@ def _inputs(runs: Sequence[JudgedRun]) -> tuple[Floats, Floats]:
       1 + features that drifted. Growth and lead are in standard deviations of the log of the metric between runs.
       outcomes, float64 [n]: 0 or 1.
     """
+    # `service` is the model in service before a run; refusals count since it went there.
     service: JudgedRun | None = None
     refusals = 0
     logs = list[float]()
@@ -123,6 +131,7 @@ def _inputs(runs: Sequence[JudgedRun]) -> tuple[Floats, Floats]:
     for run in runs:
         if service is not None:
             steps = np.abs(np.diff(logs))
+            # The prior deviation counts as three runs; with more steps between runs their median replaces it.
             seen = float(np.median(steps)) * 1.05 if len(steps) else 0.0  # 1.05: of normal values, to their deviation
             deviation = (_DEVIATION_RUNS * _DEVIATION + len(steps) * seen) / (_DEVIATION_RUNS + len(steps))
             growth = math.log(run.hours / service.hours) if run.hours and service.hours else 0.0
@@ -130,6 +139,7 @@ def _inputs(runs: Sequence[JudgedRun]) -> tuple[Floats, Floats]:
             figures = [growth / max(deviation, _LEAST), lead / max(deviation, _LEAST)]
             rows.append([1.0, *np.clip(figures, -5, 5), math.log1p(refusals), math.log1p(run.drift)])
             outcomes.append(float(run.promoted))
+        # Every measured run, promoted or not, says how the metric varies.
         if run.value is not None:
             logs.append(_log(run.value))
         refusals = 0 if run.promoted else refusals + 1
@@ -151,6 +161,7 @@ def _posterior(inputs: Floats, outcomes: Floats, start: Floats) -> tuple[Floats,
     """
     weights = start
     for _ in range(_STEPS):
+        # Gradient and negative Hessian of the log posterior, [k] and [k, k].
         probability = _sigmoid(inputs @ weights)
         slope = inputs.T @ (outcomes - probability) - _PRECISION * (weights - _MEAN)
         curvature = (inputs.T * (probability * (1 - probability))) @ inputs + np.diag(_PRECISION)

@@ -68,6 +68,7 @@ def forecast_figure(
     Args:
       fitted: how many of the first runs the model is fitted to; None: all.
     """
+    # Runs without the figure are gaps, which the filter passes over.
     values = [figure_of(run, figure) for run in runs]
     if sum(value is not None for value in values[:fitted]) < observations_needed(periods):
         return None
@@ -81,13 +82,17 @@ def find_anomalies(runs: Sequence[Run], last: Run) -> tuple[FigureAnomaly, ...]:
     Args:
       runs: of the same config, oldest first.
     """
+    # A run that failed has no figures to compare.
     if last["verdict"] not in COMPLETE_VERDICTS:
         return ()
     anomalies = []
+
+    # The last run is forecast from those before it, with no more of them than the time at a run's end allows.
     series = [*complete_runs(runs), last][-_LATEST:]
     for figure in filter(is_headline, figure_names([last])):
         prediction = forecast_figure(series, figure)
         value = figure_of(last, figure)
+        # The last observation's index says that it is the run in question.
         if prediction is not None and value is not None and len(series) - 1 in prediction.anomalies:
             expected = float(prediction.expected[-1])
             deviation = float(prediction.deviation[-1])
@@ -98,6 +103,7 @@ def find_anomalies(runs: Sequence[Run], last: Run) -> tuple[FigureAnomaly, ...]:
 def with_anomalies(event: RunEvent, history: str) -> RunEvent:
     """The event with what stands out from the history in which it will be recorded; never fails."""
     try:
+        # A repeated delivery finds the run itself in its history.
         before = read_runs(history, name=event.run.name, latest=_LATEST)
         earlier = [run for run in before if run["run"]["id"] != event.run.id]
         return dataclasses.replace(event, anomalies=find_anomalies(earlier, event.to_dict()))
@@ -109,6 +115,7 @@ def with_anomalies(event: RunEvent, history: str) -> RunEvent:
 
 def judged_run(run: Run) -> JudgedRun:
     """Returns the values of a run from which its promotion is predicted."""
+    # The first that was measured of the headline metrics of which less is better.
     headline = (metric for metric in CATALOG.values() if metric.headline and metric.better == "lower")
     values = (figure_of(run, metric.name) for metric in headline)
     value = next((number for number in values if number is not None), None)
@@ -135,6 +142,8 @@ def expected_hours(runs: Sequence[Run]) -> float | None:
     measured_runs = [run for run in runs if figure_of(run, "hours") is not None]
     if not measured_runs:
         return None
+
+    # A corpus grows; a forecast below the last run would be of a temporary loss.
     last = figure_of(measured_runs[-1], "hours") or 0.0
     prediction = forecast_figure(measured_runs, "hours")
     return last if prediction is None else max(last, float(prediction.ahead[0]))
