@@ -28,7 +28,7 @@ RUN_ID_ENV = "VOXLINE_RUN_ID"
 
 @dataclasses.dataclass(frozen=True)
 class NotifiedRun:
-    """What each step needs to know of its run; as JSON in `NOTIFY_ENV`.
+    """The identity of a run that each of its steps needs; as JSON in `NOTIFY_ENV`.
 
     Attributes:
       steps: of the graph, in order; the last one sends the outcome.
@@ -55,47 +55,63 @@ def notified_step(step: str, store: str, arguments: dict[str, Any]) -> Iterator[
     Args:
       arguments: of the component; the metadata of its output artifacts is what the step says of its work.
     """
-    given, run_id = os.environ.get(NOTIFY_ENV, ""), os.environ.get(RUN_ID_ENV, "")
-    if not given:
+    description = os.environ.get(NOTIFY_ENV, "")
+    if not description:
         yield
         return
-    about = NotifiedRun(**json.loads(given))
-    settings = NotifySettings.of(about.settings, "notify")
+
+    run = NotifiedRun(**json.loads(description))
+    settings = NotifySettings.of(run.settings, "notify")
+
+    # Without an id, the records of two runs of the same config would be mixed up.
+    run_id = os.environ.get(RUN_ID_ENV, "")
     if not run_id:
         print_status(f"notify: {RUN_ID_ENV} is not set, so nothing will be sent about this run")
         yield
         return
-    records = _Records(store, about, run_id)
-    if step == about.steps[0]:
+
+    records = _Records(store, run, run_id)
+    if step == run.steps[0]:
         announce_start(records.identity(time.time()), settings)
-    record, start = StepRecord(step), time.time()
+
+    record = StepRecord(step)
+    start = time.time()
     try:
         yield
     except Exception as error:
-        record.status, record.seconds = "failed", time.time() - start
+        # KFP starts no later step, so this one sends the outcome. A push that fails may have published its model.
+        record.status = "failed"
+        record.seconds = time.time() - start
         records.add(record, start)
         registry = str(arguments.get("registry", "")) if step == "push" else ""
         records.announce(settings, "failed", str(error) or type(error).__name__, record, start, registry)
         raise
-    record.status, record.seconds = "succeeded", time.time() - start
+
+    # An input artifact carries the metadata of the step that wrote it, so only this step's own count.
+    record.status = "succeeded"
+    record.seconds = time.time() - start
     for artifact in arguments.values():
         metadata = getattr(artifact, "metadata", {})
         if isinstance(metadata, dict) and metadata.get("step") == step and "outputs" in metadata:
             record.take_metadata(metadata)
     records.add(record, start)
-    if step == about.steps[-1] or record.counts.get("skipped"):
+
+    # A forecast that skips the training ends the run: the condition after it starts no step.
+    if step == run.steps[-1] or record.counts.get("skipped"):
         records.announce(settings, "succeeded", "", record, start)
 
 
 class _Records:
     """The records of a run's steps, in the store: `run_steps/<run>.<step>.json`."""
 
-    def __init__(self, store: str, about: NotifiedRun, run_id: str) -> None:
-        self._about, self._run_id, self._store = about, run_id, store
+    def __init__(self, store: str, run: NotifiedRun, run_id: str) -> None:
+        self._run = run
+        self._run_id = run_id
+        self._store = store
 
     def identity(self, started: float) -> RunIdentity:
-        about = self._about
-        return RunIdentity(about.pipeline, about.name, about.model, tuple(about.corpora), self._run_id, started)
+        run = self._run
+        return RunIdentity(run.pipeline, run.name, run.model, tuple(run.corpora), self._run_id, started)
 
     def add(self, record: StepRecord, start: float) -> None:
         """Writes a record. What goes wrong is printed, and is not the step's failure."""
@@ -116,18 +132,23 @@ class _Records:
         """
 
         def event() -> RunEvent:
-            found = {name: one for name in self._about.steps if (one := self._read(name))}
-            steps = {name: record for name, (_, record) in found.items()} | {last.name: last}
-            began = min([start, *(moment for moment, _ in found.values())])
-            ordered = [steps[name] for name in self._about.steps if name in steps]
+            # A step whose record is missing was killed, or its store could not be written: the others are sent.
+            records = {name: record for name in self._run.steps if (record := self._read(name))}
+            steps = {name: record for name, (_, record) in records.items()} | {last.name: last}
+            began = min([start, *(moment for moment, _ in records.values())])
+            ordered = [steps[name] for name in self._run.steps if name in steps]
+
+            # The page that explains the outcome: push's report; forecast's, if the run did not come that far.
             links = {"page": settings.run_page.replace("{id}", self._run_id)}
             for record in ordered:
                 if record.name in self._about.links and "report" in record.outputs:
                     links[self._about.links[record.name]] = record.outputs["report"]
-            published = PublishedModel.find(registry, self._about.model, steps.get("evaluate"), began)
-            told = published.explain(reason) if published else reason
-            made = RunEvent.of(self.identity(began), ordered, status, told, links, published)
-            return with_anomalies(made, settings.history) if settings.history else made
+
+            # The reason of a failure must say that the model is in service all the same.
+            published = PublishedModel.find(registry, self._run.model, steps.get("evaluate"), began)
+            explained = published.explain(reason) if published else reason
+            run_event = RunEvent.of(self.identity(began), ordered, status, explained, links, published)
+            return with_anomalies(run_event, settings.history) if settings.history else run_event
 
         announce_end(event, settings)
 

@@ -39,6 +39,7 @@ def step_component(image: str, *, section: str, family: str = "") -> Callable[[C
     """
 
     def decorate(step: Callable[..., str | None]) -> Any:
+        # A pod imports the step's module, which registers the step here, and then calls `execute` with the target.
         settings = typing.get_type_hints(step)["settings"]
         target = ":".join(filter(None, (step.__module__, step.__name__, family)))
         _STEPS[target] = (step, settings, section)
@@ -60,20 +61,23 @@ def family_component(step: Callable[..., str | None], family: str, image: str) -
       image: the container image that the step runs in.
     """
     section = step.__name__
-    about = find_family(family)
-    texts = about.step_texts.get(section, {})
+    model_family = find_family(family)
+    texts = model_family.step_texts.get(section, {})
 
+    # A function of its own, since its docstring and annotations are rewritten; the families share the original.
     @functools.wraps(step)
     def family_step(*arguments: Any, **named: Any) -> str | None:
         return step(*arguments, **named)
 
+    # "" is the family's first line; the other keys are arguments in the section Args.
     first, *lines = (inspect.getdoc(step) or "").splitlines()
     for index, line in enumerate(lines):
         name = line.strip().partition(":")[0]
         if name in texts:
             lines[index] = f"  {name}: {texts[name]}"
+
     family_step.__doc__ = "\n".join([texts.get("", first), *lines])
-    family_step.__annotations__ = {**step.__annotations__, "settings": getattr(about, f"{section}_settings")}
+    family_step.__annotations__ = {**step.__annotations__, "settings": getattr(model_family, f"{section}_settings")}
     return step_component(image, section=section, family=family)(family_step)
 
 
@@ -86,18 +90,23 @@ def execute(target: str, arguments: dict[str, Any]) -> str | None:
     from voxline.store.files import use_private_umask
     from voxline.store.permanent_failures import fail_fast, restart_transient
 
+    # As the command does at its start: a pod has no command.
     collect_rarely()
     neutralize_output()
     use_private_umask()
+
     module, name, *family = target.split(":")
     imported = importlib.import_module(module)
+    # The component of a family exists once it was made, as the compiler made it.
     if family:
         getattr(imported, f"{name}_component")(*family)
     step, settings, section = _STEPS[target]
+
+    # KFP passes each exposed key as a parameter of its own, and all others in one JSON text.
     named = {key.parameter: arguments.pop(key.parameter) for key in exposed_keys(settings)}
-    chosen = settings.of(arguments.pop("settings"), section, **named)
+    step_settings = settings.of(arguments.pop("settings"), section, **named)
     with fail_fast(arguments["store"]), _notified(step.__name__, arguments):
-        return restart_transient(lambda: step(**arguments, settings=chosen))
+        return restart_transient(lambda: step(**arguments, settings=step_settings))
 
 
 def _notified(step: str, arguments: dict[str, Any]) -> AbstractContextManager[None]:
@@ -114,7 +123,8 @@ def _generate(
 ) -> Callable[..., str | None]:
     """The function that KFP sees, with its source where `inspect.getsource` finds it."""
     keys = exposed_keys(settings)
-    required, optional = [], []
+    required = []
+    optional = []
     for parameter in inspect.signature(step).parameters.values():
         if parameter.name == "settings":
             continue
@@ -123,8 +133,12 @@ def _generate(
             required.append(text)
         else:
             optional.append(f"{text} = {parameter.default!r}")
+
+    # Python wants parameters without a default first; `settings` is last, as the one for all other keys.
     optional += [f"{key.parameter}: {key.type.__name__} = {key.default!r}" for key in keys]
     returned = inspect.signature(step).return_annotation
+
+    # KFP ships this text to the pod and runs it alone: `locals()` are its parameters, and `execute` does the work.
     lines = [
         f"def {step.__name__}(",
         *(f"    {text}," for text in [*required, *optional, "settings: str = '{}'"]),
@@ -136,14 +150,18 @@ def _generate(
         "",
     ]
     source = "\n".join(lines)
+
+    # `inspect.getsource` reads a file by `linecache`, where a file that exists in memory alone may be entered.
     file = f"<component {target}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"dsl": dsl, "__name__": step.__module__}
     exec(compile(source, file, "exec"), namespace)  # noqa: S102 - the text above
     generated: Callable[..., str | None] = namespace[step.__name__]
-    rest = "other keys" if keys else "keys"
+
+    # KFP reads the descriptions of parameters from the section Args, with which the docstring of a step ends.
+    keys_in_json = "other keys" if keys else "keys"
     described = [*((key.parameter, key.description) for key in keys)]
-    described.append(("settings", f"the {rest} of the config's section `{section}`, as JSON"))
+    described.append(("settings", f"the {keys_in_json} of the config's section `{section}`, as JSON"))
     generated.__doc__ = "\n".join(
         [inspect.getdoc(step) or "", *(f"  {name}: {sentence}." for name, sentence in described)]
     )

@@ -6,7 +6,7 @@ from voxline.settings import Settings
 
 
 class ForecastSettings(Settings):
-    """Whether a training is worth it, before it starts; off by default."""
+    """The forecast of whether a training is worth it, before it starts; off by default."""
 
     NOT_IN_KEY = frozenset({"history"})
 

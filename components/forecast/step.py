@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from voxline.report import Page
 
 EXPECTATION = "forecast.json"
+"""The prediction, what it follows from, and whether the run trains."""
 REPORT = "report.html"
 VALIDATION = "validation.json"
 
@@ -60,6 +61,7 @@ def run(
     """
     from voxline.forecast.run_forecast import describe_prediction, predict_promotion_of_run, skipped_in_a_row
 
+    # What is known before a training: hours of audio and drift of this dataset, and the outcomes of earlier runs.
     content = Dataset.read(dataset, shards=False)
     check_input(content.folder)
     hours = content.seconds.get("train", 0.0) / 3600
@@ -69,17 +71,24 @@ def run(
         runs = read_runs(location, model=model_name)
     except WorkError:  # none was recorded yet
         runs = []
+
     prediction = predict_promotion_of_run(runs, hours, drift)
     skipped = skipped_in_a_row(runs)
+
+    # The first reason to train wins. The last ones do not trust the history: one that misleads, or cannot be written,
+    # must not skip every run to come.
     why = _reason_to_train(prediction, skipped, settings)
     if not why and "train" in os.environ.get(FORCE_ENV, "").split(","):
         why = "--force train"
     why = why or _reason_of_registry(Registry(registry, model_name))
     if not why and _is_overdue(runs, settings.max_skipped, datetime.now(UTC)):
         why = "the history has nothing of the time in which forecast.max_skipped runs would have been skipped"
+
     heading = _headline(prediction, why, settings)
     text = describe_prediction(prediction) if prediction else ""
     print_status(f"forecast: {heading}" + (f" ({text})" if text else ""))
+
+    # forecast.json, whose heading is in the event of the run. None: there was nothing to predict from.
     values: dict[str, Any] = {
         "heading": heading,
         "probability": prediction.probability if prediction else None,
@@ -93,6 +102,9 @@ def run(
         "brier": prediction.brier if prediction else None,
         "share_brier": prediction.share_brier if prediction else None,
     }
+
+    # The values are in the key, so that a forecast by another history gets a folder of its own, and none is
+    # overwritten.
     key = {"dataset": content.key, "forecast": hash_value(values)}
     with cached_step(store, "forecast", settings, key, force=True) as output:
         write_json(output.folder / EXPECTATION, values)
@@ -121,6 +133,8 @@ def _reason_of_registry(registry: Registry) -> str:
     """Explains why the run trains whatever the history of runs predicts; empty if it need not."""
     if registry.in_service() is None:
         return "no model is in service"
+
+    # Candidates are left out: that a model was put up for a look changes nothing about the one in service.
     last = next((event for event in reversed(registry.journal()) if event.alias != CANDIDATE), None)
     return f"version {last.replaces} was rolled back" if last and last.action == "rollback" else ""
 
@@ -130,8 +144,12 @@ def _is_overdue(runs: "list[Run]", most: int, at: datetime) -> bool:
 
     Skipped runs are counted there. One that cannot be written would otherwise skip every run to come.
     """
+
+    # In the order of the history, which is that of the runs' ends.
     ended = [datetime.fromisoformat(run["run"]["ended"]) for run in runs]
     gaps = [(after - before).total_seconds() for before, after in itertools.pairwise(ended)]
+
+    # Half a gap more, so that one run that ends late does not count as one that is missing.
     return bool(gaps) and (at - ended[-1]).total_seconds() > (most + 0.5) * statistics.median(gaps)
 
 
@@ -147,6 +165,8 @@ def _headline(prediction: "PromotionForecast | None", why: str, settings: Foreca
 def _read_drift(validation: Path | str) -> int:
     """The features that drifted; 0 if validate did not compare them."""
     checks = json.loads(open_store(validation).read(VALIDATION))["checks"]
+
+    # The value is not finite where validate had nothing to compare with.
     drift = next((check["value"] for check in checks if check["name"] == "drift"), None)
     return int(drift) if drift is not None and math.isfinite(drift) else 0
 
@@ -156,8 +176,11 @@ def _page(values: dict[str, Any], heading: str, text: str) -> "Page":
     from voxline.report import Page, data_table, slot, small_print, verdict_banner
 
     page = Page("Is this training worth it?", lead="By the history of the model's runs, before anything is trained.")
+
+    # The slots are filled once the run has ended, when its outcome is known.
     banner = verdict_banner(heading, f"{text}." if text else "", "plain" if values["train"] else "caution")
     page.add_opening(slot(RUN_SLOT), banner, slot(RUN_DETAILS_SLOT))
+
     rows = [
         ("audio to train on", f"{values['hours']:,.4g} h"),
         ("features that drifted", values["drift"]),

@@ -66,7 +66,8 @@ class LanguageSettings(NgramSettings):
         return self
 
     def text_settings(self) -> LanguageTextSettings:
-        """What the text is, for the check before training; no text where there is no language model."""
+        """The settings of the text, for the check before training; no text where there is no language model."""
+        # An empty text has nothing that the check could refuse.
         if self.kind == "none":
             return LanguageTextSettings()
         return LanguageTextSettings.of({name: self.plain()[name] for name in LanguageTextSettings.model_fields})

@@ -56,12 +56,15 @@ def run(model: Path | str, manifest: Path | str, store: Path | str, settings: La
     Raises:
       WorkError: a text cannot be read, holds sentences of dev or test, or has no sentence; the model is damaged.
     """
+    # The n-grams depend on the text alone, so models of the same text share them. The weights of the search are each
+    # model's own, and so are the key and the copy of its files.
     folder = exported_folder(Path(model))
     require_family(read_model_info(folder), "asr", folder)
     splits = _read_splits(Path(manifest))
     ngrams = _make_ngrams(splits, store, settings)
     dev = _choose_dev(splits, settings)
     inputs = {"model": model_digest(folder), "ngrams": ngrams.key, "dev": fingerprint_utterances(dev)}
+
     with cached_step(store, "language", settings, inputs, revision=REVISION) as output:
         if not output.reused:
             _write_model(Path(model), folder, dev, ngrams, settings, output)
@@ -95,9 +98,14 @@ def _choose_dev(splits: dict[str, list[Utterance]], settings: LanguageSettings) 
     """The utterances of dev to tune on; none where there is nothing to tune."""
     if settings.alpha is not None and settings.beta is not None:
         return []
+
+    # On a sentence that the n-grams have seen, the language model is always right: tuned on these, it would get too
+    # much weight.
     trained_texts = {utterance.text for utterance in splits["train"]}
     unseen = [utterance for utterance in splits["dev"] if utterance.text not in trained_texts]
     utterances = unseen if len({utterance.text for utterance in unseen}) >= MIN_UNSEEN else splits["dev"]
+
+    # Evenly spaced, as dev may be sorted by speaker or by length.
     count = min(len(utterances), settings.tuning_utterances)
     return [utterances[index * len(utterances) // count] for index in range(count)]
 
@@ -107,26 +115,34 @@ def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings
     from voxline.data.language_text import LanguageText, held_out_sentences
     from voxline.text.alphabet import split_words
 
+    # Sorted: the key must not depend on the order of the manifest, of which the counts of n-grams know nothing either.
     transcripts = sorted(utterance.text for utterance in splits["train"]) if settings.transcripts else []
+
     held_out = held_out_sentences(
         (name, utterance.text) for name, all_of_it in splits.items() for utterance in all_of_it
     )
     text = LanguageText(settings, held_out)
+
+    # The paths of the files are not in the key, and the held-out sentences only where they decide what is left out.
     inputs = {
         "text": [hash_file(file) for file in text.files],
         "transcripts": hash_value(transcripts),
         "held_out": hash_value(sorted(held_out)) if text.files and settings.held_out != "keep" else "",
     }
+
     with cached_step(store, NGRAMS, settings.ngram_settings(), inputs, revision=REVISION) as output:
         if not output.reused:
             from voxline.components.language.kneser_ney import train_ngrams
 
             sentences = [*map(split_words, transcripts), *text.lines()]
+            # Known once all lines were read: text that holds dev or test would make the error rates a lie.
             text.refuse_held_out()
             print_status(f"language: training {settings.order}-grams on {len(sentences):,} sentences")
+
             model = train_ngrams(sentences, settings.order, settings.prune, settings.vocabulary)
             model.save(output.folder / NGRAMS_FILE)
             model.write_arpa(output.folder / ARPA_FILE)
+
             output.outputs = {"ngrams": NGRAMS_FILE, "arpa": ARPA_FILE}
             output.counts = {
                 "sentences": len(sentences),
@@ -155,6 +171,8 @@ def _write_model(
 
     model = NgramModel.load(ngrams.path("ngrams"))
     alphabet = Alphabet(read_model_info(folder).alphabet)
+
+    # Tuning decodes dev once for each pair of weights, with a narrower beam than the model's own.
     search = BeamSearch(
         alphabet,
         model.vocabulary,
@@ -164,9 +182,13 @@ def _write_model(
         width=min(settings.width, TUNING_WIDTH),
     )
     alpha, beta, tuned = _tune(search, folder, dev, settings)
+
+    # The same bytes as train's model: links where the disk has them. A run that was killed may have left half of them.
     target = output.folder / "model"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder, target, copy_function=_link_or_copy)
+
+    # What a recognizer needs for the search, and for a person how the language model was made.
     description = {
         "kind": settings.kind,
         "alpha": alpha,
@@ -181,10 +203,13 @@ def _write_model(
         "tuned_on": tuned,
     }
     write_language_model(target, model, description)
+
+    # Later steps get this folder in place of train's, and evaluate shows both files.
     if curves := find_curves(source):
         shutil.copyfile(curves, output.folder / CURVES_FILE)
     with atomic_write(output.folder / ARPA_FILE) as file:
         file.write(ngrams.path("arpa").read_bytes())
+
     output.outputs = {"model": "model", "arpa": ARPA_FILE}
     output.counts = {"words": len(model.vocabulary), "dev_utterances": len(dev)}
     output.metrics = {"alpha": alpha, "beta": beta}
@@ -204,6 +229,8 @@ def _tune(
         if settings.alpha is None or settings.beta is None:
             print_status(f"language: there is no dev split to tune on; alpha is {alpha:g}, beta {beta:g}")
         return alpha, beta, None
+
+    # A weight that the settings give is not tuned; the other one still is.
     from voxline.inference.language_model import tune_weights
     from voxline.inference.recognizer import Recognizer
     from voxline.inference.waveforms import read_waveform
@@ -211,8 +238,11 @@ def _tune(
     alphas = settings.alphas if settings.alpha is None else [settings.alpha]
     betas = settings.betas if settings.beta is None else [settings.beta]
     print_status(f"language: tuning on {len(dev):,} utterances of dev, {len(alphas) * len(betas)} pairs of weights")
+
     localize_audio(dev)
     refuse_changed_audio(dev, "language")
+
+    # The network runs once. All pairs of weights are tried on its output: a [frames, symbols] array an utterance.
     recognizer = Recognizer(folder)
     waveforms = [
         read_waveform(Path(utterance.audio_filepath), recognizer.sample_rate, utterance.offset, utterance.duration)
@@ -220,6 +250,7 @@ def _tune(
     ]
     values = recognizer.log_probabilities(waveforms)
     best = tune_weights(search, values, [utterance.text for utterance in dev], alphas, betas)
+
     rates = {"wer": best.errors / max(best.words, 1), "wer_greedy": best.greedy_errors / max(best.words, 1)}
     return best.alpha, best.beta, {"split": "dev", "utterances": len(dev), "words": best.words, **rates}
 

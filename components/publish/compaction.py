@@ -40,12 +40,16 @@ def compact_shards(dataset: Dataset, store: Path | str, relative_to: Path, spars
       sparse: the numbers of the shards to replace.
     """
     locations = dataset.read_record_locations()
+
+    # In a bucket the records, their index and shard.json are downloaded together, and only those of these shards.
     files = {number: dataset.file(dataset.shards[number]) for number in sparse}
     localize_shards(
         file
         for records in files.values()
         for file in (records, records.with_suffix(".npy"), records.parent / SHARD_FILE)
     )
+
+    # A shard's live records are those that this dataset refers to, by their byte offsets.
     rewritten: dict[Path, RewrittenShard] = {}
     for group in _groups(dataset, sparse):
         sources = [
@@ -53,9 +57,12 @@ def compact_shards(dataset: Dataset, store: Path | str, relative_to: Path, spars
             for number in group
         ]
         rewritten |= copy_records(sources, files[group[0]].parent.parent, dataset.features.bins)
+
+    # A group's sources share one new shard. The upload comes before anything refers to it.
     new = {part.shard.folder: part.shard for part in rewritten.values() if part.shard}
     for shard in new.values():
         upload_shard(shard, store)
+
     shards, locations = remap_records(dataset, locations, rewritten, relative_to)
     copied = sum(shard.bytes for shard in new.values())
     dropped = sum(dataset.shards[number].bytes for number in sparse) - copied
@@ -64,11 +71,13 @@ def compact_shards(dataset: Dataset, store: Path | str, relative_to: Path, spars
 
 def _groups(dataset: Dataset, sparse: list[int]) -> list[list[int]]:
     """Groups shards whose live records together fill one shard of the largest size so far."""
+
     limit = max((shard.bytes for shard in dataset.shards), default=0)
     groups: list[list[int]] = []
     size = 0
     for number in sparse:
         live_bytes = dataset.shards[number].live_bytes
+        # In the order of the shards, so that records of neighbours stay together.
         if not groups or size + live_bytes > limit:
             groups.append([])
             size = 0

@@ -36,5 +36,7 @@ def publish(
     output = run(artifact_uri(dataset), store, datasets, settings)
     number = output.counts["version"]
     publish_artifact(output, version, about={"dataset": settings.name, "version": number, "digest": output.key})
+
+    # A page of this step alone: the version's folder never changes, and has no report in it.
     page = version_page(datasets, settings.name, number, reused=output.reused)
     page.write(Path(report.path))

@@ -83,6 +83,8 @@ class DatasetDiff:
 
     def test_set_changed(self) -> bool:
         """Returns whether the test sets differ in text, audio or members, so that metrics are not comparable."""
+        # An utterance that left the test split counts as much as one that came to it, so both of its lines are looked
+        # at.
         pairs = (
             (utterance.before, utterance.after)
             for utterance in self.changed
@@ -93,6 +95,7 @@ class DatasetDiff:
     def seconds_by_speaker(self) -> dict[str, tuple[float, float]]:
         """Seconds of speech before and after, of each speaker for whom they differ; the largest difference first."""
         totals: dict[str, list[float]] = {}
+
         for index, dataset in enumerate((self.before, self.after)):
             for row in dataset.rows():
                 totals.setdefault(row.speaker, [0.0, 0.0])[index] += row.duration
@@ -105,6 +108,8 @@ def diff_datasets(before: Dataset, after: Dataset) -> DatasetDiff:
     result = DatasetDiff(before, after)
     if before.rows_hash == after.rows_hash:
         return result
+
+    # One pass over two files sorted by id.
     for before_row, new in _merge(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
         if before_row and new:
             result.changed.append(ChangedUtterance(before_row["id"], before_row, new))
@@ -125,6 +130,7 @@ def count_changes(before: Dataset, after: Dataset) -> dict[str, int]:
     counts = dict.fromkeys(("added", "removed", *CHANGE_KINDS), 0)
     if before.rows_hash == after.rows_hash:
         return counts
+
     for before_row, new in _merge(before.folder / ROWS_FILE, after.folder / ROWS_FILE):
         if before_row and new:
             for kind, keys in CHANGE_KINDS.items():
@@ -150,15 +156,19 @@ def _merge(before: Path, after: Path) -> Iterator[tuple[Line | None, Line | None
         before_row = next(old_lines, None)
         new = next(new_lines, None)
         while before_row is not None or new is not None:
+            # Equal bytes: both files advance without parsing, which is nearly all of the work after a small refresh.
             if before_row == new:
                 before_row = next(old_lines, None)
                 new = next(new_lines, None)
                 continue
+
+            # Of two different ids the smaller one is missing from the other file. The larger one waits for its turn.
             left: Line | None = parse_json(before_row) if before_row else None
             right: Line | None = parse_json(new) if new else None
             if left and right and left["id"] != right["id"]:
                 left, right = (left, None) if left["id"] < right["id"] else (None, right)
             yield left, right
+
             before_row = next(old_lines, None) if left else before_row
             new = next(new_lines, None) if right else new
 
@@ -171,7 +181,10 @@ def format_word_diff(before: str, after: str) -> str:
     >>> format_word_diff("今天很好", "今天不好")
     '今天[-很-]{+不+}好'
     """
+
+    # Chinese has no spaces between words, unless the text was split into words by them.
     glue = "" if any(map(is_ideograph, before + after)) and " " not in f"{before}{after}" else " "
+
     parts: list[str] = []
     for operation, deleted, inserted in _word_edits(before, after):
         if operation == "equal":
@@ -179,6 +192,7 @@ def format_word_diff(before: str, after: str) -> str:
             continue
         parts += [f"[-{glue.join(deleted)}-]"] if deleted else []
         parts += [f"{{+{glue.join(inserted)}+}}"] if inserted else []
+
     return glue.join(parts)
 
 
@@ -194,6 +208,8 @@ def count_word_changes(utterances: list[ChangedUtterance]) -> Counter[tuple[str,
 
 def _word_edits(before: str, after: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """The operations that turn one text into the other, each with the words on both sides."""
+
+    # Edits of single words are joined into runs, so that a changed phrase is one change.
     edits = word_edits(split_words(before), split_words(after))
     for equal, group in itertools.groupby(edits, key=lambda edit: edit[0] == "equal"):
         words = list(group)
@@ -254,6 +270,8 @@ def feature_drift(before: Dataset, after: Dataset) -> FeatureDrift | None:
     """
     if before.features != after.features or not before.mean or len(before.mean) != len(after.mean):
         return None
+
+    # A bin that never varies has a deviation of 0, and nothing to scale a shift by.
     columns = zip(before.mean, before.deviation, after.mean, after.deviation, strict=True)
     pairs = [
         ((new_mean - mean) / deviation, new_deviation / deviation) if deviation > 0 else (0.0, 1.0)
@@ -261,4 +279,5 @@ def feature_drift(before: Dataset, after: Dataset) -> FeatureDrift | None:
     ]
     if all(shift == 0 and ratio == 1 for shift, ratio in pairs):
         return None
+
     return FeatureDrift([shift for shift, _ in pairs], [ratio for _, ratio in pairs])

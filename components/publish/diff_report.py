@@ -66,6 +66,8 @@ def version_page(datasets: str, name: str, number: int, *, reused: bool) -> Page
         verdict_banner(f"{page.title} {state}", f"{sum(dataset.counts.values()):,} utterances.", "good"),
         stat_cards({"audio": format_duration(sum(dataset.seconds.values())), **dataset.counts}),
     )
+
+    # A version says which one it replaced when it was published; that one may have been deleted since.
     previous = info.replaces
     if reused:
         page.add_section("Changes", small_print(f"None since version {number} was published."))
@@ -145,6 +147,7 @@ def _split_row(utterance: ChangedUtterance) -> tuple[str, str, str]:
 
 
 def _splits_and_speakers(diff: DatasetDiff) -> list[Block]:
+    # A row a split: utterances and audio before, utterances and audio after. A split may be in one of them alone.
     datasets = (diff.before, diff.after)
     rows = [
         (
@@ -158,14 +161,17 @@ def _splits_and_speakers(diff: DatasetDiff) -> list[Block]:
         for split in dict.fromkeys([*diff.before.counts, *diff.after.counts])
     ]
     splits = data_table(["split", "utterances before", "audio before", "utterances after", "audio after"], rows)
+
     durations = figure(
         histogram({"before": _durations(diff.before), "after": _durations(diff.after)}, "seconds"),
         "Durations of utterances.",
     )
+
     speakers = diff.seconds_by_speaker()
     if not speakers:
         return [splits, durations, small_print("Every speaker has as much speech as before.")]
     most = {name or "(unknown)": after - before for name, (before, after) in list(speakers.items())[:MAX_SPEAKERS]}
+
     caption = f"The largest changes among {len(speakers):,} speakers with more or less speech than before."
     return [splits, side_by_side(durations, figure(bar_plot(most, "seconds more"), caption))]
 

@@ -59,6 +59,7 @@ def run(dataset: Path | str, store: Path | str, datasets: Path | str, settings: 
         else:
             folder = publish_version(source, store, versions, compact_below=settings.compact_below, note=damage)
             number = int(folder.name)
+
     output = PublishedVersion(
         "publish", folder, source.key, reused=same is not None, version_uri=versions.uri_of(number)
     )
@@ -81,10 +82,13 @@ def _same_content(versions: DatasetVersions, dataset: Dataset) -> tuple[int | No
         note = f"version {latest.number} can no longer be read: {damage}"
         print_status(f"publish: {note}")
         return None, note
+
+    # Recordings that could not be read then may be there now: a key does not show it, the rows and the records do.
     if latest.key == dataset.key and _rows_and_records(version) != _rows_and_records(dataset):
         note = f"version {latest.number} was published when other recordings could be read"
         print_status(f"publish: {note}")
         return None, note
+
     return latest.number, ""
 
 
@@ -97,6 +101,9 @@ def _equals_purged_version(version: Path, dataset: Dataset) -> bool:
     """Returns whether a purged version has the same rows as this dataset, though their keys differ."""
     if not (version / PURGED_FILE).is_file():
         return False
+
+    # A purge takes utterances out of a version and so changes its key; a dataset without them has the key of its own
+    # inputs.
     purged = Dataset.read_header(version)
     return all(
         getattr(purged, name) == getattr(dataset, name)
@@ -108,6 +115,8 @@ def _equals_purged_version(version: Path, dataset: Dataset) -> bool:
 def lock_dataset(folder: Path) -> Iterator[Dataset]:
     """Reads a dataset and keeps others from deleting its shards."""
     dataset = Dataset.read(folder, shards=False)
+
+    # Sorted, so that two processes that lock the same pools cannot wait for each other.
     pools = {file.parent.parent for file in dataset.files() if file.parent.parent.is_dir()}
     with contextlib.ExitStack() as stack:
         for pool in sorted(pools):
@@ -125,6 +134,7 @@ def publish_version(
     latest = versions.latest()
     changes = _count_changes(versions.path(latest.number), dataset) if latest else {}
 
+    # Gets the unfinished folder, and the one that it is renamed to: references to shards are relative to the latter.
     def write(folder: Path, target: Path) -> None:
         if not (sparse := low_live_shards(dataset, compact_below)):
             dataset.copy_to(folder, target)
