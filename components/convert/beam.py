@@ -54,6 +54,7 @@ def convert_groups(
     Raises:
       OSError, WorkError: a WAV cannot be written, or the pipeline failed.
     """
+    # Seconds of audio in so many megabytes of WAV: 2 bytes a sample. Below that, Beam does not pay for its start.
     coming = iter(groups)
     few: list[JobGroup] = []
     enough = settings.beam_from_megabytes * 1e6 / 2 / settings.sample_rate
@@ -62,8 +63,10 @@ def convert_groups(
         if (group := next(coming, None)) is None:
             limits = settings.decode_seconds, settings.worker_memory_megabytes
             return convert_in_processes(few, settings.workers, *limits)
+
         few.append(group)
         seconds += _seconds(group)
+
     return convert_with_beam(itertools.chain(few, coming), settings, pool, folder)
 
 
@@ -77,13 +80,17 @@ def convert_with_beam(
     """Converts like `convert_groups`, however few jobs there are; with at most so many recordings in a batch."""
     from voxline.beam.run import map_with_beam
 
+    # Batches of a killed run would be read in place of this run's.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
+        # By the number of a batch, the index of its first group among all groups.
         firsts: list[int] = []
         for first, batch in _split_batches(groups, batch_recordings):
             _write_batch(folder / _batch_name(len(firsts)), batch)
             firsts.append(first)
+
+        # All batches are there before the first worker starts. Workers write the WAVs straight into the pool.
         open_store(worker_uri(folder)).upload_new(folder / _batch_name(number) for number in range(len(firsts)))
         convert = functools.partial(
             _convert_batch,
@@ -91,6 +98,7 @@ def convert_with_beam(
             pool=worker_uri(pool),
             limits=(settings.decode_seconds, settings.worker_memory_megabytes),
         )
+
         for number, results in map_with_beam("convert", convert, range(len(firsts)), settings, folder):
             for at, group in enumerate(results):
                 yield firsts[number] + at, msgspec.convert(group, list[ConversionResult])
@@ -102,7 +110,10 @@ def _convert_batch(number: int, folder: str, pool: str, limits: tuple[float, flo
     """Converts a batch in a worker. Its WAVs are in the pool afterwards."""
     groups = _read_batch(*fetch_files([f"{folder}/{_batch_name(number)}"]))
     fetch_files({job.source for group in groups for job in group})
+
+    # One process: the runner decides how many workers a machine has. Results may come in any order.
     results = dict(convert_in_processes(groups, 1, *limits))
+
     if is_remote(pool):
         pairs = (pair for at, group in enumerate(groups) for pair in zip(group, results[at], strict=True))
         open_store(pool).upload_new(job.wav for job, result in pairs if isinstance(result, Converted))
@@ -120,6 +131,7 @@ def _split_batches(
     seconds = 0.0
     batch: list[JobGroup] = []
     for group in groups:
+        # A group is never split, since its recording is decoded once for all of its segments.
         more = _seconds(group)
         if batch and (jobs + len(group) > batch_recordings or seconds + more > BATCH_SECONDS):
             yield first, batch
@@ -127,9 +139,11 @@ def _split_batches(
             jobs = 0
             seconds = 0.0
             batch = []
+
         batch.append(group)
         jobs = jobs + len(group)
         seconds = seconds + more
+
     if batch:
         yield first, batch
 
@@ -154,6 +168,7 @@ def _read_batch(file: Path) -> list[JobGroup]:
 
 
 def _job_to_json(job: ConversionJob) -> dict[str, Any]:
+    # Paths below the bucket cache go as URIs, since each machine has a cache of its own.
     return dataclasses.asdict(job) | {"source": worker_uri(job.source), "wav": worker_uri(job.wav)}
 
 

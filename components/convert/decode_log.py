@@ -106,21 +106,27 @@ class DecodeLogs:
         Raises:
           WorkError: the log was replaced after it was indexed.
         """
+        # Few logs are open at once: a store of many runs has more logs than a process may have open files.
         number = location >> _OFFSET_BITS
         offset = location & (1 << _OFFSET_BITS) - 1
         if number not in self._open:
             if len(self._open) == MAX_OPEN_LOGS:
                 self.close()
+
             path, inode = self._logs[number]
             self._open[number] = open(path, "rb")  # noqa: SIM115 -- closed in `close`
             if os.fstat(self._open[number].fileno()).st_ino != inode:
                 raise WorkError(f"{path}: replaced while it was being read, probably by a purge; run this again")
+
         self._open[number].seek(offset)
         line = self._open[number].readline()
         values = _decode(line)
+
         if values.samples is None:
             assert values.reason  # noqa: S101 -- `_parse` let it pass
             return RejectedRecording(values.reason, values.detail, values.longer_than)
+
+        # The manifest must not depend on which run decoded the recording, so prosody that is not wanted is left out.
         measured = bytes(values.measured).decode()
         if values.prosody and not self._prosody:
             measurements = {name: value for name, value in json.loads(measured).items() if name not in PROSODY}
@@ -148,11 +154,14 @@ class DecodeLogs:
                 offset += len(line)
 
     def _holds(self, line: _LogLine) -> bool:
+        # A recording that was longer than 60 s says nothing to a run that accepts 90 s. The share of silence, and which
+        # recordings are silent, depend on `silence_db`.
         reached = line.longer_than is None or line.longer_than >= self._max_seconds
         measured = line.samples is None or line.prosody >= self._prosody
         return reached and measured and line.silence_db == self._silence_db
 
     def _put(self, name: str, offset: int, samples: int | None) -> None:
+        # 16 bytes a recording in memory: its location and its samples. Later lines about a WAV replace earlier ones.
         location = len(self._logs) - 1 << _OFFSET_BITS | offset
         self._by_name.put(bytes.fromhex(name), _LOCATION.pack(location, _NO_SAMPLES if samples is None else samples))
 
@@ -170,6 +179,8 @@ class DecodeLogWriter:
         self._silence_db = silence_db
         self._prosody = prosody
         self._file: IO[bytes] = open(path, "ab")  # noqa: SIM115 -- closed in __exit__
+
+        # A line that a kill cut short must not swallow the first one of this run.
         if _lacks_newline(path):
             self._file.write(b"\n")
 
@@ -188,9 +199,10 @@ class DecodeLogWriter:
         else:
             line |= {"samples": result.samples, "measured": result.measured}
             line |= {"prosody": True} if self._prosody else {}
+
         offset = self._file.tell()
         self._file.write(encode_json(line).encode() + b"\n")
-        self._file.flush()
+        self._file.flush()  # this process reads the line back for the output, by a file of its own
         return offset
 
 

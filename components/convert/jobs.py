@@ -120,6 +120,8 @@ def convert_in_processes(
     Args:
       limit_seconds, limit_megabytes: for a group; see `map_in_processes`.
     """
+    # The jobs are taken as workers need them, so that the size of a group is known only once it was taken. A crash says
+    # nothing of the jobs in its group, and each of them needs a result.
     sizes = array("I")
 
     def counted() -> Iterator[JobGroup]:
@@ -130,6 +132,7 @@ def convert_in_processes(
     results: Iterator[tuple[int, list[ConversionResult] | WorkerCrashed]] = map_in_processes(
         CONVERT_RECORDINGS, counted(), workers, limit_seconds, limit_megabytes, result_type=list[JobResult]
     )
+
     for index, result in results:
         if isinstance(result, WorkerCrashed):
             yield index, [result] * sizes[index]
@@ -142,6 +145,7 @@ def convert_in_processes(
 
 def raw_format_of(utterance: Utterance) -> RawFormat | None:
     """The format of a recording without a header, if its line says it."""
+    # Only a line with a name such as .raw or .pcm: a WAV's header knows better than its line.
     stated = utterance.extra.get(RAW_FORMAT_KEY)
     if not isinstance(stated, dict) or not is_raw_name(utterance.audio_filepath):
         return None

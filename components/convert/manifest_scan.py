@@ -96,21 +96,29 @@ class ManifestScan:
         self.file = manifest_path(manifest)
         if not self.file.is_file():
             raise WorkError(f"{self.file}: no such manifest; run the step that writes it first")
+
+        # Relative paths in the lines are relative to the manifest.
         self._folder = os.path.abspath(self.file.parent)
         self.pool = pool
         self.cache = cache
-        self._name, self.content = str(self.file), hash_file(self.file)
+        self._name = str(self.file)
+        self.content = hash_file(self.file)
+
+        # By the number of a line; 8 bytes of location, 1 of status and a digest of 16 make a million lines some 25 MB.
         self.statuses = bytearray()
         self.locations = array("Q")
         self.digests = bytearray()
         self.to_decode = array("Q")
         self.missing: dict[int, str] = {}
         self._hashes: dict[int, str] = {}
+
+        # Nothing is parsed where the bytes of the manifest are those of the last run and all of its WAVs are whole.
         last_run = msgspec.convert(cache.about, LastRun)
         self.unchanged = self.content == last_run.manifest and self._reuse_all(last_run.lines)
         if self.unchanged:
             self.fingerprint = last_run.fingerprint
             return
+
         self._scan()
         fingerprint = Fingerprint()
         for at in range(0, len(self.digests), DIGEST_BYTES):
@@ -119,6 +127,7 @@ class ManifestScan:
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """(byte offset, line) of each line that is not blank."""
+        # A line without an end, such as that of a binary file, is refused before it fills the memory.
         with self._opened() as lines:
             offset = 0
             for _, line in iter_bounded_lines(lines, self.file):
@@ -168,6 +177,7 @@ class ManifestScan:
 
     def _reuse_all(self, lines: int) -> bool:
         """Takes every entry of the cache; returns False if one cannot be reused, or one of the lines has none."""
+        # A line whose output was not reusable, such as that of a missing file, is not in the cache.
         if lines != self.cache.count:
             return False
         for entry in self.cache:
@@ -188,12 +198,14 @@ class ManifestScan:
         return not wav or self.pool.is_whole(wav.decode(), int(entry.fields[CachedLine.SAMPLES]))
 
     def _scan(self) -> None:
+        # (number of the line, byte offset, utterance) of recordings that no log knows, in batches for downloads.
         new: list[tuple[int, int, Utterance]] = []
         for offset, line in self.lines():
             entry = self.cache.find(hash_digest(line))
             if entry and self._can_reuse(entry):
                 self._add_cached(entry)
                 continue
+
             utterance = parse_utterance(line, f"{self._name}: byte {offset:,}", self._folder)
             if utterance.audio_hash:
                 location = self.pool.find_decoded(self.pool.name(utterance))
@@ -202,7 +214,9 @@ class ManifestScan:
                     continue
             else:
                 self._add(LineStatus.NEW, None, bytes(DIGEST_BYTES))
+
             new.append((len(self.statuses) - 1, offset, utterance))
+
             if len(new) == LOOKUP_BATCH:
                 self._look_up(new)
                 new = []
@@ -218,6 +232,7 @@ class ManifestScan:
 
     def _look_up(self, new: list[tuple[int, int, Utterance]]) -> None:
         """Looks for the recordings of NEW lines: (number of the line, byte offset, utterance)."""
+        # Without a hash in the line, the recording itself has to be read before it can have a name in the pool.
         if unnamed := [item for item in new if not item[2].audio_hash]:
             localize_audio(utterance for _, _, utterance in unnamed)
             for number, offset, utterance in unnamed:
@@ -225,13 +240,18 @@ class ManifestScan:
                 named = self._with_hash(offset, utterance)
                 self.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES] = named.digest()
                 if (location := self.pool.find_decoded(self.pool.name(named))) is not None:
-                    self.statuses[number], self.locations[number] = LineStatus.DECODED, location
+                    self.statuses[number] = LineStatus.DECODED
+                    self.locations[number] = location
             new = [item for item in new if self.statuses[item[0]] == LineStatus.NEW]
+
+        # Those that are not on this disk may be in a bucket.
         absent = [item for item in new if not _exists(item[2])]
         localize_audio(utterance for _, _, utterance in absent)
         for number, _, utterance in absent:
             if not _exists(utterance):
-                self.statuses[number], self.missing[number] = LineStatus.MISSING, utterance.id
+                self.statuses[number] = LineStatus.MISSING
+                self.missing[number] = utterance.id
+
         self.to_decode.extend(offset for number, offset, _ in new if number not in self.missing)
 
     def _with_hash(self, offset: int, utterance: Utterance) -> Utterance:

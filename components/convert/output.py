@@ -85,11 +85,16 @@ class OutputBuilder:
         if number in self._scan.missing:
             detail = f"{utterance.audio_filepath} does not exist"
             return _reject_output(Reject(utterance.id, Reason.MISSING_FILE, detail), reusable=False)
+
+        # The checks that need no recording come first, in the same order as in `_lines_to_decode`: a recording that
+        # fails them was not decoded, so no log has it.
         text = prepare_transcript(utterance, self._settings, self._alphabet)
         if isinstance(text, Reject):
             return _reject_output(text, reusable=False)
         if fault := check_length(utterance, utterance.duration, self._settings):
             return _reject_output(fault, reusable=False)
+
+        # What happened to the recording: logged by an earlier run, or by this one.
         if self._scan.statuses[number] == LineStatus.DECODED:
             recording = self._pool.logs.read(self._scan.locations[number])
         else:
@@ -99,12 +104,16 @@ class OutputBuilder:
             logged = self._pool.logs.find(name)
             assert logged is not None  # noqa: S101 -- `decode_new` logged it
             recording = self._pool.logs.read(logged.location)
+
         if isinstance(recording, RejectedRecording):
             return _reject_output(Reject(utterance.id, recording.reason, recording.detail))
+
+        # The manifest's duration was read from a header; that of the WAV is exact.
         name = recording.wav
         duration = recording.samples / self._settings.sample_rate
         if fault := check_length(utterance, duration, self._settings):
             return _reject_output(fault, wav=name, samples=recording.samples)
+
         converted = converted_utterance(utterance, text, self._pool.path_text(name), name, duration)
         line = self._encoder.encode(converted, recording.measured).encode()
         return OutputLine(line, converted=converted.digest(), wav=name, samples=recording.samples)
@@ -125,6 +134,7 @@ def write_output(
     """
     manifest = work.folder / MANIFEST_FILE
     rejects = work.folder / REJECTS_FILE
+    # Renamed last: a line cache that describes a manifest which was not written would be worse than none.
     with write_line_cache(cache.file) as cached:
         with atomic_write(manifest) as converted, atomic_write(rejects) as rejected:
             output = _OutputWriter(converted, rejected, cached)
@@ -132,21 +142,27 @@ def write_output(
                 if scan.statuses[number] == LineStatus.CACHED:
                     output.copy(cache.read(scan.locations[number]))
                     continue
+
                 line_output = builder.build(number, scan.utterance(offset, line))
                 output.write(line_output)
                 if line_output.reusable and scan.states_audio_hash(offset):
                     output.remember(line, scan.digest(number), line_output)
             scan.check()
+
         total = len(scan.statuses)
         work.outputs = {"manifest": MANIFEST_FILE, "rejects": REJECTS_FILE}
-        work.counts["utterances"], work.counts["rejects"] = output.converted, total - output.converted
+        work.counts["utterances"] = output.converted
+        work.counts["rejects"] = total - output.converted
         check_reject_share(total - output.converted, total, settings.max_reject_share, "convert", rejects)
+
+        # The next step finds the fingerprint of its input by the manifest's hash, and need not parse it.
         digest = hash_file(manifest)
         write_fingerprint(digest, store, output.fingerprint.name())
         this_run = LastRun(
             manifest=scan.content, fingerprint=scan.fingerprint, lines=total, key=work.folder.name, output=digest
         )
         cached.about = msgspec.to_builtins(this_run)
+
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in output.reasons.most_common())
     print_status(
         f"convert: {output.converted:,} of {total:,} utterances, {work.counts['decoded']:,} recordings decoded"
@@ -222,6 +238,8 @@ def prepare_transcript(utterance: Utterance, settings: ConvertSettings, alphabet
     >>> prepare_transcript(Utterance("a", "a.wav", 1.0, "naïve"), settings, english).detail
     "'ï' (U+00EF LATIN SMALL LETTER I WITH DIAERESIS) in 'naïve' is not in the alphabet"
     """
+    # "No transcript" is the corpus' fault, "nothing is left" that of the settings: a person mends them in different
+    # places.
     if not utterance.text.strip():
         return Reject(utterance.id, Reason.TRANSCRIPT_MISSING, "no transcript")
     try:
@@ -230,6 +248,7 @@ def prepare_transcript(utterance: Utterance, settings: ConvertSettings, alphabet
         return Reject(utterance.id, Reason.TRANSCRIPT_EMPTY, str(wordless))
     except UnsupportedText as unreadable:
         return Reject(utterance.id, Reason.OUTSIDE_ALPHABET, str(unreadable))
+
     if not text.normalized_text.strip():
         return Reject(
             utterance.id, Reason.TRANSCRIPT_EMPTY, f"nothing is left of {utterance.text!r} after normalization"
@@ -254,10 +273,13 @@ def converted_utterance(utterance: Utterance, text: FrontendOutput, wav: str, na
     Args:
       wav, name: path and name of its WAV.
     """
+    # A WAV has a header, so the format of its source must not reach later steps. The words to hear are stated only
+    # where they differ from the symbols.
     extra = utterance.extra
     if "normalized_text" in extra or RAW_FORMAT_KEY in extra or text.normalized_text != text.symbols:
         extra = {key: value for key, value in extra.items() if key not in ("normalized_text", RAW_FORMAT_KEY)}
         if text.normalized_text != text.symbols:
             extra["normalized_text"] = text.normalized_text
+
     # `replace` takes three times as long
     return Utterance(utterance.id, wav, duration, text.symbols, utterance.speaker, utterance.split, name, extra=extra)

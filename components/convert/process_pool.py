@@ -86,8 +86,10 @@ def map_in_processes(
       OSError, WorkError, SettingsError: the first that the function raised.
       RuntimeError: the function raised another error; the message names its type.
     """
+    # A function goes by its name: a fresh interpreter imports it, and no code crosses the pipe.
     name = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
     start: Callable[[], _Worker[JobT, ResultT]] = functools.partial(_Worker, name, limit_megabytes, result_type)
+
     pool = _Pool(start, jobs, workers or available_cores(), limit_seconds, grow_seconds)
     try:
         yield from pool.results()
@@ -112,12 +114,15 @@ class _Pool(Generic[JobT, ResultT]):
         grow_seconds: float,
     ) -> None:
         self._start_worker = start_worker
-        self._size, self._limit = size, limit_seconds
+        self._size = size
+        self._limit = limit_seconds
         self._grow_seconds = grow_seconds
         self._queue = _JobQueue(jobs)
         self._workers: list[_Worker[JobT, ResultT]] = []
         self._attempts: Counter[int] = Counter()
-        self._any_started, self._failed_starts, self._grown = False, 0, 0.0
+        self._any_started = False
+        self._failed_starts = 0
+        self._grown = 0.0  # time.monotonic() of the last growth
 
     def results(self) -> Iterator[tuple[int, ResultT | WorkerCrashed]]:
         while self._queue or any(worker.assigned for worker in self._workers):
@@ -130,6 +135,7 @@ class _Pool(Generic[JobT, ResultT]):
                     yield result
 
     def stop(self) -> None:
+        # A caller that stops early leaves jobs under way. An idle worker ends by itself when its pipe closes.
         for worker in self._workers:
             if worker.assigned:
                 worker.kill()
@@ -137,6 +143,7 @@ class _Pool(Generic[JobT, ResultT]):
 
     def _grow(self) -> None:
         """Starts the first worker, and more while jobs wait."""
+        # Not before the first one is up: if it cannot start, neither can the others.
         due = self._any_started and time.monotonic() - self._grown >= self._grow_seconds
         if self._queue and (due or not self._workers):
             for _ in range(min(len(self._workers) or 1, self._size - len(self._workers))):
@@ -145,16 +152,19 @@ class _Pool(Generic[JobT, ResultT]):
 
     def _wait(self) -> "list[_Worker[JobT, ResultT]]":
         """Waits for the workers that have sent something, ended, or exceeded the time limit."""
+        # While jobs wait, it wakes to start more workers too.
         busy = [worker for worker in self._workers if worker.assigned]
         timeout = min(worker.seconds_left(self._limit) for worker in busy)
         ready = wait([worker.pipe for worker in busy], min(timeout, self._grow_seconds) if self._queue else timeout)
         return [worker for worker in busy if worker.pipe in ready or not worker.seconds_left(self._limit)]
 
     def _receive(self, worker: "_Worker[JobT, ResultT]") -> tuple[int, ResultT | WorkerCrashed] | None:
-        """What a worker sent; None if it has only started, or its job is tried again."""
+        """The result that a worker sent; None if it has only started, or its job is tried again."""
+        # `_wait` returned it with nothing to read, so its time is up. A retry would take as long.
         if not worker.pipe.poll():
             worker.abandon()
             return self._replace(worker, f"took longer than {self._limit:g} s", retry=False)
+
         try:
             if worker.started:
                 return worker.result()
@@ -163,6 +173,7 @@ class _Pool(Generic[JobT, ResultT]):
             self._failed_starts += 1
             if not self._any_started or self._failed_starts > MAX_ATTEMPTS:
                 raise
+
             # Other workers started, so the machine ended this one, and no job is to blame.
             self._queue.put_back(worker.assigned)
             self._workers[self._workers.index(worker)] = self._start_worker()
@@ -173,18 +184,21 @@ class _Pool(Generic[JobT, ResultT]):
             return self._replace(worker, worker.end(), retry=True)
         else:
             if not self._any_started:
-                self._any_started, self._grown = True, time.monotonic()
+                self._any_started = True
+                self._grown = time.monotonic()
         return None
 
     def _replace(
         self, worker: "_Worker[JobT, ResultT]", how_it_ended: str, *, retry: bool
     ) -> tuple[int, WorkerCrashed] | None:
         """Replaces a dead worker. Its current job is lost, unless it may be tried again."""
+        # A worker answers in order, so it died of the first of its jobs. The others have done nothing, and come back.
         index, _ = worker.assigned[0]
         self._attempts[index] += 1
         is_lost = not retry or self._attempts[index] == MAX_ATTEMPTS
         if is_lost:
             worker.assigned.popleft()
+
         self._queue.put_back(worker.assigned)
         self._workers[self._workers.index(worker)] = self._start_worker()
         return (index, WorkerCrashed(how_it_ended)) if is_lost else None
@@ -198,6 +212,7 @@ class _JobQueue(Generic[JobT]):
         self._first: deque[tuple[int, JobT]] = deque()
 
     def __bool__(self) -> bool:
+        # Jobs are taken one by one, since the iterable may read a manifest of millions of lines.
         if not self._first:
             self._first.extend(itertools.islice(self._others, 1))
         return bool(self._first)
@@ -288,10 +303,13 @@ class _Worker(Generic[JobT, ResultT]):
         self.pipe = self._process.pipe
         self.assigned: deque[tuple[int, JobT]] = deque()
         self.started = False
+
+        # Of the job under way, or of the start: both have the same limit.
         self._since = time.monotonic()
         self._send(function.encode())
 
     def assign(self, index: int, job: JobT) -> None:
+        # The clock of a job starts when the worker turns to it, not when it is handed over ahead of time.
         if not self.assigned:
             self._since = time.monotonic()
         self.assigned.append((index, job))
@@ -328,6 +346,7 @@ class _Worker(Generic[JobT, ResultT]):
             failure, result = self._decode(self._receive())
         except (ValueError, NotImplementedError, RecursionError):
             raise _BrokenAnswerError from None
+
         index, _ = self.assigned.popleft()
         self._since = time.monotonic()
         if failure is None:
@@ -360,12 +379,17 @@ class _Worker(Generic[JobT, ResultT]):
 
 def _worker_main(pipe: Connection, limit_megabytes: float) -> None:
     """Receives the name of the function, then one job after the other. In a worker."""
+    # Ctrl-C reaches all processes of a terminal; the parent decides what ends.
     ignore_interrupts()
     function = pkgutil.resolve_name(pipe.recv_bytes().decode())
     decode = _decoder(_job_type(function))
+
+    # After the imports, since the limit is for what the jobs add to them.
     if limit_megabytes:
         limit_memory(limit_megabytes)
+
     pipe.send_bytes(b"up")
+
     while True:
         job = decode(pipe.recv_bytes())
         answer: tuple[_Failure | None, Any]

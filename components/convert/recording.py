@@ -46,6 +46,8 @@ def apply_shaping(
         first, last = trim_range(samples, sample_rate, shaping.trim_db, shaping.trim_keep_seconds)
         done["trimmed_seconds"] = round((len(samples) - (last - first)) / sample_rate, 4)
         samples = samples[first:last]
+
+    # The loudest sample limits the gain: a recording with a click stays quieter, and none is clipped.
     if shaping.loudness_lufs is not None:
         scaled = resample(samples, sample_rate, sample_rate)  # float32, whatever it was
         before = integrated_loudness(scaled, sample_rate)
@@ -66,11 +68,14 @@ def trim_range(samples: npt.NDArray[Any], sample_rate: int, trim_db: float, keep
     >>> trim_range(take, 16_000, 40, 0.05)
     (7200, 16800)
     """
+
+    # Sums of squares by frames of 10 ms: [frames]. The last frame is padded with zeros, so it counts as quieter.
     frame = max(1, round(SHAPING_FRAME_SECONDS * sample_rate))
     frames = -(-len(samples) // frame)
     padded = np.zeros(frames * frame, np.float64)
     padded[: len(samples)] = samples
     powers = (padded.reshape(frames, frame) ** 2).sum(axis=1)
+
     loud = np.flatnonzero(powers > powers.max() * 10 ** (-trim_db / 10))
     keep = round(keep_seconds * sample_rate)
     return max(0, int(loud[0]) * frame - keep), min(len(samples), (int(loud[-1]) + 1) * frame + keep)
@@ -89,6 +94,7 @@ def convert_recordings(jobs: JobGroup) -> list[ConversionResult]:
       OSError: a WAV cannot be written.
       MemoryError: the recording needs more memory than this process may have.
     """
+    # By the place of a job in the group, as its results come from two sources.
     results: dict[int, ConversionResult] = {}
     waiting = []
     for at, job in enumerate(jobs):
@@ -96,6 +102,7 @@ def convert_recordings(jobs: JobGroup) -> list[ConversionResult]:
             results[at] = result
         else:
             waiting.append(at)
+
     if waiting:
         try:
             results |= _decode_jobs(jobs, waiting)
@@ -104,6 +111,7 @@ def convert_recordings(jobs: JobGroup) -> list[ConversionResult]:
                 if not isinstance(results.get(at), SourceChanged):
                     results[at] = _reject(fault, job)
                     job.wav.unlink(missing_ok=True)
+
     return [results[at] for at in range(len(jobs))]
 
 
@@ -117,10 +125,14 @@ def _measure_existing(job: ConversionJob) -> Converted | RejectedRecording | Non
         samples, _ = read_wav(job.wav)
     except BadAudioError:
         return None
+
+    # A log has the measurements, so only prosody is missing. The hash of the samples shows that they are of this WAV.
     if job.measured and json.loads(job.measured).get("pcm_hash") != _md5(samples):
         return None  # it has changed since: decoded again
     if job.measured:
         return Converted(len(samples), json.loads(job.measured) | _measure_prosody(samples, job), decoded=False)
+
+    # The WAV was written by a run whose log is gone, or with another `silence_db`.
     measured = measure_level(samples, job.sample_rate, job.silence_db)
     return _reject_silence(measured, job) or Converted(
         len(samples), measured | _measure_prosody(samples, job), decoded=False
@@ -138,8 +150,10 @@ def _decode_jobs(jobs: JobGroup, waiting: list[int]) -> dict[int, ConversionResu
     Raises:
       BadAudioError: none of the recording can be trusted.
     """
+    # All jobs of a group have the same source, rate and limits; only the segments differ.
     first = jobs[waiting[0]]
     segments = [Segment(jobs[at].offset, jobs[at].duration) for at in waiting]
+
     results: dict[int, ConversionResult] = {}
     for index, decoded in decode_segments(first.source, segments, first.sample_rate, first.max_seconds, first.raw):
         at = waiting[index]
@@ -152,15 +166,19 @@ def _write(decoded: DecodedAudio, job: ConversionJob) -> Converted | RejectedRec
     """Writes the WAV of decoded samples, unless they are silent."""
     shaped = bool(job.shaping.key_values())
     samples = to_int16(decoded.samples)
+
     # The MD5 in a FLAC is that of the samples; of shaped ones it is needed only later.
     measured = measure_level(samples, job.sample_rate, job.silence_db, "not needed" if shaped else decoded.md5)
     if silent := _reject_silence(measured, job):
         return silent
+
+    # Silence is judged before shaping, which would raise the noise of an empty recording to the level of speech.
     done: dict[str, float | str] = {"decoder_notes": decoded.notes} if decoded.notes else {}
     if shaped:
         changed, changes = apply_shaping(decoded.samples, job.sample_rate, job.shaping)
         samples = to_int16(changed)
         measured = measure_level(samples, job.sample_rate, job.silence_db) | changes
+
     write_wav(job.wav, samples, job.sample_rate, durable=False)
     return Converted(len(samples), measured | done | _measure_prosody(samples, job))
 
@@ -208,6 +226,9 @@ def measure_level(
     >>> measured["peak_db"], measured["rms_db"], measured["clipped_share"], measured["silence_share"]
     (-6.02, -6.02, 0.0, 0.0)
     """
+
+    # Energies by frames of 25 ms: [frames], in units of int16 squared. The tail is shorter than a frame and judged
+    # alone.
     scaled = samples.astype(np.float32)
     frame = max(1, round(FRAME_SECONDS * sample_rate))
     whole = len(samples) // frame * frame
@@ -217,11 +238,14 @@ def measure_level(
     powers = energies / frame
     if len(tail):
         powers = np.append(powers, tail_energy / len(tail))
+
+    # Counting is skipped for most recordings, of which no sample is at full scale.
     lowest = int(samples.min())
     highest = int(samples.max())
     clipped = 0
     if lowest == -FULL_SCALE or highest == FULL_SCALE - 1:
         clipped = int(np.count_nonzero((samples == -FULL_SCALE) | (samples == FULL_SCALE - 1)))
+
     silent = int(np.count_nonzero(powers < FULL_SCALE**2 * 10 ** (silence_db / 10)))
     power = (float(energies.sum(dtype=np.float64)) + tail_energy) / len(samples)
     return {

@@ -14,8 +14,9 @@ PROCESSES = "processes"
 
 
 class ConvertSettings(RunnerSettings):
-    """How recordings become WAVs, and which are rejected."""
+    """The conversion of recordings to WAVs, and the limits beyond which they are rejected."""
 
+    # The memory limit decides a reject only where a recording needs more; see `step.MEMORY_LIMIT_FILE`.
     NOT_IN_KEY = RunnerSettings.NOT_IN_KEY | {"worker_memory_megabytes"}
     EXPOSED = ("sample_rate", "alphabet", "frontend.kind")
 

@@ -80,6 +80,8 @@ def open_scan(manifest: Path, store: Path | str, settings: ConvertSettings) -> I
     """Scans a manifest with the pool and the line cache of a store, which are open until the block ends."""
     frontend = frontend_version(settings.frontend)  # a later version of a dictionary may read a text differently
     made_from = {"settings": settings.key_values(), "frontend": frontend, "revisions": [REVISION, WAV_REVISION]}
+
+    # The line cache is one of the same settings and revisions: its lines are outputs of exactly this work.
     with (
         WavPool(
             store, settings.sample_rate, settings.silence_db, settings.shaping, settings.max_seconds, settings.prosody
@@ -94,6 +96,7 @@ def convert_scanned(scan: ManifestScan, store: Path | str, settings: ConvertSett
     pool = scan.pool
     cache = scan.cache
     inputs: dict[str, object] = {"utterances": scan.fingerprint}
+
     # A missing file has no content, so its absence is part of the key: its reject must not outlive its return.
     if scan.missing:
         inputs["missing"] = sorted(set(scan.missing.values()))
@@ -150,13 +153,16 @@ def decode_new(
       WorkError: a recording is no longer what the manifest says, or a WAV cannot be written.
     """
     work.counts["decoded"] = 0
+
     to_decode = _lines_to_decode(scan, pool, settings) if scan.to_decode else _Lines()
     if not len(to_decode):
         return {}
+
     pool.sweep()
     decoding = _Decoding(scan, pool, settings, work)
     try:
         decoding.run(to_decode)
+
         # One sync for all WAVs, before anything names them. An fsync for each would cost more than the decoding where
         # others write too (10 ms and 2 ms).
         os.sync()
@@ -165,6 +171,7 @@ def decode_new(
             f"convert: cannot write to {pool.folder}: {error.strerror or error}; make room or fix the permissions, "
             "and start again: what is converted stays"
         ) from error
+
     if decoding.changed:
         # Not a reject: the recording may be fine. The manifest is out of date, perhaps elsewhere too.
         raise WorkError(
@@ -173,6 +180,7 @@ def decode_new(
             + "; …"
             * (decoding.changed > MAX_EXAMPLES)
         )
+
     work.counts["decoded"] = decoding.decoded
     return decoding.crashed
 
@@ -184,10 +192,13 @@ def _lines_to_decode(scan: ManifestScan, pool: WavPool, settings: ConvertSetting
     """
     alphabet = Alphabet.from_name(settings.alphabet)
     lines = _Lines()
+
+    # Two lines with the same audio and segment have one WAV, whatever their ids and texts.
     names = DigestMap(0)
     for offset, utterance in zip(scan.to_decode, scan.utterances_at(scan.to_decode), strict=True):
         if isinstance(prepare_transcript(utterance, settings, alphabet), Reject):
             continue
+
         name = bytes.fromhex(pool.name(utterance))
         if not check_length(utterance, utterance.duration, settings) and names.find(name) is None:
             names.put(name)
@@ -222,16 +233,22 @@ class _Lines:
         """Makes groups, when all lines are there."""
         if not self._segments:
             return
+
+        # Formats that are decoded from the start anyway, such as MP3, are decoded once. In others a segment is reached
+        # by a seek.
         shared = {path for path in self._segments if shares_one_decode(path)}
         alone = array("Q")
         for offset, utterance in zip(self.alone, scan.utterances_at(self.alone) if shared else (), strict=False):
             together = self._segments[utterance.audio_filepath] if utterance.audio_filepath in shared else alone
             together.append(offset)
         self.alone = alone if shared else self.alone
+
         for path, offsets in self._segments.items():
             if path not in shared:
                 self.alone.extend(offsets)
                 continue
+
+            # In the order of time, so that one pass through the recording meets all segments.
             starts = {offset: item.offset for offset, item in zip(offsets, scan.utterances_at(offsets), strict=True)}
             ordered = array("Q", sorted(offsets, key=starts.__getitem__))
             self.groups += [ordered[at : at + MAX_GROUP] for at in range(0, len(ordered), MAX_GROUP)]
@@ -252,6 +269,9 @@ class _Decoding:
         self._pool = pool
         self._settings = settings
         self._work = work
+
+        # Digests of the WAVs in the order of the jobs, one after the other, and the number of each group's first job.
+        # Groups are numbered as they are taken, so that a result finds the name of its WAV by its place.
         self._names = bytearray()
         self._firsts = array("Q")
         self.decoded = 0
@@ -271,11 +291,13 @@ class _Decoding:
     def _take(self, name: str, result: ConversionResult, log: DecodeLogWriter, uploader: WavUploader) -> None:
         """Logs what happened to the recording of a WAV."""
         if isinstance(result, SourceChanged):
+            # The smallest few, so that the message does not depend on the order of the results.
             self.changed += 1
             self.examples = heapq.nsmallest(MAX_EXAMPLES, [*self.examples, result.detail])
         elif isinstance(result, WorkerCrashed):
             self.crashed[name] = self._reject_crash(result)
         else:
+            # Logged after the WAV was written: readers take a line as proof of its WAV.
             self.decoded += isinstance(result, RejectedRecording) or result.decoded
             samples = None if isinstance(result, RejectedRecording) else result.samples
             self._pool.logs.add(log.path, log.add(name, result), name, samples)
@@ -302,6 +324,7 @@ class _Decoding:
         for offsets in lines.groups:
             self._firsts.append(len(self._names) // DIGEST_BYTES)
             yield tuple(self._jobs(offsets))
+
         for job in self._jobs(lines.alone):
             self._firsts.append(len(self._names) // DIGEST_BYTES - 1)
             yield (job,)

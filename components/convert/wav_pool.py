@@ -49,9 +49,12 @@ class WavPool:
         max_seconds: float = 0.0,
         prosody: bool = False,
     ) -> None:
+        # Of a bucket, the folder in the bucket cache: new WAVs are written there, and uploaded.
         self._store = open_store(store) / "wavs"
         self.folder = self._store.local_path()
         self._root = str(self.folder)
+
+        # Rate and shaping are in the name of a WAV; the others only decide which lines of the logs count.
         self._sample_rate = sample_rate
         self._silence_db = silence_db
         self._shaping = shaping.key_values()
@@ -77,6 +80,8 @@ class WavPool:
                 f'{{"audio":{canonical_json(audio)},"duration":{duration!r},'
                 f'"offset":{offset!r},"revision":{WAV_REVISION},"sample_rate":{self._sample_rate}}}'.encode()
             )
+
+        # Settings that change nothing are left out, so that the names of a store made before they existed still hold.
         names = {"audio": audio, "offset": offset, "duration": duration, "sample_rate": self._sample_rate}
         stated = {"raw": dataclasses.asdict(raw)} if raw else {}
         return hash_value({**names, "revision": WAV_REVISION, **self._shaping, **stated})
@@ -98,6 +103,7 @@ class WavPool:
         return self._read_logs(prosody=False)
 
     def _read_logs(self, prosody: bool) -> DecodeLogs:
+        # In the order of their names, on every machine: of two lines about a WAV the last one counts.
         self._store.pull(self._store.list("log/"))
         logs = sorted((self.folder / "log").glob("*.jsonl"))
         return DecodeLogs(logs, self._silence_db, self._max_seconds, prosody)
@@ -123,17 +129,21 @@ class WavPool:
         Raises:
           WorkError: some are not.
         """
+        # Counted to the end, so that the message says how many; a pool that lost one WAV may have lost them all.
         missing = 0
         first = ""
         for _, line in iter_lines(folder / MANIFEST_FILE):  # convert wrote it, so the lines need no full check
             try:
                 values = parse_json(line)
-                name, samples = values["audio_hash"], values["duration"] * self._sample_rate
+                name = values["audio_hash"]
+                samples = values["duration"] * self._sample_rate
             except (ValueError, KeyError, TypeError) as error:
                 raise WorkError(f"{folder / MANIFEST_FILE} is damaged ({error})") from None
+
             if not self.is_whole(name, round(samples)):
                 missing = missing + 1
                 first = first or name
+
         if missing:
             raise WorkError(f"{missing:,} of its WAVs are gone or cut short, such as {self.path_text(first)}")
 
@@ -151,6 +161,7 @@ class WavPool:
 
     def is_whole(self, name: str, samples: int) -> bool:
         """Returns whether a WAV exists and has the size of so many samples."""
+        # By the size: a WAV is renamed into place once, and to hash all of them would take as long as to read them.
         expected = HEADER_BYTES + 2 * samples
         if self._store.is_remote:
             return self._bucket_sizes.get(f"{name[:2]}/{name}.wav") == expected
@@ -195,6 +206,7 @@ class WavUploader:
         """
         if not self._store.is_remote:
             return
+
         if isinstance(result, Converted):
             self._waiting.append(wav.relative_to(self._root).as_posix())
         if len(self._waiting) >= self._batch and (self._upload is None or self._upload.done()):
@@ -203,6 +215,7 @@ class WavUploader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         try:
+            # An error ends the step at once; what was uploaded before is in the pool.
             if self._store.is_remote and kind is None:
                 self._start()
                 self._finish()
@@ -220,8 +233,10 @@ class WavUploader:
             self._upload.result()
 
     def _run(self, names: list[str]) -> None:
+        # The pool's names are hashes of the content, so that a WAV which is there already needs no upload.
         self._store.push(names, absent_only=True)
         if not self._log.stat().st_size:
             return
+
         log = self._log.relative_to(self._root).as_posix()
         self._store.write(log, self._log.read_bytes())
