@@ -138,11 +138,11 @@ class _Records:
             began = min([start, *(moment for moment, _ in records.values())])
             ordered = [steps[name] for name in self._run.steps if name in steps]
 
-            # The page that explains the outcome: push's report; forecast's, if the run did not come that far.
+            # The pages that explain the outcome. Where several steps have the same link, the last one that ran has it.
             links = {"page": settings.run_page.replace("{id}", self._run_id)}
-            for record in ordered:
-                if record.name in self._about.links and "report" in record.outputs:
-                    links[self._about.links[record.name]] = record.outputs["report"]
+            for step_record in ordered:
+                if step_record.name in self._run.links and "report" in step_record.outputs:
+                    links[self._run.links[step_record.name]] = step_record.outputs["report"]
 
             # The reason of a failure must say that the model is in service all the same.
             published = PublishedModel.find(registry, self._run.model, steps.get("evaluate"), began)
