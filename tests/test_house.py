@@ -142,6 +142,7 @@ AIR = {
     "voxline/store": Air(11, 3, 1, 4),
     "voxline/text": Air(16, 3, 1, 4),
     "components/convert": Air(35, 1, 0.5, 1),
+    "components/extract": Air(45, 1, 0.5, 1),
     "components/forecast": TARGET,
     "components/language": TARGET,
     "components/publish": TARGET,

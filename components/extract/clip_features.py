@@ -32,6 +32,7 @@ CRASHES_BEFORE_TRIAL = 2
 """Workers that die at a clip before it is tried alone."""
 
 CLIP_BYTES = 32
+"""Bytes of a note: the name of a clip in hexadecimal."""
 
 
 def utterance_features(utterance: Utterance, speed: float, settings: ExtractSettings) -> FloatArray:
@@ -42,6 +43,8 @@ def utterance_features(utterance: Utterance, speed: float, settings: ExtractSett
     """
     samples = change_speed(read_samples(utterance, settings.features.sample_rate), speed)
     features = compute_features(samples, settings.features)
+
+    # "Not less", as a comparison with NaN is false both ways.
     if not np.abs(features).max() < MAX_FEATURE:
         raise BadAudioError(Reason.BAD_FEATURES, "features that are not finite: samples far beyond [-1, 1]")
     return features
@@ -86,8 +89,12 @@ def note_clips(folder: Path, shard: str) -> Iterator[Callable[[str], None]]:
       A function to call with each clip's name before its work begins. It costs one write of 32 bytes.
     """
     folder.mkdir(parents=True, exist_ok=True)
+
+    # A name of its own for each worker: two may write the same shard, where a runner repeats a task.
     note = folder / f"{shard}.{secrets.token_hex(6)}"
     file = os.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+
+    # Only a process that dies leaves its note: any exception of Python's comes through here.
     try:
         yield lambda clip: _write_note(file, clip)
     finally:
@@ -109,6 +116,7 @@ def crashed_clips(folder: Path) -> dict[str, int]:
 
 def crashes_worker(utterance: Utterance, speed: float, settings: ExtractSettings) -> bool:
     """Returns whether a process that only computes the features of this clip is killed."""
+    # By standard input, which has no limit of length, unlike a command line.
     arguments = json.dumps({"utterance": utterance.as_line(), "speed": speed, "settings": settings.plain()})
     command = [sys.executable, "-m", "voxline.components.extract.clip_features"]
     # An exit status is no crash. A process that cannot start, for one, says nothing of the recording.
@@ -120,6 +128,8 @@ def _count_crashes(folder: Path, pattern: str) -> dict[str, int]:
     for note in folder.glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # its worker is alive, and has just finished
             crashes[note.read_text()] += 1
+
+    # An empty note is one that could not be removed.
     return {clip: times for clip, times in crashes.items() if clip}
 
 

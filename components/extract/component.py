@@ -28,5 +28,6 @@ def extract(
     from voxline.components.extract.step import run
     from voxline.store.artifacts import artifact_uri, check_accepted, publish_artifact
 
+    # Where validate may not fail, so that its pages are kept, this step refuses in its place.
     check_accepted(validation)
     publish_artifact(run(artifact_uri(wavs), store, settings), dataset)

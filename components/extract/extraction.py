@@ -61,7 +61,11 @@ class Extraction:
         self._store = store
         self._settings = settings
         self._output = output
+
+        # The column of `clips` and `locations` with the original speed. Without that clip an utterance is a reject.
         self._original = settings.speeds.index(1.0)
+
+        # Cleared first, since the scan writes its rows there.
         self._unfinished = _clear_unfinished(output.folder)
         self._scan = self._scan_manifest()
         self._pool = PoolIndex(store, settings.features)
@@ -76,24 +80,34 @@ class Extraction:
         scan = self._scan
         output = self._output
         extracted = 0
+
+        # Again where a shard of the pool turns out to be damaged: without it, its clips are missing.
         while True:
             locations, failed, records = self._write_missing()
             extracted += records
             usable = locations["shard"][:, self._original] >= 0
+
             rejects = scan.rejects + self._reject_failed(usable, failed)
             rejects_file = output.folder / REJECTS_FILE
             write_rejects(rejects_file, rejects)
             check_reject_share(len(rejects), scan.total, self._settings.max_reject_share, "extract", rejects_file)
+
+            # Its statistics read the sums of every shard, which no check before has done.
             try:
                 dataset = self._build_dataset(locations[usable], usable)
                 break
             except DamagedShardError as damage:
                 self._pool.set_aside(damage)
+
+        # An utterance can do without its copies at other speeds, but the next run should try again to make them.
         lost = int(((scan.clips != b"") & (locations["shard"] < 0))[usable].any(axis=1).sum())
         if lost:
             print_status(f"extract: no copies at other speeds of {lost:,} utterances, whose files changed meanwhile")
+
         if incomplete := lost + sum(reject.reason in _WAV_FAULTS for reject in rejects):
             output.counts[INCOMPLETE] = incomplete
+
+        # The notes of crashed clips go too: all that are not rejects were written.
         shutil.rmtree(self._unfinished)
         output.counts.update(
             utterances=sum(dataset.counts.values()),
@@ -103,6 +117,7 @@ class Extraction:
             shards=len(dataset.shards),
             examples=int((locations["shard"][usable] >= 0).sum()),
         )
+
         hours = {f"{split}_hours": round(seconds / 3600, 4) for split, seconds in dataset.seconds.items()}
         output.metrics.update(hours)
         output.outputs.update(dataset=DATASET_FILE, rows=ROWS_FILE, rejects=REJECTS_FILE)
@@ -126,17 +141,24 @@ class Extraction:
         """
         scan = self._scan
         pool = self._pool
+
+        # [utterances, speeds]; a clip that is not wanted is empty, and is never missing.
         locations = pool.find(scan.clips)
         missing = (scan.clips != b"") & (locations["shard"] < 0)
+
         tasks = plan_shards(scan, missing, self._settings, self._unfinished)
         self._check_manifest()  # the manifest is not read after this
         if not tasks:
             return locations, {}, 0
+
         self._check_sample_rate(missing)
         clips = sum(task.utterances for task in tasks)
         print_status(f"extract: {clips:,} new clips of {len(scan.ids):,} utterances, into {len(tasks):,} shards")
+
         failures = write_shards(tasks, self._settings, self._store, self._unfinished)
         failed = {failure.clip: failure for failure in failures}
+
+        # Other processes may have written some of the clips too; the index takes whatever the pool has now.
         pool.refresh()
         return pool.find(scan.clips), failed, clips - len(failed)
 
@@ -146,6 +168,8 @@ class Extraction:
         attempts = self._unfinished / ATTEMPTS_FOLDER
         rates = set()
         new = np.flatnonzero(missing.any(axis=1))[:PROBED_RECORDINGS].tolist()
+
+        # A header can crash the decoder as well, so that this is noted like the work on a shard.
         crashed = crashed_clips(attempts)
         with note_clips(attempts, "rates") as note:
             for utterance in self._scan.utterances(new):
@@ -154,6 +178,8 @@ class Extraction:
                 note(clip)
                 with contextlib.suppress(BadAudioError):  # it becomes a reject when its shard is written
                     rates.add(read_header(utterance.audio_filepath).sample_rate)
+
+        # A few of another rate are rejects; if all are, the setting is wrong.
         if rates and expected not in rates:
             raise SettingsError(
                 f"extract: 'features.sample_rate' is {expected} Hz and the recordings have {rates.pop()} Hz; "
@@ -183,13 +209,19 @@ class Extraction:
         scan = self._scan
         settings = self._settings
         folder = self._output.folder
+
+        # Features are normalized by the training split alone, without copies: dev and test must not shape what they
+        # judge.
         splits = np.array(scan.splits)[usable]
         seconds = scan.seconds[usable]
         train = locations[splits == "train", self._original]
         mean, deviation = compute_normalization(self._pool, train, settings.features.bins)
+
         counts = Counter(sorted(splits.tolist(), key=split_rank))
         if not counts["train"]:
             print_status("extract: the split train is empty, so there are no statistics to normalize features with")
+
+        # dataset.json is written last, since a dataset without it is not one.
         shards, listed = self._pool.list_shards(locations, folder)
         scan.write_rows(folder / ROWS_FILE, usable)
         dataset = Dataset(
@@ -208,6 +240,7 @@ class Extraction:
             record_locations_file=write_record_locations(folder, listed),
             folder=folder,
         )
+
         dataset.write(folder)
         return dataset
 

@@ -77,14 +77,18 @@ class ScannedManifest:
     def write_rows(self, target: Path, keep: npt.NDArray[np.bool_]) -> None:
         """Writes the rows to keep, in the order of their ids."""
         with open(self.rows, "rb") as rows, atomic_write(target) as out:
+            # Ranges of bytes that follow each other are copied at once. The last range, (-1, -1), flushes the one
+            # before it.
             begin = end = 0
             for first, last in [*self._row_ranges[keep].tolist(), (-1, -1)]:
                 if first == end:  # copied together with the row before it, as all are where the manifest is in order
                     end = last
                     continue
+
                 rows.seek(begin)
                 for at in range(begin, end, COPY_BYTES):
                     out.write(rows.read(min(COPY_BYTES, end - at)))
+
                 begin = first
                 end = last
 
@@ -101,6 +105,8 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
     """
     manifest = manifest_path(manifest).absolute()
     rows = unfinished / "rows"
+
+    # A cache of other settings is another file: its rows may be labelled by another alphabet.
     made_by = {"alphabet": settings.alphabet, "speeds": settings.speeds, "revision": ROW_REVISION}
     cached = cache_file(store, "extract", made_by)
     with (
@@ -115,6 +121,8 @@ def scan_manifest(manifest: Path, settings: ExtractSettings, unfinished: Path, s
             if not line.isspace():
                 collector.add_line(line, offset)
             offset += len(line)
+
+    # By id, whatever the order of the manifest: so that the same utterances are the same dataset, byte by byte.
     order = np.array(sorted(range(len(collector.ids)), key=collector.ids.__getitem__), np.int64)
     return ScannedManifest(
         manifest=manifest,
@@ -152,7 +160,9 @@ class _RowCollector:
         self._symbols = frozenset(Alphabet.from_name(settings.alphabet).symbols)
         self._seen: set[str] = set()
         self._split_names: dict[str, str] = {}
+        # Bytes of rows so far: the offset of the next one.
         self._size = 0
+
         self.total = 0
         self.rejects: list[Reject] = []
         self.ids: list[str] = []
@@ -165,6 +175,9 @@ class _RowCollector:
     def add_line(self, line: bytes, offset: int) -> None:
         """Adds the row of a line, or a reject."""
         self.total += 1
+
+        # A line of the last run has its row in the cache. A second line with its id must become a reject, so that the
+        # cache does not answer for it.
         digest = hash_digest(line)
         if entry := self._cache.find(digest):
             identity, split = read_id_and_split(entry.output)
@@ -173,16 +186,20 @@ class _RowCollector:
                 self._add(identity, split, float(duration), bytes.fromhex(names.decode()), entry.output, offset)
                 self._writer.copy(entry.raw)
                 return
+
         values = parse_line(line, self._manifest)
         if reject := self._check_label(values):
             self.rejects.append(reject)
             return
+
+        # Only training utterances have copies at other speeds.
         split = values.get("split", "train")
         seconds = float(values["duration"])
         clips = b"".join(
             bytes.fromhex(clip_of_line(values, speed)) if speed == 1.0 or split == "train" else NO_CLIP
             for speed in self._settings.speeds
         )
+
         row = encode_row(values).encode()
         self._add(values["id"], split, seconds, clips, row, offset)
         self._writer.add(digest, repr(seconds), clips.hex(), output=row)
@@ -199,6 +216,7 @@ class _RowCollector:
         self._size += len(row)
 
     def _check_label(self, values: dict[str, Any]) -> Reject | None:
+        # Of utterances with the same id the first one counts.
         text = values["text"]
         if values["id"] in self._seen:
             return Reject(values["id"], Reason.DUPLICATE_ID, "another utterance before it in the manifest has this id")

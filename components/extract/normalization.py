@@ -32,10 +32,13 @@ class ExactSums:
 
     def add(self, sums: CmvnStats, frames: int) -> None:
         """Adds utterances, `[utterances, 2, bins]`, that have so many frames together."""
+        # Multiplying by a power of two and subtracting a floor are exact in float64, so nothing is lost before the
+        # integers are added.
         remainder = sums * 2.0**_HIGH
         high = np.floor(remainder)
         remainder -= high
         remainder *= 2.0**_LOW
+
         self._high += high.astype(np.int64).sum(axis=0)
         self._low += np.floor(remainder, out=remainder).astype(np.int64).sum(axis=0)
         self.frames += frames
@@ -53,13 +56,18 @@ class ExactSums:
         bins = self._high.shape[1]
         if not self.frames:
             return [0.0] * bins, [1.0] * bins
+
+        # Python's integers have no limit, and dividing two of them rounds once.
         unit = self.frames << (_HIGH + _LOW)
         mean, squares = (
             np.array([((int(high) << _LOW) + int(low)) / unit for high, low in zip(*halves, strict=True)])
             for halves in zip(self._high, self._low, strict=True)
         )
+
+        # [bins]: the mean of the squares minus the square of the mean, which rounding may make a little negative.
         deviation = np.sqrt(np.maximum(squares - mean**2, 0))
         deviation[deviation < SMALLEST_DEVIATION] = 1.0
+
         return [float(f"{value:.8g}") for value in mean], [float(f"{value:.8g}") for value in deviation]
 
 
@@ -73,9 +81,12 @@ def compute_normalization(pool: PoolIndex, locations: RecordLocations, bins: int
       DamagedShardError: the sums of a shard are damaged.
     """
     total = ExactSums(bins)
+
+    # Shard by shard, so that each file of sums is read once and no more than one is in memory.
     ordered = locations[np.argsort(locations["shard"], kind="stable")]
     numbers, starts = np.unique(ordered["shard"], return_index=True)
     localize_shards(pool.shards[number].path.with_suffix(".npy") for number in numbers.tolist())
+
     for number, in_shard in zip(numbers.tolist(), np.split(ordered, starts[1:]), strict=False):
         shard = pool.shards[number]
         try:

@@ -58,9 +58,11 @@ def plan_shards(
     groups = list(_group_clips(scan, missing, settings))
     tasks = []
     for number, (column, members) in enumerate(groups, start=1):
+        # The name follows from the clips, so that a worker which finds the shard in the pool has nothing to do.
         name = shard_name(scan.clip(member, column) for member in members)
         manifest = folder / f"{name}.jsonl"
         write_manifest(manifest, scan.utterances(members))
+
         size = sum(_feature_bytes(scan.seconds[member], settings.speeds[column], settings) for member in members)
         tasks.append(ShardTask(name, settings.speeds[column], manifest, number, len(groups), len(members), int(size)))
     return tasks
@@ -70,13 +72,17 @@ def _group_clips(
     scan: ScannedManifest, missing: npt.NDArray[np.bool_], settings: ExtractSettings
 ) -> Iterator[tuple[int, list[int]]]:
     """(column of the speed, utterances) of each shard. Of utterances that share a clip, the first represents all."""
+    # Hashed once an utterance, for all speeds.
     hashes = {number: _hash_order(scan.ids[number]) for number in np.flatnonzero(missing.any(axis=1)).tolist()}
     for split in sorted(set(scan.splits), key=split_rank):
         for column in range(len(settings.speeds)):
+            # Utterances with equal audio share a clip, which is written once.
             _, firsts = np.unique(scan.clips[:, column], return_index=True)
             first = np.zeros(len(missing), bool)
             first[firsts] = True
             clips = [n for n in np.flatnonzero(missing[:, column] & first).tolist() if scan.splits[n] == split]
+
+            # Full is a shard that the next clip would make larger than the setting; a single clip may be.
             members: list[int] = []
             size = 0.0
             for number in sorted(clips, key=hashes.__getitem__):
@@ -85,6 +91,7 @@ def _group_clips(
                     yield column, members
                     members = []
                     size = 0.0
+
                 members.append(number)
                 size += more
             if members:
@@ -93,6 +100,7 @@ def _group_clips(
 
 def _feature_bytes(seconds: float, speed: float, settings: ExtractSettings) -> float:
     how = settings.features
+    # float32, so 4 bytes a value.
     return how.count_frames(int(seconds / speed * how.sample_rate)) * how.bins * 4.0
 
 
@@ -102,4 +110,5 @@ def split_rank(split: str) -> tuple[int, str]:
 
 
 def _hash_order(identity: str) -> bytes:
+    # The id breaks a tie of two hashes, so that the order is definite.
     return hashlib.blake2b(identity.encode(), digest_size=8).digest() + identity.encode()

@@ -59,7 +59,7 @@ class PoolIndex:
         self.store = store
         self.folder = shards_folder(store, features)
         self.shards: list[PooledShard] = []
-        self._set_aside: list[PooledShard] = []
+        self._set_aside: list[PooledShard] = []  # each at most once: a second one means a disk that damages files
         self._known: set[str] = set()
         self._clips: Clips = np.empty(0, CLIP_DTYPE)
         self._locations: RecordLocations = np.empty(0, CLIP_LOCATION)
@@ -74,21 +74,29 @@ class PoolIndex:
                 names = {entry.name for entry in os.scandir(self.folder) if not entry.name.startswith(".")}
         except (FileNotFoundError, NotADirectoryError):
             return
+
         clips = [self._clips]
         locations = [self._locations]
+
+        # Sorted by name, so that all processes count the shards of the same pool alike.
         for name in sorted(names - self._known):
             if (shard := self._read(name)) is None:
                 continue
+
+            # Columns of all clips of the pool, in step with each other: names of 16 bytes, and locations.
             count = len(shard.clips)
             clips.append(np.frombuffer(bytes.fromhex("".join(shard.clips)), CLIP_DTYPE))
             added = np.empty(count, CLIP_LOCATION)
-            added["shard"], added["number"] = len(self.shards), np.arange(count)
+            added["shard"] = len(self.shards)
+            added["number"] = np.arange(count)
             added["offset"] = shard.offsets
             added["size"] = shard.sizes
             added["frames"] = shard.frames
+
             locations.append(added)
             self.shards.append(PooledShard(shard.path, count, shard.bytes, shard.checksum, shard.stats_crc32c))
             self._known.add(name)
+
         self._clips = np.concatenate(clips)
         self._locations = np.concatenate(locations)
 
@@ -105,6 +113,7 @@ class PoolIndex:
 
     def _read(self, name: str) -> ShardInfo | None:
         """The index of a shard. A damaged shard is set aside, and its clips are made again."""
+        # In a bucket only the index is here; its records are verified when they are downloaded.
         folder = self.folder / name
         try:
             shard = ShardInfo.read(folder)
@@ -128,6 +137,8 @@ class PoolIndex:
         folder = shard.path.parent
         if is_remote(self.store) or shard in self._set_aside:
             raise damage
+
+        # The shard keeps its number, as locations count by it; without clips nothing refers to it.
         self._set_aside.append(shard)
         self._move_aside(folder, str(damage))
         keep = self._locations["shard"] != damage.number
@@ -150,11 +161,17 @@ class PoolIndex:
         locations = np.full(clips.shape, -1, CLIP_LOCATION)
         if not len(self._clips) or not clips.size:
             return locations
+
+        # A binary search for all clips at once, in the names in sorted order.
         order = np.argsort(self._clips, kind="stable")
         sorted_clips = self._clips[order]
+
+        # Stable sorts, the second one by name: among equal names the shard with the largest wanted share comes first.
         if (sorted_clips[1:] == sorted_clips[:-1]).any():
             order = order[np.argsort(-self._wanted_share(clips)[self._locations["shard"][order]], kind="stable")]
             order = order[np.argsort(self._clips[order], kind="stable")]
+
+        # `searchsorted` finds the first of equal names. Past the end it names no clip, so the last one is compared.
         at = np.minimum(np.searchsorted(sorted_clips, clips), len(sorted_clips) - 1)
         exists = (sorted_clips[at] == clips) & (clips != b"")
         locations[exists] = self._locations[order[at[exists]]]
@@ -162,14 +179,17 @@ class PoolIndex:
 
     def list_shards(self, locations: RecordLocations, relative_to: Path) -> tuple[list[Shard], RecordLocations]:
         """The shards that hold some clips, as dataset.json lists them; and the locations, counted in that list."""
+        # By path, so that dataset.json does not depend on the order in which this pool was filled.
         exists = locations["shard"] >= 0
         used, numbers = np.unique(locations["shard"][exists], return_inverse=True)
         by_name = np.argsort([str(self.shards[number].path) for number in used.tolist()])
         used = used[by_name]
         numbers = np.argsort(by_name)[numbers]
+
         listed = locations[list(RECORD_LOCATION.names or ())].astype(RECORD_LOCATION)
         listed["shard"][exists] = numbers
         live, live_bytes = count_live(listed, len(used))
+
         pooled = [self.shards[number] for number in used.tolist()]
         shards = [
             Shard(shard_path(shard.path, relative_to), shard.examples, shard.bytes, count, size, shard.checksum)
@@ -179,6 +199,7 @@ class PoolIndex:
 
     def _wanted_share(self, clips: Clips) -> npt.NDArray[np.float64]:
         """Returns for each shard the share of its bytes that is among these clips."""
+        # [shards], from columns that have a value for each clip of the pool.
         is_wanted = np.isin(self._clips, clips.ravel())
         shard = self._locations["shard"]
         size = self._locations["size"]

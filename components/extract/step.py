@@ -34,6 +34,7 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> S
       WorkError: the manifest is absent or was not converted, or too many recordings failed.
     """
     file = manifest_path(Path(manifest))
+    # Taken before the fingerprint, which reads the file: a change meanwhile is noticed.
     state = _file_state(file)
     fingerprint = manifest_fingerprint(file, store)
 
@@ -44,6 +45,8 @@ def run(manifest: Path | str, store: Path | str, settings: ExtractSettings) -> S
     inputs = {"utterances": fingerprint}
     with cached_step(store, "extract", settings, inputs, revision=REVISION, check=_check) as output:
         if not output.reused:
+            # Garbage collection must not delete shards that this run has looked up and not yet written into its
+            # dataset.
             with lock_shards(shards_folder(store, settings.features)):
                 from voxline.components.extract.extraction import Extraction  # numpy, only where there is work
 

@@ -85,14 +85,19 @@ def write_shard(
         upload_shard(finished, store)  # its writer may have been killed before it did
         advance(task.utterances)
         return []
+
+    # The task is small: its manifest is a file of the shared folder, and its recordings are downloaded here.
     failed: list[FailedClip] = []
     shard = ShardWriter(unfinished, settings.features.bins)
     utterances = read_manifest(*fetch_files([str(task.manifest)]))
     localize_audio(utterances)
     report_changed("extract", remove_changed_audio(utterances))
+
+    # With one worker each note is a crash. With several, a note may be that of a worker which is still at it.
     attempts = unfinished / ATTEMPTS_FOLDER
     alone = settings.runner == IN_PROCESS
     suspects = crashed_clips(attempts) if alone else suspect_clips(attempts, task.shard)
+
     with note_clips(attempts, task.shard) as note:
         for utterance in utterances:
             clip = clip_of_line(utterance.as_line(), task.speed)
@@ -100,6 +105,8 @@ def write_shard(
                 if clip in suspects and crashes_worker(utterance, task.speed, settings):
                     died = "the process that read it" if alone else f"{suspects[clip]} workers"
                     raise BadAudioError(Reason.UNREADABLE, f"crashed {died}, and then a process of its own")
+
+                # From here on, the death of this process counts against the clip.
                 note(clip)
                 features = utterance_features(utterance, task.speed, settings)
             except BadAudioError as error:
@@ -107,6 +114,8 @@ def write_shard(
             else:
                 shard.add(clip, features, task.speed)
             advance(1)
+
+    # A shard of which every clip failed is not written.
     if shard:
         upload_shard(shard.close(pool), store)
     else:
@@ -133,6 +142,7 @@ def _write_with_beam(
 ) -> list[FailedClip]:
     from voxline.beam.run import map_with_beam  # not at the top: Beam takes seconds to import
 
+    # Workers on other machines read the manifests of their tasks from the bucket.
     manifests: list[Path | str] = [task.manifest for task in tasks]
     if settings.runner != IN_PROCESS:
         open_store(store).upload_new(manifests)
@@ -140,7 +150,10 @@ def _write_with_beam(
     elements = [
         dataclasses.asdict(task) | {"manifest": str(manifest)} for task, manifest in zip(tasks, manifests, strict=True)
     ]
+
     write = functools.partial(_write_element, settings=settings.plain(), store=store, unfinished=worker_uri(unfinished))
+
+    # Answers come in any order; the failures are listed in that of the tasks.
     failed: dict[int, list[FailedClip]] = {}
     for number, failures in map_with_beam("extract", write, elements, settings, unfinished):
         failed[number] = [FailedClip(*failure) for failure in failures]
