@@ -35,6 +35,8 @@ def best_version(registry: Registry) -> int | None:
     """
     if (version := registry.in_service()) is None:
         return None
+
+    # The first version of a model is its own anchor.
     anchor = registry.event(version).anchor or version
     if anchor not in registry.existing():
         print_status(f"{registry.uri}: its anchor, version {anchor}, was deleted; version {version} takes its place")
@@ -57,6 +59,8 @@ def named_anchor(registry: Registry) -> int | None:
         version = json.loads(data)["version"]
     except (ValueError, TypeError, KeyError):
         version = None
+
+    # Every message names the command that mends it.
     where = store.uri_of(_FILE)
     command = f"voxline models anchor {registry.model}"
     if not isinstance(version, int):
@@ -76,8 +80,11 @@ def name_anchor(registry: Registry, version: int | None, note: str = "") -> None
       WorkError: the version does not exist.
     """
     if version is not None:
+        # Fails for a version that does not exist, before a lock that would create the model's folder.
         registry.resolve(version)
     store = open_store(registry.uri)
+
+    # Under the model's lock, so that a push that is under way compares with one anchor from beginning to end.
     with registry.locked():
         if version is None:
             store.delete(_FILE)

@@ -33,6 +33,7 @@ class JournalError(WorkError):
     """The journal was lost or damaged, so nobody knows from it which version is in production."""
 
     def __init__(self, uri: str, reason: str, line: int | None = None) -> None:
+        # The message is for the person who finds nothing in service: it says what restores the file.
         root, _, model = uri.rpartition("/")
         place = "" if line is None else f":{line}"
         super().__init__(
@@ -121,6 +122,7 @@ class Journal:
 
     def salvage(self) -> tuple[list[RegistryEvent], bytes | None]:
         """The events of the lines that can be read, and the whole file; None if it is lost. Needed by `rebuild`."""
+        # The token of the damaged file: `rebuild` replaces this content and no other.
         try:
             data, self._version = self._store.read_with_version(JOURNAL_FILE)
         except FileNotFoundError:
@@ -148,6 +150,8 @@ class Journal:
           PreconditionError: another process changed the journal at the same time.
         """
         lines, self._version = self._load()
+
+        # The fence changes the content, and so the version that every other process has to expect.
         self._replace(lines, json.dumps({"fence": secrets.token_hex(8)}).encode() + b"\n")
         return self._parse(lines)
 
@@ -167,6 +171,8 @@ class Journal:
             data, version = self._store.read_with_version(JOURNAL_FILE)
         except FileNotFoundError:
             return b"", None
+
+        # A line without its end was cut short by a crash, and counts as not written. A fence is no event.
         lines = [line for line in data.splitlines(keepends=True) if line.endswith(b"\n")]
         return b"".join(line for line in lines if not line.startswith(b'{"fence"')), version
 
@@ -177,6 +183,8 @@ class Journal:
             raise PreconditionError(
                 f"{self._store.uri}: another process changed the registry meanwhile, so this one did not; start again"
             ) from error
+
+        # What is expected from now on is what was just written.
         self._lines = lines
         self._version = info.version
 
@@ -202,6 +210,8 @@ class Existing(Container[int]):
 
     def __init__(self, listed: Sequence[int], has_marker: Callable[[int], bool]) -> None:
         self._listed = frozenset(listed)
+
+        # Each version is looked up once, since a listing may lack many.
         self._has_marker = functools.cache(has_marker)
 
     def __contains__(self, version: object) -> bool:
@@ -242,6 +252,7 @@ class History:
     @property
     def earlier_production(self) -> list[int]:
         """The versions that were in production before the present one, the latest first, without any rolled back."""
+        # Digests, since a rollback publishes the same bytes under a new number.
         digest = {event.version: event.digest for event in self._events if event.makes_version}
         refused = self.rolled_back
         versions = dict.fromkeys(reversed(self.production))  # each once, in this order
@@ -252,6 +263,8 @@ class History:
     def candidate(self) -> int | None:
         """The version that waits, if any: neither promoted, nor withdrawn, nor overtaken by a push to production."""
         version = None
+
+        # Events in order: the last one that concerns the candidate decides.
         for event in self._moves():
             if event.action == WITHDRAW:
                 version = None if event.version == version else version
@@ -280,6 +293,8 @@ class History:
                 if event.digest in withdrawn:
                     versions.pop(event.digest, None)
                 continue
+
+            # A rollback, or a promotion of an older version, withdraws what was in production before it.
             before = event.replaces
             if before in digest and (
                 event.action == "rollback" or (not event.makes_version and event.version < origin[before])
@@ -290,6 +305,7 @@ class History:
 
     def _moves(self) -> Iterator[RegistryEvent]:
         """The events that moved an alias. A line of an older version that was restored later moves none."""
+        # A line that was restored late is at the end of the file, and must not move an alias back.
         newest = -1
         for event in self._events:
             if not event.makes_version or event.version > newest:

@@ -24,6 +24,8 @@ def model_names(root: Path | str) -> list[str]:
     store = open_store(root)
     names = store.list_folders()
     models = [name for name in names if MODEL_NAME.fullmatch(name) and _is_model(store / name)]
+
+    # A registry of which all models are gone is not the same as a folder that never was one.
     if not models and (names or not store.exists()):
         near = [(store / name).uri for name in names if any(map(_is_model, _folders(store / name)))]
         hint = f"did you mean {near[0]}?" if near else "give the one that runs push to (the first push creates it)"
@@ -80,15 +82,21 @@ def find_model(location: Path | str) -> Path:
     """
     location = absolute_uri(location)
     root, _, name = location.rpartition("/")
+
+    # NAME@ALIAS, unless a folder really has such a name.
     if "@" in name and (is_remote(location) or not Path(location).exists()):
         registry, number = resolve_version(root, name)
         return registry.intact_path(number)
+
+    # `<registry>/<model>`: what it has in service.
     if not _is_exported(location):
         registry = Registry(root, name)
         version = registry.in_service()
         if version is not None:
             return registry.intact_path(version)
     folder = exported_folder(localize(location, without=TRAINING_FOLDERS))
+
+    # A version is compared with its digest and signature; any other folder with the signature alone.
     try:
         published = RegistryEvent.of(read_json(folder / VERSION_FILE)).digest
     except (OSError, ValueError, TypeError, AttributeError):
@@ -99,6 +107,7 @@ def find_model(location: Path | str) -> Path:
 
 def _is_exported(location: str) -> bool:
     """Returns whether it cannot be `<registry>/<model>`: it holds an exported model, or no folder is there."""
+    # `<registry>/<model>` has folders of versions, and no model of its own.
     if is_remote(location):
         return any(open_store(location).stat(name) for name in ("saved_model.pb", "model/saved_model.pb"))
     folder = Path(location)

@@ -73,6 +73,8 @@ def models_config(root: Path | str, served_at: str = "") -> str:
             production = served.get(model)
             candidate = served.get(f"{model}@{CANDIDATE}")
         versions |= {model: production, f"{model}@{CANDIDATE}": candidate}
+
+    # A name without a version is left out: TensorFlow Serving then unloads the model.
     named = {name: version for name, version in versions.items() if version is not None}
     return config_of_versions(named, (served_at or absolute_uri(root)).rstrip("/"))
 
@@ -99,6 +101,8 @@ def served_versions(root: Path | str) -> dict[str, int]:
         text = open_store(root).read(MODELS_CONFIG).decode(errors="replace")
     except FileNotFoundError:
         return {}
+
+    # The first line says who wrote the file; what a person wrote is not parsed.
     if not text.startswith(_HEAD):
         return {}
     return {json.loads(name): int(version) for name, version in _ENTRY.findall(text)}
@@ -111,6 +115,7 @@ def write_models_config(root: Path | str) -> None:
     """
     store = open_store(root)
     with users_umask(), store.lock(_LOCK, "waiting for another process that writes models.config"):
+        # Read under the lock, so that the last of two writers has seen both changes.
         text = models_config(root).encode()
         try:
             present = store.read(MODELS_CONFIG)

@@ -84,6 +84,8 @@ class Ancestor:
 
         if self.is_published:
             return None
+
+        # Finished and whole: a marker alone does not say that the shards are still there.
         if not is_finished(store, open_store(store).local_path("extract") / self.dataset):
             return None
         try:
@@ -179,6 +181,7 @@ def find_parent(
     named = _open(model, registry, own_name, "train.start.model")
     if named is None:
         return None
+
     _require_family(named, model, family, "train.start.model")
     if named.generation >= generations:
         print_status(
@@ -226,6 +229,7 @@ def _why_not(parent: Parent, test: Collection[Recording]) -> str:
     listed = parent.training_data
     if listed is None:
         return ""
+    # Weights keep what was purged from the data.
     if listed.purged:
         return f"was trained on utterances that were purged since ({listed.purged:,})"
     if overlap := len(listed.recordings().intersection(test)):
@@ -242,6 +246,7 @@ def _open(model: str, registry: Path | str, own_name: str, setting: str) -> Pare
         except (SettingsError, WorkError) as error:
             names = "a version of the registry is NAME@production or NAME@VERSION, all else a path"
             raise type(error)(f"{setting} is {model!r} ({names}): {error}") from None
+
     name, which = named.groups()
     if not registry:
         raise SettingsError(f"{setting} is {model!r}, and no registry is given; give the one of the runs")
@@ -261,6 +266,8 @@ def _open(model: str, registry: Path | str, own_name: str, setting: str) -> Pare
 
 def _open_version(versions: Registry, version: int) -> Parent:
     where = f"{versions.uri}/{version}"
+
+    # From the registry alone, without downloading the model: it may turn out to be no parent.
     data = versions.read_file(version, MODEL_JSON)
     try:
         info = parse_versioned(json.loads(data or b""), ModelInfo, f"{where}/{MODEL_JSON}")
@@ -281,6 +288,8 @@ def _open_folder(folder: Path, location: str) -> Parent:
     list_file = folder / TRAINED_ON
     version = _version_of(folder)
     root, _, last = location.rstrip("/").rpartition("/")
+
+    # A pinned location names the version itself, not the alias that led to it.
     pinned = location if version is None or last == folder.name else f"{root}/{last.partition('@')[0]}/{version}"
     return Parent(
         Ancestor.of(
@@ -309,6 +318,7 @@ def _with_ancestors(parent: Parent, registry: Path | str) -> Iterator[Parent]:
     """The model, and those of its ancestors that the registry still holds, the youngest first."""
     yield parent
     for ancestor in ancestors_of(parent.info):
+        # An ancestor counts if the registry still has exactly these bytes.
         versions = Registry(registry, ancestor.name) if registry and ancestor.version else None
         if versions and ancestor.version and ancestor.version in versions.existing():
             opened = _open_version(versions, ancestor.version)

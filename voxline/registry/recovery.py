@@ -63,6 +63,7 @@ def recover_journal(
     """
     registry = Registry(root, model)
     store = open_store(root) / model
+
     if candidate == production:
         raise WorkError(f"version {production} of {model} cannot be in production and wait as the candidate")
     with registry.rebuilding() as journal:
@@ -86,15 +87,18 @@ def recover_journal(
         for version in versions:
             if version.source != "journal":
                 _insert(events, version.event)
+        # The person names both aliases; nothing is concluded from the lines that are left.
         reason = f"journal recovered{': ' * bool(note)}{note}"
         for alias, number in ((PRODUCTION, production), (CANDIDATE, candidate)):
             _point(events, set(by_number), alias, number, reason)
 
+        # The damaged file stays beside the new one; on condition that no earlier copy has its name.
         timestamp = format_utc(time.time())
         if damaged:
             backup = f"journal.damaged-{timestamp.replace('-', '').replace(':', '')}.jsonl"
             store.write(backup, damaged, if_version=ABSENT)
         journal.rebuild(events)
+
     write_models_config(root)
     return registry.journal()
 
@@ -111,6 +115,7 @@ def describe_recovery(root: Path | str, model: str) -> list[str]:
             f"version {event.version}  {event.at}  {event.action} to {event.alias}{replaced}; {state}; "
             f"from {version.source}"
         )
+
     served = served_versions(root)
     for name, alias in ((model, PRODUCTION), (f"{model}@{CANDIDATE}", CANDIDATE)):
         number = served.get(name)
@@ -134,6 +139,8 @@ def _find_version(registry: Registry, number: int, line: RegistryEvent | None) -
             return FoundVersion(event, VERSION_FILE, digest == event.digest)
     except (ValueError, TypeError, AttributeError, RecursionError):
         pass  # the version counts as copied here by hand
+
+    # Without `version.json`, provenance is the best record; without that, only the files themselves.
     pushed = _read_provenance(registry, number)
     published = str(pushed.get("digest") or digest)
     replaces = pushed.get("replaces") if pushed.get("version") == number else None  # a rollback copies the file
@@ -159,6 +166,7 @@ def _read_provenance(registry: Registry, number: int) -> dict[str, Any]:
 
 def _insert(events: list[RegistryEvent], event: RegistryEvent) -> None:
     """Puts the line of a version before those of higher versions and of later times."""
+    # A version's number and the time of its event both place it; either may be all there is.
     later = (
         index
         for index, other in enumerate(events)
@@ -170,6 +178,7 @@ def _insert(events: list[RegistryEvent], event: RegistryEvent) -> None:
 def _point(events: list[RegistryEvent], versions: set[int], alias: str, number: int | None, note: str) -> None:
     """Adds the event that makes an alias point at a version, if it does not."""
     history = History(events, versions)
+
     present = history.in_service if alias == PRODUCTION else history.candidate
     if present == number:
         return

@@ -159,6 +159,7 @@ class Registry:
           WorkError: the version does not exist.
           JournalError: its `version.json` is damaged, and the journal lacks its line.
         """
+        # `version.json` first: it is of the version, whatever happened to the journal since.
         self._check_exists(version)
         data = self._read(f"{version}/{VERSION_FILE}")
         if data is not None:
@@ -167,6 +168,8 @@ class Registry:
                 return event
         if (published := self._published(version)) is not None:
             return published  # what is there now need not be what was published
+
+        # Neither the journal nor the version says how it came here, so a person copied it.
         updated = max((info.updated.timestamp() for info in self._store.list(f"{version}/")), default=0.0)
         digest = digest_or_empty(self._store.localize(str(version)))
         return RegistryEvent(version, "import", format_utc(updated), digest, note="copied here by hand")
@@ -190,6 +193,8 @@ class Registry:
           JournalError: the journal is damaged, or lacks lines of several versions, or all of them.
         """
         events = self._journal.read()
+
+        # One missing line is what a crash leaves; several, or all, mean that the file was lost.
         missing = self._missing(events)
         published = [event.version for event in missing if event.action != "import"]
         if published and (not events or len(published) > 1):
@@ -259,6 +264,8 @@ class Registry:
         name = f"{STAGING}{version}-{secrets.token_hex(4)}"
         staging = self._store.local_path(name)
         decided = False
+
+        # Copied first and then verified: what is published is what was looked at, whatever happens to the source.
         try:
             for part in model_files(source):
                 (staging / part).parent.mkdir(parents=True, exist_ok=True)
@@ -268,16 +275,20 @@ class Registry:
                     f"{source}: its bytes are not those that were evaluated; nothing was published, evaluate again"
                 )
             yield version, staging
+
+            # Signed with all files that the model has, and before `version.json`, which the signature does not cover.
             sign_version(staging, UNSIGNED)
             event = RegistryEvent(
                 version, action, format_utc(time.time()), expected_digest, self.in_service(), **details
             )
             write_json(staging / VERSION_FILE, dataclasses.asdict(event))
             self._store.upload_folder(name, last=(VERSION_FILE,))
+            # The decision: before this line nothing has happened, after it the version exists.
             self._journal.append([event])
             decided = True  # what is staged on a disk is all there is of the version now
             self._complete(name, version)
             shutil.rmtree(staging, ignore_errors=True)  # the copy of what is in a bucket
+        # Undecided files belong to nobody.
         finally:
             if not decided:
                 shutil.rmtree(staging, ignore_errors=True)
@@ -296,6 +307,7 @@ class Registry:
         if self.in_service() is None:
             raise WorkError(f"{self.uri}: no version yet, so nothing to roll back; push one first")
         with self.locked():
+            # Read again under the lock: another process may have pushed meanwhile.
             present = self.resolve(PRODUCTION)
             target = self._version_before(present) if to is None else to
             target_event = self.event(target)
@@ -305,6 +317,7 @@ class Registry:
                     f"version {target} of {self.model} is what version {present} serves already; give another"
                 )
             folder = self._servable(target, "roll back to another version")
+
             details = {
                 "copy_of": self._origin(target), "metrics": target_event.metrics, "note": note,
                 "anchor": target_event.anchor or self._origin(target),
@@ -334,6 +347,8 @@ class Registry:
         with self.locked():
             target = self.resolve(version)
             present = self.in_service()
+
+            # A version that has the alias, or is in production already, would be moved nowhere.
             held = PRODUCTION if target == present else CANDIDATE if target == self.candidate() else ""
             if held in (alias, PRODUCTION):
                 raise WorkError(f"version {target} of {self.model} is {held} already; name another version")
@@ -355,6 +370,7 @@ class Registry:
         with self.locked():
             if self.candidate() != version:
                 raise WorkError(f"version {version} of {self.model} is not the candidate; nothing was withdrawn")
+
             candidate_event = self.event(version)
             event = RegistryEvent(
                 version, WITHDRAW, format_utc(time.time()), candidate_event.digest, self.in_service(), note=note,
@@ -373,6 +389,7 @@ class Registry:
 
     def _recover(self, events: list[RegistryEvent]) -> None:
         """Completes decided versions and removes undecided ones, which killed processes left in staging folders."""
+        # Decided by the journal, and staged with the very event: both must agree.
         decided = {event.version: event for event in events if event.makes_version}
         for name in self._store.list_folders():
             if not name.startswith(STAGING):
@@ -383,12 +400,14 @@ class Registry:
             if event and data is not None and event.equals(data):
                 print_status(f"{self.uri}: completing version {event.version}, which another process had decided on")
                 self._complete(name, event.version)
+            # Undecided: the journal has no such event, so no reader has seen the version.
             else:
                 self._store.delete_folder(name, first=(VERSION_FILE,))
 
     def _complete(self, staging: str, version: int) -> None:
         """Turns a staging folder into a version. Two processes may do so at once, since they do the same."""
         try:
+            # Copies in a bucket, with the files last that servers look for; a rename on a disk.
             self._store.move_folder(staging, str(version), last=_LAST_FILES)
         except WorkError as error:
             raise TransientError(
@@ -414,6 +433,7 @@ class Registry:
 
     def _published(self, version: int) -> RegistryEvent | None:
         """The journal's line of a version that this registry published."""
+        # An import is a note of what is there, not of what was published.
         lines = (event for event in self._journal.read() if event.version == version and event.makes_version)
         return next((event for event in lines if event.action != "import"), None)
 
@@ -426,6 +446,7 @@ class Registry:
         return self.event(version).copy_of or version
 
     def _version_before(self, present: int) -> int:
+        # Bytes that are in production, or were rolled back, are not gone back to.
         digest = self.event(present).digest
         origin = self._origin(present)
         history = self.history()
@@ -437,6 +458,7 @@ class Registry:
 
     def _next_version(self) -> int:
         """The next number. Numbers of deleted versions are not used again, nor names that a file has."""
+        # A number that a deleted version had may still be in a server's memory or in a report.
         names = {info.name.partition("/")[0] for info in self._store.list()} | set(self._store.list_folders())
         used = [int(name) for name in names if _VERSION.fullmatch(name)]
         version = max([*used, *(event.version for event in self.journal())], default=0) + 1

@@ -61,6 +61,7 @@ def sign_version(folder: Path, unsigned: tuple[str, ...]) -> None:
     key = os.environ.get(PRIVATE_KEY_ENV, "")
     if not key:
         return
+
     library = _library(PRIVATE_KEY_ENV)
     try:
         config = library.signing.Config().use_elliptic_key_signer(private_key=_key_file(PRIVATE_KEY_ENV, key))
@@ -102,6 +103,7 @@ def check_signature(folder: Path, unsigned: tuple[str, ...]) -> None:
 
 
 def _hashing(library: Any, unsigned: tuple[str, ...]) -> Any:
+    # Paths of git are no exception: a folder `.git` in a version would be unsigned.
     return library.hashing.Config().set_ignored_paths(paths=[*unsigned, SIGNATURE], ignore_git_paths=False)
 
 

@@ -68,6 +68,7 @@ class TrainingData:
 
     def with_ancestors(self, parent: "TrainingData | None") -> "TrainingData":
         """A copy with the lines of the model that this one started from."""
+        # By content, not by id: corpora name the same recording differently.
         own = {content_of_line(line) for line in self.utterances}
         inherited = [line for line in (parent.utterances if parent else []) if content_of_line(line) not in own]
         lines = [*self.utterances, *({**line, "inherited": True} for line in inherited)]
@@ -75,6 +76,7 @@ class TrainingData:
 
     def to_bytes(self) -> bytes:
         """The content of the file."""
+        # The count is repeated in the head, so that a file that was cut is noticed.
         header = {
             "dataset": self.dataset,
             "rows": self.rows,
@@ -94,6 +96,7 @@ class TrainingData:
 
 
 def content_of_line(line: dict[str, Any]) -> Content:
+    # Without a hash of the audio, the id has to name the recording.
     return line["audio_hash"] or line["id"], line["offset"], line["duration"], line["speaker"], line["text_hash"]
 
 
@@ -130,6 +133,7 @@ def read_training_data(data: bytes, source: str) -> TrainingData:
       WorkError: the file is damaged.
     """
     try:
+        # Bounded: the list comes with a model, which may be a stranger's.
         header, *lines = map(json.loads, unpack_bounded(data, source).splitlines())
         if len(lines) != header["utterances"]:
             raise ValueError(f"{len(lines):,} of {header['utterances']:,} utterances")

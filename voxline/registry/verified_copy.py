@@ -67,6 +67,8 @@ class VerifiedCopy:
                 version = next((number for number in choices if self._copy(registry, number)), None)
                 if version is not None:
                     served[name] = version
+
+        # The file changes only if its content does: the server reads it every few seconds.
         text = config_of_versions(served, str(self._target.absolute()))
         file = self._target / MODELS_CONFIG
         if served and (not file.is_file() or file.read_text(encoding="utf-8") != text):
@@ -90,6 +92,7 @@ class VerifiedCopy:
     def _choices(self, registry: Registry) -> Iterator[tuple[str, list[int]]]:
         """Lists the versions that may be served under each name of a model, the best first."""
         name = registry.model
+
         waiting = f"{registry.model}@{CANDIDATE}"
         present = [self._served[name]] if name in self._served else []
         try:
@@ -100,6 +103,8 @@ class VerifiedCopy:
             yield name, present or [named[name]] if name in named else present
             return
         production = history.production[-1:]
+
+        # The one in production, else what is served, else what was in production before: never nothing.
         yield name, list(dict.fromkeys([*production, *(present if production else []), *history.earlier_production]))
         if history.candidate is not None:
             yield waiting, [history.candidate]
@@ -112,6 +117,7 @@ class VerifiedCopy:
         staging = folder.with_name(f"{STAGING}{version}-{secrets.token_hex(4)}")
         try:
             digest = registry.event(version).digest
+            # A process that ended has verified it, but that is not on record: it is verified again.
             if folder.is_dir():  # of the process before this one
                 with contextlib.suppress(WorkError):
                     self._check(folder, digest)
@@ -123,6 +129,8 @@ class VerifiedCopy:
                 if (source / part).is_file():
                     (staging / part).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(source / part, staging / part)
+
+            # The copy is verified, not the source, and only then takes its name.
             self._check(staging, digest)
             staging.rename(folder)
         except (WorkError, OSError) as error:
@@ -139,6 +147,7 @@ class VerifiedCopy:
 
     def _remove_unused(self) -> None:
         """Removes copies that have not been named for a while, and what killed processes left."""
+        # Servers read the file from time to time, so a version stays for a while after it was named.
         named = {self._target / name.partition("@")[0] / str(version) for name, version in self._served.items()}
         for folder in self._target.glob("*/*"):
             if folder in named:

@@ -46,6 +46,7 @@ def publish_artifact(
       refusal: why the step refused its input; `check_accepted` raises it in the next step.
       pages: further artifacts that a person reads, HTML or Markdown, by the name of their output.
     """
+    # KFP's launcher uploads what is at the artifact's path, and passes its URI on.
     copied = "://" in folder.uri and not os.environ.get(ARTIFACT_URIS_ENV)
     if not copied:
         folder.uri = output.output_uri(content) if content else output.uri
@@ -61,12 +62,15 @@ def publish_artifact(
         **(about or {}),
         **({_REFUSAL: refusal} if refusal else {}),
     )
+
     if copied:
         Path(folder.path).parent.mkdir(parents=True, exist_ok=True)
         if content:
             shutil.copytree(output.path(content), folder.path, dirs_exist_ok=True)
         else:  # what a person finds who opens the artifact
             write_json(Path(folder.path), folder.metadata)
+
+    # Pages are small, and a UI reads them from where KFP expects them.
     for name, page in {"report": html, **pages}.items():
         if page is not None:
             Path(page.path).parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +109,7 @@ def artifact_metadata(artifact: Any) -> dict[str, Any]:
 
 
 def _unwrapped(value: Any) -> Any:
+    # One level: our metadata nest no deeper.
     for kind, expected in (("struct", dict), ("list", list)):
         if isinstance(value, dict) and value.keys() == {kind} and isinstance(value[kind], expected):
             return value[kind]

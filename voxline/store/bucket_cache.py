@@ -42,10 +42,13 @@ def private_cache() -> Iterator[Path]:
       The usual cache of this machine.
     """
     usual = _checked(cache_root())
+
+    # A private cache whose lock is free belongs to no process any more.
     for left in usual.glob(f"{_PRIVATE}*"):
         with open(left / _LOCK, "ab") as lock, contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)
+    # Locked before anything is in it, for as long as the block lasts.
     folder = Path(tempfile.mkdtemp(prefix=_PRIVATE, dir=usual))
     with open(folder / _LOCK, "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -70,6 +73,7 @@ def local_path(uri: Path | str) -> Path:
 
 def is_cached(path: Path) -> bool:
     """Returns whether a file or folder is the copy of an object, or of a bucket's folder."""
+    # Scheme and bucket at least: the cache's own folder is no copy of anything.
     return len(path.parts) >= len(cache_root().parts) + 2 and path.is_relative_to(cache_root())
 
 
@@ -91,6 +95,8 @@ def _checked(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if os.environ.get(CACHE_ENV) or _private:  # chosen by a person: a volume of a pod may well be root's
         return folder
+
+    # Another user could place a folder here first, and change what is downloaded to it.
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise WorkError(f"{folder}: the bucket cache must be a folder of this user; set {CACHE_ENV} to another one")

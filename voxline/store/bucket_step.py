@@ -76,6 +76,8 @@ class BucketStep:
             self.done = None
             self._version = ABSENT
             return
+
+        # A damaged marker is replaced like an absent one, but on condition of its version.
         try:
             self.done = _checked(json.loads(data))
             check_seal(self.done)
@@ -95,6 +97,7 @@ class BucketStep:
     def record_use(self) -> None:
         """Tells the garbage collection that this work is still used; does nothing if the bucket is read-only."""
         with contextlib.suppress(KeyError, TypeError, ValueError):  # of a marker that does not say when
+            # A listing for each reuse would cost more than the age that it keeps.
             finished = datetime.datetime.fromisoformat((self.done or {})["finished"])
             if time.time() - finished.timestamp() < FRESH_SECONDS:
                 return
@@ -107,15 +110,19 @@ class BucketStep:
         Args:
           exclusive: False: never the one left here.
         """
+        # What is on this disk is newer than what was uploaded, if it is of the same attempt.
         left = self._left_here() if exclusive else ""
         partial = self._partial()
         if left and (partial is None or partial["attempt"] == left):
             self.attempt = left
             return
+
         self._new_attempt()
         write_text(self._root / _ATTEMPT_FILE, self.attempt)
         if left:
             shutil.rmtree(self._root / left, ignore_errors=True)
+
+        # An attempt of another machine is copied, not continued: that machine may still be at work.
         if partial:
             self._resume(partial)
             self._resumed = partial["attempt"]
@@ -147,6 +154,7 @@ class BucketStep:
           marker: what the step says of its work.
           without: names of folders that were only needed to make the rest.
         """
+        # All files, then the marker: what it names is there.
         files = [name for name in self._files() if name.partition("/")[0] not in without]
         self._upload(files)
         existing = self._names()
@@ -169,6 +177,8 @@ class BucketStep:
                 return self.commit(marker, without)
             self.take_winner(attempt)
             return False
+
+        # From here on our attempt counts, for every machine.
         self._version = info.version
         self.done = marker
         write_json(self._root / DONE, marker)
@@ -179,6 +189,7 @@ class BucketStep:
     def upload_failed(self) -> None:
         """Uploads what failed work wrote (its rejects, its report) for a person to look at; no marker names it."""
         try:
+            # A report of a failure is worth an upload; its own failure must not hide the first.
             self._upload(self._files())
         except WorkError as error:
             print_status(f"what it wrote so far could not be uploaded: {error}")
@@ -190,6 +201,7 @@ class BucketStep:
         print_status(f"{self.store.uri}: another machine finished the same work first; its result is used")
         (self._root / _ATTEMPT_FILE).unlink(missing_ok=True)
         shutil.rmtree(self._root / attempt, ignore_errors=True)
+
         self.store.pull(list(self.store.list(f"{self.attempt}/")))
         write_json(self._root / DONE, self.done)
         self._delete(self._names(attempt))
@@ -208,6 +220,7 @@ class BucketStep:
         return left if _ATTEMPT.fullmatch(left) and (self._root / left).is_dir() else ""
 
     def _partial(self) -> dict[str, Any] | None:
+        # Names from the bucket are checked before any becomes a path.
         try:
             return _checked(json.loads(self.store.read(PROGRESS_FILE)))
         except FileNotFoundError:
@@ -227,11 +240,14 @@ class BucketStep:
             self.folder.mkdir()
 
     def _upload_partial(self) -> None:
+        # Files first, then the list of them: what the list names has arrived whole.
         files = self._files()
         self._upload(files)
         self.store.write(PROGRESS_FILE, _json({"attempt": self.attempt, "files": files}))
         own_names = self._own_names(files)
         self._delete(name for name in self._names(self.attempt) if name not in own_names)
+
+        # The attempt that this one resumed is now contained in it.
         if self._resumed:
             self._delete(self._names(self._resumed))
             self._resumed = ""
@@ -243,6 +259,7 @@ class BucketStep:
 
     def _upload(self, files: list[str]) -> None:
         """Uploads those that have changed since their last upload."""
+        # By size and time: a file that is written by rename has another time.
         stats = {name: (self.folder / name).stat() for name in files}
         versions = {name: (status.st_size, status.st_mtime_ns) for name, status in stats.items()}
         self._attempt_store().upload(

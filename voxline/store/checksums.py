@@ -25,6 +25,8 @@ def has_checksum(source: Path | bytes, checksum: str, *, part: int = 0) -> bool:
         return crc32c(source) == value
     if algorithm == "md5":
         return _md5(source) == value
+
+    # The ETag of parts says how many there were, not how large: the usual sizes are tried.
     if algorithm == "md5-parts":
         size = len(source) if isinstance(source, bytes) else source.stat().st_size
         count = int(value.partition("-")[2])

@@ -21,6 +21,8 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
         raise WorkError(
             f"{folder.parent.name}: {error.filename}: no folder can be made there; set `store` to another one"
         ) from error
+
+    # Beside the folder: a lock within it would go when the folder is emptied.
     descriptor = open_lock_file(folder.with_name(folder.name + ".lock"))
     try:
         wait_for_lock(descriptor, f"waiting for another process that is making {folder.parent.name}/{folder.name[:8]}")
@@ -40,6 +42,7 @@ def try_lock(file: int | IO[Any], *, shared: bool = False) -> bool:
 
 def wait_for_lock(file: int | IO[Any], waiting: str, *, shared: bool = False) -> None:
     """Locks an open file until it is closed; prints `waiting` and waits if another process has it locked."""
+    # First without waiting, so that the wait can be announced.
     if not try_lock(file, shared=shared):
         print_status(waiting)
         fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)

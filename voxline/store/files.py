@@ -44,6 +44,7 @@ def use_private_umask() -> None:
 
     The group keeps its rights: pods of different users share a volume by its group (fsGroup).
     """
+    # `umask` returns the old value, which the user's shell had.
     umask = os.umask(0o077)
     os.umask(umask | 0o007)
     os.environ.setdefault(UMASK_ENV, f"{umask:o}")
@@ -78,6 +79,8 @@ def atomic_write(path: Path, mode: str = "wb", *, durable: bool = True) -> Itera
     'all of it'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+
+    # In the same folder, so that the rename stays on one disk.
     unfinished = _unfinished_path(path)
     encoding = None if "b" in mode else "utf-8"
     newline = None if "b" in mode else "\n"
@@ -87,6 +90,7 @@ def atomic_write(path: Path, mode: str = "wb", *, durable: bool = True) -> Itera
             file.flush()
             if durable:
                 os.fsync(file.fileno())
+        # On the disk before it has its name: a power failure leaves the old file or the new one.
         os.replace(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
@@ -107,11 +111,14 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     >>> [file.name for file in target.iterdir()]
     ['weights']
     """
+    # The caller holds the folder's lock, so what is unfinished here was left by a killed process.
     remove_unfinished(folder.parent, f".{folder.name}.*.part", older_than=0)
     unfinished = _unfinished_path(folder)
     try:
         unfinished.mkdir(parents=True)
         yield unfinished
+
+        # Each file, then the folder's own entries, then the rename, then the entry in the parent.
         for path in unfinished.rglob("*"):
             fsync_path(path)
         fsync_path(unfinished)
@@ -126,12 +133,14 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 def remove_folder(folder: Path) -> None:
     """Removes a folder; it loses its name first, so that no one takes a half-removed folder for a whole one."""
+    # A rename first: readers find all of the folder or nothing.
     doomed = _unfinished_path(folder)
     os.replace(folder, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _unfinished_path(path: Path) -> Path:
+    # Hidden, with a random part: neither a reader nor a second writer takes it for the file.
     return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
 
 
@@ -218,6 +227,7 @@ def explain_disk_errors(step: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # A disk error that no person can mend, such as EIO, is raised as it is.
         if error.errno not in USER_FIXABLE_ERRNOS:
             raise
         raise WorkError(

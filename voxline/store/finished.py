@@ -34,6 +34,7 @@ def step_key(
     store: Path | str, step: str, settings: Settings, inputs: dict[str, Any], revision: int
 ) -> tuple[dict[str, Any], Path]:
     """Returns the key of a piece of work, and the folder of that key, without claiming it."""
+    # Names of folders never enter the key, only what they hold.
     named_by = {"step": step, "revision": revision, "settings": settings.key_values(), "inputs": inputs}
     return named_by, local_path(store) / step / hash_value(named_by)
 
@@ -97,6 +98,7 @@ def added_files(folder: Path, marker: dict[str, Any], below: str = "") -> list[s
       folder: holds the files of the marker.
       below: as in `changed_files`.
     """
+    # Only folders with hashed files: a folder that a step left unverified may hold anything.
     hashes: dict[str, str] = marker.get(HASHES, {})
     roots = {Path(name).parts[0] for name in hashes if "/" in name}
     if below:
@@ -163,6 +165,7 @@ def check_input(path: Path) -> None:
 
 def _find_marker(path: Path) -> tuple[Path, dict[str, Any]] | None:
     """The folder whose files a marker vouches for, and that marker; None if no step wrote the path."""
+    # The path may be an attempt's output, at most three folders below the marker.
     path = path.absolute()
     for folder in (path, *path.parents[:3]):
         if is_remote(uri_of(folder)) and folder.parent != folder:
@@ -171,6 +174,8 @@ def _find_marker(path: Path) -> tuple[Path, dict[str, Any]] | None:
         if not (folder / DONE).is_file():
             continue
         marker = read_done(folder)
+
+        # In a bucket the files are one folder deeper, in that of the attempt.
         root = folder / marker.get("attempt", "")
         return (root, marker) if path == folder or path.is_relative_to(root) else None
     return None

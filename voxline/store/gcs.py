@@ -67,6 +67,7 @@ class GcsStore(ObjectStore):
             return None
 
     def read_with_version(self, name: str) -> tuple[bytes, str]:
+        # Twice: bytes that were damaged in transit arrive whole the second time.
         for _ in range(2):
             blob = self._blob(name)
             try:
@@ -85,6 +86,7 @@ class GcsStore(ObjectStore):
     def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
         uri = self.uri_of(info.name)
         try:
+            # `raw_download`: objects that are stored packed are read as they are, which is what the checksum is of.
             with explain_errors(uri, "read"):
                 blob = self._blob(info.name, int(info.version))
                 how = {"raw_download": True, "checksum": None, **self._retries(info.name)}
@@ -93,6 +95,7 @@ class GcsStore(ObjectStore):
             if _is_not_found(error):
                 raise PreconditionError(f"{uri}: replaced or deleted while it was read; start again") from error
             raise
+
         if len(data) != end - start:
             raise TransientError(f"{uri}: {len(data):,} of {end - start:,} bytes arrived; start again")
         return data
@@ -113,6 +116,8 @@ class GcsStore(ObjectStore):
     def copy(self, name: str, target: Storage, *, if_version: str | None = None) -> ObjectInfo:
         def rewrite(blob: Any, retries: dict[str, Any]) -> None:
             blob.content_type = _type_of(name)  # a request that sets metadata has to set all of it
+
+            # A large rewrite takes several calls, each with the token of the one before.
             token = None
             while True:
                 token, _, _ = blob.rewrite(self._blob(name), token=token, **retries)
@@ -130,6 +135,7 @@ class GcsStore(ObjectStore):
     def delete(self, name: str, *, if_version: str | None = None) -> None:
         try:
             with explain_errors(self.uri_of(name), "delete"):
+                # A deletion on condition fails where the object was replaced: 412.
                 self._blob(name).delete(if_generation_match=_generation(if_version), **self._retries(name))
         except WorkError as error:
             self._pass_if_absent(error)
@@ -207,6 +213,7 @@ class GcsStore(ObjectStore):
         listing = self.connection.client.list_blobs(
             self.bucket, prefix=self._base + prefix, **how, **self._retries(prefix)
         )
+
         tokens = Pages(self.uri_of(prefix))
         pages = listing.pages
         while (page := self._read(lambda: next(pages, None))) is not None:
@@ -221,6 +228,7 @@ class GcsStore(ObjectStore):
 
     def _pass_if_absent(self, error: WorkError) -> None:
         """Passes over an object that does not exist; raises every other error, and where there is no bucket."""
+        # "Not found" is also what a missing bucket says; that is a mistake of the user and not an absent object.
         if not _is_not_found(error):
             raise error
         if self.bucket not in self.connection.known_buckets:
@@ -258,6 +266,7 @@ class GcsConnection:
             if time.monotonic() - began > SILENT_SECONDS:
                 print(f"{PROGRESS_PREFIX}{uri}: {type(error).__name__}, trying again", flush=True)
 
+        # Their predicate says which errors may pass, ours how long to wait.
         retry = Retry(
             predicate=DEFAULT_RETRY._predicate,
             initial=self.settings.first_wait_seconds,
@@ -316,11 +325,13 @@ def _explain(uri: str, action: str, error: Exception) -> Exception:
     from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
     from google.cloud.storage.retry import DEFAULT_RETRY
 
+    # A retried error hides the one that ended the retries.
     cause = error.cause if isinstance(error, api.RetryError) and error.cause else error
     bucket = uri.split("/")[2]
     code = cause.response.status_code if isinstance(cause, InvalidResponse) else getattr(cause, "code", None)
     if isinstance(cause, DataCorruption) or (code in (400, 409) and "crc32c" in str(cause).lower()):
         return TransientError(f"{uri}: damaged in transit; nothing of it was kept, start again")
+
     if isinstance(error, (api.RetryError, TimeoutError)) or DEFAULT_RETRY._predicate(cause):
         return TransientError(
             f"{uri}: the storage failed to {action} it, for all retries ({_in_one_line(cause)}); what has been moved "

@@ -47,6 +47,7 @@ class DigestMap:
 
     def put(self, digest: bytes, value: bytes = b"") -> None:
         """Adds one; a later value of the same digest wins."""
+        # The first twelve bits choose one of 4,096 buckets: each is short enough to be searched from its end.
         self._buckets[digest[0] << 4 | digest[1] >> 4] += digest + value
 
     def find(self, digest: bytes) -> bytes | None:
@@ -59,6 +60,7 @@ class DigestMap:
         (b'2', None)
         """
         bucket = self._buckets[digest[0] << 4 | digest[1] >> 4]
+        # A match that is not at the beginning of an entry lies across two of them.
         at = bucket.rfind(digest)
         while at >= 0 and at % self._width:  # across the end of one and the beginning of the next
             at = bucket.rfind(digest, 0, at + DIGEST_BYTES - 1)
@@ -85,6 +87,8 @@ class Fingerprint:
     def name(self) -> str:
         """The hash of the sorted list of the digests in hexadecimal, as JSON."""
         whole = hashlib.blake2b(digest_size=DIGEST_BYTES)
+
+        # The digests as a JSON list, piece by piece: never all of them in one text.
         between = b'["'
         for joined in self._by_first:
             digests = sorted(bytes(joined[at : at + DIGEST_BYTES]) for at in range(0, len(joined), DIGEST_BYTES))

@@ -55,6 +55,8 @@ def is_store(store: ObjectStore) -> bool:
     """Returns whether a folder holds step outputs, WAVs, shards, line caches or an unfinished purge, by their names."""
     if any(True for prefix in (UNFINISHED_PURGE, f"{LINES}/") for _ in store.list(prefix)):
         return True
+
+    # By names alone, so that a bucket is not read.
     return any(
         (_PREFIX if name == WAVS else _KEY).fullmatch(child)
         for name in store.list_folders()
@@ -72,6 +74,7 @@ def runs_around(location: Path | str) -> list[Path]:
 
 def _near_stores(store: ObjectStore) -> list[str]:
     """Stores one or two levels below a folder, or above it."""
+    # A user often gives the folder of a run, or a folder beside the store.
     parent, _, _ = store.uri.rpartition("/")
     below = [store / name for name in store.list_folders()[:_SEARCHED]]
     further = [child / "store" for child in below if "store" in child.list_folders()]

@@ -38,11 +38,14 @@ def exclusive_lease(store: Storage, name: str, waiting: str) -> Iterator[None]:
 def hold_lease(store: Storage, name: str, waiting: str = "") -> Iterator["Lease"]:
     """Holds a lease like `exclusive_lease`, for callers that check whether they still have the lock."""
     lease = Lease(store, name, _acquire(store, name, waiting))
+
+    # A daemon, so that a process that ends with the lock held does not wait for it.
     renewing = threading.Thread(target=lease.renew, daemon=True)
     renewing.start()
     try:
         yield lease
     finally:
+        # The renewal ends before the release: it would write the lock again.
         lease.ended.set()
         renewing.join()
         lease.release()
@@ -63,6 +66,7 @@ class Lease:
 
     def renew(self) -> None:
         """Writes the object again three times in a lease, until the end or until another process took it over."""
+        # A third of the lease: two renewals may fail before it is lost.
         while not self.ended.wait(lease_seconds() / 3):
             try:
                 self.info = self.store.write(self.name, _holder(), if_version=self.info.version)
@@ -99,9 +103,13 @@ def _acquire(store: Storage, name: str, waiting: str) -> ObjectInfo:
     while True:
         current = store.stat(name)
         lease = lease_seconds()
+
+        # The holder's renewals change the version; by our own clock we only measure how long it stayed the same.
         if current and current.version != seen:
             seen = current.version
             since = time.monotonic()
+
+        # Free, or not renewed for a whole lease: written on condition that it still is.
         if current is None or time.monotonic() - since > lease:
             with contextlib.suppress(PreconditionError):
                 return store.write(name, _holder(), if_version=current.version if current else ABSENT)

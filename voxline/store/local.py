@@ -40,6 +40,7 @@ class LocalStore(ObjectStore):
         Raises:
           WorkError: a folder cannot be read, so what it holds is unknown.
         """
+        # Only the folder that the prefix names is walked, not the whole store.
         below, slash, _ = prefix.rpartition("/")
         entries = _walk(str(self.folder / below), below + slash, prefix)
         for name, status in sorted(entries, key=lambda entry: entry[0]):
@@ -62,6 +63,7 @@ class LocalStore(ObjectStore):
 
     def read_range(self, info: ObjectInfo, start: int, end: int) -> bytes:
         with contextlib.suppress(FileNotFoundError), open(self._file(info.name), "rb") as file:
+            # The version of the open file: a file that is replaced while it is read stays what it was.
             if _version(os.fstat(file.fileno())) == info.version:
                 file.seek(start)
                 return file.read(end - start)
@@ -111,6 +113,8 @@ class LocalStore(ObjectStore):
 
     def upload_folder(self, name: str, last: Sequence[str] = ()) -> None:
         folder = self.folder / name
+
+        # Files, then folders: an entry may reach the disk before the bytes that it names.
         for path in folder.rglob("*"):
             if path.is_file():
                 with open(path, "rb") as file:
@@ -128,6 +132,8 @@ class LocalStore(ObjectStore):
     def move_folder(self, source: str, target: str, last: Sequence[str] = ()) -> None:
         begin = self.folder / source
         end = self.folder / target
+
+        # A rename is all that a disk needs. A killed process may have done it already.
         if begin.is_dir():
             begin.rename(end)
             fsync_path(end.parent)
@@ -142,6 +148,7 @@ class LocalStore(ObjectStore):
     def lock(self, name: str, waiting: str) -> Iterator[None]:
         """The lock goes when the process does, however it ends."""
         self.folder.mkdir(parents=True, exist_ok=True)
+
         with open(self.folder / name, "ab") as lock:
             wait_for_lock(lock, waiting)
             remove_unfinished(self.folder)
@@ -155,6 +162,8 @@ class LocalStore(ObjectStore):
         if if_version is None:
             yield
             return
+
+        # Comparing and writing are two steps on a disk, so one process at a time takes both.
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / _LOCK, "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -181,6 +190,7 @@ def _walk(
       name: of the folder: empty, or with a / at its end.
       above: the folders that lead here, to notice a link to one of them.
     """
+    # A link to a folder above it would be walked without end.
     if not (here := _identity(folder)) or here in above:
         return
     for entry in _scan(folder):
@@ -192,6 +202,7 @@ def _walk(
                 raise
             continue
         if stat.S_ISDIR(status.st_mode):
+            # Both ways: the folder leads to the prefix, or is below it.
             if f"{child}/"[: len(prefix)] == prefix[: len(child) + 1]:
                 yield from _walk(entry.path, f"{child}/", prefix, (*above, here))
         elif stat.S_ISREG(status.st_mode) and child.startswith(prefix):
@@ -226,6 +237,7 @@ def _info(name: str, status: os.stat_result) -> ObjectInfo:
 
 
 def _version(status: os.stat_result) -> str:
+    # A rename gives another inode, a change in place another time or size.
     return f"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"
 
 

@@ -24,13 +24,17 @@ def localize(uri: Path | str, *, without: Iterable[str] = ()) -> Path:
     """
     if not is_remote(uri):
         return Path(uri)
+
     store = open_store(uri)
     excluded = tuple(without)
+    # A finished step names the attempt that counts; its folder alone holds those of all.
     if attempt := _attempt(store):
         return localize(store.uri_of(attempt), without=excluded)
     if objects := [info for info in store.list() if not info.name.startswith(excluded)]:
         store.pull(objects)
         return store.local_path()
+
+    # No folder of this name: an object, or nothing.
     parent, _, name = store.uri.rpartition("/")
     if not split_uri(store.uri)[1] or not open_store(parent).stat(name):
         raise WorkError(f"{uri}: there is nothing in the bucket; correct the URI, or run the step that makes it")
@@ -43,6 +47,7 @@ def ensure_local(paths: Iterable[Path | str]) -> None:
 
     A file that is not in its bucket either stays absent: the code that reads it reports that.
     """
+    # By bucket: one listing or a few requests for all of its files.
     absent: dict[str, list[str]] = {}
     for path in map(Path, paths):
         if is_cached(path) and not path.exists():

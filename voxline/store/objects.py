@@ -29,6 +29,8 @@ def open_store(uri: Path | str) -> "ObjectStore":
       SettingsError: the URI is malformed, or its scheme is not known.
     """
     scheme = scheme_of(uri)
+
+    # Imported by name, so that a run on a disk imports no client of a bucket.
     module, _, name = (SCHEMES[scheme] if scheme else "voxline.store.local:LocalStore").partition(":")
     store: ObjectStore = getattr(importlib.import_module(module), name)(uri)
     return store
@@ -67,6 +69,7 @@ class ObjectStore(Storage):
         """
         root = self.local_path(name)
         files = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+
         (self / name).upload(root, [file for file in files if file not in last])
         for file in last:
             if file in files:
@@ -98,6 +101,7 @@ class ObjectStore(Storage):
         If another machine was faster, its bytes count (floating point differs between processors) and replace the
         file. A folder has them there.
         """
+        # Files elsewhere, such as those of a local step, are nobody's business here.
         root = self.local_path()
         names = {Path(path).relative_to(root).as_posix() for path in paths if Path(path).is_relative_to(root)}
         self.pull(self.push(sorted(names), absent_only=True))
@@ -110,10 +114,12 @@ class ObjectStore(Storage):
         folder = self.local_path(name)
         store = self / name
         objects = list(store.list())
+
         if not objects and self.stat(name):
             self.pull([name])
             return folder
         store.download(objects, folder)
+        # An updated copy: what the bucket does not have any more goes.
         current = {folder / info.name for info in objects}
         for path in folder.rglob("*"):
             if path.is_file() and path not in current and not is_unfinished(path):

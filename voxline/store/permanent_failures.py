@@ -60,7 +60,10 @@ def fail_fast(store: Path | str) -> Iterator[None]:
     if name is None:
         yield
         return
+
+    # The run's name is in the attempt's, so another run of the same step has its own note.
     note = FailureNote(str(store), f"{re.sub(r'[^A-Za-z0-9._-]', '_', name['step'])}.json")
+    # The first attempt of a run never reads notes: a person started it again.
     if int(name["number"]) > 0 and (earlier := note.read()):
         raise earlier
     try:

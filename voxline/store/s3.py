@@ -81,6 +81,7 @@ class S3Store(ObjectStore):
         return self._info(self._base + name, head["ContentLength"], head) if head else None
 
     def read_with_version(self, name: str) -> tuple[bytes, str]:
+        # Twice: bytes that were damaged in transit arrive whole the second time.
         for _ in range(2):
             try:
                 data, answer = self._get(name)
@@ -88,6 +89,7 @@ class S3Store(ObjectStore):
                 self._pass_if_absent(error)
                 raise FileNotFoundError(self.uri_of(name)) from error
             info = self._info(self._base + name, answer["ContentLength"], answer)
+
             if self.is_intact(data, info) if info.checksum else _has_size(data, info.size):
                 return data, info.version
         raise self.damaged(name, info.checksum)
@@ -110,6 +112,8 @@ class S3Store(ObjectStore):
         token = secrets.token_hex(8)
         checksum = crc32c(data)
         digest = hashlib.md5(data, usedforsecurity=False)
+
+        # Content-MD5 is checked by the server; our own checksum stays with the object.
         arguments = {
             **self._key(name),
             "Body": data,
@@ -120,6 +124,7 @@ class S3Store(ObjectStore):
 
         try:
             answer = self._request(self.uri_of(name), "write", "put_object", **arguments, **_condition(if_version))
+        # The answer to our first request may have been lost: our token says whose write it was.
         except PreconditionError:
             head = self._head(name)
             if not head or head["Metadata"].get(_WRITE) != token:
@@ -154,7 +159,9 @@ class S3Store(ObjectStore):
         chunk = TransferSettings.of_environment().chunk
         if size <= max(chunk, _MIN_PART):
             return self.write(name, file.read_bytes(), if_version=if_version)
+
         self._check_name(name)
+        # At least the protocol's least part, and no more parts than it allows.
         part = max(chunk, _MIN_PART, -(-size // _MAX_PARTS >> 20) + 1 << 20 if size > chunk * _MAX_PARTS else 0)
         upload = self._unfinished_upload(name)
         for _ in range(3):
@@ -173,6 +180,7 @@ class S3Store(ObjectStore):
             if current.version != if_version:
                 raise PreconditionError(f"{self.uri_of(name)}: another process changed it meanwhile; start again")
             condition = {"IfMatch": f'"{if_version}"'}
+
         try:
             self._request(self.uri_of(name), "delete", "delete_object", **self._key(name), **condition)
         except WorkError as error:
@@ -186,6 +194,7 @@ class S3Store(ObjectStore):
         info = self.stat(name)
         if info is None:
             raise FileNotFoundError(self.uri_of(name))
+
         if info.size <= TransferSettings.of_environment().chunk:
             return target.write(name, self.read_version(info), if_version=if_version)
         with tempfile.TemporaryDirectory(dir=scratch_root()) as folder:
@@ -237,6 +246,7 @@ class S3Store(ObjectStore):
             return False
         chunk = TransferSettings.of_environment().chunk
         if has_checksum(source, info.checksum, part=chunk):
+            # Large objects of other clients: the ETag says the number of parts, and the size is tried.
             return True
         if info.checksum.startswith("crc32c:"):
             return False
@@ -251,6 +261,8 @@ class S3Store(ObjectStore):
         if self.matches(source, info):
             return True
         refined = self.stat(info.name) if _has_size(source, info.size) else None
+
+        # An object without any checksum, such as one that is encrypted: its size has to do.
         return refined is not None and refined.version == info.version and not refined.checksum
 
     @property
@@ -318,6 +330,8 @@ class S3Store(ObjectStore):
         uri = self.uri_of(name)
         key = self._key(name)
         token = secrets.token_hex(8)
+
+        # Parts of a killed process are reused if their MD5 is that of our bytes.
         arrived = self._arrived_parts(name, resumed) if resumed else {}
         upload = (
             resumed
@@ -330,16 +344,20 @@ class S3Store(ObjectStore):
                 Metadata={_WRITE: token},
             )["UploadId"]
         )
+
         parts = []
         digests = []
         with open(file, "rb") as data:
             for number, chunk in enumerate(iter(functools.partial(data.read, part), b""), start=1):
                 digest = hashlib.md5(chunk, usedforsecurity=False).digest()
+
+                # Compared by number, length and MD5: another file of this name has other parts.
                 tag = arrived.get((number, len(chunk)))
                 if tag != digest.hex():
                     tag = self._upload_part(name, upload, number, chunk, digest)
                 parts.append({"PartNumber": number, "ETag": f'"{tag}"'})
                 digests.append(digest)
+
         request = {**key, "UploadId": upload, "MultipartUpload": {"Parts": parts}, **_condition(if_version)}
         try:
             self._request(uri, "write", "complete_multipart_upload", **request)
@@ -349,6 +367,8 @@ class S3Store(ObjectStore):
             head = self._head(name)
             if head and (head["Metadata"].get(_WRITE) == token or (resumed and head["ETag"].strip('"') == whole)):
                 return self._info(key["Key"], head["ContentLength"], head)
+
+            # Parts that cannot be joined are of another process, or damaged: begin again without them.
             if isinstance(error, PreconditionError) or error_code(error) in _OTHER_PARTS:
                 with contextlib.suppress(WorkError):
                     self._abort_upload(name, upload)
@@ -408,6 +428,8 @@ class S3Store(ObjectStore):
         if (self.bucket, absent) in checked:
             return
         header = "If-None-Match" if absent else "If-Match"
+
+        # A condition that cannot hold: no object is absent here, and none has this version.
         condition = _condition(ABSENT if absent else "0" * 32)
         try:
             self._request(self.uri_of(name), "write", "put_object", **arguments, **condition)
@@ -430,6 +452,7 @@ class S3Store(ObjectStore):
             self.connection.known_buckets.add(self.bucket)
 
     def _info(self, key: str, size: int, answer: Any) -> ObjectInfo:
+        # An ETag is an MD5 only of what is neither encrypted with a key of KMS nor uploaded in parts.
         version = answer["ETag"].strip('"')
         own_checksum = answer.get("Metadata", {}).get(_CRC32C)
         encrypted = (

@@ -42,9 +42,12 @@ class S3Connection:
             "request_checksum_calculation": "when_required",
             "response_checksum_validation": "when_required",
         }
+
         session = boto3.session.Session()
         region = session.region_name or "us-east-1"
         self.client: Any = session.client("s3", region_name=region, config=Config(**config))
+
+        # Virtual hosts, `bucket.host`, exist at Amazon; other servers take the bucket in the path.
         if not self.client.meta.endpoint_url.rstrip("/").endswith((".amazonaws.com", ".amazonaws.com.cn")):
             config["s3"] = {"addressing_style": "path"}  # bucket names are no host names of most servers
             self.client = session.client("s3", region_name=region, config=Config(**config))
@@ -59,12 +62,14 @@ class S3Connection:
         wait = self.settings.first_wait_seconds
         while True:
             try:
+                # Writes are not abandoned at a deadline: their thread would go on writing.
                 if not reads:
                     return function(self.client)
                 left = self.settings.deadline_seconds - (time.monotonic() - began)
                 return call_within(max(left, self.settings.timeout_seconds), functools.partial(function, self.client))
             except Exception as error:
                 elapsed = time.monotonic() - began
+
                 if not _is_transient(error) or elapsed + wait > self.settings.deadline_seconds:
                     raise
                 if elapsed > SILENT_SECONDS:
@@ -75,6 +80,7 @@ class S3Connection:
 
 def s3_connection() -> S3Connection:
     """The connection of this process; a fork gets its own, since two cannot share a socket."""
+    # A client takes its credentials once: another environment needs another one.
     variables = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
     return _connect(os.getpid(), variables, TransferSettings.of_environment())
 
@@ -126,6 +132,7 @@ def _explain(uri: str, action: str, error: Exception) -> Exception:
             f"{uri}: the storage failed to {action} it, for all retries ({text}); what has been moved stays, so start "
             "again, and it resumes"
         )
+
     no_credentials = isinstance(error, (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError))
     if no_credentials or code in _CREDENTIALS or status == 401:
         return WorkError(

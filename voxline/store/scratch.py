@@ -37,6 +37,7 @@ def scratch_root() -> Path:
     with _mutex:
         root = _roots.get(parent)
         if root is None or not (root / _LOCK).is_file():  # some systems clear old files from /tmp
+            # Folders of killed processes are removed when the next one begins, since nobody else would.
             remove_abandoned(Path(parent))
             root = _roots[parent] = _make_root(parent)
             atexit.register(_remove_own, root, os.getpid())
@@ -47,6 +48,7 @@ def remove_abandoned(parent: Path) -> None:
     """Removes the scratch folders of killed processes; never that of a live process or of another user, or a link."""
     for path in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another process removes it, or it cannot be removed
+            # A link, or a folder of another user, is not ours to follow or to delete.
             status = path.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
                 continue
@@ -56,6 +58,7 @@ def remove_abandoned(parent: Path) -> None:
                 if age_seconds(path) > ABANDONED_SECONDS:
                     path.rmdir()
                 continue
+            # The lock is free: its process is gone.
             try:
                 if try_lock(lock):
                     shutil.rmtree(path, ignore_errors=True)
@@ -66,6 +69,8 @@ def remove_abandoned(parent: Path) -> None:
 def _make_root(parent: str) -> Path:
     while True:
         root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+
+        # Between making the folder and locking it, another process may take it for abandoned.
         lock = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if try_lock(lock) and (root / _LOCK).is_file():
             return root  # the lock stays open as long as the process lives

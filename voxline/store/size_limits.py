@@ -58,6 +58,7 @@ def open_regular(path: Path | str) -> IO[bytes]:
       OSError: it cannot be opened, or is a folder.
       SizeLimitError: it is a device, a FIFO or a socket. Nothing was read of it.
     """
+    # Opened first and then looked at: the file cannot be exchanged in between.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO would wait for its writer
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
@@ -78,6 +79,8 @@ def read_bounded(path: Path | str, limit: int = MAX_JSON_BYTES) -> bytes:
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
+
+        # One byte more than accepted: a file that grows while it is read is noticed.
         data = file.read(limit + 1) if size <= limit else b""
     if max(size, len(data)) > limit:
         raise SizeLimitError(f"{path}: {max(size, len(data)):,} bytes; at most {limit:,} are accepted")
@@ -96,6 +99,7 @@ def iter_bounded_lines(
     Raises:
       SizeLimitError: a line is longer; names its number.
     """
+    # `readline` with a limit returns a part of a longer line, which then is too long.
     for number, line in enumerate(itertools.takewhile(len, iter(functools.partial(file.readline, limit + 1), None)), 1):
         if len(line) > limit:
             unit = "bytes" if isinstance(line, bytes) else "characters"
@@ -132,6 +136,7 @@ class BoundedGzip(gzip.GzipFile):
         super().__init__(fileobj=self._packed_file, mode="rb")
 
     def read(self, size: int | None = -1) -> bytes:
+        # Without a size, `read` would unpack everything before it could be counted.
         return self._counted(super().read(self.limit + 1 if size is None or size < 0 else size))
 
     def read1(self, size: int = -1) -> bytes:
@@ -141,6 +146,7 @@ class BoundedGzip(gzip.GzipFile):
         return self._counted(super().readline(self.limit + 1 if size is None or size < 0 else size))
 
     def close(self) -> None:
+        # The file was opened here, so gzip does not close it.
         super().close()
         self._packed_file.close()
 
@@ -163,6 +169,7 @@ def unpack_bounded(data: bytes, source: str) -> bytes:
     """
     limit = unpacked_limit(len(data))
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        # One byte more than accepted says enough.
         unpacked = file.read(limit + 1)
     if len(unpacked) > limit:
         raise SizeLimitError(f"{source}: {len(data):,} bytes become more than {limit:,}; that is no table of ours")
@@ -184,6 +191,8 @@ def load_npz(path: Path | str, limit: int | None = None) -> "dict[str, npt.NDArr
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             size = sum(member.file_size for member in members)
+
+            # Sizes from the archive's directory, which are checked again when each array is read.
             packed = os.fstat(file.fileno()).st_size
             accepted = unpacked_limit(packed) if limit is None else limit
             if size > accepted or len(members) > MAX_ARRAYS:
@@ -223,6 +232,8 @@ def _read_array(file: IO[bytes], size: int, path: Path | str) -> "npt.NDArray[An
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"{path}: an array of version {version} of numpy's format; 1.0 and 2.0 are accepted")
+
+    # The header's own limit holds: numpy reads it as a literal, not as code.
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read_header(file)
     if dtype.hasobject:
@@ -231,6 +242,8 @@ def _read_array(file: IO[bytes], size: int, path: Path | str) -> "npt.NDArray[An
     stated = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or stated > size:
         raise ValueError(f"{path}: the head of an array states {stated:,} bytes, and {size:,} are there")
+
+    # Filled as the bytes arrive: a header alone must not claim the memory.
     flat = np.empty(stated, np.uint8)
     filled = 0
     while filled < stated and (data := file.read(min(stated - filled, _CHUNK))):

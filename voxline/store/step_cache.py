@@ -127,6 +127,8 @@ def local_inputs(
         @functools.wraps(function)
         def run(*positional: Parameters.args, **named: Parameters.kwargs) -> Result:
             bound = signature.bind(*positional, **named)
+
+            # Localized before the step sees it: a step never handles a bucket.
             for name in names:
                 bound.arguments[name] = localize(bound.arguments[name], without=without)
                 check_input(bound.arguments[name])
@@ -226,14 +228,20 @@ def cached_step(
       WorkError: the store cannot be written, or the disk is full.
     """
     start = time.monotonic()
+
     named_by, folder = step_key(store, step, settings, inputs, revision)
     remote = BucketStep(f"{store}/{step}/{folder.name}") if is_remote(store) else None
+
+    # Nothing is written, locked or removed while a run is planned.
     if _planning.get():
         yield _planned(StepOutput(step, folder, folder.name, bucket_step=remote), named_by, check)
         return
     with explain_disk_errors(step, folder), exclusive_lock(folder):
         work = StepOutput(step, folder, folder.name, bucket_step=remote)
+
+        # Looked at under the lock: another process may have finished it while this one waited.
         done = _finished(work, check)
+
         if done and step in os.environ.get(FORCE_ENV, "").split(","):
             print_status(f"{step}: done before; --force does it again")
             if remote is None:
@@ -260,7 +268,9 @@ def cached_step(
                 if remote and not isinstance(error, TransientError):
                     remote.upload_failed()
                 raise
+
             work.seconds = time.monotonic() - start
+            # The lock is looked at before anything is decided: a purge may have started since.
             check_held()
             _finish(work, named_by)
 
@@ -279,6 +289,8 @@ def _finish(work: StepOutput, named_by: dict[str, Any]) -> None:
     lost = [name for name, file in work.outputs.items() if not (work.folder / file).exists()]
     if lost:
         raise WorkError(f"{work.step}: promised {', '.join(lost)} in {work.folder} and did not write it; this is a bug")
+
+    # Outputs and their sizes, for a quick look, and the hash of every file, for a thorough one.
     marker = {
         **named_by,
         "key": work.key,
@@ -353,6 +365,8 @@ def _whole(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str
     """
     if (done := _marker(work)) is None:
         return None
+
+    # Cheap checks first; hashing all files comes last.
     if (key := done.get("key", work.key)) != work.key:
         raise WorkError(f"{work.uri}: its {DONE} is that of other work, {key}, as if copied here")
     if missing := _gone(work, done["outputs"].values()):
@@ -363,6 +377,7 @@ def _whole(work: StepOutput, check: Callable[[Path], object] | None) -> dict[str
         raise WorkError(f"{work.uri}: {', '.join(changed)} is not as it was written, as if half copied")
     if work.bucket_step is None and (damaged := changed_files(work.folder, done)):
         raise WorkError(f"{work.uri}: {describe_changes(damaged)} has changed since it was written")
+
     if check:
         ensure_local(work.folder / file for file in done["outputs"].values())
         check(work.folder)
@@ -398,6 +413,8 @@ def joined_step(
 ) -> Iterator[StepOutput]:
     """The same work for a machine that helps the one that has claimed it: nothing of what it writes counts."""
     _, folder = step_key(store, step, settings, inputs, revision)
+
+    # Finished work needs no help.
     work = StepOutput(step, folder, folder.name, reused=is_finished(store, folder))
     if is_remote(store) and not work.reused:
         work.bucket_step = BucketStep(uri_of(folder))

@@ -160,6 +160,7 @@ class Storage(abc.ABC):
 
     def matches(self, source: Path | bytes, info: ObjectInfo) -> bool:
         """Returns whether a file or bytes are the object's."""
+        # Sizes first: a checksum of the whole file takes longer.
         size = len(source) if isinstance(source, bytes) else source.stat().st_size if source.is_file() else -1
         return size == info.size and has_checksum(source, info.checksum)
 
@@ -200,6 +201,7 @@ class Storage(abc.ABC):
         Raises:
           PreconditionError: the object was replaced or deleted.
         """
+        # Twice: bytes that were damaged in transit arrive whole the second time.
         for _ in range(2):
             data = self.read_range(info, 0, info.size) if info.size else b""
             if self.is_intact(data, info):
@@ -221,6 +223,7 @@ class Storage(abc.ABC):
         """
         try:
             self.delete(info.name, if_version=info.version)
+        # Gone already, by an earlier request of ours or by another process: both are what was wanted.
         except PreconditionError:
             if self.stat(info.name) is not None:
                 raise

@@ -80,9 +80,12 @@ def hold_shared_store_lock(uri: str, snapshot_seconds: float) -> Iterator[Lease]
       WorkError: a purge was started there, and did not finish.
     """
     store = open_store(uri)
+
+    # From the first thing that was read on: a purge that ended since has not seen it.
     began = time.monotonic() - snapshot_seconds
     while True:
         age = time.monotonic() - began  # taken before the storage tells its time, so never too long
+        # Our own lock first, then a look at the other kind: the process that deletes does the reverse.
         with hold_lease(store, f"{SHARED_LOCKS}{secrets.token_hex(8)}") as lease:
             if (exclusive := _exclusive_lock(store, lease.info, age)) is None:
                 yield lease
@@ -99,6 +102,7 @@ def exclusive_store_lock(uri: str) -> Iterator[Lease]:
     """
     store = open_store(uri)
     with hold_lease(store, EXCLUSIVE_LOCK, f"waiting for another process that deletes from {store.uri}") as lease:
+        # Our lock is there, so processes that come now wait; this looks for those that were here before.
         for info in store.list(SHARED_LOCKS):
             if not _expired(store, info, lease.info):
                 raise WorkError(
@@ -116,6 +120,8 @@ def exclusive_folder_lock(folder: Path) -> Iterator[None]:
       WorkError: a process adds to it.
     """
     waiting = f"waiting for another process that deletes from {folder}"
+
+    # Two locks: the first lets one process delete at a time, the second keeps all others out.
     with open_store(folder).lock(f"{EXCLUSIVE_LOCK}.lock", waiting), _lock_file(folder) as lock:
         if not try_lock(lock):
             raise WorkError(
@@ -157,6 +163,7 @@ def _shared_folder_lock(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             lock = stack.enter_context(_lock_file(folder))
+        # A disk that is only read has no lock file, and nobody who could delete from it.
         except OSError as error:
             if error.errno not in (errno.EROFS, errno.EACCES):
                 raise
@@ -185,6 +192,8 @@ def record_purge(lease: Lease) -> None:
 def _exclusive_lock(store: ObjectStore, at: ObjectInfo, age: float) -> ObjectInfo | None:
     """The lock of the process that deletes from the store, if any."""
     unfinished = ""
+
+    # One listing for all three: lock, last purge, unfinished purge.
     for info in store.list("."):
         if info.name == EXCLUSIVE_LOCK and not _expired(store, info, at):
             return info
@@ -221,6 +230,7 @@ def _expired(store: ObjectStore, info: ObjectInfo, at: ObjectInfo) -> bool:
     """Returns whether a lease was not renewed in time; removes it then."""
     if (at.updated - info.updated).total_seconds() <= lease_seconds() + store.clock_resolution:
         return False
+    # On condition of its version: a holder that renews it in this moment keeps it.
     with contextlib.suppress(PreconditionError):
         store.delete(info.name, if_version=info.version)
         return True
@@ -229,6 +239,8 @@ def _expired(store: ObjectStore, info: ObjectInfo, at: ObjectInfo) -> bool:
 
 def _wait(store: ObjectStore, exclusive: ObjectInfo) -> None:
     print_status(f"waiting for a purge or a garbage collection in {store.uri} ({describe_holder(store, exclusive)})")
+
+    # As in `leases`: the version is watched by our own clock.
     since = time.monotonic()
     seen = exclusive.version
     while (current := store.stat(EXCLUSIVE_LOCK)) is not None:

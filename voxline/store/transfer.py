@@ -85,11 +85,14 @@ def download(
       WorkError: an object does not exist, or its name would leave the folder; then nothing was downloaded.
       TransientError: the storage or the network failed; what has arrived stays.
     """
+    # All are looked up before the first is downloaded: an absent one costs no traffic.
     infos = _find_all(store, list(objects))
     targets = [safe_join(folder, name_of(info) if name_of else info.name, store.uri) for info in infos]
     progress = Progress("files downloaded", total=len(infos))
     chunk = TransferSettings.of_environment().chunk
     pairs = list(zip(infos, targets, strict=True))
+
+    # Small files several at a time, large ones one after the other in ranges, which are several at a time.
     small = [functools.partial(_download_small, store, *pair) for pair in pairs if pair[0].size <= chunk]
     run_jobs(small, progress)
     for info, target in pairs:
@@ -110,6 +113,7 @@ def upload(store: Storage, folder: Path, names: Iterable[str], *, absent_only: b
     """
     ordered = list(names)
     files = [safe_join(folder, name, str(folder)) for name in ordered]
+
     existing = _find(store, ordered)
     jobs = [
         functools.partial(_upload_one, store, file, name, existing.get(name), absent_only)
@@ -122,6 +126,8 @@ def move_folder(store: Storage, source: str, target: str, last: Sequence[str]) -
     """Copies the objects of a folder, those in `last` at the end, and deletes them. See `ObjectStore.move_folder`."""
     begin = store / source
     end = store / target
+
+    # The last marker is there: another process has copied everything, so only the source is left to delete.
     if not last or end.stat(last[-1]) is None:
         names = [info.name for info in begin.list()]
         run_jobs([functools.partial(_copy_if_absent, begin, end, name) for name in names if name not in last])
@@ -129,6 +135,8 @@ def move_folder(store: Storage, source: str, target: str, last: Sequence[str]) -
             _copy_if_absent(begin, end, name)
         if last and end.stat(last[-1]) is None:
             raise WorkError(f"{begin.uri}: is not whole, and {end.uri} neither; remove both, and start again")
+
+    # Markers go first here, in reverse order: a half-deleted folder does not count.
     delete_folder(store, source, first=tuple(reversed(last)))
 
 
@@ -157,6 +165,7 @@ def call_within(seconds: float, function: Callable[[], Result]) -> Result:
         except BaseException as error:
             outcome.set_exception(error)
 
+    # A daemon: an abandoned thread must not keep the process alive.
     threading.Thread(target=call, name="request", daemon=True).start()
     if not concurrent.futures.wait([outcome], seconds).done:
         raise TimeoutError(f"the answer was not complete after {seconds:g} s")
@@ -194,6 +203,7 @@ def run_jobs(jobs: Sequence[Callable[[], Result]], progress: Progress | None = N
                 if progress:
                     progress.advance()
         except BaseException:
+            # Jobs that run are waited for: they may be writing; those that have not begun never begin.
             threads.shutdown(wait=True, cancel_futures=True)
             raise
         return [future.result() for future in futures]
@@ -212,6 +222,8 @@ class RangedDownload:
         self.info = info
         self.target = target
         self.size = size
+
+        # The object's version and the size of ranges are in the name: notes of another one never count.
         stem = f".{target.name[:100]}.{info.version}.{size}"
         self._unfinished = target.with_name(stem + ".part")
         self._notes = target.with_name(stem + ".ranges")
@@ -222,6 +234,7 @@ class RangedDownload:
         while True:
             self._descriptor = os.open(self._unfinished, os.O_RDWR | os.O_CREAT, 0o644)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            # The locked file must still be the one of this name: the process before may have renamed it.
             if self._unfinished.exists() and os.path.samestat(os.fstat(self._descriptor), self._unfinished.stat()):
                 break
             os.close(self._descriptor)  # the process that held it has finished, or given up
@@ -240,6 +253,7 @@ class RangedDownload:
         """The ranges that have not arrived: first byte, and the one after the last."""
         if self._descriptor < 0 or self.store.matches(self.target, self.info):
             return []
+
         os.ftruncate(self._descriptor, self.info.size)
         lines = self._notes.read_text().split("\n")[:-1] if self._notes.exists() else []  # a last line may be cut
         arrived = {int(line) for line in lines}
@@ -251,6 +265,7 @@ class RangedDownload:
         count = 0
         while count < len(data):
             count += os.pwrite(self._descriptor, data[count:], start + count)
+        # Noted after it was written: a killed download fetches at most one range twice.
         with self._writing, open(self._notes, "a") as notes:
             notes.write(f"{start}\n")
 
@@ -258,6 +273,7 @@ class RangedDownload:
         """Renames the file to the target if its checksum agrees; else nothing is left of it."""
         if self._descriptor < 0:
             return True
+
         whole = self.store.is_intact(self._unfinished, self.info)
         if whole:
             os.replace(self._unfinished, self.target)
@@ -280,6 +296,7 @@ def _download_large(store: Storage, info: ObjectInfo, target: Path, chunk: int) 
 
     if store.matches(target, info):
         return
+    # Twice: a range that was damaged in transit makes the whole file fail its checksum.
     for _ in range(2):
         with RangedDownload(store, info, target, chunk) as ranges:
             missing = ranges.missing()
@@ -296,6 +313,7 @@ def _upload_one(store: Storage, file: Path, name: str, existing: ObjectInfo | No
     try:
         return store.upload_file(file, name, if_version=ABSENT if absent_only else None)
     except PreconditionError:
+        # Another machine was faster, which is as good: the name stands for the content.
         if absent_only and (existing := store.stat(name)):
             return existing
         raise
@@ -309,6 +327,7 @@ def _copy_if_absent(source: Storage, target: Storage, name: str) -> None:
         return
     except PreconditionError:
         target_info = target.stat(name)
+
         source_info = source.stat(name)
         if source_info and (
             target_info is None or (target_info.size, target_info.checksum) != (source_info.size, source_info.checksum)

@@ -40,6 +40,8 @@ def scheme_of(uri: Path | str) -> str:
     text = str(uri)
     if not (match := _SCHEME.match(text)):
         return ""
+
+    # `Path("gs://a")` becomes "gs:/a", which would be a folder named "gs:".
     if match[1] not in SCHEMES or not text.startswith(f"{match[1]}://"):
         accepted = " and ".join(f"{scheme}://bucket/folder" for scheme in SCHEMES)
         raise SettingsError(
@@ -105,6 +107,7 @@ def split_uri(uri: str) -> tuple[str, str]:
       SettingsError: the URI is malformed, or its scheme is not known.
     """
     scheme = scheme_of(uri)
+
     bucket, _, prefix = uri.removeprefix(f"{scheme}://").partition("/")
     accepted = f"{scheme or 'gs'}://bucket or {scheme or 'gs'}://bucket/folder"
     if not scheme or not _BUCKET.fullmatch(bucket):
@@ -143,6 +146,7 @@ def invalid_name_reason(name: str) -> str:
         parts = [part.encode() for part in name.split("/")]
     except UnicodeEncodeError:  # of a disk, where a name is any bytes
         return "is not UTF-8"
+    # The limit of common file systems.
     if any(len(part) > 255 for part in parts):
         return "has a part of more than 255 bytes"
     return ""

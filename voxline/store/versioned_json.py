@@ -49,6 +49,8 @@ def parse_versioned(values: Any, kind: type[FileT], where: object) -> FileT:
       WorkError: it has another format, lacks a key, or has an unknown one; naming it.
     """
     check_format(values, kind.FORMAT, where, kind.REMEDY)
+
+    # The two keys of every file are no part of its type.
     own = {name: value for name, value in values.items() if name not in (FORMAT, VERSION)}
     try:
         return msgspec.convert(own, kind)
