@@ -2,14 +2,16 @@
 recognizer."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.saved_model import read_model_info, require_family
-from voxline.metrics.evaluation import Evaluation, Values
+from voxline.metrics.evaluation import Evaluation, RegisteredModel, Values
 from voxline.registry.anchor import current_anchor
 from voxline.registry.registry import EVALUATION, Registry
+from voxline.store.versioned_json import to_json_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +23,14 @@ class ModelVersion:
     digest: str
     folder: Path
 
+    @property
+    def info(self) -> RegisteredModel:
+        """Describes it in metrics.json."""
+        return RegisteredModel(name=self.name, version=self.version, digest=self.digest)
+
     def to_dict(self) -> dict[str, Any]:
-        """For metrics.json and the step's key."""
-        return {"name": self.name, "version": self.version, "digest": self.digest}
+        """Describes it in the step's key."""
+        return to_json_values(self.info)
 
     def unusable(self, error: WorkError) -> WorkError:
         return _unusable(self.name, self.version, error)
@@ -45,17 +52,18 @@ def find_champion(registry: Registry, digest: str) -> ModelVersion | None:
     return _compared_before(registry, version, "champion")
 
 
-def _compared_before(registry: Registry, version: int, role: str) -> ModelVersion | None:
+def _compared_before(registry: Registry, version: int, role: Literal["champion", "anchor"]) -> ModelVersion | None:
     """The champion or the anchor of a version's own evaluation, if it is still as it was."""
     try:
-        before = Evaluation.read(registry.path(version) / EVALUATION).metrics.get(role)
+        info = Evaluation.read(registry.path(version) / EVALUATION).info
     except WorkError:
         return None
-    if before is None or before["version"] not in registry.existing():
+    before = info.champion if role == "champion" else info.anchor
+    if before is None or before.version not in registry.existing():
         return None
-    if _read_digest(registry, before["version"]) != before["digest"]:
+    if _read_digest(registry, before.version) != before.digest:
         return None
-    return ModelVersion(registry.model, before["version"], before["digest"], registry.path(before["version"]))
+    return ModelVersion(registry.model, before.version, before.digest, registry.path(before.version))
 
 
 def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | None:
@@ -86,7 +94,9 @@ def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | 
     return ModelVersion(registry.model, version, _read_digest(registry, version), registry.path(version))
 
 
-def stored_results(anchor: ModelVersion, test: str, auxiliary: dict[str, Any]) -> "dict[str, Values] | None":
+def stored_results(
+    anchor: ModelVersion, test: str, auxiliary: Mapping[str, RegisteredModel | None]
+) -> dict[str, Values] | None:
     """What each utterance adds to each metric of a version, if its own evaluation was of the same utterances.
 
     Args:
@@ -98,7 +108,7 @@ def stored_results(anchor: ModelVersion, test: str, auxiliary: dict[str, Any]) -
         before.check_figures()
     except WorkError:
         return None
-    if before.test_fingerprint != test or before.metrics["auxiliary_models"] != auxiliary:
+    if before.test_fingerprint != test or before.info.auxiliary_models != auxiliary:
         return None
     return {result.id: result.metrics for result in before.results}
 

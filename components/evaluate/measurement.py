@@ -12,7 +12,15 @@ from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError
 from voxline.metrics.bootstrap import Bootstrap, aggregate
 from voxline.metrics.catalog import CATALOG
-from voxline.metrics.evaluation import UtteranceResult, Values
+from voxline.metrics.evaluation import (
+    BaselineInfo,
+    IntervalInfo,
+    RegisteredModel,
+    SplitCounts,
+    UtteranceResult,
+    Values,
+)
+from voxline.store.versioned_json import FilePart
 
 SLICES = "Slices"
 """The heading of the shared section. A family puts (SLICES, []) among its own where that section is to be."""
@@ -44,6 +52,11 @@ class EvaluationJob:
     settings: Any
     anchor: ModelVersion | None = None
 
+    @property
+    def auxiliary_info(self) -> dict[str, RegisteredModel | None]:
+        """The auxiliary models, as metrics.json names them."""
+        return {name: version.info if version else None for name, version in self.auxiliary_models.items()}
+
     def results(
         self,
         metrics: Sequence[Values],
@@ -73,12 +86,12 @@ class TestSplit:
 
     Attributes:
       seen: the sentences of the split that train contains too.
-      data: of every split: utterances, seconds, speakers.
+      data: the size of every split.
     """
 
     utterances: Sequence[Utterance]
     seen: frozenset[str]
-    data: dict[str, dict[str, float]]
+    data: dict[str, SplitCounts]
 
 
 @dataclasses.dataclass
@@ -88,7 +101,7 @@ class Measurements:
     Attributes:
       results: in the order of the utterances.
       rtf, champion_rtf: seconds of computing per second of speech; None: not measured.
-      details: for metrics.json, the family's own.
+      details: for metrics.json, the family's own subclass of `FamilyDetails`.
       smoke_test: for metrics.json, what push's smoke test expects.
       outputs: further files in the output folder, by name.
       counts: for run.json.
@@ -98,8 +111,8 @@ class Measurements:
     results: list[UtteranceResult]
     rtf: float | None
     champion_rtf: float | None
-    details: dict[str, Any]
-    smoke_test: dict[str, Any]
+    details: Any
+    smoke_test: FilePart
     outputs: dict[str, str]
     counts: dict[str, int]
     samples: Any = None
@@ -183,25 +196,33 @@ def slice_order(slicings: Mapping[str, Slicing], utterances: Sequence[Utterance]
     }
 
 
+def bootstrap_of(settings: EvaluateSettings) -> Bootstrap:
+    """The resampling that the settings describe."""
+    return Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.min_speakers)
+
+
 def compare_with(
-    baseline: Sequence[Values], ours: Sequence[Values], speakers: Sequence[str], settings: EvaluateSettings
-) -> dict[str, dict[str, Any]]:
-    """Of each metric the baseline's value, and the paired difference of ours to it with its interval."""
-    bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.min_speakers)
+    baseline: Sequence[Values], measured: Sequence[Values], speakers: Sequence[str], settings: EvaluateSettings
+) -> dict[str, BaselineInfo]:
+    """Compares the model with a baseline on the same utterances, metric by metric.
+
+    Args:
+      measured: of the model; it has all metrics of the baseline.
+    """
+    bootstrap = bootstrap_of(settings)
     compared = {}
     for name in baseline[0]:
         metric = CATALOG[name]
-        made, before = ([values[name] for values in rows] for rows in (ours, baseline))
-        difference = bootstrap.compare(made, before, speakers, metric.kind, sign=metric.sign)
+        values = [metrics[name] for metrics in measured]
+        before = [metrics[name] for metrics in baseline]
+        difference = bootstrap.compare(values, before, speakers, metric.kind, sign=metric.sign)
+
+        # The bootstrap counts in "worse"; the file has the difference of the values, whichever direction is better.
         low, high = sorted(metric.sign * end for end in (difference.interval.low, difference.interval.high))
-        known = difference.interval.units > 0
-        compared[name] = {
-            "value": aggregate(before, metric.kind),
-            "difference": metric.sign * difference.difference if known else None,
-            "interval": {**difference.interval.to_dict(), "low": _finite(low), "high": _finite(high)},
-        }
+        paired = difference.interval.units > 0
+        compared[name] = BaselineInfo(
+            value=aggregate(before, metric.kind),
+            difference=metric.sign * difference.difference if paired else None,
+            interval=IntervalInfo.of(dataclasses.replace(difference.interval, low=low, high=high)),
+        )
     return compared
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None

@@ -19,7 +19,7 @@ from voxline.errors import WorkError
 from voxline.families.family import EvaluateFamily
 from voxline.inference.saved_model import read_model_info
 from voxline.metrics.bootstrap import Bootstrap
-from voxline.metrics.evaluation import Evaluation, UtteranceResult, compute_metrics
+from voxline.metrics.evaluation import Evaluation, ParentInfo, UtteranceResult, summarize_results
 from voxline.progress import print_status
 from voxline.registry.parents import Ancestor, ancestors_of
 from voxline.registry.registry import EVALUATION, Registry
@@ -83,11 +83,20 @@ class ParentTest:
                 measured += family.measure(beside).results
         return measured
 
-    def describe(self, results: Sequence[UtteranceResult], bootstrap: Bootstrap) -> dict[str, Any]:
-        """For metrics.json."""
-        metrics = compute_metrics(results, {}, bootstrap)["metrics"] if results else {}
-        about = {**dataclasses.asdict(self.ancestor), "label": self.ancestor.label}
-        return {**about, "utterances": len(results), "listed": self.listed, "missing": self.missing, "metrics": metrics}
+    def info(self, results: Sequence[UtteranceResult], bootstrap: Bootstrap) -> ParentInfo:
+        """Describes the parent and the results on its test split in metrics.json."""
+        ancestor = self.ancestor
+        return ParentInfo(
+            name=ancestor.name,
+            version=ancestor.version,
+            digest=ancestor.digest,
+            dataset=ancestor.dataset,
+            label=ancestor.label,
+            utterances=len(results),
+            listed=self.listed,
+            missing=self.missing,
+            metrics=summarize_results(results, bootstrap).metrics if results else {},
+        )
 
 
 def find_parent_test(

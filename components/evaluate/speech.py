@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxline.components.evaluate.champion import ModelVersion, find_auxiliary
 from voxline.data.manifest import Utterance
@@ -12,6 +12,7 @@ from voxline.inference.recognizer import Recognizer
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.dnsmos import dnsmos, mean_dnsmos
+from voxline.metrics.evaluation import OnnxInfo
 
 if TYPE_CHECKING:
     from voxline.inference.waveforms import Waveform
@@ -92,13 +93,16 @@ def recorded_dnsmos(utterances: Sequence[Utterance], count: int, sample_rate: in
     return mean_dnsmos((read_utterance(one, sample_rate) for one in utterances if one.id in ids), sample_rate)
 
 
-def describe_dnsmos(metrics: dict[str, Any]) -> str:
+def describe_dnsmos(count: int, recorded: float | None) -> str:
     """How opinions were predicted, for the report.
 
-    >>> describe_dnsmos({"settings": {"mos_utterances": 20}, "details": {"recorded_dnsmos": 3.21}})
+    Args:
+      count: utterances that they were predicted of.
+      recorded: DNSMOS of their recordings; None: not predicted.
+
+    >>> describe_dnsmos(20, 3.21)
     'DNSMOS predicts what listeners would say, from 1 to 5, of 20 utterances; of their recordings it is 3.21.'
     """
-    count, recorded = metrics["settings"]["mos_utterances"], metrics["details"]["recorded_dnsmos"]
     if recorded is None:
         return "What listeners would say was not predicted (evaluate.mos_utterances)."
     return (
@@ -112,8 +116,8 @@ ROUND_TRIP_RECOGNIZER = "round_trip_recognizer"
 
 def describe_difference(
     utterances: Sequence[Utterance], apart: Sequence[float], unit: str, limit: float, rtf: float
-) -> dict[str, Any]:
-    """For metrics.json: the largest difference of a model's two forms, and the utterance that has it.
+) -> OnnxInfo:
+    """The largest difference of a model's two forms, and the utterance that has it.
 
     Raises:
       WorkError: a difference is no number, since one of the forms made NaN or infinity.
@@ -125,5 +129,4 @@ def describe_difference(
                 f"{unit}; one of them makes NaN or infinity; set train.export.onnx to none, and report it"
             )
     worst = max(range(len(apart)), key=apart.__getitem__)
-    found = {"largest": apart[worst], "id": utterances[worst].id, "unit": unit, "limit": limit}
-    return {"rtf": rtf, "precision": "float32", **found}
+    return OnnxInfo(rtf=rtf, precision="float32", largest=apart[worst], id=utterances[worst].id, unit=unit, limit=limit)

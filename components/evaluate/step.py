@@ -10,14 +10,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from voxline.components.evaluate.champion import ModelVersion, find_anchor, find_champion, stored_results
 from voxline.components.evaluate.measurement import (
     EvaluationJob,
     Measurements,
     TestSplit,
     all_slicings,
+    bootstrap_of,
     slice_order,
 )
 from voxline.components.evaluate.parent_test import ParentTest, find_parent_test
@@ -34,20 +33,25 @@ from voxline.inference.saved_model import (
     read_model_info,
     require_family,
 )
-from voxline.metrics.bootstrap import Bootstrap
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     METRICS_FILE,
-    METRICS_FORMAT,
     PARENT_FILE,
     REPORT_FILE,
+    RTF,
     UTTERANCES_FILE,
+    EvaluatedModel,
+    EvaluatedSplit,
     Evaluation,
+    EvaluationInfo,
+    ParentInfo,
+    SplitCounts,
     Values,
-    compute_metrics,
     headline_values,
     speed_metric,
+    summarize_results,
+    summarize_slices,
     write_results,
 )
 from voxline.progress import print_status
@@ -55,10 +59,10 @@ from voxline.registry.registry import Registry
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
-from voxline.store.versioned_json import format_keys
+from voxline.store.versioned_json import parse_versioned, to_json_values
 
 REVISION = 9
-"""Written by train beside the exported model."""
+"""Part of the step's key: raised when the same inputs would be measured otherwise."""
 
 
 @local_inputs("model", "manifest", without=TRAINING_FOLDERS)
@@ -105,49 +109,74 @@ def run(
             refuse_changed_audio(recordings, "evaluate")
             slices = [{name: slicing(one)[1] for name, slicing in slicings.items()} for one in utterances]
             job = EvaluationJob(folder, output.folder, utterances, slices, champion, auxiliary, settings)
-            measured = _measure(family, job, anchor, inputs)
-            order = slice_order(slicings, utterances)
-            beside = {**inputs, "data": split.data, "parent": _measure_parent(family, job, measured, parent_test)}
-            _write(output, family, job, measured, beside, order, _read_curves(Path(model)))
-        print_status(f"evaluate: {summarize(read_json(output.path('metrics')))}")
+            measured = _measure(family, job, anchor, inputs["test"])
+            parent = _measure_parent(family, job, measured, parent_test)
+
+            print_status("evaluate: computing metrics and their intervals")
+            summary = summarize_results(measured.results, bootstrap_of(settings))
+            # It depends on the machine and its load, so it takes part in no comparison and no key.
+            summary.metrics[RTF] = speed_metric(measured.rtf, measured.champion_rtf, len(utterances))
+            evaluation = EvaluationInfo(
+                family=settings.family,
+                key=output.key,
+                bootstrap=bootstrap_of(settings),
+                utterances=summary.utterances,
+                seconds=summary.seconds,
+                metrics=summary.metrics,
+                slices=summarize_slices(measured.results, slice_order(slicings, utterances), bootstrap_of(settings)),
+                model=EvaluatedModel(digest=digest, name=settings.model_name, about=info),
+                test=EvaluatedSplit(
+                    split=settings.split,
+                    fingerprint=inputs["test"],
+                    speakers=len({utterance.speaker for utterance in utterances if utterance.speaker}),
+                    also_in_train=sum(utterance.text in split.seen for utterance in utterances),
+                ),
+                data=split.data,
+                champion=champion.info if champion else None,
+                anchor=anchor.info if anchor else None,
+                parent=parent,
+                auxiliary_models=job.auxiliary_info,
+                details=to_json_values(measured.details),
+                smoke_test=to_json_values(measured.smoke_test),
+                settings=settings.plain(),
+            )
+            _write(output, family, job, measured, evaluation, _read_curves(Path(model)))
+        metrics_file = output.path("metrics")
+        print_status(f"evaluate: {summarize(parse_versioned(read_json(metrics_file), EvaluationInfo, metrics_file))}")
     return output
 
 
-def _measure(
-    family: EvaluateFamily, job: EvaluationJob, anchor: ModelVersion | None, inputs: dict[str, Any]
-) -> Measurements:
+def _measure(family: EvaluateFamily, job: EvaluationJob, anchor: ModelVersion | None, test: str) -> Measurements:
     """Measures the model, the champion and the anchor.
 
     The anchor is not run if it is the champion, or if its own evaluation was of the same utterances. If that lacks a
     metric of this one, as that of an earlier release may, the anchor is run after all: push could never judge by it.
+
+    Args:
+      test: the fingerprint of the utterances.
     """
     if anchor is None or (job.champion and job.champion.digest == anchor.digest):
         return family.measure(job)
-    auxiliary = {name: inputs[name] for name in job.auxiliary_models}
-    known = stored_results(anchor, inputs["test"], auxiliary)
+    stored = stored_results(anchor, test, job.auxiliary_info)
     with_anchor = dataclasses.replace(job, anchor=anchor)
-    if known is None:
+    if stored is None:
         return family.measure(with_anchor)
     measured = family.measure(job)
-    if not all(_is_comparable(result.metrics, known[result.id]) for result in measured.results):
+    if not all(_is_comparable(result.metrics, stored[result.id]) for result in measured.results):
         return family.measure(with_anchor)
-    measured.results = [dataclasses.replace(result, anchor=known[result.id]) for result in measured.results]
+    measured.results = [dataclasses.replace(result, anchor=stored[result.id]) for result in measured.results]
     return measured
 
 
 def _measure_parent(
     family: EvaluateFamily, job: EvaluationJob, measured: Measurements, test: ParentTest | None
-) -> dict[str, Any] | None:
-    """Measures the model and its parent on the parent's test split; for metrics.json."""
+) -> ParentInfo | None:
+    """Measures the model and its parent on the parent's test split."""
     if test is None:
         return None
     results = test.measure(family, job, measured.results)
     write_results(job.output / PARENT_FILE, results)
-    return test.describe(results, _bootstrap(job.settings))
-
-
-def _bootstrap(settings: EvaluateSettings) -> Bootstrap:
-    return Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed, settings.min_speakers)
+    return test.info(results, bootstrap_of(job.settings))
 
 
 def _is_comparable(measured: Values, before: Values) -> bool:
@@ -158,31 +187,34 @@ def _is_comparable(measured: Values, before: Values) -> bool:
     )
 
 
-def summarize(metrics: dict[str, Any]) -> str:
+def summarize(info: EvaluationInfo) -> str:
     """One line for `metrics.json`."""
-    measured = {name: values for name, values in metrics["metrics"].items() if CATALOG[name].headline}
-    parts = [f"{CATALOG[name].title} {CATALOG[name].format(values['value'])}" for name, values in measured.items()]
-    line = f"{', '.join(parts)}, on {metrics['utterances']:,} utterances"
-    if metrics["champion"] and measured:
-        name, values = next(iter(measured.items()))
-        compared = values["comparison"]
-        line += f"; version {metrics['champion']['version']}: {CATALOG[name].format(compared['champion_value'])}"
-        if compared["probability_worse"] is not None:
-            line += f", this one is worse with probability {compared['probability_worse']:.0%}"
+    headline = {name: metric for name, metric in info.metrics.items() if CATALOG[name].headline}
+    parts = [f"{CATALOG[name].title} {CATALOG[name].format(metric.value)}" for name, metric in headline.items()]
+    line = f"{', '.join(parts)}, on {info.utterances:,} utterances"
+    if not info.champion or not headline:
+        return line
+
+    # The first headline metric is the main one; with a champion every metric has a comparison.
+    name, metric = next(iter(headline.items()))
+    if compared := metric.comparison:
+        line += f"; version {info.champion.version}: {CATALOG[name].format(compared.champion_value)}"
+        if compared.probability_worse is not None:
+            line += f", this one is worse with probability {compared.probability_worse:.0%}"
     return line
 
 
 def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
     utterances: list[Utterance] = []
-    data: dict[str, dict[str, float]] = {}
-    speakers: dict[str, set[str]] = {}
-    for one in read_manifest(manifest):
-        counts = data.setdefault(one.split, {"utterances": 0, "seconds": 0.0})
-        counts["utterances"] += 1
-        counts["seconds"] += one.duration
-        speakers.setdefault(one.split, set()).add(one.speaker)
-        if one.split == settings.split:
-            utterances.append(one)
+    counts: collections.Counter[str] = collections.Counter()
+    seconds: collections.defaultdict[str, float] = collections.defaultdict(float)
+    speakers: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
+    for utterance in read_manifest(manifest):
+        counts[utterance.split] += 1
+        seconds[utterance.split] += utterance.duration
+        speakers[utterance.split].add(utterance.speaker)
+        if utterance.split == settings.split:
+            utterances.append(utterance)
     if not utterances:
         raise WorkError(
             f"{manifest}: no utterance in the split {settings.split!r}, so there is nothing to measure a model on; "
@@ -191,12 +223,19 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
     ((most, times),) = collections.Counter(utterance.id for utterance in utterances).most_common(1)
     if times > 1:
         raise WorkError(f"{manifest}: id {most} appears {times} times; utterances are compared by id, make it unique")
+
     # Read again instead of keeping the sentences of train, which may be many.
-    sentences = {one.text for one in utterances}
-    seen = frozenset(one.text for one in read_manifest(manifest) if one.split == "train" and one.text in sentences)
+    sentences = {utterance.text for utterance in utterances}
+    seen = frozenset(
+        utterance.text
+        for utterance in read_manifest(manifest)
+        if utterance.split == "train" and utterance.text in sentences
+    )
     data = {
-        split: {**data[split], "seconds": round(data[split]["seconds"], 3), "speakers": len(speakers[split] - {""})}
-        for split in sorted(data, key=lambda name: ({"train": 0, "dev": 1, "test": 2}.get(name, 3), name))
+        split: SplitCounts(
+            utterances=counts[split], seconds=round(seconds[split], 3), speakers=len(speakers[split] - {""})
+        )
+        for split in sorted(counts, key=lambda name: ({"train": 0, "dev": 1, "test": 2}.get(name, 3), name))
     }
     return TestSplit(utterances, seen, data)
 
@@ -212,50 +251,22 @@ def _write(
     family: EvaluateFamily,
     job: EvaluationJob,
     measured: Measurements,
-    inputs: dict[str, Any],
-    order: dict[str, list[str]],
+    info: EvaluationInfo,
     curves: dict[str, Any] | None,
 ) -> None:
     """Writes metrics.json, the table of utterances and the report."""
     from voxline.components.evaluate.report import write_report
 
-    print_status("evaluate: computing metrics and their intervals")
-    settings = job.settings
-    metrics = {
-        **format_keys(METRICS_FORMAT),
-        "family": settings.family,
-        "key": output.key,
-        **compute_metrics(measured.results, order, _bootstrap(settings)),
-        "model": {
-            "digest": inputs["model"],
-            "name": settings.model_name,
-            "about": msgspec.to_builtins(read_model_info(job.model)),
-        },
-        "test": {
-            "split": settings.split,
-            "fingerprint": inputs["test"],
-            "speakers": len({utterance.speaker for utterance in job.utterances if utterance.speaker}),
-            "also_in_train": sum(result.slices["sentence"] == "also in train" for result in measured.results),
-        },
-        "data": inputs["data"],
-        "champion": inputs["champion"],
-        "anchor": inputs["anchor"],
-        "parent": inputs["parent"],
-        "auxiliary_models": {name: inputs[name] for name in job.auxiliary_models},
-        "details": measured.details,
-        "smoke_test": measured.smoke_test,
-        "settings": settings.plain(),
-    }
-    # It depends on the machine and its load, so it takes part in no comparison and no key.
-    metrics["metrics"]["rtf"] = speed_metric(measured.rtf, measured.champion_rtf, len(job.utterances))
     write_results(output.folder / UTTERANCES_FILE, measured.results)
-    write_json(output.folder / METRICS_FILE, metrics)
+    write_json(output.folder / METRICS_FILE, info.to_dict())
+
     print_status("evaluate: writing the report")
-    sections = family.report_sections(job, measured, metrics)
-    write_report(output.folder / REPORT_FILE, metrics, sections, family.describe_method(metrics), curves)
+    sections = family.report_sections(job, measured, info)
+    write_report(output.folder / REPORT_FILE, info, sections, family.describe_method(job, measured), curves)
+
     output.outputs = {"metrics": METRICS_FILE, "utterances": UTTERANCES_FILE, "report": REPORT_FILE}
     if (output.folder / CLIP_FILE).is_file():
         output.outputs["clip"] = CLIP_FILE
     output.outputs |= measured.outputs
     output.counts = {"utterances": len(measured.results), **measured.counts}
-    output.metrics = headline_values(metrics)
+    output.metrics = headline_values(info.metrics)

@@ -2,13 +2,13 @@
 
 import dataclasses
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import soundfile
 
+from tests.evaluations import evaluation_info, metric_info
 from tests.tone_asr_model import RATE, WORDS, export_onnx_tones, render_words
 from voxline.audio.profile import audio_profile
 from voxline.feedback.captures import CapturedClip, CaptureStore
@@ -19,6 +19,7 @@ from voxline.metrics.evaluation import METRICS_FILE, UTTERANCES_FILE, UtteranceR
 from voxline.metrics.wer import count_word_edits
 from voxline.registry.journal import PRODUCTION
 from voxline.registry.registry import EVALUATION, Registry
+from voxline.store.files import write_json
 
 Samples = np.ndarray
 
@@ -53,13 +54,13 @@ def push_judged(root: Path, folder: Path, substitutions: dict[str, str], alias: 
             UtteranceResult(f"t-{index}", speaker, one.seconds, {"speaker": speaker}, metrics, None, details)
         )
     wer = sum(edit.errors for edit in edits) / sum(edit.length for edit in edits)
-    metric = {"value": wer, "interval": {"low": max(wer - 0.03, 0), "high": wer + 0.03}}
+    metric = metric_info(wer, max(wer - 0.03, 0), wer + 0.03)
     registry = Registry(root, "asr")
     with registry.locked(), registry.publishing(model, model_digest(model), "push", alias=alias) as (version, staging):
         (staging / EVALUATION).mkdir()
         write_results(staging / EVALUATION / UTTERANCES_FILE, results)
-        summary = {"format": 1, "family": "asr", "utterances": len(results), "metrics": {"wer": metric}}
-        (staging / EVALUATION / METRICS_FILE).write_text(json.dumps(summary))
+        info = evaluation_info(utterances=len(results), metrics={"wer": metric})
+        write_json(staging / EVALUATION / METRICS_FILE, info.to_dict())
     return version
 
 

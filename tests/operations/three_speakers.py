@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.evaluations import evaluation_info
 from tests.extract.conftest import write_wav
 from tests.publish.conftest import HOW
 from tests.registry.published import exported
@@ -20,7 +21,7 @@ from voxline.components.publish.settings import PublishSettings
 from voxline.components.publish.step import run as publish
 from voxline.data.dataset import Dataset
 from voxline.data.manifest import read_manifest, write_manifest
-from voxline.metrics.evaluation import METRICS_FILE, METRICS_FORMAT, REPORT_FILE, UTTERANCES_FILE
+from voxline.metrics.evaluation import METRICS_FILE, REPORT_FILE, UTTERANCES_FILE, SummaryInfo
 from voxline.notify.history import FOLDER
 from voxline.registry.registry import EVALUATION, Registry
 from voxline.registry.training_data import TRAINED_ON, training_data_of
@@ -120,16 +121,13 @@ def register(registry: str, model: Path, dataset: Dataset) -> None:
             line = {"id": row.id, "speaker": row.speaker, "duration": 1.0, "slices": {"speaker": row.speaker}}
             file.write(json.dumps({**line, "metrics": {"wer": [0, 3]}, "champion": None, "reference": row.text}) + "\n")
     clip = next(row for row in judged if row.speaker == GONE)
-    metrics = {
-        "format": METRICS_FORMAT,
-        "voxline": "0.1.0",
-        "utterances": len(judged),
-        "key": "abc",
-        "test": {"fingerprint": "f", "split": "test", "speakers": 3},
-        "slices": {"speaker": {GONE: {"wer": 0}, "ada": {"wer": 0}}},
-        "smoke_test": {"id": clip.id, "reference": clip.text, "text": clip.text},
-    }
-    write_json(place / EVALUATION / METRICS_FILE, metrics)
+    summary = SummaryInfo(utterances=3, seconds=3.0, metrics={})
+    info = evaluation_info(
+        utterances=len(judged),
+        slices={"speaker": {GONE: summary, "ada": summary}},
+        smoke_test={"id": clip.id, "reference": clip.text, "text": clip.text},
+    )
+    write_json(place / EVALUATION / METRICS_FILE, info.to_dict())
     (place / EVALUATION / "clip.wav").write_bytes(b"her voice")
     (place / EVALUATION / REPORT_FILE).write_text(f"<p>{clip.id}</p>")
 

@@ -21,8 +21,16 @@ from voxline.families.family import Family, register, unregister
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.catalog import Metric
-from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE, UTTERANCES_FILE, Evaluation
+from voxline.metrics.evaluation import (
+    CLIP_FILE,
+    METRICS_FILE,
+    UTTERANCES_FILE,
+    Evaluation,
+    EvaluationInfo,
+    FamilyDetails,
+)
 from voxline.registry.registry import Registry
+from voxline.store.versioned_json import FilePart
 
 
 class WordCountEvaluateSettings(EvaluateSettings):
@@ -73,14 +81,14 @@ class WordCountEvaluateFamily:
         champion, anchor = (other and metrics(other.folder) for other in (job.champion, job.anchor))
         details = [{"text": utterance.text} for utterance in job.utterances]
         results = job.results(metrics(job.model), champion, details, anchor)
-        return Measurements(results, 0.1, None, {}, {"id": job.utterances[0].id}, {}, {})
+        return Measurements(results, 0.1, None, FamilyDetails(), FilePart(), {}, {})
 
     def report_sections(
-        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
     ) -> list[tuple[str, list[Any]]]:
         return [("Counts", ["a section of its own"])]
 
-    def describe_method(self, metrics: dict[str, Any]) -> str:
+    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
         return "Words were counted."
 
 

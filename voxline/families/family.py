@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from voxline.components.push.settings import PushSettings
     from voxline.data.dataset import Dataset
     from voxline.inference.model_info import ModelInfo
-    from voxline.metrics.evaluation import Evaluation
+    from voxline.metrics.evaluation import Evaluation, EvaluationInfo
     from voxline.report import Block
     from voxline.store.step_cache import StepOutput
     from voxline.training.settings import TrainSettings
@@ -182,11 +182,15 @@ class EvaluateFamily(Protocol):
         """Runs the model, the champion and the anchor on every utterance."""
 
     def report_sections(
-        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
     ) -> list[tuple[str, list[Block]]]:
-        """The family's own sections of the report: headings and blocks."""
+        """The family's own sections of the report: headings and blocks.
 
-    def describe_method(self, metrics: dict[str, Any]) -> str:
+        Args:
+          info: the contents of `metrics.json`.
+        """
+
+    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
         """How the metrics were measured, for the end of the report; an empty line separates paragraphs."""
 
 

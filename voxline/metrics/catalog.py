@@ -69,8 +69,10 @@ class Metric:
 
     def format_interval(self, interval: dict[str, Any]) -> str:
         """Writes an interval of metrics.json, in which an unknown bound is null."""
-        low = interval["low"]
-        high = interval["high"]
+        return self.format_range(interval["low"], interval["high"])
+
+    def format_range(self, low: float | None, high: float | None) -> str:
+        """Writes the ends of an interval; None is an unknown end."""
         return "—" if low is None or high is None else f"{self.format(low)} to {self.format(high)}"
 
     def format_difference(self, difference: float | None) -> str:

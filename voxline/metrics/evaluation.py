@@ -8,12 +8,8 @@ A metric holds what this utterance adds to the sum and to the weight (`bootstrap
 same for the model in service, `anchor` for the anchor; null if there was none, or if the anchor is the model in
 service. All further keys are a family's own, for people: texts, edits.
 
-`metrics.json` is one schema for every family:
-  {"format": 1, "voxline": "0.1.0", "family": "asr", "utterances": 90, "seconds": 312.4,
-   "metrics": {"wer": {"value": 0.031, "measured": 90, "interval": {…}, "comparison": null}, …},
-   "slices": {"speaker": {"1988": {"utterances": 9, "seconds": …, "metrics": {…}}}},
-   "bootstrap": {…}, "champion": {"version": 3, "digest": …}, "anchor": {…},
-   "details": {…the family's own}, …}
+`metrics.json` is one schema for every family, `EvaluationInfo`; a family has types of its own for `details` and
+`smoke_test` in it.
 """
 
 import dataclasses
@@ -21,27 +17,27 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from voxline.errors import WorkError
 from voxline.inference.model_info import ModelInfo
-from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
+from voxline.metrics.bootstrap import Bootstrap, Interval, SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.store.files import atomic_write, read_json
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.size_limits import iter_bounded_lines, open_regular
-from voxline.store.versioned_json import check_format
+from voxline.store.versioned_json import FilePart, VersionedFile, parse_versioned
 
 METRICS_FILE = "metrics.json"
-METRICS_FORMAT = 1
-"""The number in `metrics.json`; a file of another one is refused.."""
 UTTERANCES_FILE = "utterances.jsonl"
 PARENT_FILE = "parent_utterances.jsonl"
 """Of a model that started from another one: the results on the test split of its parent, which is there in the place of
 the champion. Only the gate reads it; the registry keeps no copy."""
 REPORT_FILE = "report.html"
+RTF = "rtf"
+"""The real-time factor among the metrics: seconds of computing per second of speech."""
 ONNX_WER = "onnx_wer"
 """The key of an utterance's errors and words by the model's ONNX graph, in its details."""
 CLIP_FILE = "clip.wav"
@@ -53,6 +49,258 @@ RUN_SLOT, RUN_DETAILS_SLOT = "run", "run details"
 """Parts of the report that the run fills in."""
 Values = dict[str, SumAndWeight]
 """What an utterance adds to each metric, by name."""
+
+
+class IntervalInfo(FilePart, forbid_unknown_fields=False):
+    """An interval of a metric or of a difference.
+
+    Attributes:
+      low, high: None if nothing is known.
+      over: what was resampled, "utterances" or "speakers".
+      units: how many of them.
+    """
+
+    low: float | None
+    high: float | None
+    over: str
+    units: int
+
+    @classmethod
+    def of(cls, interval: Interval) -> "IntervalInfo":
+        # JSON has no infinity, which stands for "nothing is known": null takes its place.
+        low = interval.low if math.isfinite(interval.low) else None
+        high = interval.high if math.isfinite(interval.high) else None
+        return cls(low=low, high=high, over=interval.over, units=interval.units)
+
+
+UNKNOWN_INTERVAL = IntervalInfo(low=None, high=None, over="utterances", units=0)
+
+
+class ComparisonInfo(FilePart, forbid_unknown_fields=False):
+    """A metric beside that of the model in service.
+
+    Attributes:
+      difference: the new model's value minus the champion's.
+      interval: of the difference.
+      probability_worse: share of resamples in which the new model is worse.
+      measured: utterances, or speakers, that both models were measured on.
+    """
+
+    champion_value: float | None
+    champion_interval: IntervalInfo
+    difference: float | None
+    interval: IntervalInfo
+    probability_worse: float | None
+    measured: int
+
+
+class MetricInfo(FilePart, forbid_unknown_fields=False):
+    """A metric over some utterances.
+
+    Attributes:
+      value: None if it was measured on none of them.
+      measured: utterances that it was measured on.
+      comparison: None without a model in service.
+    """
+
+    value: float | None
+    measured: int
+    interval: IntervalInfo
+    comparison: ComparisonInfo | None
+
+
+class BaselineInfo(FilePart, forbid_unknown_fields=False):
+    """A metric of a baseline, such as Griffin-Lim.
+
+    Attributes:
+      difference: the model's value minus the baseline's, paired by utterance.
+      interval: of the difference.
+    """
+
+    value: float | None
+    difference: float | None
+    interval: IntervalInfo
+
+
+class SummaryInfo(FilePart, forbid_unknown_fields=False):
+    """The metrics over the utterances of a slice.
+
+    Attributes:
+      seconds: of speech.
+      metrics: by name.
+    """
+
+    utterances: int
+    seconds: float
+    metrics: dict[str, MetricInfo]
+
+
+class EvaluatedModel(FilePart, forbid_unknown_fields=False):
+    """The model that was evaluated.
+
+    Attributes:
+      name: in the registry.
+      about: its `model.json`.
+    """
+
+    digest: str
+    name: str
+    about: ModelInfo
+
+
+class EvaluatedSplit(FilePart, forbid_unknown_fields=False):
+    """The utterances that a model was evaluated on.
+
+    Attributes:
+      split: "test" or "dev".
+      speakers: known ones.
+      also_in_train: utterances whose sentence train contains too.
+    """
+
+    split: str
+    fingerprint: str
+    speakers: int
+    also_in_train: int
+
+
+class SplitCounts(FilePart, forbid_unknown_fields=False):
+    """The size of a split of the corpus; `seconds` of speech, known speakers."""
+
+    utterances: int
+    seconds: float
+    speakers: int
+
+
+class RegisteredModel(FilePart, forbid_unknown_fields=False):
+    """A version in the registry, as the evaluation of another model names it."""
+
+    name: str
+    version: int
+    digest: str
+
+
+class ParentInfo(FilePart, forbid_unknown_fields=False):
+    """The model that this one started from, and the metrics of both on its test split.
+
+    Attributes:
+      version: None of a parent that was in no registry.
+      dataset: key of the parent's dataset; empty of a file of published weights.
+      utterances: measured ones.
+      listed: how many the test split has.
+      missing: why some or all were not measured.
+      metrics: of this model, with the parent in the place of the champion.
+    """
+
+    name: str
+    version: int | None
+    digest: str
+    dataset: str
+    label: str
+    utterances: int
+    listed: int
+    missing: str
+    metrics: dict[str, MetricInfo]
+
+
+class OnnxDifference(FilePart, forbid_unknown_fields=False):
+    """A text that a recognizer's graph writes otherwise than the SavedModel does."""
+
+    id: str
+    saved_model: str
+    onnx: str
+
+
+class OnnxInfo(FilePart, forbid_unknown_fields=False):
+    """How a model's ONNX graph compares with its SavedModel.
+
+    Attributes:
+      rtf: seconds of computing per second of speech; None: not measured.
+      precision: of its weights, "float32" or "int8".
+      largest: of a graph that makes mels or waveforms: the largest difference, which is that of the utterance `id`.
+      unit, limit: of `largest`.
+      count: of a recognizer's graph: the number of other texts.
+      different: the first of these.
+      lookahead_ms, chunk_ms, algorithmic_ms: of a streaming graph; see `Latency`.
+    """
+
+    lookahead_ms: float | None = None
+    chunk_ms: float | None = None
+    algorithmic_ms: float | None = None
+    rtf: float | None = None
+    precision: str = ""
+    largest: float | None = None
+    id: str = ""
+    unit: str = ""
+    limit: float = 0.0
+    count: int | None = None
+    different: list[OnnxDifference] | None = None
+
+
+class FamilyDetails(FilePart, forbid_unknown_fields=False):
+    """What `details` of `metrics.json` has for every family; each has a subclass with its own keys.
+
+    Attributes:
+      onnx: None of a model without an ONNX graph.
+      streaming: of the ONNX graph for speech that arrives.
+    """
+
+    onnx: OnnxInfo | None = None
+    streaming: OnnxInfo | None = None
+
+
+DetailsT = TypeVar("DetailsT", bound=FamilyDetails)
+SmokeTestT = TypeVar("SmokeTestT", bound=FilePart)
+PartT = TypeVar("PartT", bound=FilePart)
+
+
+class EvaluationInfo(VersionedFile, forbid_unknown_fields=False):
+    """The contents of `metrics.json`.
+
+    Attributes:
+      key: of the evaluation.
+      bootstrap: the resampling behind the intervals.
+      utterances, seconds, metrics: over the whole split; see `SummaryInfo`.
+      slices: by slicing, and by the name of the slice.
+      data: by split.
+      champion: the model in service; None without one.
+      anchor: the second version to compare with; None without one.
+      parent: None of a model trained from random weights.
+      auxiliary_models: what the family named; None of one that the settings leave out.
+      details: the family's own; `Evaluation.details` reads them.
+      smoke_test: what a fresh process must repeat; None after a purge of its utterance.
+      settings: of evaluate.
+    """
+
+    REMEDY: ClassVar[str] = "run evaluate again"
+
+    family: str
+    key: str
+    bootstrap: Bootstrap
+    utterances: int
+    seconds: float
+    metrics: dict[str, MetricInfo]
+    slices: dict[str, dict[str, SummaryInfo]]
+    model: EvaluatedModel
+    test: EvaluatedSplit
+    data: dict[str, SplitCounts]
+    champion: RegisteredModel | None
+    anchor: RegisteredModel | None
+    parent: ParentInfo | None
+    auxiliary_models: dict[str, RegisteredModel | None]
+    details: dict[str, Any]
+    smoke_test: dict[str, Any] | None
+    settings: dict[str, Any]
+
+    def family_details(self, kind: type[DetailsT]) -> DetailsT:
+        """The family's own part.
+
+        Args:
+          kind: `FamilyDetails`, or the family's class for it.
+
+        Raises:
+          msgspec.ValidationError: a key is absent or has a value of another type; naming it.
+        """
+        return msgspec.convert(self.details, kind)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,13 +352,18 @@ class Evaluation:
 
     Attributes:
       folder: evaluate's output.
-      metrics: the contents of `metrics.json`.
+      info: the contents of `metrics.json`.
       results: in the order of the manifest.
     """
 
     folder: Path
-    metrics: dict[str, Any]
+    info: EvaluationInfo
     results: list[UtteranceResult]
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The contents of `metrics.json` without types, for readers that do not use `info` yet."""
+        return self.info.to_dict()
 
     @classmethod
     def read(cls, folder: Path | str) -> "Evaluation":
@@ -124,12 +377,11 @@ class Evaluation:
         if missing:
             raise WorkError(f"{folder}: no {' and no '.join(missing)}, so not an evaluation; run evaluate first")
         try:
-            metrics = read_json(folder / METRICS_FILE)
-            check_format(metrics, METRICS_FORMAT, folder / METRICS_FILE, "run evaluate again")
+            info = parse_versioned(read_json(folder / METRICS_FILE), EvaluationInfo, folder / METRICS_FILE)
             results = _read_results(folder / UTTERANCES_FILE)
-            if not results or len(results) != metrics["utterances"]:
-                raise ValueError(f"{len(results)} of {metrics['utterances']} utterances")
-            return cls(folder, metrics, results)
+            if not results or len(results) != info.utterances:
+                raise ValueError(f"{len(results)} of {info.utterances} utterances")
+            return cls(folder, info, results)
         except (ValueError, KeyError, TypeError) as error:
             raise WorkError(f"{folder}: damaged ({type(error).__name__}: {error}); run evaluate again") from None
 
@@ -153,13 +405,16 @@ class Evaluation:
         Raises:
           WorkError: a figure is another one, or one is absent; naming it, and both values.
         """
-        wrong = _wrong_figures(self.metrics, self.results)
-        for slicing, slices in self.metrics["slices"].items():
+        info = self.info
+        wrong = _wrong_figures(info.utterances, info.metrics, self.results)
+        for slicing, slices in info.slices.items():
             groups = group_by_slice(self.results, slicing)
             for name, summary in slices.items():
-                wrong += [f"{slicing} {name}, {fault}" for fault in _wrong_figures(summary, groups.get(name, []))]
-        if parent := self.metrics.get("parent"):
-            wrong += [f"the parent's test, {fault}" for fault in _wrong_figures(parent, self.parent_results())]
+                faults = _wrong_figures(summary.utterances, summary.metrics, groups.get(name, []))
+                wrong += [f"{slicing} {name}, {fault}" for fault in faults]
+        if parent := info.parent:
+            faults = _wrong_figures(parent.utterances, parent.metrics, self.parent_results())
+            wrong += [f"the parent's test, {fault}" for fault in faults]
         if wrong:
             raise WorkError(
                 f"{self.folder / METRICS_FILE}: its figures are not those of {UTTERANCES_FILE} beside it: "
@@ -171,39 +426,66 @@ class Evaluation:
         names = (METRICS_FILE, UTTERANCES_FILE, PARENT_FILE)
         return hash_value([[name, hash_file(self.folder / name)] for name in names if (self.folder / name).is_file()])
 
+    def details(self, kind: type[DetailsT]) -> DetailsT:
+        """The family's own part of `metrics.json`.
+
+        Args:
+          kind: `FamilyDetails`, or the family's class for it.
+
+        Raises:
+          WorkError: a key is absent or has a value of another type; naming it.
+        """
+        return self._convert(self.info.details, kind, "details")
+
+    def smoke_test(self, kind: type[SmokeTestT]) -> SmokeTestT:
+        """The output that a fresh process must repeat, and its input.
+
+        Args:
+          kind: the family's class for it.
+
+        Raises:
+          WorkError: a key is absent or has a value of another type, or a purge removed the utterance.
+        """
+        return self._convert(self.info.smoke_test, kind, "smoke_test")
+
+    def _convert(self, values: Any, kind: type[PartT], key: str) -> PartT:
+        try:
+            return msgspec.convert(values, kind)
+        except msgspec.ValidationError as error:
+            raise WorkError(f"{self.folder / METRICS_FILE}: {key}: {error}; run evaluate again") from None
+
     @property
     def digest(self) -> str:
         """Of the model that was evaluated."""
-        return str(self.metrics["model"]["digest"])
+        return self.info.model.digest
 
     @property
     def model_info(self) -> ModelInfo:
         """`model.json` of the model that was evaluated."""
-        return msgspec.convert(self.metrics["model"]["about"], ModelInfo)
+        return self.info.model.about
 
     @property
     def champion_digest(self) -> str | None:
         """Of the model that it was compared with."""
-        champion = self.metrics["champion"]
-        return None if champion is None else str(champion["digest"])
+        champion = self.info.champion
+        return None if champion is None else champion.digest
 
     @property
     def test_fingerprint(self) -> str:
-        return str(self.metrics["test"]["fingerprint"])
+        return self.info.test.fingerprint
 
     def value(self, name: str) -> float | None:
         """A metric over all utterances; None if it was not measured."""
-        measured = self.metrics["metrics"].get(name)
-        return None if measured is None else measured["value"]
+        metric = self.info.metrics.get(name)
+        return None if metric is None else metric.value
 
     def values(self) -> dict[str, float]:
         """Every metric that was measured, over all utterances."""
-        return {name: value for name in self.metrics["metrics"] if (value := self.value(name)) is not None}
+        return {name: metric.value for name, metric in self.info.metrics.items() if metric.value is not None}
 
     def bootstrap(self, confidence: float) -> Bootstrap:
         """The resampling that evaluate used, at another confidence."""
-        used = self.metrics["bootstrap"]
-        return Bootstrap(confidence, used["samples"], used["seed"], used["min_speakers"])
+        return dataclasses.replace(self.info.bootstrap, confidence=confidence)
 
 
 def _read_results(file: Path) -> list[UtteranceResult]:
@@ -211,29 +493,37 @@ def _read_results(file: Path) -> list[UtteranceResult]:
         return [UtteranceResult.from_line(json.loads(line)) for _, line in iter_bounded_lines(lines, file)]
 
 
-def _wrong_figures(summary: Mapping[str, Any], results: Sequence[UtteranceResult]) -> list[str]:
+def _wrong_figures(utterances: int, metrics: Mapping[str, MetricInfo], results: Sequence[UtteranceResult]) -> list[str]:
     """The figures of a summary that do not follow from the results, each with both values."""
     wrong = []
-    if summary["utterances"] != len(results):
-        wrong.append(f"utterances {summary['utterances']:,}, and {len(results):,} are there")
-    if not results or (not summary["utterances"] and not summary["metrics"]):
+    if utterances != len(results):
+        wrong.append(f"utterances {utterances:,}, and {len(results):,} are there")
+
+    # A parent whose test split could not be measured has neither utterances nor metrics.
+    if not results or (not utterances and not metrics):
         return wrong
+
     champions = [result.champion for result in results if result.champion is not None]
     for name in [name for name in CATALOG if name in results[0].metrics]:
         metric = CATALOG[name]
-        if name not in summary["metrics"]:
+        if name not in metrics:
             wrong.append(f"{metric.title} is absent")
             continue
-        measured = summary["metrics"][name]
-        compared = measured["comparison"]
+
+        stated = metrics[name]
+        compared = stated.comparison
         figures = [
-            ("", measured["value"], [result.metrics[name] for result in results]),
-            (" of the model in service", compared and compared["champion_value"], [one[name] for one in champions]),
+            ("", stated.value, [result.metrics[name] for result in results]),
+            (
+                " of the model in service",
+                compared.champion_value if compared else None,
+                [champion[name] for champion in champions],
+            ),
         ]
-        for whose, stated, values in figures:
-            computed = aggregate(values, metric.kind) if values else None
-            if not _same_figure(stated, computed):
-                wrong.append(f"{metric.title}{whose} {metric.format(stated)}, computed {metric.format(computed)}")
+        for role, value, shares in figures:
+            computed = aggregate(shares, metric.kind) if shares else None
+            if not _same_figure(value, computed):
+                wrong.append(f"{metric.title}{role} {metric.format(value)}, computed {metric.format(computed)}")
     return wrong
 
 
@@ -258,10 +548,10 @@ def group_by_slice(results: Sequence[UtteranceResult], name: str) -> dict[str, l
     return groups
 
 
-def compute_metrics(
+def summarize_slices(
     results: Sequence[UtteranceResult], slice_order: Mapping[str, Sequence[str]], bootstrap: Bootstrap
-) -> dict[str, Any]:
-    """The part of `metrics.json` that follows from the results: every metric with its interval, in all and in slices.
+) -> dict[str, dict[str, SummaryInfo]]:
+    """Every metric with its interval, in each slice of each slicing.
 
     Args:
       slice_order: the slices of each slicing, as the report is to show them.
@@ -269,73 +559,89 @@ def compute_metrics(
     slices = {}
     for name, order in slice_order.items():
         groups = group_by_slice(results, name)
-        slices[name] = {value: _summarize(groups[value], bootstrap) for value in order if value in groups}
-    return {"bootstrap": dataclasses.asdict(bootstrap), **_summarize(results, bootstrap), "slices": slices}
+        slices[name] = {value: summarize_results(groups[value], bootstrap) for value in order if value in groups}
+    return slices
 
 
-def _summarize(results: Sequence[UtteranceResult], bootstrap: Bootstrap) -> dict[str, Any]:
+def summarize_results(results: Sequence[UtteranceResult], bootstrap: Bootstrap) -> SummaryInfo:
+    """Every metric of the results with its interval, and beside that of the model in service."""
     measured = results[0].metrics
-    return {
-        "utterances": len(results),
-        "seconds": round(sum(result.duration for result in results), 3),
-        "metrics": {name: _summarize_metric(results, CATALOG[name], bootstrap) for name in CATALOG if name in measured},
-    }
+    return SummaryInfo(
+        utterances=len(results),
+        seconds=round(sum(result.duration for result in results), 3),
+        metrics={name: _summarize_metric(results, CATALOG[name], bootstrap) for name in CATALOG if name in measured},
+    )
 
 
-def _summarize_metric(results: Sequence[UtteranceResult], metric: Metric, bootstrap: Bootstrap) -> dict[str, Any]:
+def _summarize_metric(results: Sequence[UtteranceResult], metric: Metric, bootstrap: Bootstrap) -> MetricInfo:
     values = [result.metrics[metric.name] for result in results]
     speakers = [result.speaker for result in results]
-    summary: dict[str, Any] = {
-        "value": aggregate(values, metric.kind),
-        "measured": len(results) if metric.kind == "rate" else sum(value.weight > 0 for value in values),
-        "interval": bootstrap.interval(values, speakers, metric.kind).to_dict(),
-        "comparison": None,
-    }
     champion = [result.champion[metric.name] for result in results if result.champion is not None]
-    if champion:
-        compared = bootstrap.compare(values, champion, speakers, metric.kind, sign=metric.sign)
-        paired = compared.interval.units > 0
-        low, high = sorted(metric.sign * end for end in (compared.interval.low, compared.interval.high))
-        summary["comparison"] = {
-            "champion_value": aggregate(champion, metric.kind),
-            "champion_interval": bootstrap.interval(champion, speakers, metric.kind).to_dict(),
-            "difference": metric.sign * compared.difference if paired else None,
-            "interval": dataclasses.replace(compared.interval, low=low, high=high).to_dict(),
-            "probability_worse": compared.probability_worse if paired and metric.better != "neither" else None,
-            "measured": compared.interval.units,
-        }
-    return summary
+    return MetricInfo(
+        value=aggregate(values, metric.kind),
+        # A rate is over all utterances, even over those without a word; a mean leaves out those without a value.
+        measured=len(results) if metric.kind == "rate" else sum(value.weight > 0 for value in values),
+        interval=IntervalInfo.of(bootstrap.interval(values, speakers, metric.kind)),
+        comparison=_compare_metric(values, champion, speakers, metric, bootstrap) if champion else None,
+    )
 
 
-def speed_metric(value: float | None, champion_value: float | None, utterances: int) -> dict[str, Any]:
-    """A metric of the whole run, such as the real-time factor, as `metrics.json` has it: without an interval."""
-    unknown = {"low": None, "high": None, "over": "utterances", "units": 0}
-    comparison = {
-        "champion_value": champion_value, "champion_interval": unknown, "difference": None, "interval": unknown,
-        "probability_worse": None, "measured": 0,
-    }  # fmt: skip
-    return {
-        "value": value,
-        "measured": utterances,
-        "interval": unknown,
-        "comparison": None if champion_value is None else comparison,
-    }
+def _compare_metric(
+    values: Sequence[SumAndWeight],
+    champion: Sequence[SumAndWeight],
+    speakers: Sequence[str],
+    metric: Metric,
+    bootstrap: Bootstrap,
+) -> ComparisonInfo:
+    compared = bootstrap.compare(values, champion, speakers, metric.kind, sign=metric.sign)
+    paired = compared.interval.units > 0
+
+    # The bootstrap counts in "worse"; the file has the difference of the values, whichever direction is better.
+    low, high = sorted(metric.sign * end for end in (compared.interval.low, compared.interval.high))
+    return ComparisonInfo(
+        champion_value=aggregate(champion, metric.kind),
+        champion_interval=IntervalInfo.of(bootstrap.interval(champion, speakers, metric.kind)),
+        difference=metric.sign * compared.difference if paired else None,
+        interval=IntervalInfo.of(dataclasses.replace(compared.interval, low=low, high=high)),
+        probability_worse=compared.probability_worse if paired and metric.better != "neither" else None,
+        measured=compared.interval.units,
+    )
 
 
-def headline_values(metrics: dict[str, Any]) -> dict[str, float]:
-    """`metrics.json` for run.json: every value, the intervals of headline metrics, and the main comparison."""
+def speed_metric(value: float | None, champion_value: float | None, utterances: int) -> MetricInfo:
+    """A metric of the whole run, such as the real-time factor: without an interval."""
+    comparison = ComparisonInfo(
+        champion_value=champion_value,
+        champion_interval=UNKNOWN_INTERVAL,
+        difference=None,
+        interval=UNKNOWN_INTERVAL,
+        probability_worse=None,
+        measured=0,
+    )
+    return MetricInfo(
+        value=value,
+        measured=utterances,
+        interval=UNKNOWN_INTERVAL,
+        comparison=None if champion_value is None else comparison,
+    )
+
+
+def headline_values(metrics: Mapping[str, MetricInfo]) -> dict[str, float]:
+    """The metrics for run.json: every value, the intervals of headline metrics, and the main comparison."""
     values: dict[str, float | None] = {}
     compared = False
-    for name, measured in metrics["metrics"].items():
-        values[name] = measured["value"]
+    for name, metric in metrics.items():
+        values[name] = metric.value
         if not CATALOG[name].headline:
             continue
-        values |= {f"{name}_low": measured["interval"]["low"], f"{name}_high": measured["interval"]["high"]}
-        if measured["comparison"] and not compared:
-            compared, comparison = True, measured["comparison"]
+        values |= {f"{name}_low": metric.interval.low, f"{name}_high": metric.interval.high}
+
+        # The first headline metric is the main one.
+        if metric.comparison and not compared:
+            compared = True
             values |= {
-                f"champion_{name}": comparison["champion_value"],
-                f"{name}_difference": comparison["difference"],
-                "probability_worse": comparison["probability_worse"],
+                f"champion_{name}": metric.comparison.champion_value,
+                f"{name}_difference": metric.comparison.difference,
+                "probability_worse": metric.comparison.probability_worse,
             }
     return {name: round(value, 6) for name, value in values.items() if value is not None}

@@ -28,12 +28,17 @@ class VersionedFile(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unk
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON values of the file."""
-        values: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_plain_number)
-        return {**format_keys(self.FORMAT), **values}
+        return {**format_keys(self.FORMAT), **to_json_values(self)}
 
 
 class FilePart(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A mapping within such a file."""
+
+
+def to_json_values(part: msgspec.Struct) -> dict[str, Any]:
+    """The JSON values of a file or of a part of one; NumPy's floats become Python's."""
+    values: dict[str, Any] = msgspec.to_builtins(part, enc_hook=_plain_number)
+    return values
 
 
 FileT = TypeVar("FileT", bound=VersionedFile)

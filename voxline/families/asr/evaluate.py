@@ -25,7 +25,14 @@ from voxline.inference.saved_model import batches_by_length
 from voxline.inference.streaming_graph import STREAM_FILE
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
-from voxline.metrics.evaluation import CLIP_FILE, ONNX_WER
+from voxline.metrics.evaluation import (
+    CLIP_FILE,
+    ONNX_WER,
+    EvaluationInfo,
+    FamilyDetails,
+    OnnxDifference,
+    OnnxInfo,
+)
 from voxline.metrics.wer import (
     EditCounts,
     SyllableEdits,
@@ -38,6 +45,7 @@ from voxline.metrics.wer import (
 )
 from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
+from voxline.store.versioned_json import FilePart
 from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
@@ -92,6 +100,72 @@ class AsrResult:
         }
 
 
+class ConfusionInfo(FilePart, forbid_unknown_fields=False):
+    """A word that was heard as another one; "" stands for no word."""
+
+    reference: str
+    hypothesis: str
+    count: int
+
+
+class MissedWordInfo(FilePart, forbid_unknown_fields=False):
+    """A word of the references that hypotheses lack."""
+
+    word: str
+    missed: int
+    occurs: int
+
+
+class HighLossInfo(FilePart, forbid_unknown_fields=False):
+    """An utterance with a high CTC loss.
+
+    Attributes:
+      loss: in nats; None: `no_loss` says why the model cannot output the reference.
+    """
+
+    id: str
+    reference: str
+    hypothesis: str
+    wer: float
+    loss: float | None
+    no_loss: str
+
+
+class GreedyInfo(FilePart, forbid_unknown_fields=False):
+    """The edits of greedy transcripts."""
+
+    words: EditCounts
+    characters: EditCounts
+
+
+class AsrDetails(FamilyDetails, kw_only=True):
+    """The details of a recognizer in `metrics.json`.
+
+    Attributes:
+      words, characters: the edits of all utterances.
+      confusions, missed_words: the most frequent first.
+      worst_by_loss: the highest loss first.
+      language_model: `language_model.json`; None: decoding is greedy.
+      greedy: beside a language model, the edits without it.
+    """
+
+    words: EditCounts
+    characters: EditCounts
+    confusions: list[ConfusionInfo]
+    missed_words: list[MissedWordInfo]
+    worst_by_loss: list[HighLossInfo]
+    language_model: dict[str, Any] | None = None
+    greedy: GreedyInfo | None = None
+
+
+class AsrSmokeTest(FilePart, forbid_unknown_fields=False):
+    """The clip of the smoke test: an utterance, and what the model transcribed."""
+
+    id: str
+    reference: str
+    text: str
+
+
 class AsrEvaluateFamily:
     """How evaluate measures ASR models; see `EvaluateFamily`."""
 
@@ -125,7 +199,7 @@ class AsrEvaluateFamily:
             results = _with_intents(classifier, utterances, results)
             champion = champion and _with_intents(classifier, utterances, champion)
             anchor = anchor and _with_intents(classifier, utterances, anchor)
-        onnx, by_onnx = _measure_onnx(job, results)
+        onnx, streaming, by_onnx = _measure_onnx(job, results)
         details = [
             {
                 "reference": utterance.text,
@@ -158,20 +232,23 @@ class AsrEvaluateFamily:
             ),
             rtf=_rtf(recognizer),
             champion_rtf=champion_rtf,
-            details={
-                "words": dataclasses.asdict(words),
-                "characters": dataclasses.asdict(sum_edits(result.characters for result in results)),
-                "confusions": [
-                    {"reference": reference, "hypothesis": hypothesis, "count": count}
+            details=AsrDetails(
+                words=words,
+                characters=sum_edits(result.characters for result in results),
+                confusions=[
+                    ConfusionInfo(reference=reference, hypothesis=hypothesis, count=count)
                     for reference, hypothesis, count in pairs[:MAX_CONFUSIONS]
                 ],
-                "missed_words": [
-                    {"word": word, "missed": times, "occurs": occurs} for word, times, occurs in missed[:MAX_CONFUSIONS]
+                missed_words=[
+                    MissedWordInfo(word=word, missed=times, occurs=occurs)
+                    for word, times, occurs in missed[:MAX_CONFUSIONS]
                 ],
-                "worst_by_loss": _worst_by_loss(utterances, results),
-                **_describe_language_model(recognizer, texts[0], results),
-                **onnx,
-            },
+                worst_by_loss=_worst_by_loss(utterances, results),
+                language_model=recognizer.language_model,
+                greedy=_greedy_edits(texts[0], results) if recognizer.language_model else None,
+                onnx=onnx,
+                streaming=streaming,
+            ),
             smoke_test=_write_clip(job, recognizer, results),
             outputs={},
             counts={"words": words.length},
@@ -179,13 +256,13 @@ class AsrEvaluateFamily:
         )
 
     def report_sections(
-        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
     ) -> list[tuple[str, "list[Block]"]]:
         from voxline.families.asr.report import asr_sections
 
-        return asr_sections(job, measured.results, metrics, measured.samples)
+        return asr_sections(job, measured.results, info, measured.samples)
 
-    def describe_method(self, metrics: dict[str, Any]) -> str:
+    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
         return (
             "The exported model was loaded from the files that would ship, and transcribed the test split. jiwer "
             "counts the errors; an error rate is all errors over all words (or characters) of the references.\n\n"
@@ -298,7 +375,7 @@ def _with_intents(
     return judged
 
 
-def _worst_by_loss(utterances: Sequence[Utterance], results: Sequence[AsrResult]) -> list[dict[str, Any]]:
+def _worst_by_loss(utterances: Sequence[Utterance], results: Sequence[AsrResult]) -> list[HighLossInfo]:
     """The utterances with the highest CTC loss, those that the model cannot output first."""
 
     def order(index: int) -> tuple[Any, ...]:
@@ -306,67 +383,79 @@ def _worst_by_loss(utterances: Sequence[Utterance], results: Sequence[AsrResult]
         return loss is not None, -(loss or 0.0), utterances[index].id
 
     return [
-        {
-            "id": utterances[index].id,
-            "reference": utterances[index].text,
-            "hypothesis": results[index].hypothesis,
-            "wer": round(results[index].words.errors / max(results[index].words.length, 1), 6),
-            "loss": results[index].loss,
-            "no_loss": results[index].no_loss,
-        }
+        HighLossInfo(
+            id=utterances[index].id,
+            reference=utterances[index].text,
+            hypothesis=results[index].hypothesis,
+            wer=round(results[index].words.errors / max(results[index].words.length, 1), 6),
+            loss=results[index].loss,
+            no_loss=results[index].no_loss,
+        )
         for index in sorted(range(len(results)), key=order)[:WORST_BY_LOSS]
     ]
 
 
-def _describe_language_model(
-    recognizer: Recognizer, references: Sequence[str], results: Sequence[AsrResult]
-) -> dict[str, Any]:
-    """For metrics.json: the language model, and the error rates without it."""
-    if recognizer.language_model is None:
-        return {}
+def _greedy_edits(references: Sequence[str], results: Sequence[AsrResult]) -> GreedyInfo:
     greedy = [result.greedy for result in results]
-    words = sum_edits(count_word_edits(references, greedy))
-    characters = sum_edits(count_character_edits(references, greedy))
-    return {
-        "language_model": recognizer.language_model,
-        "greedy": {"words": dataclasses.asdict(words), "characters": dataclasses.asdict(characters)},
-    }
+    return GreedyInfo(
+        words=sum_edits(count_word_edits(references, greedy)),
+        characters=sum_edits(count_character_edits(references, greedy)),
+    )
 
 
-def _measure_onnx(job: EvaluationJob, results: Sequence[AsrResult]) -> tuple[dict[str, Any], list[AsrResult]]:
-    """For metrics.json: the texts of the model's ONNX graphs that differ from those of the SavedModel.
+def _measure_onnx(
+    job: EvaluationJob, results: Sequence[AsrResult]
+) -> tuple[OnnxInfo | None, OnnxInfo | None, list[AsrResult]]:
+    """Compares the texts of the model's ONNX graphs with those of the SavedModel.
 
     Returns:
-      that, and the results of the graph for whole recordings; {} and [] if there is none.
+      the comparison of the graph for whole recordings, that of the graph for streams, and the results of the first;
+      None or [] of a graph that the model does not have.
     """
     if not (job.model / ONNX_FILE).is_file():
-        return {}, []
+        return None, None, []
     print_status("evaluate: transcribing them with the model's ONNX graph")
     recognizer = Recognizer(job.model, batch_seconds=job.settings.batch_seconds, engine="onnx")
     others = _transcribe(recognizer, job.utterances, "utterances transcribed by ONNX Runtime")
-    found = {"onnx": {"rtf": _rtf(recognizer), "precision": recognizer.info.onnx_precision}}
-    found["onnx"] |= _differences(job.utterances, results, [one.hypothesis for one in others])
+    different = _differences(job.utterances, results, [result.hypothesis for result in others])
+    onnx = OnnxInfo(
+        rtf=_rtf(recognizer),
+        precision=recognizer.info.onnx_precision,
+        count=len(different),
+        different=different[:MAX_CONFUSIONS],
+    )
+    streaming = None
     if (job.model / STREAM_FILE).is_file():
         print_status("evaluate: transcribing them while they arrive, with the model's streaming graph")
-        texts, latency, progress = [], {}, Progress("utterances streamed", len(job.utterances))
+        texts = []
+        streaming = OnnxInfo()
+        progress = Progress("utterances streamed", len(job.utterances))
         for utterance, result in zip(job.utterances, results, strict=True):
             stream = recognizer.stream()
             stream.feed(_read(utterance, recognizer.sample_rate))
-            transcript, latency = stream.finish(), dataclasses.asdict(stream.latency)
+            transcript = stream.finish()
+            # The waiting times follow from the graph, so they are the same for every utterance.
+            streaming.lookahead_ms = stream.latency.lookahead_ms
+            streaming.chunk_ms = stream.latency.chunk_ms
+            streaming.algorithmic_ms = stream.latency.algorithmic_ms
             # Of silence a stream has no text, and the comparison is about the network.
             texts.append(result.hypothesis if transcript.note else transcript.text)
             progress.advance(1)
-        found["streaming"] = {**latency, **_differences(job.utterances, results, texts)}
-    return found, others
+        different = _differences(job.utterances, results, texts)
+        streaming.count = len(different)
+        streaming.different = different[:MAX_CONFUSIONS]
+    return onnx, streaming, others
 
 
-def _differences(utterances: Sequence[Utterance], results: Sequence[AsrResult], texts: Sequence[str]) -> dict[str, Any]:
-    different = [
-        {"id": utterance.id, "saved_model": one.hypothesis, "onnx": other}
-        for utterance, one, other in zip(utterances, results, texts, strict=True)
-        if one.hypothesis != other
+def _differences(
+    utterances: Sequence[Utterance], results: Sequence[AsrResult], texts: Sequence[str]
+) -> list[OnnxDifference]:
+    """The utterances whose text by another graph is not that of the SavedModel."""
+    return [
+        OnnxDifference(id=utterance.id, saved_model=result.hypothesis, onnx=text)
+        for utterance, result, text in zip(utterances, results, texts, strict=True)
+        if result.hypothesis != text
     ]
-    return {"count": len(different), "different": different[:MAX_CONFUSIONS]}
 
 
 def _transcribe_with(
@@ -395,7 +484,7 @@ def _read(utterance: Utterance, sample_rate: int) -> "Waveform":
         raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None
 
 
-def _write_clip(job: EvaluationJob, recognizer: Recognizer, results: Sequence[AsrResult]) -> dict[str, Any]:
+def _write_clip(job: EvaluationJob, recognizer: Recognizer, results: Sequence[AsrResult]) -> AsrSmokeTest:
     """Writes a recording for push's smoke test, which expects the same text from a fresh process.
 
     It prefers a clip of about three seconds that was transcribed without an error.
@@ -414,8 +503,4 @@ def _write_clip(job: EvaluationJob, recognizer: Recognizer, results: Sequence[As
     soundfile.write(wav, samples, recognizer.sample_rate, format="WAV", subtype="PCM_16")
     with atomic_write(job.output / CLIP_FILE) as file:
         file.write(wav.getvalue())
-    return {
-        "id": utterance.id,
-        "reference": utterance.text,
-        "text": recognizer.transcribe(job.output / CLIP_FILE),
-    }
+    return AsrSmokeTest(id=utterance.id, reference=utterance.text, text=recognizer.transcribe(job.output / CLIP_FILE))

@@ -10,7 +10,7 @@ from voxline.inference.ctc_alignment import align_words_in_audio
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.catalog import CATALOG
-from voxline.metrics.evaluation import UtteranceResult
+from voxline.metrics.evaluation import EvaluationInfo, UtteranceResult
 from voxline.report import (
     Block,
     PlayerBudget,
@@ -47,16 +47,16 @@ MAX_TABLE_BYTES = 900_000
 
 
 def asr_sections(
-    job: EvaluationJob, results: Sequence[UtteranceResult], metrics: dict[str, Any], recognizer: Recognizer
+    job: EvaluationJob, results: Sequence[UtteranceResult], info: EvaluationInfo, recognizer: Recognizer
 ) -> list[tuple[str, list[Block]]]:
     """Regressions and fixes, errors by kind and word, the worst utterances, and all of them.
 
     Args:
-      metrics: of metrics.json.
+      info: the contents of metrics.json.
       recognizer: the model, to align words with the audio.
     """
     shown = _Shown(job, results, recognizer)
-    counted, count = metrics["details"], job.settings.confusions
+    counted, count = info.details, job.settings.confusions
     changes = [("Regressions and fixes", _changes(shown))] if job.champion else []
     return [
         *changes,

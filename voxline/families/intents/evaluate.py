@@ -23,9 +23,10 @@ from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
-from voxline.metrics.evaluation import Values
+from voxline.metrics.evaluation import BaselineInfo, EvaluationInfo, FamilyDetails, Values
 from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.progress import Progress, print_status
+from voxline.store.versioned_json import FilePart
 from voxline.text.alphabet import split_words
 
 if TYPE_CHECKING:
@@ -68,6 +69,61 @@ class Found:
         return rows
 
 
+class IntentConfusion(FilePart, forbid_unknown_fields=False):
+    """An intent that the classifier took for another one; "" stands for none."""
+
+    intent: str
+    found: str
+    count: int
+
+
+class IntentCounts(FilePart, forbid_unknown_fields=False):
+    """Utterances by whether their intent is right."""
+
+    intent_right: int
+    intent_wrong: int
+
+
+class RecognizedIntents(FilePart, forbid_unknown_fields=False):
+    """The effect of the recognizer's errors on the intents.
+
+    Attributes:
+      wer: of the recognizer on these recordings.
+      words_right, words_wrong: utterances without and with a wrong word.
+    """
+
+    wer: float
+    words_right: IntentCounts
+    words_wrong: IntentCounts
+
+
+class IntentsDetails(FamilyDetails, kw_only=True):
+    """The details of a classifier of intents in `metrics.json`.
+
+    Attributes:
+      mean_pooling: each metric of the baseline; None without one.
+      confusions: the most frequent first.
+      unknown_intents: intents of the split that the classifier does not know.
+      without_intent: utterances without an intent in the manifest.
+      recognizer: None without one.
+    """
+
+    mean_pooling: dict[str, BaselineInfo] | None
+    confusions: list[IntentConfusion]
+    unknown_intents: list[str]
+    without_intent: int
+    recognizer: RecognizedIntents | None
+
+
+class IntentsSmokeTest(FilePart, forbid_unknown_fields=False):
+    """The text of the smoke test, and the intent that the model gave it."""
+
+    id: str
+    text: str
+    intent: str
+    probability: float
+
+
 class IntentsEvaluateFamily:
     """How evaluate measures classifiers of intents; see `EvaluateFamily`."""
 
@@ -107,36 +163,36 @@ class IntentsEvaluateFamily:
             ),
             rtf=classifier.seconds / max(seconds, 0.001),
             champion_rtf=None,
-            details={
-                "mean_pooling": baseline,
-                "confusions": _confusions(texts.wanted, ours),
-                "unknown_intents": sorted({one for one in texts.wanted if one} - set(classifier.intents)),
-                "without_intent": sum(not one for one in texts.wanted),
-                "recognizer": _recognized(texts, ours),
-            },
+            details=IntentsDetails(
+                mean_pooling=baseline,
+                confusions=_confusions(texts.wanted, ours),
+                unknown_intents=sorted({intent for intent in texts.wanted if intent} - set(classifier.intents)),
+                without_intent=sum(not intent for intent in texts.wanted),
+                recognizer=_recognized(texts, ours),
+            ),
             smoke_test=_smoke_test(job, texts, ours),
             outputs={},
             counts={"without_intent": sum(not one for one in texts.wanted)},
         )
 
     def report_sections(
-        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
     ) -> list[tuple[str, "list[Block]"]]:
         from voxline.families.intents.report import intents_sections
 
-        return intents_sections(job, measured.results, metrics)
+        return intents_sections(job, measured.results, info)
 
-    def describe_method(self, metrics: dict[str, Any]) -> str:
-        recognizer = metrics["auxiliary_models"][RECOGNIZER]
+    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
+        recognizer = job.auxiliary_models[RECOGNIZER]
         heard = (
-            f" It classified what version {recognizer['version']} of the ASR model {recognizer['name']} transcribed of "
+            f" It classified what version {recognizer.version} of the ASR model {recognizer.name} transcribed of "
             "the recordings too, decoded as `voxline transcribe` does."
             if recognizer
             else " No recognizer was named (evaluate.recognizer), so only texts were classified."
         )
         return (
             "The exported classifier was loaded from the files that would ship, and classified the reference texts."
-            f"{heard} The intents of the utterances are those in the manifest's field {metrics['settings']['field']}"
+            f"{heard} The intents of the utterances are those in the manifest's field {job.settings.field}"
             ". A text without a word has no intent, which counts as an error.\n\n"
             "The baseline was trained beside the classifier, on the same batches: the same layers with a mean in place "
             "of the capsules. Differences to it are paired, utterance by utterance."
@@ -213,7 +269,7 @@ def _describe(index: int, texts: Texts, ours: Found, champion: Found | None) -> 
     return {"reference": texts.said[index], "intent": texts.wanted[index], **found}
 
 
-def _confusions(wanted: Sequence[str], found: Found) -> list[dict[str, Any]]:
+def _confusions(wanted: Sequence[str], found: Found) -> list[IntentConfusion]:
     """The wrong intents, the most frequent first: of what was heard, or of the texts without a recognizer."""
     pairs = collections.Counter(
         (intent, one.name)
@@ -221,12 +277,12 @@ def _confusions(wanted: Sequence[str], found: Found) -> list[dict[str, Any]]:
         if intent and intent != one.name
     )
     return [
-        {"intent": intent, "found": other, "count": count}
+        IntentConfusion(intent=intent, found=other, count=count)
         for (intent, other), count in sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
     ]
 
 
-def _recognized(texts: Texts, found: Found) -> dict[str, Any] | None:
+def _recognized(texts: Texts, found: Found) -> RecognizedIntents | None:
     """The effect of the recognizer's errors: utterances by whether the words and the intent are right."""
     if texts.heard is None or found.heard is None:
         return None
@@ -235,20 +291,20 @@ def _recognized(texts: Texts, found: Found) -> dict[str, Any] | None:
     counts = collections.Counter(
         (edits[index].errors == 0, found.heard[index].name == texts.wanted[index]) for index in known
     )
-    return {
-        "wer": sum_edits(edits).rate,
-        "words_right": {"intent_right": counts[True, True], "intent_wrong": counts[True, False]},
-        "words_wrong": {"intent_right": counts[False, True], "intent_wrong": counts[False, False]},
-    }
+    return RecognizedIntents(
+        wer=sum_edits(edits).rate,
+        words_right=IntentCounts(intent_right=counts[True, True], intent_wrong=counts[True, False]),
+        words_wrong=IntentCounts(intent_right=counts[False, True], intent_wrong=counts[False, False]),
+    )
 
 
-def _smoke_test(job: EvaluationJob, texts: Texts, found: Found) -> dict[str, Any]:
+def _smoke_test(job: EvaluationJob, texts: Texts, found: Found) -> IntentsSmokeTest:
     """A text that push's smoke test classifies again: the first with the right intent."""
     right = (index for index, intent in enumerate(texts.wanted) if found.said[index].name == intent)
     index = next(right, 0)
-    return {
-        "id": job.utterances[index].id,
-        "text": texts.said[index],
-        "intent": found.said[index].name,
-        "probability": found.said[index].probability,
-    }
+    return IntentsSmokeTest(
+        id=job.utterances[index].id,
+        text=texts.said[index],
+        intent=found.said[index].name,
+        probability=found.said[index].probability,
+    )

@@ -5,7 +5,8 @@ from typing import Any
 
 from voxline.components.evaluate.measurement import SLICES, EvaluationJob
 from voxline.components.evaluate.report import baseline_table
-from voxline.metrics.evaluation import UtteranceResult
+from voxline.families.intents.evaluate import IntentsDetails
+from voxline.metrics.evaluation import EvaluationInfo, UtteranceResult
 from voxline.report import (
     Block,
     PlayerBudget,
@@ -23,12 +24,12 @@ MAX_TEXT = 2_000
 
 
 def intents_sections(
-    job: EvaluationJob, results: Sequence[UtteranceResult], metrics: dict[str, Any]
+    job: EvaluationJob, results: Sequence[UtteranceResult], info: EvaluationInfo
 ) -> list[tuple[str, list[Block]]]:
     """The table beside mean pooling, the effect of wrong words, confusions, and utterances with a wrong intent."""
-    details = metrics["details"]
+    details = info.details
     return [
-        *([("Beside mean pooling", _beside_mean_pooling(metrics))] if details["mean_pooling"] else []),
+        *([("Beside mean pooling", _beside_mean_pooling(info))] if details["mean_pooling"] else []),
         *([("Words and intents", _words_and_intents(details["recognizer"]))] if details["recognizer"] else []),
         (SLICES, []),
         ("Confused intents", _confusions(details, job.settings.confusions)),
@@ -36,9 +37,10 @@ def intents_sections(
     ]
 
 
-def _beside_mean_pooling(metrics: dict[str, Any]) -> list[Block]:
+def _beside_mean_pooling(info: EvaluationInfo) -> list[Block]:
     note = "The same layers with a mean in place of the capsules, trained beside them. Differences are paired."
-    return [baseline_table(metrics, metrics["details"]["mean_pooling"], "mean pooling"), small_print(note)]
+    mean_pooling = info.family_details(IntentsDetails).mean_pooling or {}
+    return [baseline_table(info, mean_pooling, "mean pooling"), small_print(note)]
 
 
 def _words_and_intents(recognized: dict[str, Any]) -> list[Block]:

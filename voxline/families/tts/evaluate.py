@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from voxline.audio.dtw import dtw
 from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing, slice_by_band
@@ -30,10 +28,11 @@ from voxline.inference.model_info import ModelInfo, ShippedVocoder
 from voxline.inference.onnx_model import ONNX_FILE, Engine
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import mel_conventions
-from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, ONNX_WER
+from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, ONNX_WER, EvaluationInfo, FamilyDetails, OnnxInfo
 from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
+from voxline.store.versioned_json import FilePart
 
 if TYPE_CHECKING:
     from voxline.report import Block
@@ -41,6 +40,29 @@ if TYPE_CHECKING:
 MEL_TOLERANCE = 0.05
 """Largest DTW distance between the mels of a model's two forms, as a share of their standard deviation. They are equal
 to 1e-4 but for a sound that rounding makes a frame longer."""
+
+
+class TtsDetails(FamilyDetails, kw_only=True):
+    """The details of a voice in `metrics.json`.
+
+    Attributes:
+      recorded_wer: word error rate of the round-trip recognizer on the recordings, a floor under that of the voice;
+        None without a recognizer.
+      recorded_dnsmos: mean DNSMOS of the recordings, a ceiling; None: not predicted.
+      f0_utterances: utterances whose F0 was measured.
+    """
+
+    recorded_wer: float | None
+    recorded_dnsmos: float | None
+    f0_utterances: int
+
+
+class TtsSmokeTest(FilePart, forbid_unknown_fields=False):
+    """The text of the smoke test, and the number of frames of its mels in `clip.npy`."""
+
+    id: str
+    symbols: str
+    frames: int
 
 
 class TtsEvaluateFamily:
@@ -64,7 +86,7 @@ class TtsEvaluateFamily:
         records = measure_synthesis(synthesizer, utterances, recognizer, settings, "utterances synthesized", gallery)
         rtf = _rtf(synthesizer)
         other = _load(job.model, settings, engine="onnx") if (job.model / ONNX_FILE).is_file() else None
-        onnx: dict[str, Any] = {}
+        onnx: OnnxInfo | None = None
         by_onnx: list[dict[str, Any]] = [{}] * len(utterances)
         if other is not None:
             onnx, by_onnx = _compare_onnx(job, synthesizer, other, recognizer)
@@ -87,13 +109,12 @@ class TtsEvaluateFamily:
             ),
             rtf=rtf,
             champion_rtf=champion_rtf,
-            details={
-                # The recognizer's own errors on the recordings are a floor under the round trip's.
-                "recorded_wer": None if recognizer is None else _recorded_wer(recognizer, synthesizer, utterances),
-                "recorded_dnsmos": recorded_dnsmos(utterances, settings.mos_utterances, synthesizer.sample_rate),
-                "f0_utterances": min(settings.f0_utterances, len(utterances)),
-                **onnx,
-            },
+            details=TtsDetails(
+                recorded_wer=None if recognizer is None else _recorded_wer(recognizer, synthesizer, utterances),
+                recorded_dnsmos=recorded_dnsmos(utterances, settings.mos_utterances, synthesizer.sample_rate),
+                f0_utterances=min(settings.f0_utterances, len(utterances)),
+                onnx=onnx,
+            ),
             smoke_test=_write_clip(job, other or synthesizer, records),
             outputs={"clip_mels": CLIP_MELS_FILE},
             counts={"symbols": sum(len(utterance.text) for utterance in utterances)},
@@ -101,24 +122,26 @@ class TtsEvaluateFamily:
         )
 
     def report_sections(
-        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
     ) -> list[tuple[str, "list[Block]"]]:
         from voxline.families.tts.report import tts_sections
 
-        return tts_sections(job, measured, metrics)
+        return tts_sections(job, measured, info)
 
-    def describe_method(self, metrics: dict[str, Any]) -> str:
-        settings = metrics["settings"]
-        info = msgspec.convert(metrics["model"]["about"], ModelInfo)
+    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
+        settings = job.settings
+        details = measured.details
+        _, synthesizer = measured.samples
+        info = synthesizer.info
         return (
             f"The exported model was loaded from the files that would ship. {_forms_of(info)}; "
             "dynamic time warping (DTW) then pairs its frames with the recorded ones. Mel distances are mean absolute "
             "differences in the units of the features. Mel cepstral distortion compares c1 to "
-            f"c{TtsEvaluateSettings.cepstra} along the path of least distortion. F0 (pYIN, {settings['f0_min']:g} to "
-            f"{settings['f0_max']:g} Hz) was measured on "
-            f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
+            f"c{TtsEvaluateSettings.cepstra} along the path of least distortion. F0 (pYIN, {settings.f0_min:g} to "
+            f"{settings.f0_max:g} Hz) was measured on "
+            f"{details.f0_utterances:,} utterances, evenly spaced by length, and is compared where both "
             "are voiced; hoarse speech counts as unvoiced. "
-            f"{describe_dnsmos(metrics)}\n\n"
+            f"{describe_dnsmos(settings.mos_utterances, details.recorded_dnsmos)}\n\n"
             "Attention is near the diagonal within a fifth of the text on each side. A skip is a run of four symbols "
             "or more that were never attended, a repeat is a return by four or more. A model can attend well and still "
             "be unintelligible, which only the round trip measures. The real-time factor includes the waveform, by "
@@ -160,13 +183,13 @@ def _load(folder: Path, settings: TtsEvaluateSettings, engine: Engine = "tensorf
 
 def _compare_onnx(
     job: EvaluationJob, synthesizer: Synthesizer, other: Synthesizer, recognizer: RoundTripRecognizer | None
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[OnnxInfo, list[dict[str, Any]]]:
     """How far the mels of the model's ONNX graph are from those of the SavedModel.
 
     A graph of 8 bits is a model of its own, so its speech is transcribed too.
 
     Returns:
-      what metrics.json says of it, and details of each utterance.
+      the comparison, and details of each utterance.
     """
     print_status("evaluate: synthesizing them with the model's ONNX graph")
     precision = synthesizer.info.onnx_precision
@@ -184,8 +207,10 @@ def _compare_onnx(
             words = count_word_edits([reference_text(utterance) for utterance in batch], heard)
             details += [{ONNX_WER: list(edits.as_metric)} for edits in words]
         progress.advance(len(texts))
-    found = describe_difference(job.utterances, apart, "standard deviations of the mels", MEL_TOLERANCE, _rtf(other))
-    return {"onnx": found | ({"precision": precision} if integers else {})}, details or [{}] * len(job.utterances)
+    onnx = describe_difference(job.utterances, apart, "standard deviations of the mels", MEL_TOLERANCE, _rtf(other))
+    if integers:
+        onnx.precision = precision
+    return onnx, details or [{}] * len(job.utterances)
 
 
 def _rtf(synthesizer: Synthesizer) -> float:
@@ -243,7 +268,7 @@ def _recorded_wer(recognizer: RoundTripRecognizer, synthesizer: Synthesizer, utt
     return sum_edits(count_word_edits(references, hypotheses)).rate
 
 
-def _write_clip(job: EvaluationJob, synthesizer: Synthesizer, records: Sequence[SynthesisRecord]) -> dict[str, Any]:
+def _write_clip(job: EvaluationJob, synthesizer: Synthesizer, records: Sequence[SynthesisRecord]) -> TtsSmokeTest:
     """Writes the speech for one text, synthesized alone: push's smoke test expects the same mels in a fresh process.
 
     It prefers a text of about thirty symbols that was not cut off.
@@ -263,4 +288,4 @@ def _write_clip(job: EvaluationJob, synthesizer: Synthesizer, records: Sequence[
     for name, content in ((CLIP_MELS_FILE, mels), (CLIP_FILE, wav)):
         with atomic_write(job.output / name) as file:
             file.write(content.getvalue())
-    return {"id": utterance.id, "symbols": utterance.text, "frames": len(result.mels)}
+    return TtsSmokeTest(id=utterance.id, symbols=utterance.text, frames=len(result.mels))

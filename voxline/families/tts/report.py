@@ -1,15 +1,15 @@
 """The sections of an evaluation's report that only TTS models have."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.evaluate.measurement import EvaluationJob, Measurements
 from voxline.components.evaluate.speech import reference_text
+from voxline.families.tts.evaluate import TtsDetails
 from voxline.families.tts.synthesize import Sample
 from voxline.inference.synthesizer import Synthesizer
 from voxline.metrics.catalog import CATALOG
-from voxline.metrics.evaluation import UtteranceResult
+from voxline.metrics.evaluation import EvaluationInfo, UtteranceResult
 from voxline.report import (
     Block,
     Panel,
@@ -28,7 +28,7 @@ MAX_TEXT = 600
 """Characters of a text that are shown."""
 
 
-def tts_sections(job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]) -> list[tuple[str, list[Block]]]:
+def tts_sections(job: EvaluationJob, measured: Measurements, info: EvaluationInfo) -> list[tuple[str, list[Block]]]:
     """The round trip, and samples to listen to."""
     gallery, synthesizer = measured.samples
     budget = PlayerBudget(round(job.settings.audio_megabytes * 1e6))
@@ -43,19 +43,20 @@ def tts_sections(job: EvaluationJob, measured: Measurements, metrics: dict[str, 
         return [*legend, item_list(*shown)]
 
     return [
-        ("Round trip", [_round_trip(metrics)]),
+        ("Round trip", [_round_trip(info)]),
         ("Samples", show(gallery.samples, "evaluate.sample_utterances")),
         ("Worst utterances", show(gallery.worst, "evaluate.worst_utterances")),
     ]
 
 
-def _round_trip(metrics: dict[str, Any]) -> Block:
-    recognizer = metrics["auxiliary_models"]["round_trip_recognizer"]
+def _round_trip(info: EvaluationInfo) -> Block:
+    recognizer = info.auxiliary_models["round_trip_recognizer"]
     if recognizer is None:
         return small_print("No round-trip recognizer was set, so nothing here says whether the speech is intelligible.")
+    recorded = info.family_details(TtsDetails).recorded_wer or 0.0
     return small_print(
-        f"Version {recognizer['version']} of {recognizer['name']} transcribed the synthesized speech. On the "
-        f"recordings themselves its word error rate is {metrics['details']['recorded_wer']:.2%}."
+        f"Version {recognizer.version} of {recognizer.name} transcribed the synthesized speech. On the "
+        f"recordings themselves its word error rate is {recorded:.2%}."
     )
 
 

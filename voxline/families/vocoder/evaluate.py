@@ -5,7 +5,7 @@ import io
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.evaluate.champion import ModelVersion, find_in_service
@@ -32,7 +32,15 @@ from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder, check_same_mels
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.estoi import estoi
-from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, Values
+from voxline.metrics.evaluation import (
+    CLIP_FILE,
+    CLIP_MELS_FILE,
+    BaselineInfo,
+    EvaluationInfo,
+    FamilyDetails,
+    OnnxInfo,
+    Values,
+)
 from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import log_magnitude
 from voxline.metrics.stft import stft_distance
@@ -40,6 +48,7 @@ from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edi
 from voxline.progress import Progress, print_status
 from voxline.registry.registry import Registry
 from voxline.store.files import atomic_write
+from voxline.store.versioned_json import FilePart
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,6 +65,30 @@ CLIP_SECONDS = 2.0
 VOICE = "voice"
 WAVEFORM_TOLERANCE = 0.001
 """Largest difference between the waveforms of a model's two forms, as a share of their root mean square."""
+
+
+class VocoderDetails(FamilyDetails, kw_only=True):
+    """The details of a vocoder in `metrics.json`.
+
+    Attributes:
+      griffin_lim: each metric of Griffin-Lim on the same mels.
+      recorded_wer: word error rate of the round-trip recognizer on the recordings, a floor under that of the vocoder;
+        None without a recognizer.
+      recorded_dnsmos: mean DNSMOS of the recordings, a ceiling; None: not predicted.
+      f0_utterances: utterances whose F0 was measured.
+    """
+
+    griffin_lim: dict[str, BaselineInfo]
+    recorded_wer: float | None
+    recorded_dnsmos: float | None
+    f0_utterances: int
+
+
+class VocoderSmokeTest(FilePart, forbid_unknown_fields=False):
+    """The utterance whose mels the smoke test vocodes, and the number of samples in `clip.wav`."""
+
+    id: str
+    samples: int
 
 
 class VocoderEvaluateFamily:
@@ -106,13 +139,13 @@ class VocoderEvaluateFamily:
             results=job.results(ours, champion, details, anchor),
             rtf=rtf,
             champion_rtf=champion_rtf,
-            details={
-                "griffin_lim": compare_with(griffin_lim, ours, [one.speaker for one in utterances], settings),
-                "recorded_wer": None if recognizer is None else _recorded_wer(recognizer, vocoder, utterances),
-                "recorded_dnsmos": recorded_dnsmos(utterances, settings.mos_utterances, vocoder.sample_rate),
-                "f0_utterances": min(settings.f0_utterances, len(utterances)),
-                **_compare_onnx(job, vocoder),
-            },
+            details=VocoderDetails(
+                griffin_lim=compare_with(griffin_lim, ours, [utterance.speaker for utterance in utterances], settings),
+                recorded_wer=None if recognizer is None else _recorded_wer(recognizer, vocoder, utterances),
+                recorded_dnsmos=recorded_dnsmos(utterances, settings.mos_utterances, vocoder.sample_rate),
+                f0_utterances=min(settings.f0_utterances, len(utterances)),
+                onnx=_compare_onnx(job, vocoder),
+            ),
             smoke_test=_write_clip(job, vocoder),
             outputs={"clip_mels": CLIP_MELS_FILE},
             counts={"samples": round(sum(utterance.duration for utterance in utterances) * vocoder.sample_rate)},
@@ -120,25 +153,27 @@ class VocoderEvaluateFamily:
         )
 
     def report_sections(
-        self, job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
+        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
     ) -> list[tuple[str, "list[Block]"]]:
         from voxline.families.vocoder.report import vocoder_sections
 
-        return vocoder_sections(job, measured, metrics)
+        return vocoder_sections(job, measured, info)
 
-    def describe_method(self, metrics: dict[str, Any]) -> str:
-        settings = metrics["settings"]
+    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
+        settings = job.settings
+        details = measured.details
+        opinions = describe_dnsmos(settings.mos_utterances, details.recorded_dnsmos)
         return (
             "The exported vocoder was loaded from the files that would ship. It and Griffin-Lim "
-            f"({settings['griffin_lim_iterations']} iterations) made waveforms of the same mels, "
-            f"{_whose_mels(metrics['auxiliary_models'].get(VOICE))}. The log-STFT distance is the mean of |20 log10| "
+            f"({settings.griffin_lim_iterations} iterations) made waveforms of the same mels, "
+            f"{_whose_mels(job.auxiliary_models.get(VOICE))}. The log-STFT distance is the mean of |20 log10| "
             "of the ratio of magnitudes over bins, frames and three resolutions; the spectral convergence is the "
             "difference of magnitudes as a share of the "
             "recording's. The mel distance compares log-mels of magnitude in dB. ESTOI is 1 where "
             "speech moves as the recording does. F0 (pYIN, "
-            f"{settings['f0_min']:g} to {settings['f0_max']:g} Hz) was measured on "
-            f"{metrics['details']['f0_utterances']:,} utterances, evenly spaced by length, and is compared where both "
-            f"are voiced. {describe_dnsmos(metrics)} Differences to Griffin-Lim are paired, utterance by utterance."
+            f"{settings.f0_min:g} to {settings.f0_max:g} Hz) was measured on "
+            f"{details.f0_utterances:,} utterances, evenly spaced by length, and is compared where both "
+            f"are voiced. {opinions} Differences to Griffin-Lim are paired, utterance by utterance."
         )
 
 
@@ -158,14 +193,14 @@ def _find_voice(registry: Path | str, name: str) -> ModelVersion:
     return version
 
 
-def _whose_mels(voice: dict[str, Any] | None) -> str:
+def _whose_mels(voice: ModelVersion | None) -> str:
     """
-    >>> _whose_mels(None), _whose_mels({"name": "digits", "version": 2, "digest": "9f"})
+    >>> _whose_mels(None), _whose_mels(ModelVersion("digits", 2, "9f", Path("digits/2")))
     ('those of the recordings', 'those of version 2 of the voice digits, teacher-forced')
     """
     if voice is None:
         return "those of the recordings"
-    return f"those of version {voice['version']} of the voice {voice['name']}, teacher-forced"
+    return f"those of version {voice.version} of the voice {voice.name}, teacher-forced"
 
 
 def measure_vocoder(
@@ -302,16 +337,16 @@ def _measure_version(
     return records, vocoder.seconds / max(vocoder.audio_seconds, 1 / vocoder.sample_rate)
 
 
-def _compare_onnx(job: EvaluationJob, vocoder: Vocoder) -> dict[str, Any]:
-    """For metrics.json: how far the waveforms of the model's ONNX graph are from those of the SavedModel; {} without
-    one. Both make them of the recordings' mels.
+def _compare_onnx(job: EvaluationJob, vocoder: Vocoder) -> OnnxInfo | None:
+    """Measures how far the waveforms of the model's ONNX graph are from those of the SavedModel, on the mels of the
+    recordings; None without a graph.
     """
     import numpy as np
 
     from voxline.audio.features import compute_features
 
     if not (job.model / ONNX_FILE).is_file():
-        return {}
+        return None
     print_status("evaluate: vocoding them with the model's ONNX graph")
     other = Vocoder(job.model, batch_frames=job.settings.batch_frames, engine="onnx")
     apart, progress = [], Progress("utterances vocoded by ONNX Runtime", len(job.utterances))
@@ -330,7 +365,7 @@ def _compare_onnx(job: EvaluationJob, vocoder: Vocoder) -> dict[str, Any]:
         progress.advance(len(batch))
     rtf = other.seconds / max(other.audio_seconds, 1 / other.sample_rate)
     unit = "of the waveform's root mean square"
-    return {"onnx": describe_difference(job.utterances, apart, unit, WAVEFORM_TOLERANCE, rtf)}
+    return describe_difference(job.utterances, apart, unit, WAVEFORM_TOLERANCE, rtf)
 
 
 def _recorded_wer(recognizer: RoundTripRecognizer, vocoder: Vocoder, utterances: Sequence[Utterance]) -> float:
@@ -339,7 +374,7 @@ def _recorded_wer(recognizer: RoundTripRecognizer, vocoder: Vocoder, utterances:
     return sum_edits(count_word_edits([reference_text(one) for one in utterances], heard)).rate
 
 
-def _write_clip(job: EvaluationJob, vocoder: Vocoder) -> dict[str, Any]:
+def _write_clip(job: EvaluationJob, vocoder: Vocoder) -> VocoderSmokeTest:
     """Writes mels and the waveform made of them alone: push's smoke test expects the same in a fresh process."""
     import numpy as np
     import soundfile
@@ -356,4 +391,4 @@ def _write_clip(job: EvaluationJob, vocoder: Vocoder) -> dict[str, Any]:
     for name, content in ((CLIP_MELS_FILE, written), (CLIP_FILE, wav)):
         with atomic_write(job.output / name) as file:
             file.write(content.getvalue())
-    return {"id": utterance.id, "samples": len(waveform)}
+    return VocoderSmokeTest(id=utterance.id, samples=len(waveform))

@@ -9,9 +9,10 @@ from voxline.components.evaluate.measurement import EvaluationJob, Measurements
 from voxline.components.evaluate.report import baseline_table
 from voxline.components.evaluate.speech import evenly_spaced_ids, read_utterance
 from voxline.data.manifest import Utterance
+from voxline.families.vocoder.evaluate import VocoderDetails
 from voxline.inference.vocoder import Vocoder
 from voxline.metrics.catalog import CATALOG
-from voxline.metrics.evaluation import UtteranceResult
+from voxline.metrics.evaluation import EvaluationInfo, UtteranceResult
 from voxline.report import (
     Block,
     Panel,
@@ -30,9 +31,7 @@ FLOOR_DB, CEILING_DB = -60.0, 30.0
 """Of the spectrograms: magnitudes in dB at the ends of the scale of colors."""
 
 
-def vocoder_sections(
-    job: EvaluationJob, measured: Measurements, metrics: dict[str, Any]
-) -> list[tuple[str, list[Block]]]:
+def vocoder_sections(job: EvaluationJob, measured: Measurements, info: EvaluationInfo) -> list[tuple[str, list[Block]]]:
     """The table beside Griffin-Lim, and utterances to listen to: recorded, by Griffin-Lim, by the vocoder."""
     vocoder, settings = measured.samples, job.settings
     budget = PlayerBudget(round(settings.audio_megabytes * 1e6))
@@ -47,20 +46,21 @@ def vocoder_sections(
 
     samples = [utterance for utterance in job.utterances if utterance.id in shown]
     return [
-        ("Beside Griffin-Lim", _beside_griffin_lim(metrics)),
+        ("Beside Griffin-Lim", _beside_griffin_lim(job, info)),
         ("Samples", show(samples, "evaluate.sample_utterances")),
         ("Worst utterances", show(worst[: settings.worst_utterances], "evaluate.worst_utterances")),
     ]
 
 
-def _beside_griffin_lim(metrics: dict[str, Any]) -> list[Block]:
-    recorded = metrics["details"]["recorded_wer"]
+def _beside_griffin_lim(job: EvaluationJob, info: EvaluationInfo) -> list[Block]:
+    details = info.family_details(VocoderDetails)
+    recorded = details.recorded_wer
     heard = "" if recorded is None else f" On the recordings the recognizer's word error rate is {recorded:.2%}."
     note = (
-        f"Griffin-Lim ran {metrics['settings']['griffin_lim_iterations']} iterations on the same mels. Differences are "
+        f"Griffin-Lim ran {job.settings.griffin_lim_iterations} iterations on the same mels. Differences are "
         f"paired.{heard}"
     )
-    return [baseline_table(metrics, metrics["details"]["griffin_lim"], "Griffin-Lim"), small_print(note)]
+    return [baseline_table(info, details.griffin_lim, "Griffin-Lim"), small_print(note)]
 
 
 def _show(
