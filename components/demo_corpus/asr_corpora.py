@@ -1,6 +1,6 @@
 """Generates corpora for ASR in LibriSpeech's layout.
 
-commands     many speakers in their rooms give commands to a house; a manifest beside it has their intents
+commands     many speakers in their rooms give commands to a house; a manifest beside it names each command
 words        many speakers, natives and others, say each of a few words
 round trip   the TTS voice and others read sentences, for the recognizer that judges synthesized speech
 """
@@ -22,7 +22,7 @@ from voxline.components.demo_corpus.layouts import (
     SpeakerRecord,
     utterance_file,
     write_chapter,
-    write_intents,
+    write_manifest_beside,
     write_speakers,
 )
 from voxline.components.demo_corpus.settings import (
@@ -66,7 +66,7 @@ class _SpeakerPart:
 
 
 def write_commands_corpus(root: Path, settings: CommandsCorpusSettings, workers: int) -> dict[str, int]:
-    """Writes the corpus of commands into the folder `root`, and a manifest with intents beside it. Returns counts."""
+    """Writes the corpus of commands into the folder `root`, and a manifest beside it. Returns counts."""
     parts = _assign_speakers(settings)
     commands = COMMANDS[settings.language]
     sentences = commands.grammar.split(np.random.default_rng((settings.seed, 5)), SENTENCE_SHARES)
@@ -84,7 +84,7 @@ def write_commands_corpus(root: Path, settings: CommandsCorpusSettings, workers:
             lines += _manifest_lines(root, part, commands, texts)
             progress.advance(part.utterances, note=f"{name} is done")
     write_speakers(root, speakers)
-    write_intents(root.parent, lines)
+    write_manifest_beside(root.parent, lines)
     seconds = round(sum(speaker.seconds for speaker in speakers))
     return {
         "utterances": total,
@@ -122,7 +122,7 @@ def _record_part(
 def _manifest_lines(
     root: Path, part: _SpeakerPart, commands: Commands, sentences: Sequence[str]
 ) -> Iterator[dict[str, str]]:
-    """Returns the intent of each utterance, for which the layout of LibriSpeech has no place."""
+    """The name of each utterance's command, for which the layout of LibriSpeech has no place."""
     for number, sentence in enumerate(sentences):
         file = utterance_file(root, SUBSETS[part.split], part.speaker.id, CHAPTER, number)
         yield {
@@ -131,7 +131,7 @@ def _manifest_lines(
             "text": commands.written(sentence),
             "speaker": str(part.speaker.id),
             "split": part.split,
-            "intent": commands.intents[sentence],
+            "command": commands.names[sentence],
         }
 
 

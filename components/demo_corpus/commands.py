@@ -1,7 +1,7 @@
-"""Commands to a house, each with its intent: English, and Mandarin in hanzi and in pinyin.
+"""Commands to a house: English, and Mandarin in hanzi and in pinyin.
 
-A template is what somebody wants; its slots are the details. So the name of the template is the intent of all of its
-sentences, and a sentence of test that is not in train has an intent that is.
+A template is what somebody wants, by its name; its slots are the details. So all sentences of a template are one
+command, and a sentence of test that is not in train is a command that is.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ class Commands:
     """The commands of a language.
 
     Attributes:
-      templates: intent → template.
+      templates: name → template.
       lexicon: word → syllables, where espeak-ng reads something else than what is written.
     """
 
@@ -33,12 +33,10 @@ class Commands:
         return Grammar(tuple(self.templates.values()), self.slots)
 
     @functools.cached_property
-    def intents(self) -> dict[str, str]:
-        """Sentence → intent, of every sentence of the grammar."""
+    def names(self) -> dict[str, str]:
+        """Sentence → the name of its template, of every sentence of the grammar."""
         return {
-            sentence: intent
-            for intent, template in self.templates.items()
-            for sentence in self.grammar.sentences(template)
+            sentence: name for name, template in self.templates.items() for sentence in self.grammar.sentences(template)
         }
 
     def spoken(self, sentence: str) -> str:

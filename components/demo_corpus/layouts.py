@@ -63,8 +63,8 @@ def utterance_file(root: Path, subset: str, speaker: int, chapter: int, number: 
     return root / subset / str(speaker) / str(chapter) / f"{speaker}-{chapter}-{number:04d}.flac"
 
 
-def write_intents(folder: Path, lines: Iterable[Mapping[str, str]]) -> None:
-    """Writes a manifest.jsonl, whose paths are relative to the folder."""
+def write_manifest_beside(folder: Path, lines: Iterable[Mapping[str, str]]) -> None:
+    """Writes a manifest.jsonl into the folder that holds the layout's; its paths are relative to the folder."""
     write_text(folder / "manifest.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 

@@ -1,13 +1,13 @@
-"""Settings of a generated corpus, by its kind.
+"""Settings of a generated corpus, by its kind; families declare the kinds (`Family.demo_corpora`).
 
 kind: commands                    many speakers in their rooms, for ASR                        LibriSpeech's layout
-                                  the same with the intent of each command                              a manifest
+                                  the same with the name of each command                                a manifest
 kind: words                       many speakers, natives and others, say each of a few words    LibriSpeech's layout
 kind: digits, phrases, mandarin   one clean voice, for TTS                       LJSpeech's or THCHS-30's layout
 kind: round_trip                  that voice and others, for the recognizer that judges TTS    LibriSpeech's layout
 """
 
-from typing import Any, Literal, Self, cast
+from typing import Literal, Self
 
 import pydantic
 from pydantic import Field
@@ -16,7 +16,6 @@ from voxline.components.demo_corpus.commands import Language
 from voxline.components.demo_corpus.english import DIGIT_SPELLINGS, DIGIT_WORDS
 from voxline.components.demo_corpus.espeak import EspeakVoice
 from voxline.components.demo_corpus.speakers import ACCENTS, DISTINCT_VOICES, VARIANTS
-from voxline.errors import SettingsError
 from voxline.settings import Settings
 
 SentenceKind = Literal["digits", "phrases", "mandarin"]
@@ -26,15 +25,7 @@ LANGUAGES: dict[SentenceKind, str] = {"digits": "en-us", "phrases": "en-us", "ma
 class DemoCorpusSettings(Settings):
     """Settings of a generated corpus; equal settings give equal files."""
 
-    @classmethod
-    def of(cls, value: str | dict[str, Any] = "{}", source: str = "settings", **named: Any) -> Self:
-        """Reads the settings of the kind that `kind` names; without it, of "commands"."""
-        if cls is not DemoCorpusSettings:
-            return super().of(value, source, **named)
-        kind = named.get("kind", _kind_in(value))
-        if kind not in KINDS:
-            raise SettingsError(f"{source}: 'kind' is {kind!r}; accepted: {', '.join(KINDS)}")
-        return cast(Self, KINDS[kind].of(value, source, **named))
+    kind: str = Field(description="kind of corpus")
 
 
 class CommandsCorpusSettings(DemoCorpusSettings):
@@ -159,26 +150,6 @@ class RoundTripCorpusSettings(EspeakVoiceSettings):
             )
         _check_order(self.min_snr, self.max_snr)
         return self
-
-
-KINDS: dict[str, type[DemoCorpusSettings]] = {
-    "commands": CommandsCorpusSettings,
-    "words": WordsCorpusSettings,
-    "digits": TtsCorpusSettings,
-    "phrases": TtsCorpusSettings,
-    "mandarin": TtsCorpusSettings,
-    "round_trip": RoundTripCorpusSettings,
-}
-
-
-def _kind_in(value: str | dict[str, Any]) -> Any:
-    """The kind that the settings name. Other faults of theirs are reported when they are read."""
-    if isinstance(value, str):
-        try:
-            value = pydantic.TypeAdapter(dict[str, Any]).validate_json(value or "{}")
-        except ValueError:
-            return "commands"
-    return value.get("kind", "commands") if isinstance(value, dict) else "commands"
 
 
 def _check_order(min_snr: float, max_snr: float) -> None:

@@ -12,20 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from voxline.components.demo_corpus.settings import (
-    CommandsCorpusSettings,
-    DemoCorpusSettings,
-    RoundTripCorpusSettings,
-    TtsCorpusSettings,
-    WordsCorpusSettings,
-)
-from voxline.errors import WorkError
+import pydantic
+
+from voxline.components.demo_corpus.settings import DemoCorpusSettings
+from voxline.errors import SettingsError, WorkError
+from voxline.families.family import DemoCorpus, family_names, find_family
 from voxline.progress import print_status
 from voxline.store.files import read_json, write_json
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput
 
-REVISION = 2
+REVISION = 3
 MARKER = "generated.json"
 
 
@@ -43,14 +40,15 @@ def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None
     start = time.monotonic()
     folder = Path(os.path.realpath(folder))
     key_parts = {"step": "demo_corpus", "revision": REVISION, "settings": settings.key_values()}
-    work = StepOutput("demo_corpus", folder, hash_value(key_parts), outputs={"corpus": _layout(settings)})
+    corpus = corpus_kinds()[settings.kind]
+    work = StepOutput("demo_corpus", folder, hash_value(key_parts), outputs={"corpus": corpus.layout})
     try:
         with _exclusive_output(folder, work.key) as unfinished:
             if unfinished is None:
                 work.reused = True
                 print_status(f"demo corpus: reused, {folder} already holds it")
             else:
-                work.counts = _write(unfinished / work.outputs["corpus"], settings, workers or os.cpu_count() or 1)
+                work.counts = corpus.write(unfinished / corpus.layout, settings, workers or os.cpu_count() or 1)
                 _commit_output(unfinished, folder, {**key_parts, "key": work.key, "counts": work.counts})
     except OSError as error:
         raise WorkError(
@@ -67,30 +65,50 @@ def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None
     return work
 
 
-def _layout(settings: DemoCorpusSettings) -> str:
-    """The publisher's name of the folder."""
-    if isinstance(settings, TtsCorpusSettings):
-        return "data_thchs30" if settings.kind == "mandarin" else "LJSpeech"
-    return "LibriSpeech"
+def corpus_settings(value: str | dict[str, Any] = "{}", source: str = "settings", **named: Any) -> DemoCorpusSettings:
+    """Reads the settings of the kind of corpus that `kind` names; without it, of "commands".
+
+    Args:
+      value, source, named: as `Settings.of` takes them.
+
+    Raises:
+      SettingsError: no installed family declares the kind, or the settings are wrong.
+    """
+    kind = named.get("kind", _kind_in(value))
+    kinds = corpus_kinds()
+    if kind not in kinds:
+        raise SettingsError(f"{source}: 'kind' is {kind!r}; accepted: {', '.join(kinds)}")
+    return kinds[kind].settings.of(value, source, **named)
 
 
-def _write(root: Path, settings: DemoCorpusSettings, workers: int) -> dict[str, int]:
-    """Writes the corpus into an existing folder. Returns counts."""
-    if isinstance(settings, TtsCorpusSettings):
-        from voxline.components.demo_corpus.tts_corpora import write_tts_corpus
+def corpus_kinds() -> dict[str, DemoCorpus]:
+    """The corpora that the installed families declare, by kind.
 
-        return write_tts_corpus(root, settings, workers)
-    if isinstance(settings, RoundTripCorpusSettings):
-        from voxline.components.demo_corpus.asr_corpora import write_round_trip_corpus
+    Raises:
+      SettingsError: two families declare one kind.
+    """
+    kinds: dict[str, DemoCorpus] = {}
+    owners: dict[str, str] = {}
+    for family in family_names():
+        for kind, corpus in find_family(family).demo_corpora().items():
+            if kind in kinds:
+                raise SettingsError(
+                    f"demo corpus {kind!r}: the families {owners[kind]} and {family} both declare it; choose a kind "
+                    "that no other family uses, or uninstall one of them"
+                )
+            kinds[kind] = corpus
+            owners[kind] = family
+    return kinds
 
-        return write_round_trip_corpus(root, settings, workers)
-    if isinstance(settings, WordsCorpusSettings):
-        from voxline.components.demo_corpus.asr_corpora import write_words_corpus
 
-        return write_words_corpus(root, settings, workers)
-    from voxline.components.demo_corpus.asr_corpora import write_commands_corpus
-
-    return write_commands_corpus(root, CommandsCorpusSettings.of(settings.plain()), workers)
+def _kind_in(value: str | dict[str, Any]) -> Any:
+    """The kind that the settings name. Other faults of theirs are reported when they are read."""
+    if isinstance(value, str):
+        try:
+            value = pydantic.TypeAdapter(dict[str, Any]).validate_json(value or "{}")
+        except ValueError:
+            return "commands"
+    return value.get("kind", "commands") if isinstance(value, dict) else "commands"
 
 
 @contextlib.contextmanager

@@ -285,13 +285,13 @@ def demo_corpus(
       voxline corpus demo runs/demo/corpus
       voxline corpus demo runs/demo-tts/voice --set kind=digits --set variant=m3
     """
-    from voxline.components.demo_corpus.settings import DemoCorpusSettings
+    from voxline.components.demo_corpus.step import corpus_settings
     from voxline.components.demo_corpus.step import run as generate
     from voxline.pipelines.config.load import apply_assignments
     from voxline.pipelines.console import Console, redirect_stdout_to
 
     with _exit_on_signal(), redirect_stdout_to(Console(sys.stdout)):
-        generate(folder, DemoCorpusSettings.of(apply_assignments({}, set_ or [])[0], "--set"))
+        generate(folder, corpus_settings(apply_assignments({}, set_ or [])[0], "--set"))
 
 
 app.add_typer(corpus, name="corpus")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ from voxline.components.demo_corpus.commands import COMMANDS, Language
 from voxline.components.demo_corpus.grammar import Grammar
 from voxline.components.demo_corpus.settings import DemoCorpusSettings, WordsCorpusSettings
 from voxline.components.demo_corpus.speakers import ACCENTS, VARIANTS, draw_speakers
-from voxline.components.demo_corpus.step import run
+from voxline.components.demo_corpus.step import corpus_settings, run
 from voxline.errors import SettingsError, WorkError
+from voxline.families.family import DemoCorpus, Family, register, unregister
 from voxline.store.files import hash_folder
 
 TINY = {
@@ -35,16 +37,15 @@ TINY = {
 GENERATE = """
 import sys
 from voxline.components.demo_corpus.grammar import Grammar
-from voxline.components.demo_corpus.settings import DemoCorpusSettings
-from voxline.components.demo_corpus.step import run
-run(sys.argv[1], DemoCorpusSettings.of(sys.argv[2]), workers=int(sys.argv[3]))
+from voxline.components.demo_corpus.step import corpus_settings, run
+run(sys.argv[1], corpus_settings(sys.argv[2]), workers=int(sys.argv[3]))
 """
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("generated") / "demo"
-    run(folder, DemoCorpusSettings.of(TINY))
+    run(folder, corpus_settings(TINY))
     return folder
 
 
@@ -120,22 +121,22 @@ def test_every_word_is_in_a_sentence_of_train(language: Language, sizes: dict[st
     assert {split: len(of_split) for split, of_split in sentences.items()} == sizes
 
 
-def test_a_manifest_lists_the_recordings_with_the_intent_of_each(corpus: Path) -> None:
+def test_a_manifest_lists_the_recordings_with_the_command_of_each(corpus: Path) -> None:
     texts, lines = _transcripts(corpus), _manifest(corpus)
     assert {line["id"]: line["text"].upper() for line in lines} == texts
     assert all((corpus / line["audio_filepath"]).is_file() for line in lines)
     first = {"turn": "switch", "call": "call", "add": "add_to_list", "remind": "remind_to", "play": "play_song"}
     for line in lines:
-        assert line["intent"].startswith(first.get(line["text"].split()[0], ""))
+        assert line["command"].startswith(first.get(line["text"].split()[0], ""))
     splits = {line["id"].split("-")[0]: line["split"] for line in lines}
     assert sorted(splits.values()) == ["dev", "test", *["train"] * 4]
 
 
 @pytest.mark.parametrize("language", ["english", "mandarin"])
-def test_no_command_has_two_intents(language: Language) -> None:
+def test_no_sentence_is_of_two_commands(language: Language) -> None:
     commands = COMMANDS[language]
     sentences = [each for template in commands.templates.values() for each in commands.grammar.sentences(template)]
-    assert len(sentences) == len(set(map(commands.written, sentences))) == len(commands.intents)
+    assert len(sentences) == len(set(map(commands.written, sentences))) == len(commands.names)
 
 
 def test_mandarin_is_read_as_pinyin_with_a_tone_for_each_hanzi() -> None:
@@ -147,12 +148,12 @@ def test_mandarin_is_read_as_pinyin_with_a_tone_for_each_hanzi() -> None:
 
 def test_mandarin_commands_are_written_in_hanzi(tmp_path: Path) -> None:
     few = {"train_speakers": 1, "dev_speakers": 1, "test_speakers": 1, "utterances_per_speaker": 1}
-    run(tmp_path / "demo", DemoCorpusSettings.of({**few, "language": "mandarin", "dev_utterances_per_speaker": 1}))
+    run(tmp_path / "demo", corpus_settings({**few, "language": "mandarin", "dev_utterances_per_speaker": 1}))
     lines = _manifest(tmp_path / "demo")
     assert all(re.fullmatch(r"[\u4e00-\u9fff]+", line["text"]) for line in lines)
     assert {line["id"]: line["text"] for line in lines} == _transcripts(tmp_path / "demo")
     with pytest.raises(SettingsError, match="at most 13 are accepted for mandarin"):
-        DemoCorpusSettings.of({"language": "mandarin"})
+        corpus_settings({"language": "mandarin"})
 
 
 def test_the_noise_lies_as_far_below_the_speech_as_the_settings_say(corpus: Path) -> None:
@@ -166,7 +167,7 @@ def test_the_noise_lies_as_far_below_the_speech_as_the_settings_say(corpus: Path
 
 def test_the_same_settings_find_the_corpus_there(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.stat().st_mtime_ns for path in corpus.rglob("*")}
-    work = run(corpus, DemoCorpusSettings.of(TINY))
+    work = run(corpus, corpus_settings(TINY))
     assert work.reused
     assert work.counts["utterances"] == 28
     assert "reused" in capsys.readouterr().out
@@ -176,12 +177,12 @@ def test_the_same_settings_find_the_corpus_there(corpus: Path, capsys: pytest.Ca
 def test_a_corpus_of_other_settings_is_replaced_and_a_damaged_one_mended(corpus: Path, tmp_path: Path) -> None:
     one = {**TINY, "train_speakers": 1, "utterances_per_speaker": 1, "dev_utterances_per_speaker": 1}
     folder = tmp_path / "demo"
-    run(folder, DemoCorpusSettings.of(one))
+    run(folder, corpus_settings(one))
     whole = hash_folder(folder)
     next(folder.glob("LibriSpeech/test-clean/*/*/*.flac")).unlink()
-    assert not run(folder, DemoCorpusSettings.of(one)).reused
+    assert not run(folder, corpus_settings(one)).reused
     assert hash_folder(folder) == whole
-    assert not run(folder, DemoCorpusSettings.of(TINY)).reused
+    assert not run(folder, corpus_settings(TINY)).reused
     assert hash_folder(folder) == hash_folder(corpus)
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
@@ -191,14 +192,14 @@ def test_files_that_were_not_generated_are_never_overwritten(tmp_path: Path) -> 
     folder.mkdir()
     (folder / "thesis.txt").write_text("years of work")
     with pytest.raises(WorkError, match=r"not generated \(thesis.txt\)"):
-        run(folder, DemoCorpusSettings.of(TINY))
+        run(folder, corpus_settings(TINY))
     assert (folder / "thesis.txt").read_text() == "years of work"
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(WorkError, match="file/demo: cannot write the corpus"):
-        run(tmp_path / "file" / "demo", DemoCorpusSettings.of(TINY))
+        run(tmp_path / "file" / "demo", corpus_settings(TINY))
 
 
 def test_a_killed_run_leaves_nothing_that_looks_finished_and_the_next_one_finishes(
@@ -229,7 +230,42 @@ def test_two_processes_that_want_one_folder_take_turns(corpus: Path, tmp_path: P
 
 def test_more_speakers_than_there_are_voices_are_refused() -> None:
     with pytest.raises(SettingsError, match="at most 104 are accepted for english"):
-        DemoCorpusSettings.of({"train_speakers": 100})
+        corpus_settings({"train_speakers": 100})
+
+
+def test_a_family_brings_its_corpus_and_no_two_bring_one_kind(tmp_path: Path) -> None:
+    class ToneSettings(DemoCorpusSettings):
+        kind: Literal["tone"] = "tone"
+
+    def write(root: Path, settings: ToneSettings, workers: int) -> dict[str, int]:
+        root.mkdir()
+        (root / "tone.txt").write_text(settings.kind)
+        return {"utterances": 1, "speakers": 1, "seconds": 1}
+
+    class ToneFamily(Family):
+        name = "tone"
+
+        def demo_corpora(self) -> dict[str, DemoCorpus]:
+            return {"tone": DemoCorpus(ToneSettings, write, layout="Tones")}
+
+        def task(self) -> Any:
+            raise NotImplementedError
+
+    class OtherFamily(ToneFamily):
+        name = "tuning"
+
+    with pytest.raises(SettingsError, match=r"'kind' is 'tone'; accepted: commands, words, digits, .*round_trip$"):
+        corpus_settings({"kind": "tone"})
+    register(ToneFamily())
+    try:
+        corpus = run(tmp_path / "tone", corpus_settings({"kind": "tone"})).path("corpus")
+        assert (corpus.name, (corpus / "tone.txt").read_text()) == ("Tones", "tone")
+        register(OtherFamily())
+        with pytest.raises(SettingsError, match="demo corpus 'tone': the families tone and tuning both declare it"):
+            corpus_settings({"kind": "tone"})
+    finally:
+        unregister("tone")
+        unregister("tuning")
 
 
 @pytest.mark.slow

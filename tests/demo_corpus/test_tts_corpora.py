@@ -11,8 +11,8 @@ import soundfile
 from voxline.components.demo_corpus.english import DIGIT_WORDS, PHRASES
 from voxline.components.demo_corpus.grammar import Grammar, Sentence
 from voxline.components.demo_corpus.mandarin import LEXICON, MANDARIN, syllable_phones
-from voxline.components.demo_corpus.settings import DemoCorpusSettings, SentenceKind
-from voxline.components.demo_corpus.step import run
+from voxline.components.demo_corpus.settings import SentenceKind
+from voxline.components.demo_corpus.step import corpus_settings, run
 from voxline.components.demo_corpus.tts_corpora import DRAW, draw_sentences
 from voxline.errors import SettingsError
 from voxline.store.files import hash_folder
@@ -23,7 +23,7 @@ SMALL = {"train": 60, "dev": 5, "test": 6, "long_sentences": 4}
 
 
 def generated(folder: Path, **settings: object) -> Path:
-    return run(folder, DemoCorpusSettings.of({**SMALL, **settings}), workers=2).path("corpus")
+    return run(folder, corpus_settings({**SMALL, **settings}), workers=2).path("corpus")
 
 
 @pytest.mark.parametrize("kind", ["digits", "phrases"])
@@ -123,13 +123,13 @@ def test_the_same_settings_write_the_same_bytes_whatever_the_number_of_workers(t
         **({"train": 8, "other_voices": 3, "tts_voice_weight": 2} if kind == "round_trip" else {}),
         "kind": kind,
     }
-    settings = DemoCorpusSettings.of({**few, "seed": 3})
+    settings = corpus_settings({**few, "seed": 3})
     run(tmp_path / "one", settings, workers=1)
     time.sleep(1.1)  # espeak-ng seeds itself with the second of the day, which must not be heard
     run(tmp_path / "two", settings, workers=3)
     assert hash_folder(tmp_path / "one") == hash_folder(tmp_path / "two")
     assert run(tmp_path / "two", settings).reused
-    assert not run(tmp_path / "two", DemoCorpusSettings.of({**few, "seed": 4})).reused
+    assert not run(tmp_path / "two", corpus_settings({**few, "seed": 4})).reused
     assert hash_folder(tmp_path / "one") != hash_folder(tmp_path / "two")
 
 
@@ -219,4 +219,4 @@ def test_more_sentences_than_there_are_are_refused(monkeypatch: pytest.MonkeyPat
 )
 def test_invalid_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        DemoCorpusSettings.of(settings)
+        corpus_settings(settings)

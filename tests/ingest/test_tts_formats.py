@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from voxline.components.demo_corpus.settings import DemoCorpusSettings
+from voxline.components.demo_corpus.step import corpus_settings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.components.ingest.settings import CorpusSettings
 from voxline.components.ingest.step import run
@@ -205,7 +205,7 @@ def test_thchs30_rejects_each_fault_by_its_id(corpus: Path, record: Record, inge
 def test_a_generated_corpus_is_ingested_with_its_own_splits(
     tmp_path: Path, kind: str, format: str, text_key: str
 ) -> None:
-    chosen = DemoCorpusSettings.of(
+    chosen = corpus_settings(
         {
             "kind": kind,
             "train": 8,

@@ -15,7 +15,7 @@ from tests.kubeflow.node import Node, StartedNode
 from tests.kubeflow.operators import Operators, StartedOperators
 from tests.kubeflow.pipelines_server import HOST, NAMESPACE, PipelinesServer, StartedPipelines
 from tests.kubeflow.processes import Servers
-from voxline.components.demo_corpus.settings import DemoCorpusSettings
+from voxline.components.demo_corpus.step import corpus_settings
 from voxline.components.demo_corpus.step import run as generate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,7 +131,7 @@ def shell(
 @pytest.fixture(scope="session")
 def corpus(volumes: Path) -> None:
     """A corpus on the volume of the store."""
-    chosen = DemoCorpusSettings.of(
+    chosen = corpus_settings(
         train_speakers=2, dev_speakers=1, test_speakers=1, utterances_per_speaker=10, dev_utterances_per_speaker=4
     )
     generate(volumes / "store" / "corpora", chosen)

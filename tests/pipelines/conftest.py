@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.waiting import PATIENCE_SECONDS
-from voxline.components.demo_corpus.settings import DemoCorpusSettings
+from voxline.components.demo_corpus.step import corpus_settings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.pipelines.cluster.compiler import Platform, compile_pipeline
 from voxline.pipelines.config.run_config import RunConfig
@@ -34,7 +34,7 @@ evaluate: {{bootstrap_samples: 200}}
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three generated speakers in LibriSpeech's layout, one a split."""
     folder = tmp_path_factory.mktemp("corpus é") / "generated speech"
-    chosen = DemoCorpusSettings.of(
+    chosen = corpus_settings(
         train_speakers=2, dev_speakers=1, test_speakers=1, utterances_per_speaker=10, dev_utterances_per_speaker=4
     )
     return generate(folder, chosen).path("corpus")

@@ -19,7 +19,7 @@ pipeline: topics
 name: tiny
 corpus: {{uri: {corpus}, format: manifest}}
 extract: {{features: {{mels: 16}}}}
-train: {{field: intent, epochs: 1, baseline: false}}
+train: {{field: command, epochs: 1, baseline: false}}
 evaluate: {{bootstrap_samples: 100}}
 push: {{limits: {{text_topic_error_rate: 1.0}}}}
 """

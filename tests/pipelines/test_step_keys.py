@@ -12,7 +12,8 @@ import pytest
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from voxline.components.convert.settings import ConvertSettings
-from voxline.components.demo_corpus.settings import KINDS, DemoCorpusSettings
+from voxline.components.demo_corpus.settings import DemoCorpusSettings
+from voxline.components.demo_corpus.step import corpus_kinds
 from voxline.components.extract.settings import ExtractSettings
 from voxline.components.forecast.settings import ForecastSettings
 from voxline.components.ingest.settings import CorpusSettings
@@ -56,7 +57,10 @@ STEPS = {
     "evaluate tts": KeyedStep(TtsEvaluateSettings, "components.evaluate.step"),
     "evaluate vocoder": KeyedStep(VocoderEvaluateSettings, "components.evaluate.step"),
     "evaluate intents": KeyedStep(IntentsEvaluateSettings, "components.evaluate.step"),
-    **{f"demo_corpus {kind}": KeyedStep(settings, "components.demo_corpus.step") for kind, settings in KINDS.items()},
+    **{
+        f"demo_corpus {kind}": KeyedStep(corpus.settings, "components.demo_corpus.step")
+        for kind, corpus in corpus_kinds().items()
+    },
 }
 
 

@@ -8,7 +8,7 @@ import soundfile
 
 from tests.command import voxline, voxline_process
 from tests.pipelines.conftest import check_step_keys
-from voxline.components.demo_corpus.settings import DemoCorpusSettings
+from voxline.components.demo_corpus.step import corpus_settings
 from voxline.components.demo_corpus.step import run as generate
 from voxline.pipelines.graphs import graph_of
 from voxline.store.files import read_json
@@ -48,7 +48,7 @@ push: {{limits: {{hit_limit: 1, attention_diagonality: 0}}}}
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a space and another letter in its name, in which the graph has run."""
     folder = tmp_path_factory.mktemp("voices") / "a folder é"
-    chosen = DemoCorpusSettings.of(kind="digits", train=8, dev=2, test=2, long_sentences=1)
+    chosen = corpus_settings(kind="digits", train=8, dev=2, test=2, long_sentences=1)
     corpus = generate(folder / "generated voice", chosen, workers=1).path("corpus")
     (folder / "tiny.yaml").write_text(CONFIG.format(corpus=corpus), encoding="utf-8")
     ended = voxline_process("run", "tts", "--config", "tiny.yaml", cwd=folder)

@@ -20,6 +20,7 @@ from voxline.metrics.catalog import CATALOG, Metric
 from voxline.plugins import FAMILIES, load_plugins
 
 if TYPE_CHECKING:
+    from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.evaluate.champion import ModelVersion
     from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing
     from voxline.components.evaluate.settings import EvaluateSettings
@@ -55,6 +56,22 @@ class AuxiliaryModel:
     setting: str
     model: str
     family: str
+
+
+@dataclasses.dataclass(frozen=True)
+class DemoCorpus:
+    """A generated corpus, to try a family with.
+
+    Attributes:
+      settings: its class of settings, whose `kind` is the corpus' own.
+      write: writes it into a new folder, with as many workers; returns counts: "utterances", "speakers", "seconds",
+        and the utterances of each split. Equal settings write equal bytes.
+      layout: the publisher's name of the folder.
+    """
+
+    settings: type[DemoCorpusSettings]
+    write: Callable[[Path, Any, int], dict[str, int]]
+    layout: str = "LibriSpeech"
 
 
 class Family(abc.ABC):
@@ -118,6 +135,10 @@ class Family(abc.ABC):
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
         """Models of the run's registry that a step will need: the setting, the model's name, and its family."""
         return []
+
+    def demo_corpora(self) -> Mapping[str, DemoCorpus]:
+        """Corpora that `voxline corpus demo --set kind=<kind>` generates, by kind."""
+        return {}
 
     @abc.abstractmethod
     def task(self) -> type[TrainingTask]:

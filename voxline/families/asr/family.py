@@ -1,9 +1,10 @@
 """The family `asr`."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
-from voxline.families.family import EvaluateFamily, Family, PushFamily, StepTexts
+from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PushFamily, StepTexts
 
 if TYPE_CHECKING:
     from voxline.training.task import TrainingTask
@@ -60,6 +61,15 @@ class AsrFamily(Family):
 
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
         return [("evaluate.intents", config.evaluate.intents, "intents")]
+
+    def demo_corpora(self) -> Mapping[str, DemoCorpus]:
+        from voxline.components.demo_corpus.asr_corpora import write_commands_corpus, write_words_corpus
+        from voxline.components.demo_corpus.settings import CommandsCorpusSettings, WordsCorpusSettings
+
+        return {
+            "commands": DemoCorpus(CommandsCorpusSettings, write_commands_corpus),
+            "words": DemoCorpus(WordsCorpusSettings, write_words_corpus),
+        }
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.asr.task import AsrTask

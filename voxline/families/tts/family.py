@@ -1,9 +1,10 @@
 """The family `tts`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from voxline.families.family import EvaluateFamily, Family, PostTrainingStage, PushFamily, StepTexts
+from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PostTrainingStage, PushFamily, StepTexts
 from voxline.families.tts.settings import TtsEvaluateSettings, TtsPushSettings, TtsTrainSettings
 from voxline.settings import merge
 
@@ -79,6 +80,19 @@ class TtsFamily(Family):
         if config.train.sharpens and version == "production" and "/" not in name:
             needed.append(("train.sharpen.recognizer", name, "asr"))
         return needed
+
+    def demo_corpora(self) -> Mapping[str, DemoCorpus]:
+        from voxline.components.demo_corpus.asr_corpora import write_round_trip_corpus
+        from voxline.components.demo_corpus.settings import RoundTripCorpusSettings, TtsCorpusSettings
+        from voxline.components.demo_corpus.tts_corpora import write_tts_corpus
+
+        english = DemoCorpus(TtsCorpusSettings, write_tts_corpus, "LJSpeech")
+        return {
+            "digits": english,
+            "phrases": english,
+            "mandarin": DemoCorpus(TtsCorpusSettings, write_tts_corpus, "data_thchs30"),
+            "round_trip": DemoCorpus(RoundTripCorpusSettings, write_round_trip_corpus),
+        }
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.tts.task import TtsTask
