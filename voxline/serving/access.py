@@ -90,6 +90,7 @@ class ApiKeys:
     def __init__(self, file: Path | str) -> None:
         self.file = Path(file)
         self.fault = ""
+
         self._lock = threading.Lock()
         self._looked = time.monotonic()
         self._seen, self._names = self._read()
@@ -97,6 +98,8 @@ class ApiKeys:
     def name_of(self, token: str) -> str:
         """The name of a token; "" for an unknown one. Takes the same time for each."""
         self._look_again()
+
+        # Digests are compared, and all of them, so that time says nothing of a token or of its place.
         digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
         name = ""
         for known_digest, known_name in self._names.items():
@@ -105,6 +108,7 @@ class ApiKeys:
         return name
 
     def _look_again(self) -> None:
+        # At most once a second: a look at the file's status is cheap, and not for every request.
         with self._lock:
             if time.monotonic() - self._looked < _LOOK_SECONDS:
                 return
@@ -120,20 +124,24 @@ class ApiKeys:
                 self.fault = str(error)
 
     def _read(self) -> tuple[tuple[int, ...], dict[bytes, str]]:
+        # The open file is what is checked and read: it cannot be exchanged in between.
         try:
             with self.file.open("rb") as file:
                 status = os.fstat(file.fileno())
                 data = file.read(_KEY_FILE_BYTES + 1)
         except OSError as error:
             raise SettingsError(f"--api-key-file {self.file}: {error.strerror}") from None
+
         if status.st_mode & (stat.S_IROTH | stat.S_IWOTH):
             raise SettingsError(
                 f"--api-key-file {self.file}: all users of this machine may read or write it; chmod 640 mends it, or "
                 "defaultMode 0440 of a Secret"
             )
+
         if len(data) > _KEY_FILE_BYTES:
             raise SettingsError(f"--api-key-file {self.file}: at most {_KEY_FILE_BYTES:,} bytes are accepted")
         names = {}
+        # A token is never printed, not even a malformed line.
         for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
             if not (text := line.strip()) or text.startswith("#"):
                 continue
@@ -144,6 +152,7 @@ class ApiKeys:
                     "characters without spaces"
                 )
             names[hashlib.sha256(match[2].encode()).digest()] = match[1]
+
         if not names:
             raise SettingsError(f"--api-key-file {self.file}: no key; a line name:token is accepted")
         return _identity(status), names
@@ -180,6 +189,7 @@ class Access:
         Args:
           expose: headers of answers that pages of allowed origins may read.
         """
+        # From the outside in: sites, then CORS, which must see the refusals of keys, then keys.
         chain = [Middleware(_Gate, refuse=self._refuse_site, count=self.count)]
         if self.settings.origins:
             chain.append(
@@ -195,6 +205,8 @@ class Access:
         if len(headers.getlist("host")) != 1 or not self._is_own(_host_name(host)):
             message = f"{host[:80]!r}: this server has another name; --allowed-host names it"
             return HTTPStatus.FORBIDDEN, message
+
+        # A browser sends the page's origin: it must be this server's own page, or a site that is allowed.
         origins = headers.getlist("origin")
         if origins:
             origin = origins[0] if len(origins) == 1 else ""  # of several, a proxy may have checked another one
@@ -203,6 +215,7 @@ class Access:
                     HTTPStatus.FORBIDDEN,
                     "pages of other sites are refused; --allowed-origin names a site that may call",
                 )
+        # Without an origin, browsers still say that the page is of another site.
         elif headers.get("sec-fetch-site") == "cross-site" and not _is_link(scope, headers):
             return HTTPStatus.FORBIDDEN, "pages of other sites are refused"
         return None
@@ -220,6 +233,7 @@ class Access:
             return bool(name)
         if any(host.startswith("*.") and name.endswith(host[1:]) for host in own):
             return True
+
         # A page gets another name for this address, never the address: that of a probe, of a pod, of this machine.
         with contextlib.suppress(ValueError):
             return bool(ipaddress.ip_address(name.strip("[]")))
@@ -244,10 +258,13 @@ class _Gate:
         if refused is None:
             await self._app(scope, receive, send)
             return
+
         self._count(int(refused[0]))
         response = error_response(*refused)
         if refused[0] == HTTPStatus.UNAUTHORIZED:
             response.headers["www-authenticate"] = "Bearer"
+
+        # A handshake is refused before it is accepted, with an answer over HTTP.
         if scope["type"] == "websocket":
             await WebSocket(scope, receive, send).send_denial_response(response)
         else:
@@ -306,6 +323,8 @@ def _token(scope: Scope, headers: Headers) -> str:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return token.strip()
+
+    # Browsers can set no header on a WebSocket: there the key is a subprotocol.
     protocols: Sequence[Any] = scope.get("subprotocols", ())
     return next(
         (protocol.removeprefix(KEY_PROTOCOL) for protocol in protocols if protocol.startswith(KEY_PROTOCOL)), ""

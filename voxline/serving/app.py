@@ -103,10 +103,15 @@ class RecognizerServer:
         self._capture = capture
         self._models = {model.reference: model for model in models}
         self._canaries = {canary.model: canary for canary in canaries}
+
         self._pool = ThreadPoolExecutor(self.limits.concurrency, thread_name_prefix="transcribe")
+
+        # Candidates decode as well, so they must not take the decoders of production.
         decode_limits = DecodeLimits(self.limits.max_seconds, self.limits.decode_seconds)
         self._decoders = DecodePool(decode_limits, self.limits.concurrency * (2 if canaries else 1))
+
         self._pending = 0
+
         self.uploads = Uploads(self.limits, lambda: self._pending)
         self.realtime = RealtimeRoute(self._find_recognizer, self.limits, capture, self._canaries)
         self.metrics = ServerMetrics(models, capture, canaries, lambda: self.realtime.streams)
@@ -115,6 +120,7 @@ class RecognizerServer:
         self.health = Health(
             self._models, self._canaries, self.metrics, self.limits, self.access, lambda: self._pending
         )
+
         self.app = Starlette(
             routes=[
                 Route("/v1/audio/transcriptions", self._answered(self._transcribe), methods=["POST"]),
@@ -133,11 +139,13 @@ class RecognizerServer:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        # One decoder is started with the server; the others when they are needed.
         self._decoders.start(1)
         try:
             async with self.health.beating():
                 yield
         finally:
+            # In order: no new versions, then the captures, then the sessions and threads that use them.
             for model in self._models.values():
                 model.stop()
             if self._capture:
@@ -173,11 +181,15 @@ class RecognizerServer:
             except Exception:
                 self.metrics.answers.labels("500").inc()
                 raise  # to answer_unexpected; uvicorn writes the traceback
+
             if "expect" in request.headers and response.status_code >= HTTPStatus.BAD_REQUEST:
                 response.headers["connection"] = "close"  # the client may send its body, or not
+
+            # Everything is counted, refused requests too.
             self.metrics.answers.labels(str(response.status_code)).inc()
             seconds = time.perf_counter() - start
             self.metrics.seconds.observe(seconds)
+
             if caller := request.scope.get(CALLER):
                 self.metrics.count_caller(caller, response.status_code)
                 request_line = f"{request.method} {request.scope['route'].path}"
@@ -191,23 +203,32 @@ class RecognizerServer:
             form = await self.uploads.read_form(request, upload, stack)
             model = self._find(str(form.get("model") or ""))
             shape = str(form.get("response_format") or "json")
+
+            # What can be refused without decoding is refused here.
             if shape not in FORMATS:
                 raise RefusedError(
                     HTTPStatus.BAD_REQUEST, f"{shape!r}: {', '.join(FORMATS)} is accepted", "response_format"
                 )
+
             if str(form.get("stream") or "false").lower() == "true":
                 raise RefusedError(HTTPStatus.BAD_REQUEST, "a transcript comes whole; leave stream out", "stream")
             recording = form.get("file")
             if not isinstance(recording, UploadFile):
                 raise RefusedError(HTTPStatus.BAD_REQUEST, "no recording; send one as a file", "file")
+
             _served(model, Recognizer)  # refuses a voice
+            # The upload may be read twice, by the candidate and by production: one at a time.
             hear = functools.partial(self._hear, recording, threading.Lock())
             sessions = [*request.headers.getlist(SESSION_HEADER), *map(str, form.getlist(SESSION_FIELD))]
             (transcript, waveform, rate), served, arm = await self._answer(
                 request, model, joined(sessions), hear, _measure_transcript
             )
+
         self.metrics.audio.inc(transcript.seconds)
+
         response = _signed(_format(transcript, shape), served, arm)
+
+        # Captured only after the answer is known, and without making it wait.
         if self._capture:
             consent = joined([*request.headers.getlist(CONSENT_HEADER), *map(str, form.getlist(CONSENT_FIELD))])
             speaker = joined([*request.headers.getlist(SPEAKER_HEADER), *map(str, form.getlist(SPEAKER_FIELD))])
@@ -223,9 +244,11 @@ class RecognizerServer:
             model = self._find(speech.model)
             _served(model, Synthesizer)  # refuses a recognizer
             session = joined(request.headers.getlist(SESSION_HEADER))
+
             say = functools.partial(synthesize_speech, request=speech)
             answer = await self._answer(request, model, session, say, lambda result: (result[1], None))
             (recording, seconds), served, arm = answer
+
         self.metrics.spoken.inc(seconds)
         response = Response(recording, media_type=MEDIA_TYPES[speech.shape])
         response.headers["x-voxline-sample-rate"] = str(served.engine.sample_rate)
@@ -244,6 +267,7 @@ class RecognizerServer:
         Args:
           work: with an engine, in a thread of the pool. It is ended if the client leaves or waits for too long.
         """
+        # The work runs in threads, which cannot be killed: it looks at the cancellation now and then.
         cancellation = Cancellation()
 
         def cancellable(engine: Any) -> Result:
@@ -260,6 +284,8 @@ class RecognizerServer:
         if canary and (turn := canary.begin(session)):
             result, served = await canary.answer(turn, work, self._run, measure)
             return result, served, CANDIDATE if served is turn.trial.candidate else PRODUCTION
+
+        # Read once: the model may be swapped while the request runs.
         if (current := model.current) is None:
             raise RuntimeError(f"{model.reference}: it served a moment ago, and what serves stays")
         return await self._run(lambda: work(current.engine)), current, ""
@@ -276,12 +302,14 @@ class RecognizerServer:
         # Requests were let in before; there are more only where their clients have gone.
         if self._pending >= max(self.limits.uploads, self.limits.concurrency + self.limits.queue):
             raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, BUSY)
+
         self._pending += 1
         loop = asyncio.get_running_loop()
         submitted = self._pool.submit(work)
         done = asyncio.wrap_future(submitted)
         done.add_done_callback(lambda future: future.cancelled() or future.exception())  # seen, if nobody waits
         submitted.add_done_callback(functools.partial(self._one_less, loop))
+
         try:
             return await asyncio.shield(done)
         except asyncio.CancelledError:
@@ -289,6 +317,7 @@ class RecognizerServer:
             raise
 
     def _one_less(self, loop: asyncio.AbstractEventLoop, _: object) -> None:
+        # Counted on the loop: only its thread changes the number.
         def subtract() -> None:
             self._pending -= 1
             self.uploads.let_in()
@@ -309,7 +338,10 @@ class RecognizerServer:
                 recording.file.seek(0)
                 while part := recording.file.read(2**20):
                     file.write(part)
+
             file.flush()
+
+            # In a process of its own, with limits on memory and time: the file is a stranger's.
             try:
                 waveform = self._decoders.load_audio(file.name, recognizer.sample_rate)
             except BadAudioError as bad:
@@ -324,6 +356,7 @@ class RecognizerServer:
                 raise RefusedError(HTTPStatus.BAD_REQUEST, message, "file") from None
             except VoxlineError as error:
                 raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
+
         try:
             return recognizer.recognize_waveforms([waveform])[0], waveform, recognizer.sample_rate
         except VoxlineError as error:
@@ -364,6 +397,7 @@ def _served(model: FollowedModel, kind: type[Engine]) -> tuple[LoadedVersion, En
     if model.current is None:
         message = f"{model.reference}: {model.absent}; the server picks it up when there is one"
         raise RefusedError(HTTPStatus.NOT_FOUND, message, "model")
+
     if not isinstance(model.current.engine, kind):
         names = {Recognizer: "recognizer", Synthesizer: "voice"}
         message = f"{model.reference} is a {names[type(model.current.engine)]}; this route takes a {names[kind]}"

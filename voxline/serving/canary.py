@@ -83,19 +83,23 @@ class Canary:
     ) -> None:
         self.model = production.reference.partition("@")[0]
         self.settings = settings
+
         self.rollbacks = 0
         self.fault = ""
         self._limits = limits or ServingLimits()
         self._root = root
         self._production = production
+
         self._threads = threads
         self._registry = Registry(root, self.model)
         self._candidate: FollowedModel | None = None
         self._trial: CanaryTrial | None = None
         self._refused: CanaryPair | None = None
+
         self._announced = ""
         self._faults: set[str] = set()
         self.on_end: Callable[[str, Turn], None] = lambda *_: None
+
         self._stopped = threading.Event()
         self._wake = threading.Event()
         self._start_threads()
@@ -103,9 +107,11 @@ class Canary:
         self.look()
 
     def _start_threads(self) -> None:
+        # As much room as production has: no more requests than that are let in.
         few = self._limits.concurrency
         room = self._limits.concurrency + self._limits.queue
         seconds = min(self._limits.canary_seconds, self._limits.request_seconds / 2)  # then production has its turn
+
         self._upload_threads = CandidateThreads("canary", few, room, seconds)
         self.stream_threads = CandidateThreads(
             "canary stream", few, self._limits.streams, self._limits.canary_stream_seconds
@@ -118,13 +124,17 @@ class Canary:
           session: by which its arm is chosen; "" for one of its own.
           stream_of: of a session on a WebSocket, the version in production that has made a stream for it.
         """
+        # Read once: another thread may end the trial.
         trial = self._trial
         is_stream = stream_of is not None
+
         if trial is None or self.fault or trial.production is not (stream_of or self._production.current):
             return None
+
         if trial.verdict == ROLL_BACK:
             self._wake.set()
             return None
+
         if is_stream and trial.candidate.engine.sample_rate != trial.production.engine.sample_rate:
             return None  # production could not take the session over
         if is_stream and self.streams >= self._limits.streams > trial.streams:
@@ -152,6 +162,7 @@ class Canary:
         try:
             if turn.chosen:
                 try:
+                    # Candidates run in threads of their own, so that one that hangs takes none of production's.
                     timed = await self._upload_threads.run(lambda: run_timed(work, trial.candidate.engine))
                 except Exception as error:
                     if _is_callers_fault(error):
@@ -161,17 +172,22 @@ class Canary:
                 else:
                     _finish(turn, timed, measure)
                     return timed.result, trial.candidate
+
+            # Production answers where the candidate did not, so the caller never sees its failure.
             try:
                 timed = await run(lambda: run_timed(work, trial.production.engine))
             except Exception as error:
                 if not (turn.chosen or _is_callers_fault(error)):
                     turn.fail()
                 raise
+
+            # Both refuse it: the request is the reason. Only the candidate does: it is worse.
             if refused:
                 self.fail(turn, refused)
             elif not turn.chosen:
                 _finish(turn, timed, measure)
             return timed.result, trial.production
+        # However it ended, the turn is over; one that has counted already ignores this.
         finally:
             turn.drop()
             self.ended(turn)
@@ -179,6 +195,8 @@ class Canary:
     def ended(self, turn: Turn) -> None:
         """Counts a turn that has ended, and wakes the look at the verdict."""
         self.on_end(self.model, turn)
+
+        # A verdict is near: the thread looks at once, and not at its next time.
         if turn.trial.verdict == ROLL_BACK or (turn.trial.verdict == PROMOTABLE and self.settings.promote):
             self._wake.set()
 
@@ -205,9 +223,11 @@ class Canary:
     def fail(self, turn: Turn, error: Exception) -> None:
         """Counts a request that its arm did not answer, and prints why if that is the candidate."""
         turn.fail()
+
         if not turn.chosen:
             return
         fault = str(error) if isinstance(error, RefusedError | VoxlineError) else f"{type(error).__name__}: {error}"
+        # Each kind of fault once, and no more than twenty kinds: a log is no list of requests.
         if fault not in self._faults and len(self._faults) < 20:
             self._faults.add(fault)
             print_status(f"serve: {self.model}: version {turn.trial.pair.candidate}, the candidate: {fault}")
@@ -246,11 +266,13 @@ class Canary:
         """Publishes what was counted, and ends."""
         self._stopped.set()
         self._wake.set()
+
         if trial := self._trial:
             try:
                 trial.sync()
             except Exception as error:
                 print_status(f"serve: canary of {self.model}: {error}")
+
         self._upload_threads.stop()  # last: what finds no thread any more would count as failed
         self.stream_threads.stop()
 
@@ -271,13 +293,17 @@ class Canary:
     def _find_pair(self) -> None:
         pair = current_pair(self._registry)
         production = self._production.current
+
+        # The registry names another pair: what was counted so far is of no use for it.
         if self._trial and pair != self._trial.pair:
             self._end_trial()
         if pair is None or production is None:
             self._trial = self._candidate = None
             return
+
         if pair == self._refused:
             raise WorkError(self.fault or f"version {pair.candidate} could not be loaded")
+
         try:
             if self._candidate is None:
                 self._candidate = FollowedModel(self._root, f"{self.model}@{CANDIDATE}", self._threads)
@@ -290,18 +316,24 @@ class Canary:
         except Exception:
             self._refused = pair  # not loaded again until the registry names another one
             raise
+
+        # Both versions must be the ones that the registry names, and loaded here.
         candidate = self._candidate.current
         if candidate is None or (production.version, candidate.version) != (pair.production, pair.candidate):
             self._trial = None  # until both are loaded
             return
+
         trial = self._trial
         if trial and trial.pair == pair and trial.production is production and trial.candidate is candidate:
             return
+
         store = CanaryStore(self._root, self.model, pair)
         store.start()
         self._faults = set()
+
         seconds = self._limits.canary_seconds
         curves = self._curves(pair)
+        # A voice has no transcript, and without evaluations there is no estimate of the errors.
         transcript_measures = (
             [] if isinstance(candidate.engine, Synthesizer) else ["empty", "errors"] if curves else ["empty"]
         )
@@ -341,18 +373,23 @@ class Canary:
                 self._carry_out(trial.pair, trial.sync())  # servers decide on the same files, one after the other
 
     def _carry_out(self, pair: CanaryPair, state: CanaryState) -> None:
+        # The verdict of all servers, read again under the lock: this server's own may be ahead of it.
         verdict = state.verdict
         note = state.summary
         if verdict == CONTINUE or (verdict == PROMOTABLE and not self.settings.promote):
             return
+
         if current_pair(self._registry) != pair:
             self._end_trial()  # another server, or a person, was faster
             return
+
         if verdict == ROLL_BACK:
             self._registry.withdraw(pair.candidate, note)
             self.rollbacks += 1
         else:
             self._registry.promote(pair.candidate, note=note)
+
+        # The trial ends here; other servers read it from the journal.
         self._trial = self._candidate = None
         done = "withdrawn" if verdict == ROLL_BACK else "promoted"
         self._announce(f"version {pair.candidate}, the candidate, is {done}: {note}")
@@ -383,11 +420,13 @@ class CandidateThreads:
         Raises:
           WorkError: there is no room, or no answer in time; and what `work` raises.
         """
+        # Calls that were given up count as long as they run: they hold a thread.
         if self._pending >= self._room:
             raise WorkError("too many requests wait for it")
         self._pending += 1
         done = asyncio.get_running_loop().run_in_executor(self._pool, work)
         done.add_done_callback(self._one_less)
+
         try:
             return await asyncio.wait_for(asyncio.shield(done), self.seconds)
         except TimeoutError:

@@ -76,6 +76,7 @@ class Turn:
           seconds: of its audio.
           transcript: by a recognizer.
         """
+        # An answer that came too late is none, on either arm: else slowness would not count.
         if self.is_overdue:
             self.fail()
         elif not self.done:
@@ -161,8 +162,10 @@ class CanaryTrial:
         if session:
             hashed, number = self.store.hash_of(session)
         else:
+            # Without a session each request is drawn by itself.
             hashed = ""
             number = secrets.randbelow(2**53) / 2**53
+
         turn = Turn(self, number < self._settings.share, hashed, time.monotonic(), is_stream)
         with self._lock:
             self._turns.append(turn)
@@ -179,6 +182,8 @@ class CanaryTrial:
         """Counts the requests that have ended, in the order in which they came."""
         with self._lock:
             before = len(self._turns)
+
+            # The oldest request that is still under way holds all that came after it.
             while self._turns:
                 turn = self._turns[0]
                 if not (turn.done or turn.is_overdue):
@@ -196,16 +201,23 @@ class CanaryTrial:
     def _count(self, turn: Turn, values: dict[str, float]) -> None:
         if turn.failed:  # the worst in all: left out of some, it would make its arm look better there
             values |= dict.fromkeys(self._measures, 1.0)
+
+        # Slow is relative to production's latest answers, of the same kind.
         costs = self._costs[turn.is_stream]
         if len(costs) >= _FEWEST_COSTS:
             values["slow"] = float(turn.failed or turn.cost > SLOW * statistics.median(costs))
         else:
             values.pop("slow", None)
+
+        # Only production's answers say what is usual.
         if not (turn.failed or turn.chosen):
             costs.append(turn.cost)
+
         if not turn.session:
             self._own.observe(values, chosen=turn.chosen)
             return
+
+        # A session counts once, on the server that claimed it first.
         is_counted = turn.session in self._own.sessions or turn.session in self._others.sessions
         if not is_counted and len(self._own.sessions) < MOST_SESSIONS:
             self._own.sessions.add(turn.session)
@@ -229,10 +241,13 @@ class CanaryTrial:
 
     def _sync(self) -> CanaryState:
         self.settle()
+
+        # What was claimed is published before it is counted.
         with self._lock:
             claimed = self._claimed
             self._claimed = []
             published = CanaryState.merged([self._own])
+
         try:
             self._publish(published)
             states = self.store.read()
@@ -244,15 +259,18 @@ class CanaryTrial:
             with self._lock:
                 self._claimed = claimed + self._claimed
             raise
+
         other_states = [state for server, state in states.items() if server != self._server]
         with self._lock:
             self._others = CanaryState.merged([CanaryState(self._settings), *other_states])
+            # Claimed by another server as well: this one gives it up, so that it counts once at most.
             counted = [turn for turn in claimed if turn.session not in self._others.sessions]
             for turn in counted:
                 self._own.observe(turn.values or {}, chosen=turn.chosen)
             self._add_up()
             if counted:
                 published = CanaryState.merged([self._own])
+
         if counted:
             self._publish(published)
         return CanaryState.merged([published, self._others])

@@ -147,10 +147,12 @@ class Capture:
             return ""
         if self._random.random() >= self.settings.share:
             return ""
+
         id = ID_PREFIX + secrets.token_hex(8)
         clip = _Waiting(
             id, model, version, digest, consent, speaker, time.time() if at is None else at, transcript, waveform, rate
         )
+        # Bounded in clips and in bytes: what does not fit is dropped, and no request waits.
         with self._lock:
             if self.bytes >= self.settings.max_bytes:
                 self.counts["full"] += 1
@@ -190,14 +192,18 @@ class Capture:
 
     def _work(self) -> None:
         next_housekeeping = 0.0
+
+        # Until it is stopped and the queue is empty: what was accepted is written.
         while not (self._stopped.is_set() and self._queue.empty()):
             if time.monotonic() >= next_housekeeping:
                 self._clean_up()
                 next_housekeeping = time.monotonic() + _HOUSEKEEPING_SECONDS
+
             try:
                 clip = self._queue.get(timeout=0.2)
             except queue.Empty:
                 continue
+
             outcome = self._keep(clip)
             with self._lock:
                 self._queued_bytes -= clip.waveform.nbytes
@@ -221,6 +227,7 @@ class Capture:
                 self.bytes = self._counted = self._store.size()
             if self.bytes >= self.settings.max_bytes:
                 return "full"
+
             record, audio = _encode(clip, self.settings.days)
             size = self._store.write(record, audio)
             self.bytes += size
@@ -250,6 +257,7 @@ def is_consent(text: str) -> bool:
     match = CONSENT.fullmatch(text)
     if match is None or not NAME.fullmatch(text):
         return False
+
     terms = match["terms"]
     if terms is None:
         return True
@@ -280,9 +288,11 @@ def _encode(clip: _Waiting, days: int) -> tuple[CapturedClip, bytes]:
 
     from voxline.audio.profile import audio_profile
 
+    # 16-bit FLAC of what the model heard; nothing else of the uploaded file is kept.
     file = io.BytesIO()
     samples = np.clip(clip.waveform, -1, 1)
     soundfile.write(file, samples, clip.rate, format="FLAC", subtype="PCM_16")
+
     profile = audio_profile(samples, clip.rate)
     transcript = clip.transcript
     record = CapturedClip(

@@ -48,6 +48,7 @@ class BoundedParser(h11.Connection):
 
     def next_event(self) -> Any:
         event = super().next_event()
+
         if isinstance(event, h11.Request):
             self._parts = self._bytes = 0
             names = {name.lower() for name, _ in event.headers}
@@ -56,6 +57,7 @@ class BoundedParser(h11.Connection):
         elif isinstance(event, h11.Data):
             self._parts += 1
             self._bytes += len(event.data)
+            # The average over a body: small parts now and then are no fault.
             if self._parts > _PARTS and self._bytes < self._parts * _PART_BYTES:
                 raise h11.RemoteProtocolError("a body in parts that are too small")
         return event
@@ -79,6 +81,7 @@ class _Reader:
     def _look(self) -> None:
         self._timer = None
         size = self._transport.get_write_buffer_size()
+        # Less than a slow line reads in this time.
         if size and self._size - size < _LEAST_BYTES_PER_SECOND * _STALL_SECONDS:
             self._transport.abort()
         else:
@@ -101,6 +104,7 @@ class HttpConnection(H11Protocol):
         super().__init__(*args, **options)
         self.conn = BoundedParser(h11.SERVER, _HEAD_BYTES)
         self._most = self.limit_concurrency
+
         self.limit_concurrency = None  # uvicorn answers 503 in plain text there
         self._idle_since = self.loop.time()
 
@@ -112,11 +116,14 @@ class HttpConnection(H11Protocol):
             self._make_room(self._most)
 
     def data_received(self, data: bytes) -> None:
+        # A refused client may still send: its input is read and dropped, so that it can read the answer.
         if self._ended:
             self._thrown_away += len(data)
             if self._thrown_away > _LINGER_BYTES:
                 self._close()
             return
+
+        # The answer is complete, and the body still comes: nobody wants it.
         if self.cycle and self.cycle.response_complete and self.conn.their_state is h11.SEND_BODY:
             self._discarded += len(data)
             if self._discarded > _DISCARDED_BYTES:
@@ -135,6 +142,7 @@ class HttpConnection(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer is on its way, to a broken request
             self._close()
             return
+
         if self.cycle:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -165,6 +173,8 @@ class HttpConnection(H11Protocol):
         connections = [other for other in self.connections if not other.transport.is_closing()]
         if len(connections) <= most:
             return
+
+        # Idle connections make room; if all are busy, the new one is refused.
         idle = [other for other in connections if isinstance(other, HttpConnection) and other.is_idle]
         closable = [other for other in idle if other is not self]
         if closable:
@@ -174,10 +184,13 @@ class HttpConnection(H11Protocol):
 
     def _answer(self, status: HTTPStatus, message: str) -> None:
         response = error_response(status, message)
+
         headers = [(name, value) for name, value in response.raw_headers if name != b"connection"]
         head = h11.Response(status_code=int(status), headers=[*headers, (b"connection", b"close")])
         for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
+
+        # Half-closed: the client reads the answer to its end before the connection goes.
         self._ended = True
         self.transport.write_eof()
         self.loop.call_later(_LINGER_SECONDS, self._close)
@@ -188,6 +201,7 @@ class HttpConnection(H11Protocol):
         self._head_timer = self.loop.call_later(self.head_seconds, self._close_if_last, last)
 
     def _close_if_last(self, last: object) -> None:
+        # A request that has started since has another cycle, and keeps the connection.
         if self.cycle is last:
             self._close()
 
@@ -222,11 +236,13 @@ class SessionConnection(WebSocketsSansIOProtocol):
             if self._thrown_away > _LINGER_BYTES:
                 self._close()
             return
+
         # In slices: the library parses all that it gets, and a frame may have two bytes.
         for at in range(0, len(data), _SLICE_BYTES):
             if self._ended or self.transport.is_closing():
                 return
             super().data_received(data[at : at + _SLICE_BYTES])
+            # A budget that grows with time and with bytes: tiny frames cost more than they carry.
             allowed = _FRAMES + _FRAMES_PER_SECOND * (self.loop.time() - self._begin) + self._bytes / _FRAME_BYTES
             if self._frames > allowed and not self.close_sent:
                 self._end("too many frames for so little audio")
@@ -234,6 +250,7 @@ class SessionConnection(WebSocketsSansIOProtocol):
 
     def handle_ping(self) -> None:
         self._frames += 1
+        # The library has queued the pong; a client that does not read gets none.
         pong = b"".join(self.conn.data_to_send())
         if self.writable.is_set():
             self.transport.write(pong)
@@ -273,17 +290,20 @@ class SessionConnection(WebSocketsSansIOProtocol):
 
     def _end(self, reason: str) -> None:
         self._ended = True
+        # The application gets its disconnect at once; the client gets the reason.
         self.queue.put_nowait({"type": "websocket.disconnect", "code": _POLICY, "reason": reason})
         if self.handshake_complete and not self.close_sent:
             self.conn.send_close(_POLICY, reason)
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.close_sent = True
             self.transport.write_eof()
+
         # The client's input is thrown away for a moment, so that it can read why. uvicorn closes the connection when
         # the application returns, unless it waits for a close frame.
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
+
         self.close_timer = self.loop.call_later(_LINGER_SECONDS, self._close)
 
     def _close(self) -> None:

@@ -26,6 +26,7 @@ async def within(
       RefusedError: 503, the time has passed.
       ClientDisconnect: the client has gone.
     """
+    # Two tasks: the answer, and the client that may leave before it.
     answering = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_has_left(request))
     try:
@@ -34,12 +35,14 @@ async def within(
             return answering.result()
         if leaving.done():
             raise ClientDisconnect
+
         message = f"no answer within {seconds:g} s: the server is slow or busy; try again later, or send less audio"
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message)
     finally:
         cancellation.cancel()
         answering.cancel()
         leaving.cancel()
+        # Both have ended before this returns, so nothing of a request outlives it.
         await asyncio.wait((answering, leaving))
 
 

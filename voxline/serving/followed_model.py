@@ -73,11 +73,13 @@ class FollowedModel:
         self.swaps = self.failures = 0
         self.named: int | None = None
         self.verified = time.time()
+
         self._root = root
         self._threads = threads
         self._refused: dict[int, tuple[str, ...]] = {}
         self._stopped = threading.Event()
         self._current: LoadedVersion | None = None
+
         try:
             self._look()
         except SettingsError:
@@ -101,6 +103,7 @@ class FollowedModel:
             if before is None:
                 self._take_earlier(error)
             self._note_fault(error)
+
         after = self._current
         if after is before or after is None:
             return False
@@ -118,6 +121,7 @@ class FollowedModel:
         if served is None:
             return
         damage = ""
+
         try:
             registry = Registry(self._root, self.reference.partition("@")[0])
             check_digest(registry.path(served.version), served.digest, UNSIGNED)
@@ -126,8 +130,10 @@ class FollowedModel:
             return
         except Exception as error:
             damage = str(error) or type(error).__name__
+
         if served is not self._current:
             return  # swapped meanwhile
+
         if damage and damage != self.damage:
             print_status(f"serve: {self.reference}: version {served.version} serves from memory: {damage}")
         self.damage = damage
@@ -139,6 +145,7 @@ class FollowedModel:
 
         def look() -> None:
             with contextlib.suppress(OSError):
+                # The lowest priority: reading gigabytes must not slow an answer.
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # on Linux, of this thread alone
             while not self._stopped.wait(minutes * 60):
                 self.verify()
@@ -163,6 +170,7 @@ class FollowedModel:
         Raises:
           Exception: whatever keeps it from being loaded.
         """
+        # Unknown until the registry has been read.
         self.named = None
         if self._is_absent():
             self.fault = ""
@@ -171,6 +179,8 @@ class FollowedModel:
         self.named = version
         digest = registry.event(version).digest
         served = self._current
+
+        # The same number with another digest is another model: a person may have replaced it.
         is_served = served is not None and (version, digest) == (served.version, served.digest)
         if is_served or self._load_new(registry, version, digest):
             self._refused.clear()
@@ -178,6 +188,7 @@ class FollowedModel:
 
     def _load_new(self, registry: Registry, version: int, digest: str) -> bool:
         """Loads a version. Returns whether it serves now; one that was refused is tried again when its files change."""
+        # Files that were refused once are not read again until one of them changes.
         files = (digest, *registry.file_versions(version))
         if self._refused.get(version) == files:
             return False
@@ -189,6 +200,8 @@ class FollowedModel:
             self._refused[version] = files
             self.failures += 1
             raise
+
+        # The swap: one assignment, so that a request sees the old version or the new one.
         self._current = loaded
         self.damage = ""
         self.verified = time.time()
@@ -198,6 +211,7 @@ class FollowedModel:
         """Serves the last intact version that was in production before, and says so. Returns whether there is one."""
         name, _, alias = self.reference.partition("@")
         if alias not in ("", PRODUCTION) or isinstance(error, (TransientError, PreconditionError)):
+            # A storage that does not answer says nothing of the version.
             return False
         registry = Registry(self._root, name)
         try:
@@ -206,6 +220,7 @@ class FollowedModel:
         except JournalError:
             earlier = [version for model, version in served_versions(self._root).items() if model == name]
             record = "is the one that models.config names"
+
         for version in earlier:
             try:
                 if self._load_new(registry, version, registry.event(version).digest):
@@ -226,6 +241,7 @@ class FollowedModel:
         """Returns whether the model has versions but none has the alias; says so in `absent`."""
         name, _, alias = self.reference.partition("@")
         self.absent = ""
+
         alias = alias or PRODUCTION
         if alias in ALIASES:
             registry = Registry(self._root, name)

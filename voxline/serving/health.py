@@ -85,6 +85,7 @@ class Health:
         """
 
         async def health(request: Request) -> Response:
+            # Which models are served is not for everybody.
             status, values = self.describe()
             if self._access.keys and not to_all and not request.scope.get(CALLER):
                 values = {"status": values["status"]}
@@ -106,12 +107,17 @@ class Health:
             name: {**describe_model(model), "fault": model.fault, "absent": model.absent, "damage": model.damage}
             for name, model in self._models.items()
         }
+
         for name, canary in self._canaries.items():
             models[name]["canary"] = canary.describe()
+
+        # Faults of the server, then those of its models.
         faults = [self._room_fault(), self._access.keys.fault if self._access.keys else ""]
         # An alias that no version has is no fault.
         degraded = [model.fault or model.damage for model in self._models.values()]
         degraded += [canary.fault for canary in self._canaries.values()]
+
+        # The time was written down by the server's loop, and is read here by another thread.
         stalled = time.monotonic() - self._beat
         status = "degraded" if any(faults + degraded) else "ok"
         code = HTTPStatus.OK
@@ -119,11 +125,14 @@ class Health:
             status = "stalled"
             code = HTTPStatus.SERVICE_UNAVAILABLE
             faults.append(f"the event loop has not turned for {stalled:.0f} s")
+
         values = {"status": status, "pending": self._pending(), "faults": list(filter(None, faults)), "models": models}
         return code, values
 
     def _room_fault(self) -> str:
         folder = tempfile.gettempdir()
+
+        # The upload, and a copy for the decoder.
         needed = 2 * self._limits.max_bytes
         try:
             free = shutil.disk_usage(folder).free
@@ -152,12 +161,14 @@ class HealthServer:
             middleware=unlocked.middleware()[:1],
             exception_handlers={HTTPException: answer_known, Exception: answer_unexpected},
         )
+
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family)
         except OSError as error:
             raise SettingsError(f"--health-port {port}: {error.strerror}") from None
         self.port = self._socket.getsockname()[1]
+
         self._uvicorn = uvicorn.Server(uvicorn.Config(app, lifespan="off", **options))
         self._thread = threading.Thread(target=self._uvicorn.run, args=([self._socket],), name="health", daemon=True)
         self._thread.start()

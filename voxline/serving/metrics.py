@@ -28,6 +28,7 @@ class ServerMetrics:
         self._capture = capture
         self._canaries = canaries
         self._registry = prometheus_client.CollectorRegistry()
+
         self.answers = self._counter("requests", "Answered requests", ["status"])
         self.seconds = prometheus_client.Histogram(
             "voxline_serve_seconds", "From request to answer", registry=self._registry
@@ -35,19 +36,23 @@ class ServerMetrics:
         self._callers = self._counter("caller_requests", "Answers by the name of the key", ["caller", "status"])
         self.audio = self._counter("audio_seconds", "Audio that was transcribed")
         self.spoken = self._counter("speech_seconds", "Audio that was synthesized")
+
         self._gauge("streams", "Sessions on a WebSocket").set_function(
             lambda: streams() + sum(canary.streams for canary in canaries)
         )
+
         self._version = self._gauge("model_version", "The version that serves; 0: none", ["model"])
         self._swaps = self._gauge("swaps", "Versions that took the place of another one", ["model"])
         self._failures = self._gauge("load_failures", "Versions that could not be loaded", ["model"])
         self._degraded = self._gauge("degraded", "1 if the version that the registry names does not serve", ["model"])
         self._damaged = self._gauge("damaged", "1 if the files of the version that serves have changed", ["model"])
         self._verified = self._gauge("verified_timestamp_seconds", "When those files were last found whole", ["model"])
+
         if capture:
             self._captures = self._gauge("captures", "Clips that were offered to the captures", ["outcome"])
             self._capture_bytes = self._gauge("capture_bytes", "Bytes of captured clips")
             self._capture_queue = self._gauge("capture_queue", "Clips that wait to be written")
+
         if canaries:
             arms = ["model", "arm"]
             self._arm_requests = self._counter(
@@ -74,6 +79,7 @@ class ServerMetrics:
 
     def text(self) -> bytes:
         """Returns the metrics in Prometheus' format."""
+        # Gauges are read when they are asked for, so that they are never out of date.
         for model in self._models:
             self._version.labels(model.reference).set(model.current.version if model.current else 0)
             self._swaps.labels(model.reference).set(model.swaps)
@@ -81,16 +87,19 @@ class ServerMetrics:
             self._degraded.labels(model.reference).set(bool(model.fault))
             self._damaged.labels(model.reference).set(bool(model.damage))
             self._verified.labels(model.reference).set(model.verified)
+
         if self._capture:
             for outcome in OUTCOMES:
                 self._captures.labels(outcome).set(self._capture.counts[outcome])
             self._capture_bytes.set(self._capture.bytes)
             self._capture_queue.set(self._capture.waiting)
+
         for canary in self._canaries:
             self._candidate.labels(canary.model).set(canary.describe()["candidate"] or 0)
             self._canary_streams.labels(canary.model).set(canary.streams)
             self._takeovers.labels(canary.model).set(canary.takeovers)
             self._rollbacks.labels(canary.model).set(canary.rollbacks)
+            # Evidence of each measure, for an alert before a verdict.
             for name, test in (canary.state.tests if canary.state else {}).items():
                 self._evidence.labels(canary.model, name, "worse").set(test.harm_evidence)
                 self._evidence.labels(canary.model, name, "safe").set(test.safe_evidence)

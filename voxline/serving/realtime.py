@@ -81,15 +81,18 @@ class RealtimeRoute:
 
     async def answer(self, socket: WebSocket, metrics: "ServerMetrics") -> None:
         """A session, from its begin to its end, with the version that serves when it begins or with the candidate."""
+        # A session that is refused is never accepted: the client sees an answer over HTTP.
         try:
             session = self._open(socket)
         except RefusedError as refused:
             metrics.answers.labels(str(int(refused.status))).inc()
             await socket.send_denial_response(error_response(refused.status, str(refused), refused.param))
             return
+
         takes_room = session.stream.arm != CANDIDATE
         self.streams += takes_room
         try:
+            # The subprotocol is repeated if it was offered, else browsers end the connection.
             offered = SESSION_PROTOCOL in socket.scope.get("subprotocols", ())
             await socket.accept(SESSION_PROTOCOL if offered else None)
             await session.run()
@@ -103,6 +106,7 @@ class RealtimeRoute:
             if caller := socket.scope.get(CALLER):
                 metrics.count_caller(caller, HTTPStatus.SWITCHING_PROTOCOLS)
                 print_status(f"serve: {caller}: /v1/realtime: a session ended")
+
             metrics.audio.inc(session.samples / session.stream.sample_rate)
             try:
                 await session.stream.close()
@@ -118,11 +122,14 @@ class RealtimeRoute:
         model, served, recognizer = self._find(query.get("model", ""))
         name = model.reference.partition("@")[0]
         make = functools.partial(_make_stream, numbers=_stream_numbers(query))
+
+        # Made before the room is taken: settings that are out of range are refused first.
         try:
             own = make(recognizer)
         except SettingsError as error:
             message = str(error).removeprefix(f"{recognizer.folder}: ")
             raise RefusedError(HTTPStatus.BAD_REQUEST, message) from None
+
         canary = self._canaries.get(model.reference.removesuffix(f"@{PRODUCTION}"))
         sessions = joined([*headers.getlist(SESSION_HEADER), *query.getlist(SESSION_FIELD)])
         full = RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
@@ -130,9 +137,11 @@ class RealtimeRoute:
             stream: SessionStream = CanaryStream(canary, turn, own, make, self._run)
         else:
             stream = SessionStream(served, own, self._run)
+
         if stream.arm != CANDIDATE and self.streams >= self._limits.streams:
             stream.refuse(full)
             raise full
+
         keep = None
         if self._capture:
             consent = joined([*headers.getlist(CONSENT_HEADER), *query.getlist(CONSENT_FIELD)])
@@ -191,14 +200,18 @@ class Session:
     async def _talk(self) -> None:
         await self.stream.start()
         served = self.stream.served
+
+        # PCM may be cut within a sample: the odd byte waits for the next message.
         pending = b""
         identity = {"model": self.model, "version": served.version, "digest": served.digest, **self._arm()}
         latency = asdict(self.stream.latency)
         await self._send({"type": "session", **identity, "sample_rate": self.stream.sample_rate, "latency": latency})
+
         while True:
             message = await self._in_time(self.socket.receive(), "no message")
             if message["type"] == "websocket.disconnect":
                 return
+            # Text is only the end of the session.
             if (data := message.get("bytes")) is None:
                 if not _is_finish(message.get("text") or ""):
                     raise SessionError('binary PCM or {"type": "finish"} is accepted', POLICY)
@@ -208,6 +221,7 @@ class Session:
                 await self._send_final(last, last=True)
                 await self.socket.close(NORMAL)
                 return
+
             pending += data
             whole = len(pending) // 2 * 2
             await self._hear(pending[:whole])
@@ -220,15 +234,19 @@ class Session:
         self.samples += len(samples)
         if self.samples > self.limits.stream_seconds * self.stream.sample_rate:
             raise SessionError(f"at most {self.limits.stream_seconds:g} s of audio are accepted", TOO_BIG)
+
         if self.keep:
             self._began = self._began if self._segment else time.time()
             self._segment += pcm
+
         partial = await self.stream.feed(samples)
         for segment in partial.segments:
             await self._send_final(segment, last=False)
+        # Only so much audio is kept as a clip may have; what is older cannot be captured.
         if (surplus := len(self._segment) - _kept_bytes(self.stream.sample_rate)) > 0:
             del self._segment[:surplus]
             self._lost += surplus
+
         if partial.text != self._text:
             self._text = partial.text
             await self._send({"type": "partial", "text": partial.text})
@@ -238,8 +256,10 @@ class Session:
 
     async def _send_final(self, transcript: Transcript, *, last: bool) -> None:
         self._text = ""
+
         words = describe_words(transcript)
         times = {"start": words[0]["start"], "end": words[-1]["end"]} if words else {"start": None, "end": None}
+
         capture = {"capture": id} if (id := self._keep(transcript, last=last)) else {}
         heard_by = {"version": self.stream.served.version, **self._arm()}
         final = {"type": "final", "text": transcript.text, **times, "words": words, "last": last, **heard_by, **capture}
@@ -251,6 +271,7 @@ class Session:
 
         if not self.keep:
             return ""
+
         # what is left was spoken a moment ago
         began = self._began
         self._began = time.time()
@@ -258,13 +279,16 @@ class Session:
         whole = not self._lost
         alone = size >= 2 * self.samples
         taken = len(self._segment) if last else max(0, size - self._lost)
+        # The last segment takes what is left, others as much as they have.
         pcm = bytes(self._segment[:taken])
         del self._segment[:taken]
         self._lost = max(0, self._lost - size)  # more than a segment has: the rest is missing in the next one
+
         if not pcm or not whole or len(pcm) > _kept_bytes(self.stream.sample_rate):
             return ""
         if last and not transcript.text and not alone:
             return ""
+
         samples = np.frombuffer(pcm, "<i2").astype(np.int16)
         served = self.stream.served
         return self.keep(served.version, served.digest, transcript, samples, began)
@@ -282,6 +306,7 @@ class Session:
     async def _fail(self, message: str, code: int) -> None:
         kind = "server_error" if code == UNEXPECTED else "invalid_request_error"
         error = {"type": "error", "error": {"message": message, "type": kind, "param": None, "code": None}}
+        # The client may not read; the server does not wait for it.
         try:
             async with asyncio.timeout(1):
                 await self.socket.send_text(json.dumps(error))

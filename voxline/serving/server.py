@@ -71,14 +71,18 @@ def run_server(
       WorkError: nothing to serve, or no model can be served. One that cannot does not keep the others.
     """
     settings = access or AccessSettings()
+
+    # Everything that can be refused is refused before a port is open.
     check_bound(host, settings, anonymous=allow_anonymous)
     checks = Access(settings, host)
     if len(set(names)) < len(names):
         raise SettingsError(f"--model: {', '.join(names)}; name each model once")
+
     models = [FollowedModel(root, name, may_start_empty=True) for name in names or recognizers(root)]
     if not any(model.current for model in models) and any(model.fault for model in models):
         faults = "; ".join(model.fault or f"{model.reference}: {model.absent}" for model in models)
         raise WorkError(f"no model can be served: {faults}")
+
     for model in models:
         if served := model.current:
             engine: str = served.engine.engine
@@ -91,6 +95,7 @@ def run_server(
         model.follow(follow_seconds)
         if verify_minutes:
             model.verify_every(verify_minutes)
+
     print_status(f"serve: http://{host}:{port}")
     capture = Capture(captures) if captures and captures.location else None
     if capture:
@@ -100,18 +105,24 @@ def run_server(
             f"serve: keeps {share} of the recordings whose callers agree, "
             f"for {clip_settings.days} days, in {clip_settings.location}"
         )
+
+    # Only models in production have a canary.
     followed = [model for model in models if model.reference.partition("@")[2] in ("", PRODUCTION)]
     canaries = [Canary(root, model, canary, limits) for model in followed] if canary and canary.share else []
     for canary_of_model in canaries:
         canary_of_model.follow(follow_seconds)
+
     server = RecognizerServer(models, limits, capture, canaries, checks)
     options = uvicorn_options(limits)
     health = None if health_port is None else HealthServer(server.health, checks, host, health_port, options)
     if health:
         print_status(f"serve: /healthz and /metrics also at http://{host}:{health.port}")
+
     uvicorn.run(server.app, host=host, port=port, **options)
     if health:
         health.stop()
+
+    # A thread that hangs, as one of a candidate may, would keep the process from ending.
     if not _threads_end(_THREAD_SECONDS):
         print_status("serve: ends, though a call has not")
         sys.stdout.flush()
@@ -146,6 +157,7 @@ def _threads_end(seconds: float) -> bool:
     threads = [
         thread for thread in threading.enumerate() if not (thread.daemon or thread in (here, threading.main_thread()))
     ]
+
     for thread in threads:
         thread.join(max(end - time.monotonic(), 0.0))
     return not any(thread.is_alive() for thread in threads)

@@ -92,16 +92,19 @@ class CanaryStream(SessionStream):
         run: Runner,
     ) -> None:
         super().__init__(turn.trial.production, production, run)
+
         self._canary = canary
         self._turn = turn
         self._make = make
         self._production = production
         self._threads = canary.stream_threads
+
         self._kept = bytearray()  # int16, since the last final text, while the candidate hears
         self._samples = 0
         self._computing = 0.0
         self._offset = 0.0
         self._is_reported = self._is_interrupted = False
+        # The client's messages, the window's end and the close come at any time: one of them at a time.
         self._one_at_a_time = asyncio.Lock()
         self._window: asyncio.Task[None] | None = None
         self._has_room = turn.chosen and canary.take_room(turn)
@@ -117,6 +120,7 @@ class CanaryStream(SessionStream):
         self._window = asyncio.create_task(self._count_in_time())
         if self.arm == PRODUCTION:
             return
+
         candidate = self._turn.trial.candidate
         async with self._one_at_a_time:
             if stream := await self._try(lambda _: self._make(candidate.engine)):
@@ -134,10 +138,13 @@ class CanaryStream(SessionStream):
                 partial = self._shifted(await self._call(lambda stream: stream.feed(samples)))
             else:
                 self._kept += samples.tobytes()
+
                 partial_result = await self._try(lambda stream: stream.feed(samples))
                 partial = partial_result or await self._take_over()
+                # What is final is not heard again by production.
                 for segment in partial_result.segments if partial_result else ():
                     del self._kept[: 2 * round(segment.seconds * self.sample_rate)]
+
             if partial.segments:
                 self._count(partial.segments[0])
             return partial
@@ -154,6 +161,7 @@ class CanaryStream(SessionStream):
             return [*segments, last]
 
     async def close(self) -> None:
+        # The turn counts before the room is given back.
         try:
             async with self._one_at_a_time:
                 if self._window:
@@ -172,6 +180,7 @@ class CanaryStream(SessionStream):
         if self._is_interrupted or self._canary.has_lost(self._turn):
             await self._count_so_far()
             return None
+
         try:
             return await self._on(self._threads.run, work)
         except Exception as error:
@@ -192,12 +201,14 @@ class CanaryStream(SessionStream):
         return result
 
     async def _on(self, run: Runner, work: Callable[[RecognitionStream], Result]) -> Result:
+        # Bound here: the stream may be exchanged while the call runs.
         stream = self._stream
         try:
             timed = await run(lambda: run_timed(work, stream))
         except BaseException:
             self._is_interrupted = True  # the call may still run
             raise
+
         self._computing += timed.seconds
         result: Result = timed.result
         return result
@@ -206,14 +217,17 @@ class CanaryStream(SessionStream):
         """Lets production hear what was kept."""
         import numpy as np
 
+        # From here on production hears, also if this replay fails.
         self.arm = PRODUCTION
         self.served = self._turn.trial.production
         self._stream = self._production
         self._is_interrupted = False
         self._canary.takeovers += 1
+        # Since the last final text; the times of what comes are counted from the session's start.
         recent = np.frombuffer(bytes(self._kept), np.int16)
         self._kept = bytearray()
         self._offset = (self._samples - len(recent)) / self.sample_rate
+
         size = round(REPLAY_SECONDS * self.sample_rate)
         segments: list[Transcript] = []
         for piece in np.split(recent, range(size, len(recent), size)):
@@ -230,10 +244,12 @@ class CanaryStream(SessionStream):
         if self._turn.done:
             self._report()  # it may have been overdue
             return
+        # Nothing was heard, or a call may still be running: it says nothing of the arm.
         if not self._samples or self._is_interrupted:
             self._turn.drop()
             self._report()
             return
+
         try:
             if self.arm == CANDIDATE:
                 self._count(await self._on(self._threads.run, RecognitionStream.so_far))

@@ -44,9 +44,11 @@ class SpeechRequest:
         values = read_json_object(body)
         if values is None:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a JSON object is accepted")
+
         model = values.get("model")
         text = values.get("input")
         shape = values.get("response_format", "mp3")
+
         if not isinstance(model, str):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "the name of a model is accepted, as a string", "model")
         if not isinstance(text, str) or not 0 < len(text) <= MAX_CHARACTERS:
@@ -55,6 +57,8 @@ class SpeechRequest:
         if not isinstance(shape, str) or shape not in MEDIA_TYPES:
             message = f"{str(shape)[:40]!r}: {', '.join(MEDIA_TYPES)} is accepted"
             raise RefusedError(HTTPStatus.BAD_REQUEST, message, "response_format")
+
+        # What OpenAI's clients send and a voice does not have is refused, unless it changes nothing.
         if values.get("speed", 1) != 1:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a voice has one speed, 1", "speed")
         if not isinstance(values.get("voice", ""), str | dict):  # OpenAI's own voices have objects, too
@@ -83,6 +87,7 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
         raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), "input") from None
     except VoxlineError as error:
         raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, str(error)) from None
+    # Half a sentence is no answer.
     if speech.hit_limit:
         message = f"{voice.about_limit}; try another wording, or shorter sentences"
         raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, message)
@@ -92,6 +97,8 @@ def synthesize_speech(voice: Synthesizer, request: SpeechRequest) -> tuple[bytes
     if request.shape in ("wav", "pcm"):
         header = wav_header(len(samples), voice.sample_rate) if request.shape == "wav" else b""
         return header + np.ascontiguousarray(samples, "<i2").tobytes(), seconds
+
+    # ffmpeg writes a file, whose format follows from its name.
     with tempfile.TemporaryDirectory(dir=scratch_root()) as folder:
         file = Path(folder, f"speech.{request.shape}")
         try:

@@ -54,6 +54,7 @@ def _cues(transcript: Transcript) -> list[tuple[float, float, str]]:
     """Start, end and text of each cue: words, as many as fit into its time and its line."""
     cues: list[tuple[float, float, str]] = []
     for word in transcript.words:
+        # A word that fits continues the cue before, in time and in width.
         if cues:
             start, _, text = cues[-1]
             if word.end - start <= CUE_SECONDS and len(text) + 1 + len(word.word) <= CUE_CHARACTERS:

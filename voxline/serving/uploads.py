@@ -88,6 +88,7 @@ class Uploads:
         upload = await self._admit()
         try:
             yield upload
+        # However the request ended, its place and its bytes are given back, and the next one may enter.
         finally:
             self._requests.discard(upload)
             self._spooled -= upload.received
@@ -96,6 +97,7 @@ class Uploads:
     def let_in(self) -> None:
         """Gives the places that are free to those that have waited longest."""
         while self._waiting and self._has_room():
+            # It may have been refused or have left while it waited.
             waiting = self._waiting.popleft()
             if not waiting.done():
                 waiting.set_result(self._enter())
@@ -108,13 +110,17 @@ class Uploads:
         """
         most = self._limits.max_bytes + FORM_OVERHEAD
         message = f"a recording of at most {self._limits.max_bytes:,} bytes is accepted"
+
+        # The announced size is only a hint: the bytes are counted as they come.
         announced = request.headers.get("content-length", "")
         size = int(announced[:20]) if announced.isdecimal() else 0
         if size > most:
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "multipart/form-data":
             raise RefusedError(HTTPStatus.BAD_REQUEST, "a form (multipart/form-data) is accepted")
+
         _check_disk(size)
         limited = Request(request.scope, self._bounded(request, upload, most, message))
         async with self._in_time(upload):
@@ -134,6 +140,7 @@ class Uploads:
 
     @contextlib.asynccontextmanager
     async def _in_time(self, upload: Upload) -> AsyncIterator[None]:
+        # Two looks: after the first a slow client no longer holds a place, after the second it may be ended.
         loop = asyncio.get_running_loop()
         timers = [loop.call_later(seconds, self._look_at, upload) for seconds in (_FRESH_SECONDS, _SLOW_SECONDS)]
         try:
@@ -147,6 +154,7 @@ class Uploads:
                 f"{limits.bytes_per_second:,} a second, and all within {limits.upload_seconds:g} s, are accepted"
             )
             raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, message) from None
+        # A whole request counts again, until its answer.
         finally:
             upload.whole = True
             upload.deadline = None
@@ -160,11 +168,14 @@ class Uploads:
             size = len(part.get("body", b""))
             upload.received += size
             self._spooled += size
+
             if upload.received > most:
                 raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+
             if self._spooled > self._limits.spool_bytes:
                 message_full = "the recordings of other requests fill the room for uploads; try again later"
                 raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message_full)
+            # Each part that comes in time moves the deadline.
             if upload.deadline and not upload.deadline.expired():
                 upload.deadline.reschedule(self._due(upload))
             return part
@@ -176,8 +187,10 @@ class Uploads:
         return upload.begin + min(self._limits.upload_seconds, slowest)
 
     async def _admit(self) -> Upload:
+        # First come, first served: nobody passes those who wait.
         if not self._waiting and self._has_room():
             return self._enter()
+
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Upload] = loop.create_future()
         self._waiting.append(waiting)
@@ -189,6 +202,7 @@ class Uploads:
         timer = loop.call_later(self._limits.wait_seconds, refuse)
         try:
             return await waiting
+        # It got a place in the moment in which its client left: the place is given back.
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled() and not waiting.exception():
                 self._requests.discard(waiting.result())
@@ -207,6 +221,8 @@ class Uploads:
         counted = sum(upload.counted for upload in self._requests)
         if max(counted, self._pending()) >= self._places:
             return False
+
+        # Fewer requests than may send at a time: there is room. Otherwise the slowest one has to go.
         if len(self._requests) < self._limits.uploads:
             return True
         self._end_slowest()
@@ -235,6 +251,7 @@ class Uploads:
 
 def _check_disk(size: int) -> None:
     """Refuses a recording for which the temporary folder has no room: for the upload, and a copy for the decoder."""
+    # Small recordings stay in memory.
     if size <= _IN_MEMORY_BYTES:
         return
     folder = tempfile.gettempdir()

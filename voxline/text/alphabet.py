@@ -45,6 +45,8 @@ def normalize_transcript(text: str) -> str:
     """
     if not text.isascii() or "`" in text:  # most English is: a third of the time
         text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES)
+
+    # Lower-casing may compose or decompose letters, hence NFC a second time at the end.
     text = text.lower()
     text = _PUNCTUATION.sub(" ", _DASHES.sub(" ", text))
     return unicodedata.normalize("NFC", " ".join(text.split()))
@@ -114,6 +116,7 @@ class Alphabet:
         Raises:
           SettingsError: a character is repeated, or there are fewer than two.
         """
+        # In NFC, as all texts are: a decomposed é would be two symbols.
         symbols = unicodedata.normalize("NFC", ALPHABETS.get(name, name))
         repeated = sorted({symbol for symbol in symbols if symbols.count(symbol) > 1})
         if repeated or len(symbols) < 2:
@@ -145,6 +148,7 @@ class Alphabet:
         """
         if not set(text).difference(self.characters):
             return ""
+
         unknown = self.unknown(text)
         verb = "is" if len(unknown) == 1 else "are"
         return f"{name_characters(unknown)} in {quote_text(text)} {verb} not in the alphabet"
@@ -170,6 +174,8 @@ class Alphabet:
         @functools.lru_cache(_CACHED_RUNS)
         def encode(run: str) -> tuple[int, ...]:
             parts = list(run)
+            # The subword that was learned first is joined first, as when the alphabet was learned: labels are in that
+            # order.
             while pairs := [pair for pair in itertools.pairwise(parts) if "".join(pair) in labels]:
                 parts = join_pair(parts, min(pairs, key=lambda pair: labels["".join(pair)]))
             if unknown := self.unknown(run):

@@ -110,6 +110,7 @@ def english_words(symbols: str) -> str:
 
 
 def _apply_rules(text: str, whole: bool) -> str:
+    # Rules see capitals and digits; lower case comes after them.
     words = fold_to_ascii(text)
     for rule in _RULES:
         words = rule(words)
@@ -126,8 +127,10 @@ def fold_to_ascii(text: str) -> str:
     'Cafe Lodz, naive...'
     """
     text = unicodedata.normalize("NFC", text).translate(_TABLE)
+
     # Some keep their form: NFKD would turn ² into 2, and drop the ° of a temperature.
     pieces = (char if char in "²³°–£€¢¥" else unicodedata.normalize("NFKD", char) for char in text)
+    # The table again: a decomposed letter may be one that it has.
     text = _ACCENT.sub("", "".join(pieces)).translate(_TABLE)
     return " ".join(_DASHES.sub(", ", text).split())
 
@@ -136,10 +139,14 @@ def _tidy(words: str, text: str, whole: bool) -> str:
     for quote in _QUOTES:
         words = quote.sub(" ", words)
     words = " ".join(_LOOSE_HYPHENS.sub(" ", words).split())
+
+    # Of several marks in a row, the strongest one remains.
     words = _MARKS.sub(lambda match: f"{_strongest(match[0])} ", words)
     words = " ".join(words.split())
     if not whole:
         return words.strip(" -")
+
+    # A sentence begins with a word and ends with a mark.
     words = words.lstrip(" .,;:!?-")
     if not re.search("[a-z]", words):
         raise EmptyText(f"{quote_text(text)} has no words; letters or digits are accepted")
@@ -159,6 +166,8 @@ def _iso_date(match: re.Match[str]) -> str:
     year = match[1]
     month = int(match[2])
     day = int(match[3])
+
+    # A number that is no date stays for the later rules.
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return match[0]
     return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(year)}"
@@ -170,6 +179,7 @@ def _slash_date(match: re.Match[str]) -> str:
     day = int(match[2])
     if month > 12:
         month, day = day, month
+
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return match[0]
     return f"{_MONTHS[month - 1]} {numbers.ordinal(str(day))}, {numbers.year(match[3])}"
@@ -190,11 +200,14 @@ def _time(match: re.Match[str]) -> str:
     minute = match[2]
     second = match[3]
     half = match[4]
+
+    # What is no time of day, such as a score, stays for the later rules.
     if int(hour) > 24 or int(minute) > 59:
         return match[0]
     words = numbers.cardinal(str(int(hour)))
     if minute != "00":
         words += f" {'oh ' if minute[0] == '0' else ''}{numbers.cardinal(str(int(minute)))}"
+    # A full hour without a.m. or p.m.: "o'clock", or "hundred" on a clock of 24 hours.
     elif not half and not second:
         words += " o'clock" if 1 <= int(hour) <= 12 else " hundred"
     if second:
@@ -208,6 +221,8 @@ def _roman(match: re.Match[str]) -> str:
     value = numbers.parse_roman(numeral)
     if not value:
         return match[0]
+
+    # "Chapter IV" counts, "Henry IV" orders.
     if before in _CARDINAL_AFTER:
         return f"{match[1]} {numbers.cardinal(str(value))}"
     if before in _REGNAL and len(numeral) > 1:  # "Henry I" may continue "Henry I think"

@@ -47,6 +47,7 @@ def expand_abbreviations(text: str) -> str:
     >>> expand_abbreviations("Dr. Bell of 5 Elm St. saw Mr. King, No. 7, in St. Paul")
     'doctor Bell of 5 Elm street saw mister King, number 7, in saint Paul'
     """
+    # From the certain to the ambiguous: "St." is a street behind a name, and a saint before one.
     text = _LATIN_RULE.sub(lambda match: _LATIN[match[0].lower()], text)
     text = _ALWAYS_RULE.sub(_always, text)
     text = _NUMBER_RULE.sub(lambda match: _BEFORE_NUMBERS[_cased(match[1])] + " ", text)

@@ -35,6 +35,7 @@ def cardinal(digits: str) -> str:
     ('twelve thousand three hundred forty-five', 'zero zero seven')
     """
     digits = digits.replace(",", "")
+    # Leading zeros are said: 007 is a code and no count.
     if len(digits) > MAX_DIGITS or (digits[0] == "0" and len(digits) > 1):
         return digit_by_digit(digits)
     return _words(int(digits))
@@ -62,6 +63,8 @@ def year(digits: str) -> str:
     """
     century = int(digits[:2])
     remainder = int(digits[2:])
+
+    # 2005 is "two thousand five", 1905 "nineteen oh five".
     if century % 10 == 0 and remainder < 10:
         return _words(int(digits))
     words = _words(century)
@@ -97,6 +100,7 @@ def fraction(above: str, below: str) -> str:
     >>> fraction("1", "2"), fraction("3", "4"), fraction("2", "3"), fraction("24", "7000")
     ('one half', 'three quarters', 'two thirds', 'twenty-four over seven thousand')
     """
+    # Beyond two digits, "over" is what people say.
     if below.startswith("0") or len(below) > 2 or below == "1":
         return f"{cardinal(above)} over {cardinal(below)}"
     named = {"2": "half", "4": "quarter"}.get(below) or ordinal(below)
@@ -113,11 +117,15 @@ def money(sign: str, amount: str, scale: str) -> str:
     singular, many, small, smalls = _CURRENCIES[sign]
     if scale:
         return f"{decimal(amount)} {scale} {many}"
+
     whole, _, part = amount.partition(".")
+    # Fractions of a cent are read as decimals.
     if len(part) > 2 or "." in part:
         return f"{decimal(amount)} {many}"
     whole = whole.replace(",", "") or "0"
     cents = int(part.ljust(2, "0") or 0)
+
+    # "$0.05" has no dollars, "$0" has.
     words = [f"{cardinal(whole)} {singular if whole == '1' else many}"] if whole != "0" or not cents else []
     if cents:
         words.append(f"{_words(cents)} {small if cents == 1 else smalls}")
@@ -137,4 +145,6 @@ def parse_roman(numeral: str) -> int:
     if not _ROMAN.fullmatch(numeral):
         return 0
     values = [_VALUES[letter] for letter in numeral]
+
+    # A smaller digit before a larger one is subtracted.
     return sum(-value if value < after else value for value, after in zip(values, [*values[1:], 0], strict=True))

@@ -58,6 +58,7 @@ def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
       UnsupportedText: some characters have no sound in this kind of frontend.
       EmptyText: the text has no words.
     """
+    # ASR: words alone.
     if settings.kind == "transcript":
         words = normalize_transcript(text)
         return FrontendOutput(words, words)
@@ -67,6 +68,8 @@ def apply_frontend(text: str, settings: FrontendSettings) -> FrontendOutput:
     if settings.kind == "as_is":
         text = unicodedata.normalize("NFC", text)
         return FrontendOutput(text, text)
+
+    # TTS: words with their marks.
     if settings.kind in ("mandarin", "pinyin"):
         return _mandarin(text, settings)
     from voxline.text.english import english_words, normalize_english
@@ -118,6 +121,7 @@ def phoneme_symbols(phonemes: str, alphabet: str, settings: FrontendSettings, *,
     Raises:
       UnsupportedText: the frontend has no phonemes, or those of another alphabet; or a sound does not exist.
     """
+    # Letters cannot be pronounced as phonemes: only these kinds have an alphabet of sounds.
     own = {"english_phonemes": "ipa", "mandarin": "pinyin", "pinyin": "pinyin"}.get(settings.kind)
     if own is None:
         raise UnsupportedText(
@@ -165,9 +169,12 @@ def normalize_spoken(text: str, kind: FrontendKind) -> str:
 def _spell_out_mandarin(text: str) -> str:
     from voxline.text.mandarin_numbers import expand_mandarin_numbers
 
+    # Between numbers a tilde is a range; elsewhere it is a mark.
     ranges = re.sub(r"(?<=[0-9%]) ?~ ?(?=[0-9])", "-", unicodedata.normalize("NFKC", text))
     folded = ranges.translate(_MANDARIN_MARKS)
     words = normalize_transcript(expand_mandarin_numbers(folded)).replace("'", " ")
+
+    # A space between hanzi and letters, none between two hanzi.
     apart = re.sub(rf"(?<={_HANZI})(?=[a-z])|(?<=[a-z])(?={_HANZI})", " ", words)
     return " ".join(re.sub(rf"(?<={_HANZI}) (?={_HANZI})", "", apart).split())
 
@@ -192,5 +199,6 @@ def frontend_version(settings: FrontendSettings) -> dict[str, int | str]:
     >>> sorted(frontend_version(FrontendSettings(kind="mandarin")))
     ['pypinyin', 'revision']
     """
+    # A library's version changes what it pronounces, so it is a part of the key.
     libraries = _LIBRARIES.get(settings.kind)
     return {} if libraries is None else {"revision": REVISION, **{name: version(name) for name in libraries}}

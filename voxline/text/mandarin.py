@@ -83,12 +83,19 @@ def hanzi_to_pinyin(
     Raises:
       UnsupportedText: some characters have no sound in Mandarin, or there are no words.
     """
+    # Wide marks become narrow ones before NFKC and after it, which itself makes some.
     normalized = unicodedata.normalize("NFKC", text.translate(PUNCTUATION)).translate(_DROPPED).translate(PUNCTUATION)
     expanded = " ".join(expand_mandarin_numbers(" ".join(normalized.split())).split())
+
+    # White space has no meaning between hanzi, only between Latin words.
     spelled_out = re.sub("--+", ",", re.sub("(?<![A-Za-z]) | (?![A-Za-z])", "", expanded))
     lexicon = lexicon or {}
+
+    # Longer entries first: an entry may begin with another one.
     entries = [_entry_pattern(word) for word in sorted(lexicon, key=len, reverse=True)]
     words = re.compile("|".join([*entries, "[A-Za-z]+", " ", f"[{_HANZI}]"]))
+
+    # What no rule can read is reported all at once, with the Latin words.
     unknown = "".join(words.sub("", spelled_out).translate(_MARKS))
     latin = [word for word in re.findall("[A-Za-z]+", spelled_out) if not _is_readable(word, lexicon)]
     if unknown or latin:
@@ -99,6 +106,8 @@ def hanzi_to_pinyin(
             "hanzi, digits, punctuation and up to five capitals are accepted, and other words in frontend.lexicon"
             f"{named}",
         )
+
+    # Odd pieces of the split are what `special` matched, even ones the hanzi between.
     special = re.compile("(" + "|".join([*entries, "[A-Za-z]+"]) + ")")
     parts = []
     for part in re.findall(r"[.,;:!?]+|[^.,;:!?]+", spelled_out):
@@ -110,6 +119,7 @@ def hanzi_to_pinyin(
                 parts.append(f" {_read_word(piece, lexicon)}")
             elif hanzi := piece.replace(" ", ""):
                 parts.append(" " + " ".join(_clause_syllables(hanzi, text, sandhi)))
+
     if not whole:
         return "".join(parts).strip()
     symbols = "".join(parts).lstrip(" .,;:!?")
@@ -135,6 +145,7 @@ def _read_word(word: str, lexicon: Mapping[str, str]) -> str:
 
 
 def _clause_syllables(hanzi: str, text: str, sandhi: bool) -> list[str]:
+    # pypinyin joins what it cannot read: then there are fewer syllables than hanzi.
     syllables = _load_pypinyin()(hanzi)
     if len(syllables) != len(hanzi) or (
         bad := [
@@ -144,6 +155,8 @@ def _clause_syllables(hanzi: str, text: str, sandhi: bool) -> list[str]:
         raise unsupported_characters(
             hanzi if len(syllables) != len(hanzi) else bad, text, "characters of the dictionary are accepted"
         )
+
+    # Dictionary tones of 一 and 不, which pypinyin's phrases may have changed; sandhi follows below.
     syllables = [
         {"一": "yi1", "不": "bu4"}.get(char, syllable) for char, syllable in zip(hanzi, syllables, strict=True)
     ]
@@ -151,6 +164,7 @@ def _clause_syllables(hanzi: str, text: str, sandhi: bool) -> list[str]:
     syllables = _resolve_particles(words, syllables)
     if sandhi:
         syllables = apply_tone_sandhi(words, syllables)
+
     joined: list[str] = []
     for index, (char, syllable) in enumerate(zip(hanzi, syllables, strict=True)):
         # 花儿 is one syllable; 女儿, 儿子 and 儿童 are two.
@@ -225,6 +239,7 @@ def apply_tone_sandhi(words: Sequence[str], tones: Sequence[str]) -> list[str]:
     ... )
     (['wo3', 'hen2', 'hao3'], ['zhan2', 'lan2', 'guan3'])
     """
+    # 一 and 不 first: their tones are then part of the third-tone rule.
     spoken = _apply_yi_bu("".join(words), list(tones))
     starts = []
     index = 0
@@ -247,6 +262,8 @@ def _apply_third_tone(spoken: list[str], index: int) -> None:
 def _apply_yi_bu(hanzi: str, tones: list[str]) -> list[str]:
     """不 before a fourth tone is bu2; 一 is yi2 or yi4 before a syllable, unless it counts."""
     spoken = list(tones)
+
+    # The last hanzi has nothing behind it that could change it.
     for index, character in enumerate(hanzi[:-1]):
         before = hanzi[index - 1 : index]
         after = hanzi[index + 1]

@@ -35,6 +35,8 @@ def hanzi_number(digits: str) -> str:
     ('十', '一万零八十六', '三点零五', '零零七', '一亿')
     """
     whole, _, fraction = digits.partition(".")
+
+    # Codes and long numbers are read digit by digit.
     row = len(whole) > MAX_DIGITS or (len(whole) > 1 and whole[0] == "0")
     return (hanzi_digits(whole) if row else _whole(int(whole))) + ("点" + hanzi_digits(fraction) if fraction else "")
 
@@ -50,6 +52,7 @@ def _whole(count: int) -> str:
     spoken = ""
     skipped = False
     for unit, name in ((10**12, "万亿"), (10**8, "亿"), (10**4, "万"), (1, "")):
+        # Groups without digits are said as one 零 before the next group that has some.
         group, count = divmod(count, unit)
         if unit == 10**8 and spoken and not group:
             skipped = True
@@ -58,10 +61,13 @@ def _whole(count: int) -> str:
             skipped = False
         else:
             skipped = bool(spoken)
+
+    # 一十 at the beginning is said 十.
     return spoken[1:] if spoken.startswith("一十") else spoken
 
 
 def _group(group: int) -> str:
+    # A gap between two digits is one 零, however long it is.
     spoken = ""
     gap = False
     for unit, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
@@ -80,6 +86,7 @@ def _sub(pattern: str, put: Callable[[re.Match[str]], str] | str) -> Callable[[s
 def _date(match: re.Match[str]) -> str:
     month = int(match[2])
     day = int(match[3])
+
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return match[0]
     return f"{hanzi_digits(match[1])}年{_whole(month)}月{_whole(day)}日"
@@ -95,6 +102,7 @@ def _time(match: re.Match[str]) -> str:
 
 
 def _telephone(match: re.Match[str]) -> str:
+    # On the telephone, 一 is said 幺, which nobody mistakes for 七.
     return hanzi_digits(match[0].replace("-", "")).replace("一", "幺")
 
 

@@ -36,6 +36,7 @@ def phonemize(words: str) -> str:
     Raises:
       UnsupportedText: espeak-ng returns a sound that is not in the alphabet.
     """
+    # Marks are kept out of espeak-ng, which would drop them.
     pieces = re.split(r"([.,;:!?])", words)
     parts = [piece if piece in ".,;:!?" else f" {_espeak_ipa(piece)}" for piece in pieces if piece.strip()]
     symbols = unicodedata.normalize("NFC", "".join(parts).strip())
@@ -56,6 +57,7 @@ def normalize_ipa(pronunciation: str) -> str:
       UnsupportedText: a sound is not in the alphabet, or there is none.
     """
     plain = " ".join(unicodedata.normalize("NFC", pronunciation).translate(_IPA_SIGNS).split())
+    # IPA sets the stress before the syllable, espeak-ng before its vowel.
     symbols = _STRESS.sub(r"\2\1", plain)
     sounds = ALPHABETS["phonemes"].translate(dict.fromkeys(map(ord, ".,;:!?")))
     if unknown := [symbol for symbol in symbols if symbol not in sounds]:
@@ -78,8 +80,10 @@ def _espeak_ipa(words: str) -> str:
     buffer = ctypes.create_string_buffer(words.encode())
     position = ctypes.c_void_p(ctypes.addressof(buffer))
     parts = []
+    # One text at a time: the library has one state for the process.
     with _lock:
         library = _load_espeak()
+        # It returns a clause at a time, and moves the position.
         while position.value:
             parts.append(library.espeak_TextToPhonemes(ctypes.byref(position), _UTF8, _IPA).decode())
     # (fr) and the like mark a word that is pronounced as in another language.
@@ -92,11 +96,13 @@ def _load_espeak() -> Any:
 
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     data = Path(espeakng_loader.get_data_path())
+
     if len(str(data)) > _LONGEST_DATA_PATH:
         scratch = tempfile.TemporaryDirectory(prefix="espeak-")
         atexit.register(scratch.cleanup)
         (short := Path(scratch.name) / "espeak-ng-data").symlink_to(data, target_is_directory=True)
         data = short
+
     if library.espeak_Initialize(_SYNCHRONOUS, 0, str(data).encode(), _DO_NOT_EXIT) <= 0:
         raise RuntimeError(f"espeak-ng cannot be started with its data in {data}")
     if library.espeak_SetVoiceByName(b"en-us") != 0:

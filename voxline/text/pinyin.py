@@ -24,6 +24,8 @@ def normalize_pinyin(text: str, *, whole: bool = True) -> str:
     """
     symbols = []
     plain = unicodedata.normalize("NFC", text).lower().translate(PUNCTUATION).replace("u:", "v")
+
+    # Whether the text has tone marks decides what a syllable without one is.
     marked = any(char in _TONES for char in unicodedata.normalize("NFD", plain))
     for part in re.findall(r"[.,;:!?]|[^\s.,;:!?'’-]+", plain):
         if part in ".,;:!?":
@@ -36,6 +38,8 @@ def normalize_pinyin(text: str, *, whole: bool = True) -> str:
                 )
                 continue
             symbols.append(f" {_syllable(syllable, text, marked)}")
+
+    # Of several marks in a row the first one remains.
     normalized = re.sub(r"([.,;:!?])[.,;:!?]+", r"\1", "".join(symbols))
     if not whole:
         return normalized.strip()
@@ -76,6 +80,8 @@ def _split_syllables(word: str) -> list[str]:
     best: list[tuple[int, int, int] | None] = [(0, 0, 0)] + [None] * len(word)
     plain = [_strip_tones(char)[0] for char in word]
     marked = [len(_strip_tones(char)[1]) for char in word]
+
+    # Dynamic programming over ends: at most seven letters a syllable, at most one tone mark.
     for end in range(1, len(word) + 1):
         for start in range(max(0, end - 7), end):
             before = best[start]
@@ -83,6 +89,8 @@ def _split_syllables(word: str) -> list[str]:
                 continue
             candidate = (before[0] + (start > 0 and plain[start] in "aeo"), before[1] + 1, start)
             best[end] = min(best[end] or candidate, candidate)
+
+    # From the end back to the beginning; a word that cannot be split stays whole.
     parts = []
     end = len(word)
     while end and (last := best[end]):
@@ -104,6 +112,7 @@ def _is_syllable(bare: str) -> bool:
 
 
 def _syllable(part: str, text: str, marked: bool) -> str:
+    # The digit of a tone counts like its mark.
     bare, tones = _strip_tones(part)
     if bare[-1:] in "12345" and bare[:-1]:
         bare, tones = bare[:-1], [*tones, bare[-1]]
@@ -111,11 +120,13 @@ def _syllable(part: str, text: str, marked: bool) -> str:
         raise unsupported_characters(
             unknown, text, "pinyin with tone marks or the digits 1 to 5, separated by spaces, is accepted"
         )
+
     bare = re.sub("^([nl])ue$", r"\1ve", bare)
     if not _is_syllable(bare) or len(tones) > 1:
         raise UnsupportedText(
             f"{quote_text(part)} in {quote_text(text)} is not a syllable of Mandarin; zhong1 and lǜ are"
         )
+
     if not tones and not marked:
         # Among tone marks a bare syllable is neutral; among digits, or alone, its tone was forgotten.
         raise UnsupportedText(f"{quote_text(part)} in {quote_text(text)} has no tone; {part}5 is the neutral one")

@@ -61,6 +61,8 @@ def sentence_ends(text: str) -> Iterator[int]:
     """Finds where a sentence ends and another one begins: the index of the first character behind its marks."""
     start = 0
     marked = -1
+
+    # Only marks behind a spoken character can end a sentence.
     first = _next_spoken(text, 0)
     for match in _END.finditer(text):
         if marked >= 0 and first < match.start():  # there are words behind the last end
@@ -83,6 +85,8 @@ def cut_point(text: str) -> int:
     places = [[match.end() for match in rule.finditer(text)] for rule in (_SENTENCE, _CLAUSE, _SPACE)]
     first = _next_spoken(text, 0)
     last = next((index for index in range(len(text) - 1, -1, -1) if _is_spoken(text[index])), -1)
+
+    # Both parts have something to say, else the cut would leave silence.
     places = [[place for place in several if first < place <= last] for several in places]
     middle = len(text) / 2
     for most in (len(text) / 4, middle):  # far from the middle, a clause is worse than a space
@@ -90,6 +94,8 @@ def cut_point(text: str) -> int:
             best = min(several, key=lambda place: abs(place - middle), default=None)
             if best is not None and abs(best - middle) <= most:
                 return best
+
+    # No place at all, as in a long number: between two characters.
     place = len(text) // 2
     while place < len(text) - 1 and unicodedata.category(text[place])[0] == "M":  # an accent stays with its letter
         place += 1
@@ -134,8 +140,10 @@ def _merge_silent(parts: list[str], between: str) -> list[str]:
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     """Returns whether the marks of a match end the sentence that began at `start`."""
+    # Marks of these scripts are never part of an abbreviation.
     if any(mark in _WIDE for mark in match[0]):
         return True
+
     before = text[match.start() - 1 : match.start()]
     behind = _BEFORE_WORD.match(text, match.end())
     following = text[behind.end() : behind.end() + 1] if behind else ""
@@ -146,6 +154,7 @@ def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
         return False
     if match[0] != ".":  # no abbreviation ends in anything else
         return True
+
     near = max(start, match.start() - _NEAR)
     last_word = _LAST_WORD.search(text, near, match.start())
     word = last_word[0] if last_word else ""
@@ -161,6 +170,7 @@ def _is_abbreviation(word: str, before_number: bool, earlier: str) -> bool:
       earlier: the word before, of the same sentence.
     """
     lower = word.lower()
+
     if lower in NEVER_FINAL or (lower in BEFORE_NUMBERS and before_number):
         return True
     if word.isdecimal():  # 1. First, 2. Second

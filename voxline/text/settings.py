@@ -42,6 +42,7 @@ class FrontendSettings(Settings):
     @pydantic.field_validator("lexicon")
     @classmethod
     def _check_pinyin(cls, lexicon: dict[str, str]) -> dict[str, str]:
+        # As convert would read it: an entry with a misspelt syllable fails when the config is read.
         checked = {}
         for word, pinyin in lexicon.items():
             if not word or not word.isalpha():

@@ -128,6 +128,8 @@ def parse_ssml(text: str) -> Document:
         raise SettingsError(
             f"the SSML document has {len(text):,} characters; {MAX_CHARACTERS:,} are accepted: split it"
         )
+
+    # expat takes bytes, and counts lines from the document's own beginning.
     try:
         content = text.lstrip("\ufeff \t\r\n").encode()
     except UnicodeEncodeError as error:
@@ -140,7 +142,9 @@ class _Reader:
     """Handlers of one document."""
 
     def __init__(self, lines_before: int) -> None:
+        # Lines before the document, so that messages agree with the user's text.
         self._before = lines_before
+        # The open elements with their attributes and lines; rates of nested `prosody`.
         self._open: list[tuple[str, Mapping[str, str], int]] = []
         self._rates = [1.0]
         self._items: list[SsmlSentence | Pause] = []
@@ -153,6 +157,8 @@ class _Reader:
         self._boundary = 0.0
         self._chosen = False
         self._marked = False
+
+        # A space separates namespace and name, as no name has one.
         self._parser = expat.ParserCreate("utf-8", " ")
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
@@ -167,6 +173,7 @@ class _Reader:
         except expat.ExpatError as error:
             why = expat.ErrorString(error.code)
             raise _refuse(error.lineno + self._before, f"the XML is not well-formed: {why}") from None
+
         total = sum(item.seconds for item in self._items if isinstance(item, Pause))
         if total > MAX_PAUSES:
             raise SettingsError(f"the SSML document has {total:,.0f} s of pauses; {MAX_PAUSES:,.0f} s are accepted")
@@ -186,6 +193,8 @@ class _Reader:
 
     def _start(self, name: str, raw_attributes: Mapping[str, str]) -> None:
         self._end_text()
+
+        # Elements of another namespace keep it in their name, and are refused by it.
         namespace, _, local = name.rpartition(" ")
         name = local if namespace in ("", NAMESPACE) else f"{local} xmlns={namespace}"
         if name not in _ATTRIBUTES:
@@ -194,11 +203,14 @@ class _Reader:
             raise _refuse(
                 self._line, f"<{name}> is inside <speak>" if self._open else f"<{name}> is outside of <speak>"
             )
+
+        # Elements that may not be nested in each other.
         within = [element for element, *_ in self._open]
         if within and within[-1] in ("break", "phoneme", "sub"):
             raise _refuse(self._line, f"<{name}> is inside <{within[-1]}>, which has no elements inside")
         if outer := next((element for element in _NOT_INSIDE.get(name, ()) if element in within), ""):
             raise _refuse(self._line, f"<{name}> is inside <{outer}>; end that first")
+
         attributes = {
             key.replace(f"{_XML} ", "xml:"): value for key, value in raw_attributes.items() if key not in _IGNORED
         }
@@ -209,6 +221,7 @@ class _Reader:
         if attributes.get("xml:lang"):
             self._languages.append((attributes["xml:lang"], self._line))
         self._open.append((name, attributes, self._line))
+
         if name in ("p", "s"):
             self._end_sentence(PARAGRAPH_PAUSE if name == "p" else SENTENCE_PAUSE)
         elif name == "break":
@@ -219,6 +232,7 @@ class _Reader:
     def _end(self, _: str) -> None:
         self._end_text()
         name, attributes, line = self._open.pop()
+
         if name in ("p", "s"):
             self._end_sentence(PARAGRAPH_PAUSE if name == "p" else SENTENCE_PAUSE)
         elif name == "prosody":
@@ -243,6 +257,7 @@ class _Reader:
         self._text += text
 
     def _end_text(self) -> None:
+        # Text since the last tag; it belongs to the element that is open.
         text = self._text
         self._text = ""
         if not text:
@@ -259,12 +274,15 @@ class _Reader:
         """Adds to the sentence; what has no sound does not begin one."""
         silent = not span.phonemes and all(_is_silent(character) for character in span.text)
         if not self._spans:
+            # Silence before the first word: white space or a mark between two elements.
             if silent:
                 return
             if self._boundary and not self._chosen and self._items:
                 self._items.append(Pause(self._boundary))
             self._boundary = 0.0
             self._marked = any(name == "s" for name, *_ in self._open)
+
+        # A break that the document states replaces the pause of a boundary.
         if not silent:
             self._chosen = False
         span = self._without_word_end(span)
@@ -295,12 +313,14 @@ class _Reader:
         self._boundary = max(self._boundary, pause)
 
     def _break(self, attributes: Mapping[str, str]) -> None:
+        # Without attributes a break is medium, as SSML has it.
         strength = attributes.get("strength", "medium")
         time = attributes.get("time")
         if strength not in BREAK_SECONDS:
             raise _refuse(self._line, f'<break strength="{strength[:40]}">: accepted: {", ".join(BREAK_SECONDS)}')
         seconds = BREAK_SECONDS[strength] if time is None else self._seconds(time)
         self._chosen = True
+
         if seconds:
             self._end_sentence(0.0)
             self._items.append(Pause(seconds))

@@ -37,15 +37,20 @@ def learn_subwords(texts: Iterable[str], alphabet: Alphabet, size: int) -> Alpha
     (' ', 'e', 'g', 'h', 'i', 'n', 't', 'th', 'in', 'thin')
     """
     check_size(size, alphabet)
+
+    # Runs of one character cannot be joined; equal words are counted once, with how often they occur.
     counts = collections.Counter(run for text in texts for run in split_runs(text) if len(run) > 1)
     words = [list(run) for run in counts]
     times = list(counts.values())
+    # How often each pair occurs, and in which words: a join then touches these words alone.
     pairs: collections.Counter[Pair] = collections.Counter()
     where: dict[Pair, set[int]] = collections.defaultdict(set)
     for index, word in enumerate(words):
         for pair in itertools.pairwise(word):
             pairs[pair] += times[index]
             where[pair].add(index)
+
+    # A heap with entries that may be out of date: an entry counts only if its number still does.
     waiting = [(-count, pair) for pair, count in pairs.items()]
     heapq.heapify(waiting)
     symbols = dict.fromkeys(alphabet.symbols)
@@ -56,7 +61,9 @@ def learn_subwords(texts: Iterable[str], alphabet: Alphabet, size: int) -> Alpha
         if -count < MIN_COUNT:
             break
         symbols["".join(best)] = None  # a subword may come from two pairs; it is one symbol
+
         changed = set()
+        # The pairs of the words before the join go, those after it come.
         for index in where.pop(best):
             before = words[index]
             words[index] = join_pair(words[index], best)
@@ -67,6 +74,8 @@ def learn_subwords(texts: Iterable[str], alphabet: Alphabet, size: int) -> Alpha
                 pairs[pair] += times[index]
                 where[pair].add(index)
                 changed.add(pair)
+
+        # Each changed pair waits with its new count; its old entry is ignored when it comes up.
         for pair in changed:
             heapq.heappush(waiting, (-pairs[pair], pair))
     return Alphabet(tuple(symbols))
