@@ -67,15 +67,16 @@ class Console:
         self._clear()
 
     def _pass(self, text: str) -> None:
+        # One column less: a full line would wrap, and only its last row could be overwritten.
         if self._overwrites:
             width = shutil.get_terminal_size().columns - 1
             self._clear()
             self._print(text[:width], end="")
             self._passing = True
             return
-        now = self._clock()
-        if now - self._printed >= HEARTBEAT_SECONDS:
-            self._printed = now
+        seconds = self._clock()
+        if seconds - self._printed >= HEARTBEAT_SECONDS:
+            self._printed = seconds
             self._print(text)
 
     def _clear(self) -> None:
@@ -89,6 +90,7 @@ class Console:
         try:
             print(neutralize(text), end=end, file=self._out, flush=True)
         except BrokenPipeError:
+            # Later writes, and Python's own flush at the end, would fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
 
 
@@ -110,6 +112,7 @@ class _LineStream(io.TextIOBase):
         self._begun = ""
 
     def write(self, text: str) -> int:
+        # `print` writes a line in pieces; the last piece without a line break waits for the rest.
         *whole, self._begun = (self._begun + text).split("\n")
         for line in whole:
             if line.startswith((STATUS_PREFIX, PROGRESS_PREFIX)):

@@ -38,6 +38,7 @@ DEFAULT_PIPELINE = "asr"
 
 def pipeline_names() -> list[str]:
     """Every pipeline: one for each family that can be evaluated and pushed, and those that train nothing."""
+    # A family that is a part of another's models, and is not evaluated by itself, has no pipeline.
     trained = [name for name in family_names() if find_family(name).has_pipeline]
     return [*trained, *DESCRIPTIONS]
 
@@ -69,11 +70,12 @@ def graph_of(pipeline: str, optional: Collection[str] = ()) -> Graph:
     {'model': 'language', 'manifest': 'convert'}
     """
     graph: Graph = {}
-    producers: dict[str, str] = {}
+    producers: dict[str, str] = {}  # kind of output → the last step so far that has it
     for name in steps_of(pipeline):
         step = STEPS[name]
         if step.optional_if and name not in optional:
             continue
+        # Before the step's own outputs: `convert` takes the manifest of `ingest`, and gives another one.
         graph[name] = {kind: producers[kind] for kind in step.inputs}
         producers |= dict.fromkeys(step.outputs, name)
     return graph

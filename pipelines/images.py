@@ -56,8 +56,9 @@ def build_image(image: str, *, registry: str, tag: str, base: str, builder: str,
         "SOURCE": source,
         "VERSION": tag,
     }
-    given = [part for key, value in arguments.items() if value for part in ("--build-arg", f"{key}={value}")]
-    _docker("build", "--file", str(ROOT / "docker" / "Dockerfile"), *given, "--tag", name, *more, str(ROOT))
+    # An empty value would replace the Dockerfile's default, so it is not passed on.
+    options = [part for key, value in arguments.items() if value for part in ("--build-arg", f"{key}={value}")]
+    _docker("build", "--file", str(ROOT / "docker" / "Dockerfile"), *options, "--tag", name, *more, str(ROOT))
     return name
 
 
@@ -65,17 +66,21 @@ def record_image(name: str, folder: Path) -> dict[str, Any]:
     """Copies the image's bill of materials into `folder`, and adds the image to images.json there."""
     image = name.rpartition("/")[2].partition(":")[0]
     folder.mkdir(parents=True, exist_ok=True)
+
+    # Files can be copied from a container, not from an image; this one is never started.
     container = _docker_output("create", "--network", "none", name)
     try:
         _docker("cp", f"{container}:{SBOM}", str(folder / f"{image}.cdx.json"), quiet=True)
     finally:
         _docker("rm", container, quiet=True)
+
+    # Images that were built before, by other calls, stay in the list.
     identity, size = _docker_output("image", "inspect", "--format", "{{.Id}} {{.Size}}", name).split()
     record = folder / "images.json"
-    known = read_json(record) if record.is_file() else {}
-    known[image] = {"name": name, "id": identity, "bytes": int(size), "sbom": f"{image}.cdx.json"}
-    write_json(record, known)
-    entry: dict[str, Any] = known[image]
+    images = read_json(record) if record.is_file() else {}
+    images[image] = {"name": name, "id": identity, "bytes": int(size), "sbom": f"{image}.cdx.json"}
+    write_json(record, images)
+    entry: dict[str, Any] = images[image]
     return entry
 
 
@@ -113,12 +118,15 @@ def main(arguments: list[str]) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m voxline.pipelines.images", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
+
+    # Both commands take the base, because the tag depends on it.
     tagging = commands.add_parser("tag", help="print the content tag")
     building = commands.add_parser("build", help="build images")
     for command in (tagging, building):
         command.add_argument(
             "--base", default=os.environ.get("VOXLINE_IMAGE_BASE", ""), help="the base image, best by digest"
         )
+
     building.add_argument("images", nargs="*", default=list(IMAGES), metavar="IMAGE", help=", ".join(IMAGES + VARIANTS))
     building.add_argument(
         "--builder",
@@ -129,27 +137,33 @@ def main(arguments: list[str]) -> None:
     building.add_argument("--tag", default="", help="instead of the content tag")
     building.add_argument("--source", default=source_url(), help="the label org.opencontainers.image.source")
     building.add_argument("--output", type=Path, default=ROOT / "dist" / "images", help="folder for the records")
-    ours, more = _split(arguments)
-    chosen = parser.parse_args(ours)
-    if chosen.command == "tag":
-        print(content_tag(ROOT, chosen.base))
+
+    own_arguments, docker_arguments = _split(arguments)
+    options = parser.parse_args(own_arguments)
+    if options.command == "tag":
+        print(content_tag(ROOT, options.base))
         return
-    if unknown := [image for image in chosen.images if image not in IMAGES + VARIANTS]:
+    if unknown := [image for image in options.images if image not in IMAGES + VARIANTS]:
         raise SettingsError(f"image {unknown[0]!r}: accepted: {', '.join(IMAGES + VARIANTS)}")
-    names = ImageSettings.of({"registry": chosen.registry, "tag": chosen.tag}, "the names of images")
-    registry, tag = names.registry.rstrip("/") or IMAGE_REGISTRY, names.tag or content_tag(ROOT, chosen.base)
-    for image in chosen.images:
+
+    # Checked as a config's names are: what is built under another name could not be run.
+    names = ImageSettings.of({"registry": options.registry, "tag": options.tag}, "the names of images")
+    registry = names.registry.rstrip("/") or IMAGE_REGISTRY
+    tag = names.tag or content_tag(ROOT, options.base)
+    for image in options.images:
         name = build_image(
             image,
             registry=registry,
             tag=tag,
-            base=chosen.base,
-            builder=chosen.builder,
-            source=chosen.source,
-            more=more,
+            base=options.base,
+            builder=options.builder,
+            source=options.source,
+            more=docker_arguments,
         )
-        written = record_image(name, chosen.output)
-        print(f"{name}  {written['bytes'] / 1e6:,.0f} MB  {written['id']}")
+        entry = record_image(name, options.output)
+        print(f"{name}  {entry['bytes'] / 1e6:,.0f} MB  {entry['id']}")
+
+    # The last line can be put before `voxline compile`, or into a CI job's environment.
     print(f"VOXLINE_IMAGE_REGISTRY={registry} VOXLINE_IMAGE_TAG={tag}")
 
 
@@ -204,6 +218,8 @@ def content_tag(root: Path, base: str = "") -> str:
       base: the base image, if it is not the Dockerfile's own.
     """
     version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+    # Paths are in the hash too, so that a file that moves changes it.
     content = hashlib.sha256(base.encode())
     for path in context_files(root):
         file = root / path
@@ -229,11 +245,14 @@ def context_files(root: Path) -> list[str]:
 
 def _read_ignore_file(file: Path) -> tuple[list[str], list[str]]:
     """The lines as git would write them, anchored at the root, and the paths that are admitted as they are."""
-    patterns, admitted = [], list[str]()
+    # An allow-list: a file that nobody thought of stays out of the images.
+    patterns: list[str] = []
+    admitted: list[str] = []
     for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue
+
         negation = "!" if text.startswith("!") else ""
         path = text.removeprefix("!").strip("/")
         if re.search(r"[\[\\]", path):
@@ -245,6 +264,7 @@ def _read_ignore_file(file: Path) -> tuple[list[str], list[str]]:
             raise SettingsError(
                 f"{file}, line {number}: {line!r}: admit the folder by its path first, and then a kind of file in it"
             )
+
         patterns.append(f"{negation}/{path}")
     return patterns, admitted
 

@@ -37,7 +37,7 @@ _REST = "__settings"
 
 @dataclasses.dataclass(frozen=True)
 class ParallelTrials:
-    """What a search has in place of the step train.
+    """The trials that a search has in place of the step train.
 
     Attributes:
       items: what the component `trial` is given, a text for each trial.
@@ -53,11 +53,11 @@ class ParallelTrials:
     metric: str
     family: str
 
-    def add(self, given: Values, dataset: Any) -> Any:
+    def add(self, parameters: Values, dataset: Any) -> Any:
         """Adds the trials, and what chooses among them, to the graph that is being built.
 
         Args:
-          given: the pipeline's parameters.
+          parameters: those of the pipeline, by name.
           dataset: extract's artifact.
 
         Returns:
@@ -67,12 +67,13 @@ class ParallelTrials:
 
         from voxline.components.train.trials.component import choose, trial
 
+        # KFP runs the body once for each item, and `Collected` waits for all of them.
         with dsl.ParallelFor(items=list(self.items), parallelism=self.parallelism, name="trials") as item:
-            made = trial(
-                dataset=dataset, base=self.base, given=item, store=given["store"], registry=given["registry"],
-                family=self.family,
+            task = trial(
+                dataset=dataset, base=self.base, given=item, store=parameters["store"],
+                registry=parameters["registry"], family=self.family,
             )  # fmt: skip
-        best = choose(trials=dsl.Collected(made.outputs["trained"]), store=given["store"], metric=self.metric)
+        best = choose(trials=dsl.Collected(task.outputs["trained"]), store=parameters["store"], metric=self.metric)
         return best.outputs["model"]
 
 
@@ -106,28 +107,37 @@ def build_pipeline(
     """
     from kfp import dsl
 
-    parameters, descriptions = _parameters(config, [one for one in components if not (trials and one.name == "train")])
+    # The settings of a search's trials are fixed when it is compiled, so train's are no parameters of it.
+    configurable = [component for component in components if not (trials and component.name == "train")]
+    parameters, descriptions = _parameters(config, configurable)
 
+    # KFP calls this once with placeholders for its parameters, and records the tasks that it creates.
     def graph(*values: Any) -> None:
-        given = dict(zip(parameters, values, strict=True))
+        placeholders = dict(zip(parameters, values, strict=True))
         tasks: dict[str, Any] = {}
         artifacts: dict[str, Any] = {}
         with contextlib.ExitStack() as conditions:
             for component in components:
                 if trials and component.name == "train":
-                    artifacts["model"] = trials.add(given, artifacts["dataset"])
+                    artifacts["model"] = trials.add(placeholders, artifacts["dataset"])
                     continue
+
                 inputs = {
-                    name: given[_parameter(config, component.name, name)] if spec.type in _TYPES else artifacts[name]
+                    name: placeholders[_parameter(config, component.name, name)]
+                    if spec.type in _TYPES
+                    else artifacts[name]
                     for name, spec in component.component_spec.inputs.items()
                 }
                 task = tasks[component.name] = component(**inputs)
                 if before := STEPS[component.name].after:
                     task.after(tasks[before])
                 artifacts |= {_IN_PLACE_OF.get(name, name): output for name, output in task.outputs.items()}
+
+                # The condition is left open until the end of the graph: it is over all steps that follow.
                 if DECIDES in task.outputs:
                     conditions.enter_context(dsl.If(task.outputs[DECIDES] == "yes", name="training"))
 
+    # KFP reads name, documentation and parameters from the function, as if it had been written for this pipeline.
     name = config.pipeline_name() + ("-search" if trials else "")
     graph.__name__ = name.replace("-", "_")
     graph.__doc__ = "\n".join(
@@ -137,7 +147,7 @@ def build_pipeline(
     pipeline = dsl.pipeline(name=name, description=description)(graph)
 
     def until(steps: list[str]) -> Any:
-        return build_pipeline(config, description, *(one for one in components if one.name in steps))
+        return build_pipeline(config, description, *(component for component in components if component.name in steps))
 
     def with_trials(trials: ParallelTrials) -> Any:
         return build_pipeline(config, description, *components, trials=trials)
@@ -162,11 +172,12 @@ def pipeline_arguments(values: Values, parameters: list[str]) -> Values:
     {'name': 'demo', 'train__epochs': 5, 'train__model__units': 96,
      'train__settings': '{"model": {"layers": 2}, "seed": 1}'}
     """
-    rest = copy.deepcopy(values)
-    arguments = {name: _pop(rest, name) for name in parameters if not name.endswith(_REST)}
+    # What has a parameter of its own is taken out first; the remainder of a section is one text.
+    remainder = copy.deepcopy(values)
+    arguments = {name: _pop(remainder, name) for name in parameters if not name.endswith(_REST)}
     for name in parameters:
         if name.endswith(_REST):
-            section = rest[name.removesuffix(_REST)]
+            section = remainder[name.removesuffix(_REST)]
             arguments[name] = json.dumps(section, ensure_ascii=False, sort_keys=True)
     return {name: arguments[name] for name in parameters}
 
@@ -176,7 +187,8 @@ def _parameters(
 ) -> tuple[dict[str, inspect.Parameter], dict[str, str]]:
     """The pipeline's parameters, those without a default first, and a sentence for each."""
     defaults = config.example()
-    parameters, descriptions = {}, {}
+    parameters = {}
+    descriptions = {}
     for component in components:
         for name, spec in component.component_spec.inputs.items():
             if spec.type not in _TYPES:
@@ -184,6 +196,8 @@ def _parameters(
             parameter = _parameter(config, component.name, name)
             if parameter in parameters:
                 continue
+
+            # Without a default, the form of KFP's UI requires a value.
             default: Any = inspect.Parameter.empty
             if parameter not in config.required_on_a_cluster:
                 default = "{}" if parameter.endswith(_REST) else get_key(defaults, parameter.replace("__", "."))
@@ -192,6 +206,8 @@ def _parameters(
             )
             field = config.model_fields.get(parameter)
             descriptions[parameter] = f"{field.description}." if field else spec.description
+
+    # As in every signature of Python, parameters with a default come last.
     ordered = sorted(parameters, key=lambda name: parameters[name].default is not inspect.Parameter.empty)
     return {name: parameters[name] for name in ordered}, descriptions
 

@@ -1,4 +1,4 @@
-"""Which transcripts of a corpus may be wrong: ranked by models that did not train on them.
+"""Finds the transcripts of a corpus that may be wrong: ranked by models that did not train on them.
 
 The utterances are dealt into folds. For each, the pipeline trains on the others and evaluates on it, from manifests
 that say so; a model that learned a wrong transcript would find it right. The doubt of a transcript is the logarithm of
@@ -30,18 +30,20 @@ from voxline.store.step_cache import local_inputs
 
 DEV_SHARE = 0.05
 """Of the utterances that a fold's model trains on: they choose its weights."""
-DOUBT_KEY, HYPOTHESIS_KEY = "doubt", "hypothesis"
-TASKS_FILE, LABELS_FILE = "label-studio.json", "label-studio.xml"
+DOUBT_KEY = "doubt"
+HYPOTHESIS_KEY = "hypothesis"
+TASKS_FILE = "label-studio.json"
+LABELS_FILE = "label-studio.xml"
 FEW = 5
 """Utterances of a speaker in the head that may be chance."""
 _OFF = {"severity": "off"}
-_KEPT = ("corpora", "weight", "raw")
+_INHERITED = ("corpora", "weight", "raw")
 """Keys of a corpus that a fold of it takes over."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DoubtRanking:
-    """What a ranking wrote.
+    """The files and counts of a ranking.
 
     Attributes:
       manifest: of the utterances, the most doubtful first, with the keys `doubt` and `hypothesis`.
@@ -71,91 +73,112 @@ def rank_transcripts(
       SettingsError: the config is wrong, or the corpus has too few utterances.
       WorkError: a step failed.
     """
-    chosen = load_config(config, assignments, pipeline="asr").with_default_folders(folder.absolute())
+    base = load_config(config, assignments, pipeline="asr").with_default_folders(folder.absolute())
     if folds < 2:
         raise SettingsError(f"folds is {folds}; 2 or more are accepted")
-    if chosen.corpus.corpora:
+    if base.corpus.corpora:
         raise SettingsError("corpus.corpora has several corpora; rank one at a time, with a config for each")
-    source = ingest(chosen.store, chosen.corpus).path("manifest")
-    found: dict[str, tuple[float, str]] = {}
+
+    # Every utterance is in the test split of exactly one fold, so the results of the folds do not overlap.
+    source = ingest(base.store, base.corpus).path("manifest")
+    doubt_of: dict[str, tuple[float, str]] = {}
     for fold in range(folds):
         console.say(f"▸ fold {fold + 1} of {folds}")
-        found |= _judge(config, assignments, chosen, source, folder / f"fold-{fold + 1}", (fold, folds), console)
-    return write_ranking(iter_manifest(source), found, folder, most)
+        doubt_of |= _judge(config, assignments, base, source, folder / f"fold-{fold + 1}", (fold, folds), console)
+    return write_ranking(iter_manifest(source), doubt_of, folder, most)
 
 
 def write_ranking(
-    utterances: Iterable[Utterance], found: dict[str, tuple[float, str]], folder: Path, most: float
+    utterances: Iterable[Utterance], doubt_of: dict[str, tuple[float, str]], folder: Path, most: float
 ) -> DoubtRanking:
     """Writes the ranking as a manifest, and its head as tasks for Label Studio.
 
     Args:
-      found: id → doubt and hypothesis.
+      doubt_of: id → doubt and hypothesis.
     """
     every = list(utterances)
-    ranked = sorted((one for one in every if one.id in found), key=lambda one: (-found[one.id][0], one.id))
-    lines = []
-    for one in ranked:
-        doubt, hypothesis = found[one.id]
+    judged = [utterance for utterance in every if utterance.id in doubt_of]
+    judged.sort(key=lambda utterance: (-doubt_of[utterance.id][0], utterance.id))  # ids order equal doubts
+    ranked = []
+    for utterance in judged:
+        doubt, hypothesis = doubt_of[utterance.id]
         finite = doubt if math.isfinite(doubt) else 1e6  # JSON has no infinity
-        lines.append(one.replace(extra={**one.extra, DOUBT_KEY: round(finite, 4), HYPOTHESIS_KEY: hypothesis}))
-    shown = lines[: round(most * len(lines))]
-    texts = [DoubtfulText(one.id, one.audio_filepath, one.text, *_keys(one)) for one in shown]
+        extra = {**utterance.extra, DOUBT_KEY: round(finite, 4), HYPOTHESIS_KEY: hypothesis}
+        ranked.append(utterance.replace(extra=extra))
+
+    # The head becomes tasks for a person; the manifest has all of them.
+    head = ranked[: round(most * len(ranked))]
+    texts = [
+        DoubtfulText(utterance.id, utterance.audio_filepath, utterance.text, *_keys(utterance)) for utterance in head
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / TASKS_FILE, label_studio_tasks(texts))
     write_text(folder / LABELS_FILE, LABEL_CONFIG)
-    write_manifest(folder / "doubt.jsonl", lines)
-    return DoubtRanking(folder / "doubt.jsonl", len(lines), len(every) - len(lines), _crowded(shown, lines))
+    write_manifest(folder / "doubt.jsonl", ranked)
+    return DoubtRanking(folder / "doubt.jsonl", len(ranked), len(every) - len(ranked), _crowded(head, ranked))
 
 
 def _crowded(head: Sequence[Utterance], ranked: Sequence[Utterance]) -> list[tuple[str, float, float]]:
     """Speakers that the models may understand less, rather than that were transcribed worse; most in the head first."""
-    often, overall = (Counter(one.speaker for one in part if one.speaker) for part in (head, ranked))
+    often, overall = (Counter(utterance.speaker for utterance in part if utterance.speaker) for part in (head, ranked))
     shares = [(speaker, count / len(head), overall[speaker] / len(ranked)) for speaker, count in often.most_common()]
-    return [one for one in shares if one[1] > 2 * one[2] and often[one[0]] >= FEW]
+    return [
+        (speaker, of_head, of_all)
+        for speaker, of_head, of_all in shares
+        if of_head > 2 * of_all and often[speaker] >= FEW
+    ]
 
 
-def _keys(one: Utterance) -> tuple[str, float]:
-    return str(one.extra[HYPOTHESIS_KEY]), float(one.extra[DOUBT_KEY])
+def _keys(utterance: Utterance) -> tuple[str, float]:
+    return str(utterance.extra[HYPOTHESIS_KEY]), float(utterance.extra[DOUBT_KEY])
 
 
 def doubts(evaluation: Evaluation) -> dict[str, tuple[float, str]]:
     """Id → doubt and hypothesis, of an evaluation by a model that did not train on its utterances."""
-    found = {}
-    for one in evaluation.results:
-        loss, free = one.details.get("loss"), one.details.get("greedy_loss") or 0.0
-        found[one.id] = (math.inf if loss is None else loss - free, str(one.details["hypothesis"]))
-    return found
+    doubt_of = {}
+    for result in evaluation.results:
+        # Both losses are negative log-probabilities, so their difference is the logarithm of a ratio. A transcript
+        # that is longer than the frames allow has no loss: it cannot be what was said.
+        loss = result.details.get("loss")
+        greedy_loss = result.details.get("greedy_loss") or 0.0
+        doubt = math.inf if loss is None else loss - greedy_loss
+        doubt_of[result.id] = (doubt, str(result.details["hypothesis"]))
+    return doubt_of
 
 
 def _judge(
     config: Sequence[Source],
     assignments: Sequence[str],
-    chosen: RunConfig,
+    base: RunConfig,
     source: Path,
     folder: Path,
     fold: tuple[int, int],
     console: Console,
 ) -> dict[str, tuple[float, str]]:
     """Runs one fold as far as evaluate."""
-    utterances = [one.replace(split=_split(one.id, *fold)) for one in iter_manifest(source)]
-    counts = {split: sum(one.split == split for one in utterances) for split in ("train", "dev", "test")}
+    utterances = [utterance.replace(split=_split(utterance.id, *fold)) for utterance in iter_manifest(source)]
+    counts = {split: sum(utterance.split == split for utterance in utterances) for split in ("train", "dev", "test")}
     if not all(counts.values()):
         raise SettingsError(
             f"{source}: {len(utterances):,} utterances are too few for {fold[1]} folds; a fold would have {counts}"
         )
+
+    # The recordings stay where they are: ingest reads outside of a corpus only what is below `audio_roots`.
     manifest = folder / "corpus" / MANIFEST_FILE
     manifest.parent.mkdir(parents=True, exist_ok=True)
     write_manifest(manifest, utterances)
-    roots = sorted({os.path.commonpath([os.path.dirname(one.audio_filepath) for one in utterances])})
-    name = f"{chosen.name}-fold-{fold[0] + 1}"
-    run = _fold_config(config, assignments, chosen, folder, manifest, roots, name)
+    roots = sorted({os.path.commonpath([os.path.dirname(utterance.audio_filepath) for utterance in utterances])})
+
+    name = f"{base.name}-fold-{fold[0] + 1}"
+    run = _fold_config(config, assignments, base, folder, manifest, roots, name)
     record, failure = run_pipeline(run, folder, console, until="evaluate")
     if failure:
+        # The same kind of error, so that this command has the exit status of the run that failed.
         kinds: tuple[type[VoxlineError], ...] = (SettingsError, TransientError)
-        kind = next((one for one in kinds if one.exit_status == failure.exit_status), WorkError)
+        kind = next((kind for kind in kinds if kind.exit_status == failure.exit_status), WorkError)
         raise kind(f"{folder}: {record.failed_step or 'the graph'} failed: {failure.message}")
-    (step,) = (one for one in record.steps if one.name == "evaluate")
+
+    (step,) = (step for step in record.steps if step.name == "evaluate")
     return _read_doubts(step.folder)
 
 
@@ -167,7 +190,7 @@ def _read_doubts(folder: Path | str) -> dict[str, tuple[float, str]]:
 def _fold_config(
     config: Sequence[Source],
     assignments: Sequence[str],
-    chosen: RunConfig,
+    base: RunConfig,
     folder: Path,
     manifest: Path,
     roots: Sequence[str],
@@ -177,10 +200,11 @@ def _fold_config(
 
     A warm start would begin with weights that have learned the fold's test split.
     """
-    corpus = {key: value for key, value in CorpusSettings().plain().items() if key not in _KEPT}
+    # Every key of the corpus, because a layer that sets some leaves those of the user's config below it.
+    corpus = {key: value for key, value in CorpusSettings().plain().items() if key not in _INHERITED}
     overrides: dict[str, Any] = {
         "name": name,
-        "store": chosen.store,
+        "store": base.store,
         "registry": str(folder.absolute() / "registry"),
         "corpus": corpus | {"uri": str(manifest.absolute()), "format": "manifest", "audio_roots": list(roots)},
         "validate": {"speaker_overlap": _OFF, "sentence_overlap": _OFF},
@@ -189,17 +213,22 @@ def _fold_config(
         "forecast": {"skip_below": 0.0},
         "notify": NotifySettings().plain(),
     }
-    keys = [one.partition("=")[0].split(".") for one in assignments]
-    ours = {*overrides} - {"train", "validate"}
-    kept = [
-        one for one, key in zip(assignments, keys, strict=True) if key[0] not in ours and key[:2] != ["train", "start"]
+
+    # `--set` wins over every layer, so what it says of an overridden section is left out.
+    keys = [assignment.partition("=")[0].split(".") for assignment in assignments]
+    overridden = {*overrides} - {"train", "validate"}
+    applicable = [
+        assignment
+        for assignment, key in zip(assignments, keys, strict=True)
+        if key[0] not in overridden and key[:2] != ["train", "start"]
     ]
-    return load_config([*config, overrides], kept, pipeline="asr")
+    return load_config([*config, overrides], applicable, pipeline="asr")
 
 
 def _split(id: str, fold: int, folds: int) -> str:
-    """By hash, so that an utterance keeps its fold when the corpus grows."""
+    """The split of an utterance, by its hash: it keeps its fold when the corpus grows."""
     number = int(hash_value(["fold", id])[:12], 16)
     if number % folds == fold:
         return "test"
+    # The quotient is independent of the remainder, which says the fold: each fold has its share of dev.
     return "dev" if number // folds % round(1 / DEV_SHARE) == 0 else "train"

@@ -103,6 +103,7 @@ class Step:
 
     def component(self, family: str) -> Any:
         """Its KFP component; that of a family if the family has the settings."""
+        # Imported here: a component loads kfp, which takes a second.
         module = importlib.import_module(f"voxline.components.{self.name}.component")
         return getattr(module, self.name) if self.settings else getattr(module, f"{self.name}_component")(family)
 
@@ -145,12 +146,13 @@ _STEPS = (
         inputs=("manifest",),
         outputs=("dataset",),
         pod={"cpu": "4", "memory": "8Gi"},
+        # Texts and sound must be treated alike in both steps, so a config states these once.
         copies={
             "alphabet": "convert.alphabet",
             "features.sample_rate": "convert.sample_rate",
             "frontend": "convert.frontend",
         },
-        after="validate",
+        after="validate",  # features of a corpus that is refused would be computed for nothing
     ),
     Step(
         name="publish",
@@ -183,6 +185,7 @@ _STEPS = (
         inputs=("dataset",),
         outputs=("model",),
         image="model",
+        # A preempted training goes on from its checkpoint, so it may be tried again more often than other steps.
         pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
         copies={"name": "model"},
         models=("start.model", "export.vocoder", "voice", "sharpen.recognizer"),
@@ -192,7 +195,7 @@ _STEPS = (
         description="the language model",
         settings=LanguageSettings,
         inputs=("model", "manifest"),
-        outputs=("model",),
+        outputs=("model",),  # train's with a language model; later steps take it in place of train's
         image="model",
         pod={"cpu": "2", "memory": "16Gi"},
         copies={"frontend": "convert.frontend"},
@@ -230,6 +233,7 @@ _STEPS = (
 STEPS: dict[str, Step] = {step.name: step for step in _STEPS}
 """Step by name, in an order that every graph keeps."""
 
+# A trial is a training, and what chooses among them is as small as push.
 POD_OF = {"trial": "train", "choose": "push"}
 """Tasks of a search on a cluster → the step whose section of `cluster.steps` they have."""
 

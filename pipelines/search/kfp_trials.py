@@ -59,17 +59,22 @@ def compile_trials(
         raise SettingsError(f"--method {method!r}: with --compile kfp, accepted: {', '.join(METHODS)}")
     if method == "grid" and seed is not None:
         raise SettingsError(f"--seed {seed}: it has no effect with --method grid, which has no random settings")
+
+    # The graph has one component for a trial, and that is train.
     space.refuse_decoding("--compile kfp")
     if method == "random" and trials > MAX_TRIALS:
         raise SettingsError(f"{trials} trials: at most {MAX_TRIALS} are accepted with --compile kfp")
-    chosen = grid(space, trials) if method == "grid" else _draw(config, space, trials, 1 if seed is None else seed)
+    drawn = grid(space, trials) if method == "grid" else _draw(config, space, trials, 1 if seed is None else seed)
     base = config.plain()["train"]
-    items = tuple(_item(config, base, number, settings) for number, settings in enumerate(chosen))
+    items = tuple(_item(config, base, number, settings) for number, settings in enumerate(drawn))
+
+    # Encoded twice, as the driver gets it: each item is a text of JSON, and so is their list.
     if (size := len(json.dumps(json.dumps(items)))) > MAX_BYTES:
         raise SettingsError(
             f"{len(items)} trials of {space.source} are {size:,} bytes, and at most {MAX_BYTES:,} are accepted with "
             "--compile kfp; give fewer --trials, or shorter choices"
         )
+
     trials_of_graph = ParallelTrials(items, json.dumps(base, ensure_ascii=False), jobs, metric, config.pipeline)
     compile_pipeline(config, output, kfp_version, trials=trials_of_graph)
     return len(items)
@@ -84,36 +89,41 @@ def grid(space: Space, trials: int = 0) -> list[Values]:
     Raises:
       SettingsError: a range has no end of values, or there are more combinations than `trials`.
     """
-    if endless := [one.key for one in space.ranges if one.kind in ("log", "linear")]:
+    if endless := [setting.key for setting in space.ranges if setting.kind in ("log", "linear")]:
         raise SettingsError(f"--method grid: {endless[0]}: give its values, as {endless[0]}: [0.001, 0.003, 0.01]")
     if 0 < trials < space.size or space.size > MAX_TRIALS:
         limit = trials or MAX_TRIALS
         raise SettingsError(f"--method grid: {space.source} has {space.size:,} combinations, more than {limit}")
-    values = [one.values if one.kind == "choice" else range(one.values[0], one.values[1] + 1) for one in space.ranges]
-    keys = [one.key for one in space.ranges]
-    return [dict(zip(keys, given, strict=True)) for given in itertools.product(*values)]
+    values = [
+        setting.values if setting.kind == "choice" else range(setting.values[0], setting.values[1] + 1)
+        for setting in space.ranges
+    ]
+    keys = [setting.key for setting in space.ranges]
+    return [dict(zip(keys, combination, strict=True)) for combination in itertools.product(*values)]
 
 
 def _draw(config: RunConfig, space: Space, trials: int, seed: int) -> list[Values]:
+    # A study without a folder: nothing is trained here, so there is nothing to keep.
     epochs = int(get_key(config.plain(), "train.epochs"))
     study = Study(Path(), space, "random", epochs, seed, space.values_of(config))
     return study.draw(trials or DEFAULT_TRIALS)
 
 
 def _item(config: RunConfig, base: Values, number: int, settings: Values) -> str:
-    """What the component `trial` gets of a trial. Settings that the config refuses are refused here.
+    """The text that the component `trial` gets of a trial. Settings that the config refuses are refused here.
 
     Args:
       base: the config's section `train`.
     """
     epochs = int(settings.get("train.epochs", get_key(config.plain(), "train.epochs")))
-    made = load_config(with_settings(config, trial_overlay(config, settings, epochs)), pipeline=config.pipeline)
-    order = TrialOrder(trial=number, settings=settings, train=dict(_changes(base, made.plain()["train"])))
+    trial_config = load_config(with_settings(config, trial_overlay(config, settings, epochs)), pipeline=config.pipeline)
+    order = TrialOrder(trial=number, settings=settings, train=dict(_changes(base, trial_config.plain()["train"])))
     return json.dumps(msgspec.to_builtins(order), ensure_ascii=False)
 
 
 def _changes(base: Values, other: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The dotted keys at which a section differs, with the other one's values. One of other keys differs as a whole."""
+    # Differences alone, because the items of all trials must fit into one argument (`MAX_BYTES`).
     for key, value in other.items():
         was = base[key]
         if isinstance(was, dict) and isinstance(value, dict) and was.keys() == value.keys():

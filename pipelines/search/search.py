@@ -39,7 +39,10 @@ from voxline.store.uris import is_remote
 if TYPE_CHECKING:
     from voxline.pipelines.console import Console
 
-STUDY, WINNER, BEST, PAGE = "study.json", "winner.json", "best.yaml", "search.html"
+STUDY = "study.json"
+WINNER = "winner.json"
+BEST = "best.yaml"
+PAGE = "search.html"
 FOLDER = "searches"
 """In a run's folder: its searches."""
 CONTINUED = {
@@ -51,7 +54,7 @@ CONTINUED = {
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """How long a search lasts.
+    """The limits at which a search ends.
 
     Attributes:
       trials: in all, those of before included; 0: as the budget allows.
@@ -71,17 +74,17 @@ class Limits:
 
     @classmethod
     def of(cls, values: Values) -> "Limits":
-        """From the JSON of `plain`."""
+        """Reads the JSON of `plain`."""
         return cls(**{**values, "seconds": values["seconds"] or math.inf})
 
     def plain(self) -> Values:
-        """For JSON, which has no infinity."""
+        """The limits as JSON values; no limit of seconds is null, because JSON has no infinity."""
         return {**dataclasses.asdict(self), "seconds": None if math.isinf(self.seconds) else self.seconds}
 
     def count(self) -> int:
         if self.trials:
             return self.trials
-        return DEFAULT_TRIALS if math.isinf(self.seconds) else 1_000_000
+        return DEFAULT_TRIALS if math.isinf(self.seconds) else 1_000_000  # more than any budget of time allows
 
 
 @dataclasses.dataclass
@@ -134,12 +137,15 @@ class Search:
         if method not in METHODS:
             raise SettingsError(f"--method {method!r}: accepted: {', '.join(METHODS)}")
         space.check(config)
+
+        # A metric that the steps do not have is refused after the first training, which lists those that they have.
         metric = metric or DEFAULT_METRICS[config.pipeline]
         search = cls(folder, config, assigned, space, method, metric, seed, prune)
         if prune:
             search._check_prune()
         if method == "halving":
             search._check_halving()
+
         search._check_same()
         return search
 
@@ -153,16 +159,25 @@ class Search:
         """
         if not (folder / STUDY).is_file():
             raise SettingsError(f"{folder}: no {STUDY} is here; `voxline search list` names the searches")
+
+        # Searches of earlier versions have neither `prune` nor `proposals`.
         try:
-            found = read_json(folder / STUDY)
-            space = Space(found["space"], str(folder / STUDY))
-            config = load_config(found["config"])
-            limits = Limits.of(found["limits"])
-            prune = float(found.get("prune", 0.0))
+            document = read_json(folder / STUDY)
+            space = Space(document["space"], str(folder / STUDY))
+            config = load_config(document["config"])
+            limits = Limits.of(document["limits"])
+            prune = float(document.get("prune", 0.0))
             search = cls(
-                folder, config, found["assigned"], space, found["method"], found["metric"], found["seed"], prune
+                folder,
+                config,
+                document["assigned"],
+                space,
+                document["method"],
+                document["metric"],
+                document["seed"],
+                prune,
             )
-            return dataclasses.replace(search, limits=limits, proposals=found.get("proposals", 1))
+            return dataclasses.replace(search, limits=limits, proposals=document.get("proposals", 1))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise WorkError(f"{folder / STUDY}: not a search ({error})") from None
 
@@ -173,10 +188,10 @@ class Search:
         return Study(self.folder, self.space, self.method, epochs, self.seed, own, jobs).load()
 
     def winner(self) -> Values:
-        """What winner.json holds; empty before there is one."""
+        """The content of winner.json; empty before there is one."""
         file = self.folder / WINNER
-        found: Values = read_json(file) if file.is_file() else {}
-        return found
+        content: Values = read_json(file) if file.is_file() else {}
+        return content
 
     def run(self, limits: Limits, console: "Console", on_end: "Callable[[Search, Study], object]") -> None:
         """Runs the search as far as its limits allow, and its winner.
@@ -194,6 +209,7 @@ class Search:
             self._write_study("", limits)  # so that `search resume` finds it, also if it is stopped in `_prepare`
             dataset, manifest = self._prepare(console)
             self._write_study(dataset, limits)
+
             decodes = self.space.varies_decoding
             folder = self.folder / "processes"
             processes = TrialProcesses(
@@ -201,6 +217,8 @@ class Search:
             )
             study = self.study(limits.jobs)
             before = study.trained()
+
+            # The winner is trained inside the block too: its processes must end with this one.
             try:
                 with processes.ended_with_block():
                     study.run(
@@ -213,30 +231,34 @@ class Search:
                     self._run_winner(study, processes, limits, console)
             finally:
                 on_end(self, study)
-            made = plural(study.trained() - before, "training")
-            console.say(f"  {plural(len(study.trials), 'trial')}; made {made}; in all {cost(study)}")
+            new_trainings = plural(study.trained() - before, "training")
+            console.say(f"  {plural(len(study.trials), 'trial')}; made {new_trainings}; in all {cost(study)}")
 
     def line(self, trial: Trial) -> str:
         """One line on a trial that has ended."""
         settings = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in trial.settings.items())
         if trial.state == "failed":
             return f"  trial {trial.number}: failed: {trial.reason.splitlines()[0]}  ({settings})"
-        made = trial.trainings[-1]
-        how = "reused" if made.reused else f"{made.cpu_seconds / 60:.1f} CPU-min"
-        early = self.method == "halving" or made.pruned
-        epochs = f" after {plural(made.epochs, 'epoch')}" if early else ""
-        epochs += ", stopped" if made.pruned else ""
-        return f"  trial {trial.number}: {self.metric} {self.format(made.value)}{epochs}  ({settings}; {how})"
+
+        # The length of a training is worth a word only where trials have different ones.
+        training = trial.trainings[-1]
+        how = "reused" if training.reused else f"{training.cpu_seconds / 60:.1f} CPU-min"
+        early = self.method == "halving" or training.pruned
+        epochs = f" after {plural(training.epochs, 'epoch')}" if early else ""
+        epochs += ", stopped" if training.pruned else ""
+        return f"  trial {trial.number}: {self.metric} {self.format(training.value)}{epochs}  ({settings}; {how})"
 
     def format(self, value: float | None) -> str:
         """The metric as a person reads it."""
         from voxline.metrics.catalog import CATALOG
 
+        # A metric on dev is formatted as the one of evaluate is, on test: `dev_wer` as `wer`.
         metric = CATALOG.get(self.metric.removeprefix("dev_").removesuffix("_greedy"))
         return metric.format(value) if metric else "—" if value is None else f"{value:.4g}"
 
     def _check_prune(self) -> None:
         """Refuses what has no word errors of each utterance after each epoch."""
+        # The pruner compares a trial with the best one after the same epoch, utterance by utterance on dev.
         why = ""
         if not 0.5 <= self.prune < 1:
             why = "from 0.5 to below 1 is accepted, or 0"
@@ -244,12 +266,13 @@ class Search:
             why = "it compares words on dev, so dev_wer of recognizers and settings of train alone"
         elif self.method == "halving":
             why = "halving stops trials by itself"
-        elif any(one.key == "train.epochs" for one in self.space.ranges):
+        elif any(setting.key == "train.epochs" for setting in self.space.ranges):
             why = "train.epochs varies; after the same epoch a longer training has not come as far as a shorter one"
         elif steps := get_key(self.config.plain(), "train.evaluate_steps"):
             why = f"train.evaluate_steps is {steps}; it compares after epochs"
         elif is_remote(self.config.store):
             why = f"store is {self.config.store}; it reads the logs of the best trial from a folder"
+
         if why:
             raise SettingsError(f"--prune {self.prune:g}: {why}")
 
@@ -257,12 +280,14 @@ class Search:
         """Refuses what makes a longer training differ from a shorter one from its first step on."""
         values = self.config.plain()
         for key, accepted in CONTINUED.items():
-            if (given := get_key(values, key)) != accepted:
+            if (value := get_key(values, key)) != accepted:
                 raise SettingsError(
-                    f"--method halving: {key} is {given!r}; a longer training continues a shorter one only with "
+                    f"--method halving: {key} is {value!r}; a longer training continues a shorter one only with "
                     f"{accepted!r}: give --set {key}={accepted}"
                 )
-        if varied := next((one.key for one in self.space.ranges if one.key in (*CONTINUED, "train.epochs")), ""):
+
+        fixed_keys = (*CONTINUED, "train.epochs")
+        if varied := next((setting.key for setting in self.space.ranges if setting.key in fixed_keys), ""):
             raise SettingsError(f"--method halving: {varied} cannot vary: the method chooses how long a trial trains")
 
     def _plain(self) -> Values:
@@ -282,24 +307,27 @@ class Search:
         """Refuses to go on with another search that is in the folder."""
         if not (self.folder / STUDY).is_file():
             return
-        found = Search.open(self.folder)
-        if found.proposals != PROPOSALS.get(found.method, 1):
+        previous = Search.open(self.folder)
+        if previous.proposals != PROPOSALS.get(previous.method, 1):
             raise SettingsError(
-                f"{self.folder}: the search here was started by another version, whose {found.method} chooses other "
+                f"{self.folder}: the search here was started by another version, whose {previous.method} chooses other "
                 "settings, and continuing it would mix the two; give --name another one: what was trained is found in "
                 "the store"
             )
-        mine, theirs = self._plain(), found._plain()
-        changed = changed_settings(theirs, mine)
-        changed = [one for one in changed if one[0].partition(".")[0] != "assigned"]
+
+        # What `--set` gave is part of the config too, so a difference of it shows there.
+        changed = changed_settings(previous._plain(), self._plain())
+        changed = [change for change in changed if change[0].partition(".")[0] != "assigned"]
         if changed:
-            key, was, now = changed[0]
+            key, value_there, value_here = changed[0]
             raise SettingsError(
-                f"{self.folder}: another search is here, with {key} {was}, not {now}; give --name another one"
+                f"{self.folder}: another search is here, with {key} {value_there}, not {value_here}; "
+                "give --name another one"
             )
 
     def _write_study(self, dataset: str, limits: Limits) -> None:
         """Args: the location of the dataset; empty: it is not known yet."""
+        # Empty once, when the search begins: from then on, the dataset of the first time stays.
         file = self.folder / STUDY
         before = read_json(file) if file.is_file() else {"dataset": "", "started": started_now()}
         key = dataset.rstrip("/").rpartition("/")[2] or before["dataset"]
@@ -308,6 +336,7 @@ class Search:
                 f"{self.folder}: the corpus has changed since this search began, and its trials cannot be compared; "
                 "give --name another one"
             )
+
         times = {"limits": limits.plain(), "started": before["started"]}
         write_json(file, {**self._plain(), "dataset": key, **times})
 
@@ -317,11 +346,14 @@ class Search:
         plan = {step.name: step for step in plan_run(self.config, run_dir, until="extract")}
         if all(step.action == "reuse" for step in plan.values()):
             return plan["extract"].output, plan["convert"].output
+
         run_dir.mkdir(parents=True, exist_ok=True)
         record, failure = run_pipeline(self.config, run_dir, console, until="extract")
         if failure:
             raise WorkError(f"{record.failed_step or 'the graph'} failed: {failure.message}")
-        dataset, manifest = last_output(run_dir, "extract"), last_output(run_dir, "convert")
+
+        dataset = last_output(run_dir, "extract")
+        manifest = last_output(run_dir, "convert")
         if not dataset or not manifest:
             raise WorkError(f"{run_dir}: extract left no dataset; this is a bug")
         return dataset, manifest
@@ -334,21 +366,28 @@ class Search:
             raise WorkError(f"{self.folder}: no trial has a result: {reasons[0]}")
         best = finished[0]
         write_text(self.folder / BEST, self._best_yaml(best))
+
+        # A search that goes on may have another winner; what was made for the one before is not its own.
         digest = hash_value([best.number, best.settings])
         winner = self.winner()
         if winner.get("digest") != digest:
             winner = {"digest": digest, "trial": best.number, "settings": best.settings, "seeds": [], "gate": None}
             write_json(self.folder / WINNER, winner)
+
         console.say(
             f"  best: trial {best.number}, {self.metric} {self.format(best.value)}; its settings: {self.folder / BEST}"
         )
-        for one in self._seeds(best, limits.seeds - len(winner["seeds"]), len(winner["seeds"])):
-            winner["seeds"].append(self._train_seed(study, processes, best, one))
+
+        # Written after each seed, so that an interrupted search repeats none of them.
+        for seed in self._seeds(best, limits.seeds - len(winner["seeds"]), len(winner["seeds"])):
+            winner["seeds"].append(self._train_seed(study, processes, best, seed))
             write_json(self.folder / WINNER, winner)
         if winner["seeds"]:
-            values = [one["value"] for one in winner["seeds"] if one["value"] is not None]
+            values = [training["value"] for training in winner["seeds"] if training["value"] is not None]
             spread = ", ".join(self.format(value) for value in values)
             console.say(f"  with {len(values)} seeds: {self.metric} {spread}")
+
+        # Once for a winner, whatever the gate says: every further try would be another chance to pass by luck.
         if limits.gate and limits.seeds and winner["gate"] is None:
             winner["gate"] = self._run_gate(best, console)
             write_json(self.folder / WINNER, winner)
@@ -356,6 +395,7 @@ class Search:
             console.say(f"  {winner['gate']['reason']}")
 
     def _seeds(self, best: Trial, count: int, done: int) -> list[int]:
+        # The config's own seed is the first: its training is the winner's, and is found in the store.
         own = int(get_key(self.config.plain(), "train.seed"))
         return list(range(own + done, own + done + max(count, 0)))
 
@@ -363,15 +403,19 @@ class Search:
         epochs = study.epochs_of(best)
         overlay = {**trial_overlay(self.config, best.settings, epochs), "train.seed": seed}
         try:
-            made = processes.train(f"seed-{seed}", overlay, epochs)
+            training = processes.train(f"seed-{seed}", overlay, epochs)
         except TrialFailedError as error:
             return {"seed": seed, "value": None, "reason": str(error), "cpu_seconds": error.cpu_seconds}
-        if not math.isfinite(made.value):
-            return {"seed": seed, "value": None, "reason": f"it is {made.value}", "cpu_seconds": made.cpu_seconds}
-        return {"seed": seed, "value": made.value, "reason": "", "cpu_seconds": made.cpu_seconds}
+
+        # JSON has no NaN, and a model that diverged has no part in the spread.
+        is_finite = math.isfinite(training.value)
+        value = training.value if is_finite else None
+        reason = "" if is_finite else f"it is {training.value}"
+        return {"seed": seed, "value": value, "reason": reason, "cpu_seconds": training.cpu_seconds}
 
     def _run_gate(self, best: Trial, console: "Console") -> Values:
         """The run of the winner from its training, which is in the store, to push."""
+        # Without the step forecast: the training is made already, and is found in the store.
         always = {**self._chosen(best), "forecast.skip_below": 0}
         config = load_config(with_settings(self.config, always), pipeline=self.config.pipeline)
         record, failure = run_pipeline(config, self.folder / "winner", console)
@@ -393,17 +437,17 @@ class Search:
 
 
 def cost(study: Study) -> str:
-    """What a study cost, in words."""
-    made = [one for trial in study.trials for one in trial.trainings]
+    """The cost of a study, in words."""
+    trainings = [training for trial in study.trials for training in trial.trainings]
     minutes = sum(trial.cpu_seconds for trial in study.trials) / 60
-    return f"{minutes:.1f} CPU-min, {sum(one.steps for one in made):,} steps"
+    return f"{minutes:.1f} CPU-min, {sum(training.steps for training in trainings):,} steps"
 
 
 def find_searches(folder: Path) -> list[Path]:
     """The folders of the searches below a folder of runs, and of those of one run."""
-    found = {
+    folders = {
         file.parent
         for pattern in (STUDY, f"{FOLDER}/*/{STUDY}", f"*/{FOLDER}/*/{STUDY}")
         for file in folder.glob(pattern)
     }
-    return sorted(found)
+    return sorted(folders)

@@ -84,26 +84,28 @@ class Range:
 
     def __contains__(self, value: object) -> bool:
         if self.kind == "choice":
-            return any(value == one and isinstance(value, bool) is isinstance(one, bool) for one in self.values)
+            # For Python, True equals 1; for a config they are two values.
+            equal = [choice for choice in self.values if value == choice]
+            return any(isinstance(value, bool) is isinstance(choice, bool) for choice in equal)
         kinds = int if self.is_integer else int | float
         return isinstance(value, kinds) and not isinstance(value, bool) and self.values[0] <= value <= self.values[1]
 
     @property
     def size(self) -> float:
-        """How many values there are; of real numbers infinite."""
+        """The number of values; of real numbers infinite."""
         if self.kind == "choice":
             return len(self.values)
         return self.values[1] - self.values[0] + 1 if self.is_integer else math.inf
 
     def position(self, value: Any) -> float:
-        """Where in the range a value is, from 0 to 1.
+        """The place of a value in the range, from 0 to 1.
 
         >>> round(Range("train.learning_rate", "log", (1e-4, 1e-2)).position(1e-3), 6)
         0.5
         """
         if self.kind == "choice":
             return self.values.index(value) / max(len(self.values) - 1, 1)
-        low, high, value = (math.log(one) if self.is_log else one for one in (*self.values, value))
+        low, high, value = (math.log(number) if self.is_log else number for number in (*self.values, value))
         return float((value - low) / (high - low)) if high > low else 0.5
 
     def at(self, share: float) -> Any:
@@ -116,11 +118,15 @@ class Range:
         """
         if self.kind == "choice":
             return self.values[int(share * len(self.values))]
+
+        # A whole number has the part of the range that rounds to it, so the ends get as much as the others.
         low, high = self.values
         margin = 0.5 if self.is_integer else 0.0
-        begin, end = (math.log(one) if self.is_log else one for one in (low - margin, high + margin))
+        begin, end = (math.log(bound) if self.is_log else bound for bound in (low - margin, high + margin))
         value = begin + share * (end - begin)
         value = math.exp(value) if self.is_log else value
+
+        # Rounding, and the logarithm and back, may step over an end.
         return min(max(round(value), low), high) if self.is_integer else self.decode(value)
 
     def plain(self) -> dict[str, list[Any]]:
@@ -141,19 +147,23 @@ class Space:
     def __init__(self, ranges: Mapping[str, Any], source: str = "space") -> None:
         self.ranges: list[Range] = []
         faults = []
-        for key, given in _flatten(ranges).items():
+        for key, description in _flatten(ranges).items():
             try:
-                self.ranges.append(_range(key, given))
+                self.ranges.append(_range(key, description))
             except SettingsError as error:
                 faults.append(f"{source}: {error}")
+
         if not ranges:
             faults.append(
                 f"{source}: it is empty; give a setting and its range, train.learning_rate: {{log: [1e-4, 1e-2]}}"
             )
-        for one in self.ranges:
-            inner = next((other for other in self.ranges if other.key.startswith(f"{one.key}.")), None)
+
+        # `train.model` as a choice of whole sections, and `train.model.units`: the one would overwrite the other.
+        for setting in self.ranges:
+            inner = next((other for other in self.ranges if other.key.startswith(f"{setting.key}.")), None)
             if inner:
-                faults.append(f"{source}: {one.key} and {inner.key}: one holds the other; leave out one of them")
+                faults.append(f"{source}: {setting.key} and {inner.key}: one holds the other; leave out one of them")
+
         if faults:
             raise SettingsError("\n".join(faults))
         self.source = source
@@ -164,18 +174,18 @@ class Space:
         return cls(read_yaml(file), str(file))
 
     def __getitem__(self, key: str) -> Range:
-        return next(one for one in self.ranges if one.key == key)
+        return next(setting for setting in self.ranges if setting.key == key)
 
     def plain(self) -> dict[str, Any]:
-        return {one.key: one.plain() for one in self.ranges}
+        return {setting.key: setting.plain() for setting in self.ranges}
 
     def distributions(self) -> "dict[str, BaseDistribution]":
-        return {one.key: one.distribution() for one in self.ranges}
+        return {setting.key: setting.distribution() for setting in self.ranges}
 
     @property
     def size(self) -> int:
-        """How many settings a trial may have; a very large number where one of them is a real number."""
-        return int(min(math.prod(one.size for one in self.ranges), sys.maxsize))
+        """The number of combinations; a very large one where a setting is a real number."""
+        return int(min(math.prod(setting.size for setting in self.ranges), sys.maxsize))
 
     def stratified(self, count: int, seed: int, own: Values | None = None) -> list[Values]:
         """Settings that cover each range: a Latin hypercube (McKay, Beckman and Conover 1979).
@@ -185,27 +195,29 @@ class Space:
         Args:
           own: the first of the settings, which the others leave its parts to.
         """
+        # A column for each setting: one value from each of its parts, in random order.
         chance = random.Random(seed)
         columns: list[list[Any]] = []
-        for one in self.ranges:
+        for setting in self.ranges:
             parts = list(range(count))
             if own is not None:
-                parts.remove(min(int(one.position(own[one.key]) * count), count - 1))
+                parts.remove(min(int(setting.position(own[setting.key]) * count), count - 1))
             chance.shuffle(parts)
-            columns.append([one.at((part + chance.random()) / count) for part in parts])
-        keys = [one.key for one in self.ranges]
-        others = [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
-        return [*([] if own is None else [own]), *others]
+            columns.append([setting.at((part + chance.random()) / count) for part in parts])
+
+        keys = [setting.key for setting in self.ranges]
+        drawn = [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
+        return [*([] if own is None else [own]), *drawn]
 
     def sections(self) -> set[str]:
         """The sections of the config that vary."""
-        return {one.key.partition(".")[0] for one in self.ranges}
+        return {setting.key.partition(".")[0] for setting in self.ranges}
 
     def values_of(self, config: RunConfig) -> Values | None:
         """The config's own value of each setting; None if one is not within its range."""
         values = config.plain()
-        own = {one.key: get_key(values, one.key) for one in self.ranges}
-        return own if all(own[one.key] in one for one in self.ranges) else None
+        own = {setting.key: get_key(values, setting.key) for setting in self.ranges}
+        return own if all(own[setting.key] in setting for setting in self.ranges) else None
 
     def check(self, config: RunConfig) -> None:
         """Refuses a space that does not suit a config: each end of each range must be a value that the config takes.
@@ -215,18 +227,20 @@ class Space:
         """
         faults = []
         sections = [STEPS[step].config_section for step in model_steps(config.pipeline)]
-        for one in self.ranges:
-            section = one.key.partition(".")[0]
-            fixed = next((why for key, why in FIXED.items() if f"{one.key}.".startswith(f"{key}.")), "")
+        for setting in self.ranges:
+            section = setting.key.partition(".")[0]
+            place = f"{self.source}: {setting.key}"
+            fixed = next((why for key, why in FIXED.items() if f"{setting.key}.".startswith(f"{key}.")), "")
             if section not in sections:
                 names = " and ".join(f"{name}.*" for name in sections)
-                faults.append(f"{self.source}: {one.key}: {names} can vary; data is prepared once, before the search")
+                faults.append(f"{place}: {names} can vary; data is prepared once, before the search")
             elif fixed:
-                faults.append(f"{self.source}: {one.key} cannot vary: {fixed}")
+                faults.append(f"{place} cannot vary: {fixed}")
             elif section == "language" and "language" not in config.optional_steps():
-                faults.append(f"{self.source}: {one.key}: the config has no language model; set language.kind to ngram")
+                faults.append(f"{place}: the config has no language model; set language.kind to ngram")
             else:
-                faults += self._refused(config, one)
+                faults += self._refused(config, setting)
+
         if faults:
             raise SettingsError("\n".join(faults))
 
@@ -241,17 +255,18 @@ class Space:
         Raises:
           SettingsError: naming the option and the keys.
         """
-        if keys := ", ".join(one.key for one in self.ranges if not one.key.startswith("train.")):
+        if keys := ", ".join(setting.key for setting in self.ranges if not setting.key.startswith("train.")):
             raise SettingsError(f"{option}: {keys}: a trial is a training, so only train.* can vary")
 
-    def _refused(self, config: RunConfig, one: Range) -> list[str]:
+    def _refused(self, config: RunConfig, setting: Range) -> list[str]:
         """A line for each value at the ends of a range that the config does not take."""
+        # The ends are enough: what a config accepts of a number is an interval. All choices are ends.
         faults = []
-        for value in one.values:
+        for value in setting.values:
             try:
-                load_config(with_settings(config, {one.key: value}), pipeline=config.pipeline)
+                load_config(with_settings(config, {setting.key: value}), pipeline=config.pipeline)
             except SettingsError as error:
-                faults.append(f"{self.source}: {one.key}: {value!r}: {str(error).splitlines()[0]}")
+                faults.append(f"{self.source}: {setting.key}: {value!r}: {str(error).splitlines()[0]}")
         return faults
 
 
@@ -295,22 +310,30 @@ def nested(settings: Mapping[str, Any]) -> Values:
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Ranges by dotted keys; a mapping that does not name a kind of range is a section."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict) and not set(value) <= set(KINDS):
-            found |= _flatten(value, f"{prefix}{key}.")
+            flat |= _flatten(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
-def _range(key: str, given: Any) -> Range:
+def _range(key: str, description: Any) -> Range:
     accepted = "accepted: [a, b, …], or one of {log: [low, high]}, linear, integer, log_integer, {choice: [a, b, …]}"
-    kind, values = ("choice", given) if isinstance(given, list) else next(iter(given.items()), ("", None)) if (
-        isinstance(given, dict) and len(given) == 1
-    ) else ("", None)  # fmt: skip
+
+    # A list is short for {choice: list}.
+    kind = ""
+    values: Any = None
+    if isinstance(description, list):
+        kind = "choice"
+        values = description
+    elif isinstance(description, dict) and len(description) == 1:
+        ((kind, values),) = description.items()
     if kind not in KINDS or not isinstance(values, list) or "." not in key:
-        raise SettingsError(f"{key}: {given!r}; {accepted}")
+        raise SettingsError(f"{key}: {description!r}; {accepted}")
+
+    # As JSON, which is how Optuna and the file of a trial have a choice; YAML's dates are not JSON.
     if kind == "choice":
         try:
             texts = [json.dumps(value, sort_keys=True) for value in values]

@@ -84,7 +84,7 @@ class Study:
 
     def trained(self) -> int:
         """Trainings that this study made, and did not find in the store."""
-        return sum(not one.reused for trial in self.trials for one in trial.trainings)
+        return sum(not training.reused for trial in self.trials for training in trial.trainings)
 
     @property
     def seconds(self) -> float:
@@ -117,17 +117,18 @@ class Study:
 
     def _run_plain(self, work: "_Work", count: int) -> None:
         """Each trial waits for all before the last `jobs` - 1 of those that began."""
+        # A free worker may wait for an earlier trial: otherwise settings would depend on which trial is fast.
         running: list[Future[None]] = []
         for number in range(count):
-            known = max(number - self.jobs + 1, 0)
-            for earlier in running[:known]:
+            ended = max(number - self.jobs + 1, 0)
+            for earlier in running[:ended]:
                 earlier.result()
-            if number >= len(self.trials) and work.is_enough(known):
+            if number >= len(self.trials) and work.is_enough(ended):
                 break
-            trial = self._trial(number, known)
+            trial = self._trial(number, ended)
             running.append(work.start(trial, [self.epochs_of(trial)], last=True))
-        for one in running:
-            one.result()
+        for future in running:
+            future.result()
 
     def _run_bracket(self, work: "_Work", count: int) -> None:
         """Brackets of successive halving, one after the other."""
@@ -137,27 +138,30 @@ class Study:
             numbers = range(first, min(first + size, count))
             if first >= len(self.trials) and work.is_enough(first):
                 break
+
+            # Level by level: all that remain train for so long, and the best third goes on.
             remaining = [self._trial(number, first) for number in numbers]
             for level, epochs in enumerate(lengths):
                 last = level == len(lengths) - 1
-                for one in [work.start(trial, [epochs], last=last) for trial in remaining]:
-                    one.result()
+                for future in [work.start(trial, [epochs], last=last) for trial in remaining]:
+                    future.result()
                 remaining = [trial for trial in remaining if trial.state != "failed"]
                 if last:
                     break
-                kept = self._best(remaining, epochs, math.ceil(len(remaining) / REDUCTION))
+
+                best = self._best(remaining, epochs, math.ceil(len(remaining) / REDUCTION))
                 for trial in remaining:
-                    if trial not in kept and trial.state == "running":
+                    if trial not in best and trial.state == "running":
                         trial.state = "stopped"
                         work.save(trial)
-                remaining = kept
+                remaining = best
 
     def _best(self, trials: list[Trial], epochs: int, count: int) -> list[Trial]:
         """The best after so many epochs, by their numbers."""
 
         def rank(trial: Trial) -> tuple[tuple[float, float], int]:
-            made = trial.training(epochs)
-            return made.rank if made else (math.inf, math.inf), trial.number
+            training = trial.training(epochs)
+            return training.rank if training else (math.inf, math.inf), trial.number
 
         return sorted(sorted(trials, key=rank)[:count], key=lambda trial: trial.number)
 
@@ -169,37 +173,41 @@ class Study:
         """The length of a whole training, which a search may vary too."""
         return int(trial.settings.get("train.epochs", self.epochs))
 
-    def _trial(self, number: int, known: int) -> Trial:
+    def _trial(self, number: int, ended: int) -> Trial:
         """A trial that was started before, or a new one.
 
         Args:
-          known: how many of the first trials have ended; a new one depends on the results of these alone.
+          ended: how many of the first trials have ended; a new one depends on the results of these alone.
         """
         if number < len(self.trials):
             return self.trials[number]
-        done = [one for one in self.trials[:known] if one.state == "done"]
-        best = min(done, key=lambda one: (one.trainings[-1].rank, one.number), default=None)
+
+        # Written down with the trial, so that a search that is resumed compares it with the same rival.
+        done = [trial for trial in self.trials[:ended] if trial.state == "done"]
+        best = min(done, key=lambda trial: (trial.trainings[-1].rank, trial.number), default=None)
         rival = best.trainings[-1].folder if best and self.method != "halving" else ""
-        trial = Trial(number, self._propose(number, known), rival=rival)
+        trial = Trial(number, self._propose(number, ended), rival=rival)
         self.trials.append(trial)
         return trial
 
-    def _propose(self, number: int, known: int) -> Values:
+    def _propose(self, number: int, ended: int) -> Values:
         """The settings of a new trial. The config's own ones are the first, so that no search ends below them."""
         if number == 0 and self.own is not None:
             return self.own
-        tried = [trial.settings for trial in self.trials[:number]]
+        earlier = [trial.settings for trial in self.trials[:number]]
         if self.method == "tpe" and number < STRATIFIED_TRIALS:
             settings = self.space.stratified(STRATIFIED_TRIALS, self.seed, self.own)[number]
-            if settings not in tried:
+            if settings not in earlier:
                 return settings
+
+        # A setting that was tried before would be found in the store, and teach nothing.
         for draw in range(DRAWS + RANDOM_DRAWS):
-            settings = self._ask(number, known, draw)
-            if settings not in tried:
+            settings = self._ask(number, ended, draw)
+            if settings not in earlier:
                 break
         return settings
 
-    def _ask(self, number: int, known: int, draw: int) -> Values:
+    def _ask(self, number: int, ended: int, draw: int) -> Values:
         """Settings by TPE, or random ones.
 
         Args:
@@ -207,17 +215,19 @@ class Study:
         """
         import optuna
 
+        # From the study's seed and the trial's number alone, so that a resumed search goes on as it would have.
         seed = int(hash_value([self.seed, number, draw] if draw else [self.seed, number])[:8], 16)
-        if known < FEWEST_KNOWN or self.method == "random" or draw >= DRAWS:
+        if ended < FEWEST_KNOWN or self.method == "random" or draw >= DRAWS:
             study = self.in_optuna([], optuna.samplers.RandomSampler(seed=seed))
         else:
             with warnings.catch_warnings(action="ignore"):  # gamma is to go with Optuna 6
                 sampler = optuna.samplers.TPESampler(
                     seed=seed, n_startup_trials=FEWEST_KNOWN, gamma=lambda trials: math.ceil(GOOD_SHARE * trials)
                 )
-            study = self.in_optuna(self.trials[:known], sampler)
-        chosen = study.ask(self.space.distributions()).params
-        return {one.key: one.decode(chosen[one.key]) for one in self.space.ranges}
+            study = self.in_optuna(self.trials[:ended], sampler)
+
+        drawn = study.ask(self.space.distributions()).params
+        return {setting.key: setting.decode(drawn[setting.key]) for setting in self.space.ranges}
 
     def in_optuna(
         self, trials: Sequence[Trial], sampler: "optuna.samplers.BaseSampler | None" = None
@@ -233,18 +243,24 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(sampler=sampler)
         distributions = self.space.distributions()
-        ranked = sorted((trial for trial in trials if trial.state == "done"), key=lambda one: one.trainings[-1].rank)
+        done = [trial for trial in trials if trial.state == "done"]
+        ranked = sorted(done, key=lambda trial: trial.trainings[-1].rank)
         place = {trial.number: float(number) for number, trial in enumerate(ranked)}
+
+        # Trials that halving stopped count too, by the metric after each length of training.
         for trial in trials:
-            done = trial.state == "done"
+            is_done = trial.state == "done"
+            values = {training.epochs: training.value for training in trial.trainings}
             with warnings.catch_warnings(action="ignore"):  # choices are any values
                 study.add_trial(
                     optuna.trial.create_trial(
-                        state=TrialState.COMPLETE if done else TrialState.PRUNED,
+                        state=TrialState.COMPLETE if is_done else TrialState.PRUNED,
                         value=place.get(trial.number),
-                        params={one.key: one.encode(trial.settings[one.key]) for one in self.space.ranges},
+                        params={
+                            setting.key: setting.encode(trial.settings[setting.key]) for setting in self.space.ranges
+                        },
                         distributions=distributions,
-                        intermediate_values={} if done else {one.epochs: one.value for one in trial.trainings},
+                        intermediate_values={} if is_done else values,
                     )
                 )
         return study
@@ -254,6 +270,7 @@ class Study:
 
         Empty where there is too little to tell.
         """
+        # Below four trials, the better half is one: nothing to compare.
         done = self.finished()
         if len(done) < 4 or len({trial.value for trial in done}) < 2:
             return {}
@@ -276,14 +293,21 @@ class _Work:
         budget_seconds: float,
         goal: float | None,
     ) -> None:
-        self._study, self._objective, self._on_change, self._pool = study, objective, on_change, pool
-        self._budget_seconds, self._goal = budget_seconds, goal
+        self._study = study
+        self._objective = objective
+        self._on_change = on_change
+        self._pool = pool
+        self._budget_seconds = budget_seconds
+        self._goal = goal
 
-    def is_enough(self, known: int) -> bool:
-        """Whether no further trial begins: the budget is used up, or one of the first `known` has reached the goal."""
+    def is_enough(self, ended: int) -> bool:
+        """True if no further trial begins: the budget is used up, or one of the first `ended` has reached the goal."""
         if self._study.seconds >= self._budget_seconds:
             return True
-        values = [one.value for one in self._study.trials[:known] if one.state == "done" and one.value is not None]
+
+        # Of later trials, some run at this moment, and how far they are must not decide.
+        done = [trial for trial in self._study.trials[:ended] if trial.state == "done"]
+        values = [trial.value for trial in done if trial.value is not None]
         return self._goal is not None and min(values, default=math.inf) <= self._goal
 
     def save(self, trial: Trial) -> None:
@@ -295,32 +319,39 @@ class _Work:
         Args:
           last: the trial is done with them.
         """
-        wanted = [epochs for epochs in lengths if trial.training(epochs) is None]
-        if trial.state in ("failed", "stopped") or (not wanted and (trial.state == "done" or not last)):
+        missing = [epochs for epochs in lengths if trial.training(epochs) is None]
+        if trial.state in ("failed", "stopped") or (not missing and (trial.state == "done" or not last)):
             ready: Future[None] = Future()
             ready.set_result(None)
             return ready
-        if wanted:
+        if missing:
             trial.state = "running"
             self.save(trial)
-        return self._pool.submit(self._make, trial, wanted, last)
+        return self._pool.submit(self._make, trial, missing, last)
 
     def _make(self, trial: Trial, lengths: list[int], last: bool) -> None:
         try:
             for epochs in lengths:
                 trial.trainings.append(self._objective(trial, epochs))
                 if trial.trainings[-1].pruned:
-                    trial.state, trial.reason = "stopped", trial.trainings[-1].pruned
+                    trial.state = "stopped"
+                    trial.reason = trial.trainings[-1].pruned
                     break
+
+                # A model that diverged has no place among the others; what it cost is counted all the same.
                 if not math.isfinite(trial.trainings[-1].value):
-                    made = trial.trainings.pop()
-                    reason = f"the metric is {made.value} after {plural(epochs, 'epoch')}"
-                    raise TrialFailedError(reason, made.seconds, made.cpu_seconds)
+                    diverged = trial.trainings.pop()
+                    reason = f"the metric is {diverged.value} after {plural(epochs, 'epoch')}"
+                    raise TrialFailedError(reason, diverged.seconds, diverged.cpu_seconds)
             else:
                 trial.state = "done" if last else "running"
         except TrialFailedError as error:
-            trial.state, trial.reason = "failed", str(error)
-            trial.lost_seconds, trial.lost_cpu_seconds = error.seconds, error.cpu_seconds
+            trial.state = "failed"
+            trial.reason = str(error)
+            trial.lost_seconds = error.seconds
+            trial.lost_cpu_seconds = error.cpu_seconds
+
+        # Saved before anything is printed: an interruption in between loses no result.
         self.save(trial)
         if trial.state != "running":
             self._on_change(trial)

@@ -80,7 +80,7 @@ class Trial:
 
     @classmethod
     def of(cls, values: Values) -> "Trial":
-        return cls(**{**values, "trainings": [Training(**one) for one in values["trainings"]]})
+        return cls(**{**values, "trainings": [Training(**training) for training in values["trainings"]]})
 
     @property
     def value(self) -> float | None:
@@ -89,14 +89,15 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        return self.lost_seconds + sum(one.seconds for one in self.trainings)
+        return self.lost_seconds + sum(training.seconds for training in self.trainings)
 
     @property
     def cpu_seconds(self) -> float:
-        return self.lost_cpu_seconds + sum(one.cpu_seconds for one in self.trainings)
+        return self.lost_cpu_seconds + sum(training.cpu_seconds for training in self.trainings)
 
     def training(self, epochs: int) -> Training | None:
-        return next((one for one in self.trainings if one.epochs == epochs), None)
+        # A pruned training has fewer epochs than it was to have, so it is not taken for a whole one.
+        return next((training for training in self.trainings if training.epochs == epochs), None)
 
 
 class TrialFailedError(WorkError):
@@ -108,7 +109,8 @@ class TrialFailedError(WorkError):
 
     def __init__(self, message: str, seconds: float = 0.0, cpu_seconds: float = 0.0) -> None:
         super().__init__(message)
-        self.seconds, self.cpu_seconds = seconds, cpu_seconds
+        self.seconds = seconds
+        self.cpu_seconds = cpu_seconds
 
 
 def read_trials(folder: Path) -> list[Trial]:
@@ -117,6 +119,7 @@ def read_trials(folder: Path) -> list[Trial]:
     Raises:
       WorkError: a file of a trial is damaged.
     """
+    # Numbers have no gap: a trial's file is written before the next trial begins.
     trials: list[Trial] = []
     while (file := _file(folder, len(trials))).is_file():
         try:
@@ -132,4 +135,4 @@ def write_trial(folder: Path, trial: Trial) -> None:
 
 
 def _file(folder: Path, number: int) -> Path:
-    return folder / "trials" / f"{number:04d}.json"
+    return folder / "trials" / f"{number:04d}.json"  # four digits, so that names sort as numbers do

@@ -91,9 +91,12 @@ class TrialProcesses:
         pruner = {"rival": rival, "confidence": self.prune} if self.prune and rival else None
         request |= {"result": str(result_file), "pruner": pruner}
         write_json(self.folder / f"{name}.request.json", request)
+
         begin = time.monotonic()
         status, cpu_seconds = self._run(name)
         seconds = time.monotonic() - begin
+
+        # The process may have been killed because another trial met an error: no fault of this one.
         if self._stopped:
             raise TransientError(STOPPED_BY_US)
         cost = {"seconds": round(seconds, 2), "cpu_seconds": round(cpu_seconds, 2)}
@@ -104,6 +107,7 @@ class TrialProcesses:
             raise TransientError(result["error"])
         if result["error"]:
             raise TrialFailedError(result["error"], **cost)
+
         metrics = result["metrics"]
         epochs = result["epoch"] if result["pruned"] else epochs
         if self.metric not in metrics:
@@ -112,7 +116,7 @@ class TrialProcesses:
         return Training(
             epochs=epochs,
             value=math.nan if value is None else float(value),
-            metrics={name: one for name, one in metrics.items() if one is not None},
+            metrics={name: value for name, value in metrics.items() if value is not None},
             continued_epochs=0 if result["reused"] else result["counts"].get("continued_epochs", 0),
             reused=result["reused"],
             folder=result["folder"],
@@ -134,6 +138,7 @@ class TrialProcesses:
 
     def _run(self, name: str) -> tuple[int, float]:
         """The exit status of the process, negative for a signal, and its processor time in seconds."""
+        # Trials that run at once share the cores; variables of the user win.
         threads = str(max((os.cpu_count() or 1) // self.jobs, 1))
         shared = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS") if self.jobs > 1 else ()
         environment = {
@@ -145,6 +150,9 @@ class TrialProcesses:
         }
         if self._stopped:
             raise TransientError(STOPPED_BY_US)
+
+        # A session of its own, so that it can be ended with the processes that it starts, and that ^C does not reach it
+        # before this process knows.
         with open(self.folder / f"{name}.log", "ab") as log:
             process = subprocess.Popen(  # noqa: S603 - this Python, our module
                 [sys.executable, "-m", "voxline.pipelines.search.trials", str(self.folder / f"{name}.request.json")],
@@ -155,6 +163,7 @@ class TrialProcesses:
                 start_new_session=True,
             )
             self._running.add(process)
+            # `wait4` rather than `wait`: it returns the processor time of this child alone.
             _, status, usage = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(status)
             self._running.discard(process)
@@ -171,18 +180,20 @@ def trial_overlay(config: RunConfig, settings: Values, epochs: int) -> Values:
     """
     values = config.plain()
     overlay = {**settings, "train.epochs": epochs}
+
     if any(key.startswith("language.") for key in settings):
         for key in ("language.alpha", "language.beta"):
             weight = settings.get(key, get_key(values, key))
             if weight is not None:
                 overlay |= {key: None, f"{key}s": [weight]}
+
     if get_key(values, "train.blank_plateau.severity") == "error":  # a short training is not the last one
         overlay["train.blank_plateau.severity"] = "warning"
     return overlay
 
 
 def _end_of_process(status: int, log: Path, cost: dict[str, float]) -> WorkError:
-    """Why a process ended that wrote no result. A fault of the trial ends it by a signal; any other by a status."""
+    """The error of a process that wrote no result. A fault of the trial ends it by a signal; any other by a status."""
     if -status in STOPPING_SIGNALS:
         return TransientError(f"a trial was stopped by signal {-status}")
     if status == -signal.SIGKILL:
@@ -195,6 +206,7 @@ def _end_of_process(status: int, log: Path, cost: dict[str, float]) -> WorkError
 
 def main(request_file: str) -> None:
     """Makes one training, and writes its result: metrics, or an error in one line."""
+    # The parent may be killed without a chance to end this process, which would train for hours for nobody.
     threading.Thread(target=end_with_parent, daemon=True).start()
     request = read_json(Path(request_file))
     result: dict[str, Any] = {
@@ -210,10 +222,13 @@ def main(request_file: str) -> None:
         config = load_config(request["config"])
         if request["pruner"]:
             os.environ[PRUNER_ENV] = json.dumps(request["pruner"])
+
         available = {"dataset": request["dataset"], "manifest": request["manifest"]}
         for step in request["steps"]:
             inputs = {kind: available[kind] for kind in STEPS[step].inputs}
             work = call_step(step, config, inputs)
+
+            # JSON has no NaN; the metrics of a later step replace those of train.
             metrics = {name: float(value) for name, value in work.metrics.items()}
             result["metrics"] |= {name: value if math.isfinite(value) else None for name, value in metrics.items()}
             if step == "train":
