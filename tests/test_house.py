@@ -150,6 +150,8 @@ AIR = {
     "components": Air(10.5, 3.5, 1.5, 6),
     "pipelines/cluster": Air(40, 0.5, 0.5, 1),
     "pipelines/config": Air(35, 0.5, 0.5, 1),
+    "pipelines/search": Air(34, 0.5, 0.5, 1),
+    "pipelines/*.py": Air(33, 0.5, 0.5, 1),
     "pipelines": Air(6.5, 8, 9.2, 14),
 }
 """By folder, the least comments and the most of the others: better figures become the bound, worse ones fail."""
@@ -199,7 +201,8 @@ def measure_air(files: Iterable[Path]) -> Air:
 @pytest.mark.parametrize("folder", AIR)
 def test_code_has_air(folder: str) -> None:
     bound = AIR[folder]
-    air = measure_air(file for room in ROOT.glob(folder) for file in sorted(room.rglob("*.py")))
+    rooms = ROOT.glob(folder)
+    air = measure_air(file for room in rooms for file in (sorted(room.rglob("*.py")) if room.is_dir() else [room]))
     assert air.comments >= bound.comments, f"{folder}: {air}"
     assert all(figure <= most for figure, most in zip(air[1:], bound[1:], strict=True)), f"{folder}: {air}"
 
