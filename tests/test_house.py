@@ -147,6 +147,7 @@ AIR = {
     "components/language": TARGET,
     "components/publish": TARGET,
     "components/train": Air(45, 1, 0.5, 1),
+    "components/validate": Air(33, 1, 0.5, 1),
     "components": Air(10.5, 3.5, 1.5, 6),
     "pipelines/cluster": Air(40, 0.5, 0.5, 1),
     "pipelines/config": Air(35, 0.5, 0.5, 1),

@@ -43,11 +43,14 @@ def tally_manifest(
     """
     if not manifest.is_file() or manifest.stat().st_size < settings.beam_from_megabytes * 1e6:
         return ManifestTally.read(manifest, identities=identities)
+
+    # A folder of its own for each run: nothing here is keyed, and two runs may tally the same manifest.
     tallies = open_store(store) / "tallies"
     name = secrets.token_hex(6)
     _clear_abandoned(tallies.local_path())
     folder = tallies.local_path(name)
     folder.mkdir(parents=True)
+
     try:
         return _tally_with_beam(manifest, settings, folder, range_bytes, identities)
     finally:
@@ -59,13 +62,15 @@ def _tally_with_beam(
 ) -> ManifestTally:
     from voxline.beam.run import map_with_beam
 
+    # Parts come in any order, and must be appended in that of the manifest. Those that are early wait.
     tally = ManifestTally()
     waiting = dict[int, dict[str, Any]]()
     work = functools.partial(_tally_range, manifest=worker_uri(manifest), identities=identities)
+
     appended = 0
     for number, answer in map_with_beam("validate", work, byte_ranges(manifest, range_bytes), settings, folder):
         waiting[number] = answer
-        while appended in waiting:  # in manifest order
+        while appended in waiting:
             part = waiting.pop(appended)
             if "failed" in part:
                 raise WorkError(part["failed"])

@@ -33,6 +33,7 @@ class StringColumn:
 
     def extend(self, other: "StringColumn") -> None:
         """Appends another column."""
+        # By the other column's number of a string, the number that it has in this one.
         numbers = np.array([self._number(name) for name in other.names], dtype=np.int32)
         if len(other):
             self._codes.frombytes(numbers[other.codes].tobytes())
@@ -53,6 +54,7 @@ class StringColumn:
         return self._numbers.get(name, -1)
 
     def _number(self, name: str) -> int:
+        # A new name gets the next number, and goes to the list by which numbers become names again.
         number = self._numbers.setdefault(name, len(self._numbers))
         if number == len(self.names):
             self.names.append(name)
@@ -79,6 +81,7 @@ class HashColumn:
     @functools.cached_property
     def codes(self) -> Codes:
         """`[utterances]` numbers from 0 in order of appearance; -1 for unknown."""
+        # `np.unique` numbers by value; `order` turns these numbers into those of first appearance.
         _, first, inverse = np.unique(self._hashes, return_index=True, return_inverse=True)
         order = np.empty(len(first), dtype=np.int32)
         order[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
@@ -108,6 +111,7 @@ def count_distinct(values: npt.NDArray[Any]) -> int:
 def median(values: Floats) -> float:
     """Computes `np.median` without importing `numpy.ma`."""
     ordered = np.sort(values)
+    # One value in the middle, or two whose mean it is.
     middle = len(values) // 2
     return float(np.mean(ordered[middle - (len(values) % 2 == 0) : middle + 1]))
 

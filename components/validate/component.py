@@ -38,6 +38,7 @@ def validate(
     from voxline.progress import print_status
     from voxline.store.artifacts import REFUSE_LATER_ENV, artifact_uri, publish_artifact
 
+    # A failed task loses its pages on some platforms, and a refusal without its report helps nobody.
     refusal = ""
     try:
         output = run(artifact_uri(wavs), store, settings, registry=registry, model_name=model_name)
@@ -47,4 +48,5 @@ def validate(
         output = error.output
         refusal = str(error)
         print_status(f"{refusal}\nThis step succeeds, so that its report is kept; the next one fails.")
+
     publish_artifact(output, validation, html=report, statistics_page=statistics_page, refusal=refusal)

@@ -53,6 +53,7 @@ class CheckedCorpus:
 
     def rows(self, *splits: str) -> RowIndices:
         """The rows of some splits, in manifest order."""
+        # A split that no utterance has gets the number -1, which no row has.
         return np.flatnonzero(np.isin(self.splits.codes, [self.splits.number(split) for split in splits]))
 
     @property
@@ -104,11 +105,14 @@ class CheckedCorpus:
 
     def character_counts(self, *splits: str) -> collections.Counter[str]:
         """The characters of the transcripts of some splits, with their counts, in order of appearance."""
+        # Each distinct token is looked at once, however many utterances have it.
         counts: collections.Counter[str] = collections.Counter()
         for split in splits:
             for token, count in self.tally.token_counts.get(split, {}).items():
                 for character in token:
                     counts[character] += count
+
+        # Without those whose count is 0, such as the space of a corpus of single words.
         return +counts
 
     def word_counts(self, *splits: str) -> collections.Counter[str]:
@@ -127,6 +131,7 @@ class CheckedCorpus:
     def utterance(self, row: int) -> Utterance:
         """One utterance, read from the manifest."""
         if row not in self._cached:
+            # Emptied at once: the checks read rows in runs, so that a better cache would save little.
             if len(self._cached) >= CACHED_UTTERANCES:
                 self._cached.clear()
             ((_, self._cached[row]),) = self.utterances(np.array([row]))
@@ -138,12 +143,15 @@ class CheckedCorpus:
         Raises:
           WorkError: the manifest has changed since it was tallied.
         """
+        # A row's line is found by its byte offset. The hash of its id shows that the file is still the one that was
+        # tallied.
         folder = os.path.abspath(self.file.parent)
         ids = self.tally.hashes("ids")
         with open(self.file, "rb") as file:
             for row in map(int, rows):
                 file.seek(self.tally.numbers["offset"][row])
                 line = file.readline().decode(errors="replace")
+
                 utterance = parse_utterance(line, f"{self.file}:{row + 1}", folder)
                 if hash_text(utterance.id) != int(ids[row]):
                     raise WorkError(f"{self.file}: changed during validation; run this again when it is complete")
@@ -167,6 +175,8 @@ def read_reject_counts(manifest: Path) -> tuple[dict[str, int] | None, str]:
     file = manifest_path(manifest).parent / REJECTS_FILE
     if not file.is_file():
         return None, ""
+
+    # The reasons are counted; the hash is part of the step's key, and does not depend on the order of the rejects.
     rejects = read_rejects(file)
     codes = collections.Counter(str(reject.reason) for reject in rejects).most_common()
     return dict(codes), hash_value(sorted([reject.id, str(reject.reason)] for reject in rejects))

@@ -46,6 +46,8 @@ def validation_page(corpus: CheckedCorpus, results: list[CheckResult], settings:
         "checked before training.",
         footer="A check fails if its value is above its threshold. The config sets both, under validate.",
     )
+
+    # The verdict first, then what a person needs to act on it, and only then the corpus in general.
     page.add_opening(_verdict(results), _facts(corpus))
     page.add_section("Checks", _checks(results), small_print(TFDV_NOTE))
     if offenders := _offenders(corpus, results, settings):
@@ -56,9 +58,11 @@ def validation_page(corpus: CheckedCorpus, results: list[CheckResult], settings:
 
 
 def _verdict(results: list[CheckResult]) -> Block:
+    # A failed check of severity "warning" is a warning.
     failed = [result.check.name for result in results if result.fails_the_step]
     warned = [result.check.name for result in results if result.outcome == "failed" and not result.fails_the_step]
     warnings = f"{plural(len(warned), 'warning')}: {', '.join(warned)}." if warned else "No warnings."
+
     if failed:
         heading = f"Not fit: {plural(len(failed), 'check')} failed: {', '.join(failed)}"
         return verdict_banner(heading, f"Training does not start. {warnings}", "bad")
@@ -82,6 +86,7 @@ def _facts(corpus: CheckedCorpus) -> Block:
 
 
 def _checks(results: list[CheckResult]) -> Block:
+    # What fails the step comes first, then warnings, and what was not checked or is off last.
     order = {"failed": 0, "passed": 1, "not checked": 2, "off": 3}
     ordered = sorted(results, key=lambda result: (not result.fails_the_step, order[result.outcome]))
     return data_table(
@@ -108,23 +113,29 @@ def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: Vali
     """The offenders of each failed check: players for the first few, a table for some more."""
     blocks: list[Block] = []
     players = PlayerBudget()
+
+    # All players share one budget of bytes, so the checks that fail the step come first.
     for result in sorted(results, key=lambda result: not result.fails_the_step):
         rows = [int(row) for row in result.finding.offenders[: settings.max_listed]]
         if result.outcome != "failed" or not rows:
             continue
+
         played = rows[: settings.max_played]
         named = rows[settings.max_played :]
         localize_audio(corpus.utterance(row) for row in played)
         inside = [item_list(*[_utterance(corpus, result, row, players) for row in played])] if played else []
+
         if named:
             shown = [(corpus.utterance(row), result.finding.describe(row)) for row in named]
             cells = [[utterance.id, utterance.split, utterance.text, reason] for utterance, reason in shown]
             inside.append(details(f"{len(named):,} more", data_table(["utterance", "split", "text", "reason"], cells)))
+
         omitted = len(result.finding.offenders) - len(rows)
         if omitted:
             inside.append(
                 small_print(f"{omitted:,} more are not listed (validate.max_listed is {settings.max_listed:,}).")
             )
+
         heading = f"{result.check.name}: {plural(len(result.finding.offenders), 'utterance')}"
         blocks.append(details(heading, *inside, opened=not blocks))
     return blocks
@@ -133,9 +144,12 @@ def _offenders(corpus: CheckedCorpus, results: list[CheckResult], settings: Vali
 def _utterance(corpus: CheckedCorpus, result: CheckResult, row: int, players: PlayerBudget) -> Block:
     utterance = corpus.utterance(row)
     speaker = f"speaker {utterance.speaker}" if utterance.speaker else ""
+
+    # The finding may say no more than the facts do, such as the speaker.
     facts = [utterance.id, utterance.split, speaker, f"{corpus.durations[row]:.2f} s"]
     if result.finding.describe(row) not in facts:
         facts.append(result.finding.describe(row))
+
     return players.player(
         utterance.audio_filepath,
         " · ".join(part for part in facts if part),
@@ -145,6 +159,7 @@ def _utterance(corpus: CheckedCorpus, result: CheckResult, row: int, players: Pl
 
 
 def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
+    # [utterances], characters a second. The bounds are drawn only if they are of that unit.
     rates = corpus.characters / np.maximum(corpus.durations, 1e-3)
     rate_settings = settings.speaking_rate
     rate_bounds = [rate_settings.min_rate, rate_settings.max_rate] if rate_settings.unit == "characters" else []
@@ -153,6 +168,8 @@ def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
         _histogram(corpus, rates, "speaking rate, characters a second", rate_bounds),
         _histogram(corpus, corpus.characters, "length of the transcript, characters"),
     ]
+
+    # NaN where convert did not measure, as with a manifest of other origin.
     if np.isfinite(corpus.measured["rms_db"]).any():
         limits = settings.level
         plots += [
@@ -163,6 +180,7 @@ def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
 
 
 def _histogram(corpus: CheckedCorpus, values: npt.NDArray[Any], label: str, bounds: list[float] | None = None) -> Block:
+    # A histogram says nothing to a screen reader, so the text in its place gives the quantiles.
     by_split = {split: values[corpus.rows(split)] for split in corpus.present_splits()}
     return figure(
         histogram(by_split, label, bounds=bounds or []),
@@ -183,6 +201,8 @@ def _splits(corpus: CheckedCorpus) -> Block:
         indices = corpus.rows(split)
         durations = corpus.durations[indices]
         speakers = corpus.speakers.codes[indices]
+
+        # An utterance without a speaker is not one of a speaker more.
         rows.append(
             [
                 split,
@@ -198,9 +218,11 @@ def _splits(corpus: CheckedCorpus) -> Block:
 
 
 def _speakers(corpus: CheckedCorpus) -> list[Block]:
+    # [speakers] in seconds; "" means utterances without a speaker.
     seconds = np.bincount(corpus.speakers.codes, weights=corpus.durations, minlength=1)
     named = [int(code) for code in np.argsort(-seconds, kind="stable") if code < len(corpus.speakers.names)]
     named = [code for code in named if corpus.speakers.names[code]]
+
     if not named:
         return []
     shown = {corpus.speakers.names[code]: float(seconds[code] / 60) for code in named[:MAX_SPEAKERS]}

@@ -51,6 +51,7 @@ class CtcFeasibility(ErrorCheckSettings):
 class SpeakingRate(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances out of range")
     unit: Literal["characters", "words"] = pydantic.Field("characters", description="what is counted a second")
+    # Conversation has 10 to 20 characters a second. Beyond these bounds the transcript is probably another recording's.
     min_rate: float = pydantic.Field(2.0, ge=0, description="units a second, without spaces and punctuation")
     max_rate: float = pydantic.Field(30.0, gt=0, description="units a second, without spaces and punctuation")
 
@@ -64,6 +65,7 @@ class Clipping(CheckSettings):
 
 class Level(CheckSettings):
     threshold: float = pydantic.Field(0.02, ge=0, le=1, description="share of utterances out of range")
+    # RMS of the whole recording: speech at a usual level has -30 to -15 dB, less with long pauses.
     min_db: float = pydantic.Field(-50.0, le=0, description="dB below full scale, root mean square")
     max_db: float = pydantic.Field(-6.0, le=0, description="dB below full scale, root mean square")
 
@@ -173,6 +175,8 @@ class ValidateSettings(RunnerSettings):
         description="a name in configs/validation, or a path or bucket URI that ends in .pbtxt",
     )
 
+    # A field for each check of `checks`, which finds its settings by the name: severity and threshold, and what is its
+    # own. An error stops the run: only what would spoil the training or make its metrics worthless is one by default.
     duplicate_ids: ErrorCheckSettings = pydantic.Field(
         ErrorCheckSettings(), description="utterances with the id of an earlier one (a count)"
     )
@@ -191,6 +195,7 @@ class ValidateSettings(RunnerSettings):
     sentence_overlap: SentenceOverlap = pydantic.Field(
         SentenceOverlap(), description="share of dev and test utterances whose sentence is also in train"
     )
+    # Recordings and transcripts that a model cannot learn from.
     ctc_feasibility: CtcFeasibility = pydantic.Field(
         CtcFeasibility(), description="train utterances with too few frames for their labels; needs frames_per_second"
     )
@@ -201,6 +206,7 @@ class ValidateSettings(RunnerSettings):
     constant_audio: ConstantAudio = pydantic.Field(
         ConstantAudio(), description="tones, hums and direct current instead of speech"
     )
+    # Splits that differ: metrics on dev and test would not hold for train's kind of speech.
     character_balance: CharacterBalance = pydantic.Field(
         CharacterBalance(), description="difference between the characters of train and of dev and test"
     )
@@ -232,6 +238,7 @@ class ValidateSettings(RunnerSettings):
     rejects_share: RejectsShare = pydantic.Field(
         RejectsShare(), description="recordings that the previous step rejected"
     )
+    # The checks of TFX's data validation, by the kind of anomaly. The schema has their bounds.
     missing_features: ErrorCheckSettings = pydantic.Field(
         ErrorCheckSettings(),
         description="features of the schema that too few utterances have (a count; TFX's data validation)",
@@ -255,6 +262,7 @@ class ValidateSettings(RunnerSettings):
         description="features that differ from the training data of the model in service (TFX's data validation)",
     )
 
+    # What the checks share.
     frames_per_second: float | None = pydantic.Field(
         None,
         gt=0,

@@ -49,12 +49,16 @@ def run(
     from voxline.components.validate.corpus import read_reject_counts
     from voxline.components.validate.tfdv.plan import TfdvPlan
 
+    # What decides the key comes first: whether TFDV runs, with which schema and baseline. It is imported only for work.
     plan = TfdvPlan.prepare(settings, store, registry, model_name)
     if plan.skipped and settings.tfdv != "off":
         print_status(f"validate: TFX's data validation is skipped: {plan.skipped}")
+
     file = manifest_path(Path(manifest))
+    # Most often another step has stored the fingerprint, and reused work needs no pass over the manifest.
     corpus, utterances = _fingerprint(file, store, settings)
     inputs = {"utterances": utterances, "rejects": read_reject_counts(file)[1], **plan.key_inputs()}
+
     with cached_step(store, "validate", settings, inputs, revision=REVISION) as work:
         if not work.reused:
             corpus = corpus or _read(file, store, settings, identities=False)
@@ -68,6 +72,9 @@ def _fingerprint(file: Path, store: Path | str, settings: ValidateSettings) -> t
     content = hash_file(file) if file.is_file() else ""
     if fingerprint := read_fingerprint(content, store):
         return None, fingerprint
+
+    # Cached for steps that read the same manifest. Without every `audio_hash` the recordings are not in it, and a file
+    # that changed during the pass has another content.
     corpus = _read(file, store, settings)
     if corpus.tally.all_hashed and hash_file(file) == content:
         try_write_fingerprint(content, store, corpus.fingerprint)
@@ -93,20 +100,26 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
     from voxline.report import plural
 
     results = run_checks(corpus, settings, tfdv_result)
+
+    # Outputs and counts are set before anything is refused: `RefusedInputError` carries them to the summary.
     failed = [result for result in results if result.fails_the_step]
     warned = [result for result in results if result.outcome == "failed" and not result.fails_the_step]
     work.outputs = {"validation": VALIDATION, "report": REPORT, "statistics_page": STATISTICS_PAGE}
     if not tfdv_result.skipped:
         work.outputs["statistics"] = STATISTICS
+
     work.counts = {
         "utterances": len(corpus),
         "checks": sum(result.outcome in ("passed", "failed") for result in results),
         "failed": len(failed),
         "warnings": len(warned),
     }
+
     if (drift := next(result for result in results if result.check.name == "drift")).outcome in ("passed", "failed"):
         work.counts["drifted"] = int(drift.finding.value or 0)
     work.metrics = {"hours": round(float(corpus.durations.sum(dtype=float)) / 3600, 4)}
+
+    # validation.json: an entry for each check. Later steps read `checks` by name, so names are part of the format.
     write_json(
         work.path("validation"),
         {
@@ -119,16 +132,20 @@ def _judge(work: StepOutput, corpus: "CheckedCorpus", tfdv_result: "TfdvResult",
             "checks": [result.to_json(corpus, settings.max_listed) for result in results],
         },
     )
+
     validation_page(corpus, results, settings).write(work.path("report"))
     statistics_page(tfdv_result).write(work.path("statistics_page"))
     for result in warned:
         print_status(f"validate: warning: {_describe(result)}")
+
+    # Without done.json: a corpus that is mended under the same key, or a threshold that is raised, is judged again.
     if failed:
         raise RefusedInputError(
             f"validate: {'; '.join(map(_describe, failed))}. See {work.output_uri('report')}, then fix the corpus, "
             f"raise validate.{failed[0].check.name}.threshold, or make its severity a warning",
             work,
         )
+
     checks = plural(work.counts["checks"], "check")
     warnings = plural(len(warned), "warning")
     print_status(f"validate: {checks}, {warnings}; {work.output_uri('report')}")

@@ -72,16 +72,14 @@ class ManifestTally:
         Raises:
           WorkError: there is no manifest, or a line of it is damaged.
         """
+        # Tokens repeat from line to line, so that each is analysed once, for all lines of the range.
         tally = cls(identities)
         counts = _TokenCounts()
         for offset, values in iter_line_values(manifest, start, stop):
             try:
                 tally._add(offset, values, counts)
-            except (
-                ValueError,
-                TypeError,
-                OverflowError,
-            ) as error:  # `{"snr": NaN}`, `{"measured": {"rms_db": "loud"}}`
+            except (ValueError, TypeError, OverflowError) as error:
+                # Such as `{"snr": NaN}` or `{"measured": {"rms_db": "loud"}}`.
                 raise WorkError(
                     f"{manifest}: {values['id']}: a measurement or an additional key is not a valid number "
                     f"({error}); give the output of convert"
@@ -96,10 +94,13 @@ class ManifestTally:
 
     def fingerprint(self) -> str:
         """The fingerprint of the utterances, as `fingerprint_utterances`."""
+        # Identities are 16 bytes each, one after the other.
         fingerprint = Fingerprint()
         digests = bytes(self.hashed["identities"])
+
         if len(digests) != DIGEST_BYTES * len(self):
             raise ValueError("the tally was made without identities, so it has no fingerprint")
+
         for at in range(0, len(digests), DIGEST_BYTES):
             fingerprint.add(digests[at : at + DIGEST_BYTES])
         return fingerprint.name()
@@ -110,6 +111,8 @@ class ManifestTally:
             self.numbers[name].extend(numbers)
         for name, hashes in after.hashed.items():
             self.hashed[name] += hashes
+
+        # Numbers of strings differ between the parts, so these columns translate them.
         self.speakers.extend(after.speakers)
         self.splits.extend(after.splits)
         for split, counts in after.token_counts.items():
@@ -117,11 +120,13 @@ class ManifestTally:
         self.all_hashed = self.all_hashed and after.all_hashed
 
     def _add(self, offset: int, values: dict[str, Any], counts: "_TokenCounts") -> None:
+        # This runs for every line of the corpus: attributes that it uses often are looked up once.
         text = values["text"]
         measured = values.get("measured") or _NOTHING
         split = values.get("split", "train")
         numbers = self.numbers
         hashed = self.hashed
+
         numbers["offset"].append(offset)
         numbers["duration"].append(values["duration"])
         hashed["ids"] += _hash(values["id"])
@@ -129,20 +134,27 @@ class ManifestTally:
         hashed["recordings"] += _recording(values, measured)
         if self._identities:
             hashed["identities"] += _identity(values)
+
         for name in MEASURED:
             value = measured.get(name)
             numbers[name].append(_NAN if value is None else float(value))
+
         self.speakers.append(values.get("speaker", ""))
         self.splits.append(split)
         self.all_hashed = self.all_hashed and bool(values.get("audio_hash"))
         self._count(text, split, counts)
 
     def _count(self, text: str, split: str, counts: "_TokenCounts") -> None:
+        # Split at single spaces, so that an empty part is a second space. A space is a character of the alphabet, and
+        # so counted.
         parts = text.split(" ")
         if split not in self.token_counts:
             self.token_counts[split] = collections.Counter()
         counts_of_split = self.token_counts[split]
         counts_of_split[" "] += len(parts) - 1
+
+        # CTC needs a frame for each character, spaces included, and a blank between two equal ones. Those within a
+        # token are counted with it, and two spaces in a row here.
         characters = words = 0
         labels = len(text)
         for part in parts:
@@ -153,6 +165,7 @@ class ManifestTally:
             labels += repeated
         if "" in parts:
             labels += parts[1:-1].count("")  # two adjacent spaces
+
         self.numbers["characters"].append(characters)
         self.numbers["words"].append(words)
         self.numbers["labels"].append(labels)
@@ -170,6 +183,7 @@ class ManifestTally:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> "ManifestTally":
+        # The opposite of `to_json`. Columns are the bytes of their arrays, in the byte order that all workers share.
         tally = cls()
         for name, numbers in tally.numbers.items():
             numbers.frombytes(decode_base64(plain["numbers"][name]))
@@ -193,6 +207,7 @@ def iter_line_values(manifest: Path, start: int = 0, stop: int | None = None) ->
         if start:  # a line that begins before this byte belongs to another range
             file.seek(start - 1)
             file.readline()
+
         offset = file.tell()
         for _, line in iter_bounded_lines(file, f"{manifest} from byte {offset:,}"):
             if stop is not None and offset >= stop:
@@ -290,6 +305,7 @@ def _hash(text: str) -> bytes:
 
 def _recording(values: dict[str, Any], measured: dict[str, Any]) -> bytes:
     """Identifies the samples: by their hash if convert measured it, else by the hash and the segment of the source."""
+    # By the samples, equal recordings are found in files of different formats too.
     if measured.get("pcm_hash"):
         return _hash(str(measured["pcm_hash"]))
     if not values.get("audio_hash"):
@@ -299,6 +315,8 @@ def _recording(values: dict[str, Any], measured: dict[str, Any]) -> bytes:
 
 def _identity(values: dict[str, Any]) -> bytes:
     """The hash of `Utterance.identity`."""
+    # The same values as of a parsed utterance, for a fraction of the time: defaults filled in, without the path and the
+    # measurements, which are not part of its identity. An offset of 0 is as good as none.
     named = {"speaker": "", "split": "train", "audio_hash": "", **values}
     del named["audio_filepath"]
     named.pop("measured", None)

@@ -74,6 +74,7 @@ def run_checks(corpus: CheckedCorpus, settings: ValidateSettings, tfdv_result: T
 
 
 def _run_check(check: CorpusCheck, subject: Any, settings: ValidateSettings) -> CheckResult:
+    # A finding without a value could not be computed, which is not a failure.
     own: CheckSettings = getattr(settings, check.name)
     if own.severity == "off":
         return CheckResult(check, own, "off", CheckFinding(None, "turned off in the config"))

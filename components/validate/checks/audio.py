@@ -57,11 +57,14 @@ def constant_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFi
 
 def _beyond_limit(measured: Floats, excess: Floats, text: str, describe: Callable[[int], str]) -> CheckFinding:
     """The share of utterances whose excess over a limit is positive; offenders worst first."""
+    # NaN: not measured. Those are neither offenders nor part of the share.
     count = int(np.isfinite(measured).sum())
     if not count:
         return not_checked("no utterance has measurements; the manifest is not from convert")
+
     offenders = np.flatnonzero(np.nan_to_num(excess, nan=-1.0) > 0)
     offenders = offenders[np.argsort(-excess[offenders], kind="stable")]
+
     if count < len(measured):
         text += f" ({len(measured) - count:,} were not measured)"
     return share_finding(offenders, count, text, describe)

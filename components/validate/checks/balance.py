@@ -48,9 +48,11 @@ def rejects_share(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
 
 def dominant_speaker(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     rows = corpus.rows("train")
+    # Utterances without a speaker are not one speaker.
     rows = rows[corpus.speakers.codes[rows] != corpus.speakers.number("")]
     if not rows.size:
         return not_checked("no utterance of train has a speaker")
+
     seconds = np.bincount(corpus.speakers.codes[rows], weights=corpus.durations[rows])
     most = int(seconds.argmax())
     return CheckFinding(
@@ -81,6 +83,7 @@ def level_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
 
 def character_balance(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     counts = {split: corpus.character_counts(split) for split in SPLITS}
+    # Spaces say how long the words are, and nothing about the characters in them.
     for characters in counts.values():
         del characters[" "]
     return _largest_divergence(counts)
@@ -96,13 +99,17 @@ def _largest_divergence(counts: Mapping[str, collections.Counter[str]]) -> Check
     """The divergence from train of the split that differs most."""
     if not counts.get("train") or not any(counts.get(split) for split in ("dev", "test")):
         return not_checked("train, or dev and test, are empty")
+
     distances = {split: _divergence(counts["train"], counts[split]) for split in ("dev", "test") if counts.get(split)}
     furthest = max(distances, key=lambda split: distances[split])
+
+    # For the reader, the units whose shares differ most; rare words were merged into one, which has no name.
     shares = {split: _shares(counts[split]) for split in ("train", furthest)}
     gaps = {
         unit: shares[furthest].get(unit, 0.0) - shares["train"].get(unit, 0.0)
         for unit in {**shares["train"], **shares[furthest]}
     }
+
     units = sorted((unit for unit in gaps if unit != OTHER_WORDS), key=lambda unit: (-abs(gaps[unit]), unit))[:3]
     return CheckFinding(
         distances[furthest],
@@ -118,6 +125,7 @@ def _divergence(counter: collections.Counter[str], other: collections.Counter[st
 
     Importing scipy for it would take longer than this whole step in a small refresh.
     """
+    # [2, units] shares; the divergence is the mean of the two relative entropies against the middle.
     units = sorted({*counter, *other})
     shares = np.array([[counts[unit] / counts.total() for unit in units] for counts in (counter, other)])
     middle = shares.mean(axis=0)

@@ -68,10 +68,12 @@ class CheckResult:
     @property
     def value(self) -> str:
         """The value with its unit; with further digits where it would read as the threshold that it is above."""
+        # A failed check must not read "10.0%, at most 10.0% accepted": digits are added until the two differ.
         value = self.finding.value
         threshold = self.settings.threshold
         unit = self.check.unit
         more = range(4) if self.outcome == "failed" else ()
+
         differs = (
             digits for digits in more if format_value(value, unit, digits) != format_value(threshold, unit, digits)
         )
@@ -84,6 +86,7 @@ class CheckResult:
 
     def to_json(self, corpus: CheckedCorpus, max_listed: int) -> dict[str, Any]:
         """The entry in validation.json, with the first `max_listed` offenders."""
+        # The keys are the format of validation.json, which pipelines and later steps read.
         value = self.finding.value
         return {
             "name": self.check.name,
@@ -121,5 +124,6 @@ def format_value(value: float | None, unit: ValueUnit, more_digits: int = 0) -> 
         return f"{value:,.0f}"
     if unit == "share":
         return f"{value:.{(3 if 0 < value < 0.001 else 1) + more_digits}%}"
+
     digits, sign = {"bits": (3, "bits"), "times": (2, "×"), "dB": (1, "dB")}[unit]
     return f"{value:.{digits + more_digits}f} {sign}"

@@ -15,6 +15,7 @@ HELD_OUT = ("dev", "test")
 
 
 def duplicate_ids(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    # Each row's first row with the same id; of a unique id that is the row itself.
     original = _first_alike(corpus.ids.codes)
     offenders = np.flatnonzero(original != np.arange(len(corpus)))
     return CheckFinding(
@@ -26,11 +27,13 @@ def duplicate_ids(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
 
 
 def duplicate_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
+    # Without a hash nothing is known of the samples, so that such rows are not compared.
     rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
     # The same recording in another split fails recording_overlap.
     within = corpus.recordings.codes[rows].astype(np.int64) * len(corpus.splits.names) + corpus.splits.codes[rows]
+
     original = rows[_first_alike(within)]
     offenders = rows[original != rows]
     same = dict(zip(offenders.tolist(), original[original != rows].tolist(), strict=True))
@@ -46,11 +49,14 @@ def recording_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> Chec
     rows = corpus.recordings.known
     if not rows.size:
         return not_checked("no utterance has an audio_hash")
+
+    # Dev is compared with train, and test with both: a recording in two held-out splits is reported once.
     codes = corpus.recordings.codes
     train, dev, test = (rows[np.isin(rows, corpus.rows(split))] for split in ("train", "dev", "test"))
     offenders = np.concatenate(
         [dev[np.isin(codes[dev], codes[train])], test[np.isin(codes[test], codes[np.concatenate([train, dev])])]]
     )
+
     twin = _first_of(codes, np.concatenate([train, dev]))
     return CheckFinding(
         len(offenders),
@@ -62,10 +68,12 @@ def recording_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> Chec
 
 def speaker_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFinding:
     judged = corpus.rows(*HELD_OUT)
+    # Utterances without a speaker would all seem to be by the same one.
     judged = judged[corpus.speakers.codes[judged] != corpus.speakers.number("")]
     if not judged.size:
         return not_checked("no utterance of dev or test has a speaker")
     offenders = _also_in_train(corpus, corpus.speakers.codes, judged)
+
     speakers = count_distinct(corpus.speakers.codes[offenders])
     return share_finding(
         offenders,
@@ -92,6 +100,7 @@ def sentence_overlap(corpus: CheckedCorpus, settings: ValidateSettings) -> Check
 def _also_in_train(corpus: CheckedCorpus, codes: Codes, judged: RowIndices) -> RowIndices:
     """The rows of dev and test whose code is also in train; one of each code comes first, for short lists."""
     rows = judged[np.isin(codes[judged], codes[corpus.rows("train")])]
+    # The report plays the first few: those of different speakers or sentences show more than many of the same.
     _, first = np.unique(codes[rows], return_index=True)
     first.sort()
     return np.concatenate([rows[first], np.delete(rows, first)])

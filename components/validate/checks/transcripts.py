@@ -17,11 +17,14 @@ def contradictory_transcripts(corpus: CheckedCorpus, settings: ValidateSettings)
         return not_checked("no utterance has an audio_hash")
     recordings = corpus.recordings.codes[rows]
     sentences = corpus.sentences.codes[rows]
+
+    # By row, the first row with the same samples, to compare transcripts with.
     _, first, inverse = np.unique(recordings, return_index=True, return_inverse=True)
     earlier = rows[first[inverse]]
     unlike = sentences != corpus.sentences.codes[earlier]
     offenders = rows[unlike]
     original = earlier[unlike]
+
     against = dict(zip(offenders.tolist(), original.tolist(), strict=True))
 
     def describe(utterance: Utterance) -> str:
@@ -39,15 +42,19 @@ def identical_transcripts(corpus: CheckedCorpus, settings: ValidateSettings) -> 
     limits = settings.identical_transcripts
     worst = -1.0
     finding = not_checked(f"no split has {limits.min_utterances} utterances")
+
+    # The worst split decides. A split of few utterances may have one sentence by chance.
     for split in corpus.present_splits():
         rows = corpus.rows(split)
         if len(rows) < limits.min_utterances:
             continue
         sentences = corpus.sentences.codes[rows]
         codes, firsts, counts = np.unique(sentences, return_index=True, return_counts=True)
+
         share = float(counts.max() / len(rows))
         if share > worst:
             worst = share
+            # All rows of the split with that transcript, and only if they fail the check.
             most = int(counts.argmax())
             text = corpus.utterance(int(rows[firsts[most]])).text
             offenders = rows[sentences == codes[most]] if share > limits.threshold else rows[:0]
@@ -65,6 +72,7 @@ def ctc_feasibility(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckF
     rows = corpus.rows("train")
     if not rows.size:
         return not_checked("train is empty")
+
     frames = np.floor(corpus.durations.astype(np.float64) * rate).astype(np.int64)
     offenders = rows[frames[rows] < corpus.labels[rows]]
     return share_finding(
@@ -79,8 +87,10 @@ def speaking_rate(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFin
     limits = settings.speaking_rate
     if not len(corpus):
         return not_checked("there are no utterances")
+
     units = corpus.characters if limits.unit == "characters" else corpus.words
     rates = units / np.maximum(corpus.durations, 1e-3)
+
     # Half the minimum is as bad as twice the maximum.
     excess = np.maximum(rates / limits.max_rate, limits.min_rate / np.maximum(rates, 1e-6))
     offenders = np.flatnonzero(excess > 1)
@@ -98,6 +108,8 @@ def unseen_characters(corpus: CheckedCorpus, settings: ValidateSettings) -> Chec
     judged = corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
+
+    # The counts are of tokens and cost little; the manifest is read again only if there is something to list.
     unseen = sorted(set(corpus.character_counts("dev", "test")) - set(corpus.character_counts("train")))
     if not unseen:
         return CheckFinding(0, "train has all of them")
@@ -119,11 +131,15 @@ def unseen_words(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFind
     judged = corpus.rows("dev", "test")
     if not train.size or not judged.size:
         return not_checked("train, or dev and test, are empty")
+
     train_words = corpus.word_counts("train")
     held_out = corpus.word_counts("dev", "test")
     total = max(held_out.total(), 1)
+
     if held_out.keys() <= train_words.keys():
         return CheckFinding(0.0, f"0 of {total:,} words")
+
+    # A second pass over dev and test, for the utterances that have them; the most unseen first.
     unseen: collections.Counter[str] = collections.Counter()
     shares: dict[int, float] = {}
     for row, utterance in corpus.utterances(judged):
@@ -132,6 +148,7 @@ def unseen_words(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckFind
         unseen.update(missing)
         if missing:
             shares[row] = len(missing) / len(words)
+
     frequent = [word for word, _ in unseen.most_common(10)]
     return CheckFinding(
         unseen.total() / total,

@@ -47,15 +47,19 @@ class Baseline:
             return cls(absent="no registry and model are configured")
         from voxline.registry.registry import PROVENANCE, Registry
 
+        # The version in service, as it is when the step starts; it is part of the step's key.
         models = Registry(registry, model_name)
         version = models.in_service()
         if version is None:
             return cls(absent=f"no version of {model_name} is in service yet")
         name = f"{model_name}, version {version}"
+
         provenance = models.read_file(version, PROVENANCE)
         utterances = "" if provenance is None else _trained_on(provenance, f"{name}: {PROVENANCE}")
         if not utterances:
             return cls(absent=f"{name} does not say what it was trained on")
+
+        # Statistics of another store, or from before TFDV ran there, cannot be made again: the data may be gone.
         statistics = find_statistics(store, utterances)
         if statistics is None:
             return cls(absent=f"{store} has no statistics of the utterances that {name} was trained on")
@@ -64,6 +68,7 @@ class Baseline:
 
 def compute_statistics(examples: Examples, utterances: str, store: Path | str) -> StepOutput:
     """Computes the statistics of these utterances, or finds them in the store; output `statistics`."""
+    # Keyed by the utterances alone: the schema and the baseline may change, and the statistics do not.
     with cached_step(store, STEP, Settings(), {"utterances": utterances}, revision=REVISION) as work:
         if not work.reused:
             from voxline.components.validate.tfdv.engine import write_statistics

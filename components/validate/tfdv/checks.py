@@ -20,10 +20,13 @@ def anomaly_check(kind: AnomalyKind) -> TfdvCheck:
         tfdv_result, examples = subject
         if tfdv_result.skipped:
             return not_checked(_skipped(tfdv_result))
+
         anomalies = [anomaly for anomaly in tfdv_result.anomalies if anomaly.kind == kind]
         features = list(dict.fromkeys(anomaly.feature for anomaly in anomalies))
         if not anomalies:
             return CheckFinding(0, f"no violation of the schema {tfdv_result.schema}")
+
+        # TFDV judges statistics and names no utterances; those with values outside the domain are found here.
         offenders = {feature: _outside(feature, tfdv_result, examples) for feature in features}
         rows = np.unique(np.concatenate([no_rows(), *offenders.values()]))
         return CheckFinding(
@@ -45,9 +48,12 @@ def drifted_features(subject: tuple[TfdvResult, Examples], settings: ValidateSet
         return not_checked(_skipped(tfdv_result))
     if not tfdv_result.baseline:
         return not_checked(tfdv_result.no_baseline)
+
     drifted = [drift for drift in tfdv_result.drifts if drift.drifted]
     if drifted:
         return CheckFinding(len(drifted), f"against {tfdv_result.baseline}: " + "; ".join(map(_distance, drifted)))
+
+    # None has drifted: the one that came nearest to its threshold tells how much room there is.
     furthest = max(
         (drift for drift in tfdv_result.drifts if drift.distance is not None and drift.measure != "utterances"),
         key=lambda drift: (drift.distance or 0.0) / max(drift.threshold, 1e-9),
@@ -84,9 +90,12 @@ def _outside(feature: str, tfdv_result: TfdvResult, examples: Examples) -> RowIn
         low = -np.inf if domain.min is None else domain.min
         high = np.inf if domain.max is None else domain.max
         excess = np.maximum(low - values, values - high)
+
         # TFDV compares single-precision values in double precision.
         rows = np.flatnonzero(np.nan_to_num(excess, nan=-1.0) > 0)
         return rows[np.argsort(-excess[rows], kind="stable")]
+
+    # A missing text, "", violates no domain.
     if feature in examples.texts and domain.values:
         column = examples.texts[feature]
         accepted = [column.number(value) for value in (*domain.values, "")]

@@ -52,10 +52,13 @@ MEASURES = {
 
 def write_statistics(examples: Examples, path: Path) -> None:
     """Writes statistics of all utterances and of each split, a DatasetFeatureStatisticsList, whole or not at all."""
+    # Statistics of all utterances, and of each value of `split`.
     options = tfdv.StatsOptions(
         num_top_values=TOP_VALUES, num_rank_histogram_buckets=TOP_VALUES, num_histogram_buckets=HISTOGRAM_BUCKETS
     )
     options.experimental_slice_functions = [tfdv.experimental_get_feature_value_slicer({"split": None})]
+
+    # TFDV writes the file in place, so that a kill would leave half of it; only a whole one gets the name.
     computed = path.with_name(f"{path.name}.computed")
     try:
         with _quiet_beam(), beam.Pipeline(runner="FnApiRunner", options=PipelineOptions([])) as pipeline:
@@ -93,6 +96,7 @@ def read_schema(text: str, name: str, thresholds: dict[str, float]) -> Any:
     Raises:
       SettingsError: the text is not a schema, or the schema does not compare a feature of `thresholds`.
     """
+    # The text may be a person's own file, so that its faults are theirs to mend and must name the line.
     schema = schema_pb2.Schema()
     try:
         text_format.Parse(text, schema)
@@ -100,6 +104,8 @@ def read_schema(text: str, name: str, thresholds: dict[str, float]) -> Any:
         raise SettingsError(
             f"validate: 'schema' is {name!r}, and line {error}; a text-format tensorflow.metadata.v0.Schema is accepted"
         ) from None
+
+    # Thresholds of the config override those of the schema, and only where the schema compares the feature at all.
     compared = {feature.name: feature.drift_comparator for feature in schema.feature if _measures(feature)}
     for feature, threshold in thresholds.items():
         if feature not in compared:
@@ -116,8 +122,11 @@ def validate_statistics(statistics: Any, schema: Any, baseline: Any | None) -> t
     """Compares statistics with a schema, and with those of the baseline."""
     previous = None if baseline is None else _only_all_examples(baseline)
     result = tfdv.validate_statistics(_only_all_examples(statistics), schema, previous_statistics=previous)
+
+    # Anomalies of the dataset as a whole, then those of its features. A comparator's is drift, and not an anomaly.
     reasons = [("", reason) for reason in result.dataset_anomaly_info.reason]
     reasons += [(name, reason) for name, info in result.anomaly_info.items() for reason in info.reason]
+
     anomalies = []
     drift_descriptions = {}
     for feature, reason in reasons:
@@ -127,6 +136,7 @@ def validate_statistics(statistics: Any, schema: Any, baseline: Any | None) -> t
             drift_descriptions[feature] = description
         else:
             anomalies.append(Anomaly(feature, anomaly_kind(code), code, description))
+
     if baseline is None:
         drifts = []
     else:
@@ -137,6 +147,7 @@ def validate_statistics(statistics: Any, schema: Any, baseline: Any | None) -> t
 def _drifts(
     measured: Any, descriptions: dict[str, str], schema: Any, statistics: Any, baseline: Any
 ) -> list[TfdvDrift]:
+    # A measurement for each feature that both sides have, whether it has drifted or not.
     drifts = []
     for info in measured:
         (feature,) = info.path.step
@@ -153,11 +164,14 @@ def _drifts(
                     descriptions.pop(feature, "") if drifted else "",
                 )
             )
+
+    # The number of utterances, which TFDV compares without a measurement of its own.
     counts = schema.dataset_constraints.num_examples_drift_comparator
     if counts.HasField("min_fraction_threshold"):
         share = all_examples(statistics).num_examples / max(all_examples(baseline).num_examples, 1)
         fewest = counts.min_fraction_threshold
         drifts.append(TfdvDrift("", "utterances", share, fewest, share < fewest, descriptions.pop("", "")))
+
     comparators = {feature.name: _measures(feature) for feature in schema.feature}
     for feature, description in descriptions.items():  # a feature that one side lacks has drifted without a distance
         measure = "L-infinity" if "infinity_norm" in comparators.get(feature, ()) else "Jensen-Shannon"
@@ -184,23 +198,29 @@ def _batches(examples: Examples) -> Iterator[Any]:
     for start in range(0, len(examples), BATCH_ROWS):
         stop = min(start + BATCH_ROWS, len(examples))
         columns = {}
+
+        # A NaN is a missing value: null in Arrow, and not a number.
         for name, values in examples.numbers.items():
             present = ~np.isnan(values[start:stop])
             if present.any():
                 columns[name] = _single(pa.array(values[start:stop][present]), present)
+
         for name, strings in examples.texts.items():
             codes = strings.codes[start:stop]
             present = codes != strings.number("")
             if present.any():
                 columns[name] = _single(_named(strings.names, codes[present]), present)
+
         distinct, tokens, offsets = examples.tokens(start, stop)
         if len(tokens):
             columns["tokens"] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), _named(distinct, tokens))
+
         yield pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
 def _single(values: Any, present: Any) -> Any:
     """A list of one value for each row that has one, and null for the others."""
+    # Row i has the values from ends[i] to ends[i + 1]: one or none. The mask makes an empty list null.
     ends = np.concatenate([[0], np.cumsum(present)])
     absent = np.concatenate([~present, [False]])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32(), mask=absent), values)

@@ -46,6 +46,7 @@ class Examples:
 
     @classmethod
     def of(cls, corpus: CheckedCorpus) -> "Examples":
+        # Columns by the name of the feature, as the schema and the page have it.
         durations = corpus.durations
         lengths = np.array([len(text) for text in corpus.texts.names], dtype=np.int64)
         return cls(
@@ -71,8 +72,11 @@ class Examples:
           The distinct tokens of the corpus; `[tokens]` the index of each token in them; `[stop - start + 1]` the
           offsets of the rows' tokens.
         """
+        # Equal transcripts share their tokens, so that each is split once.
         distinct, by_sentence = self._tokenized
         rows = [by_sentence[code] for code in self.sentences.codes[start:stop].tolist()]
+
+        # One empty array more, since NumPy cannot concatenate none.
         flat = np.concatenate([*rows, np.empty(0, dtype=np.int32)])
         return distinct, flat, np.cumsum([0, *map(len, rows)], dtype=np.int64)
 

@@ -63,6 +63,8 @@ class TfdvPlan:
         """
         if settings.tfdv == "off":
             return cls(skipped="validate.tfdv is off")
+
+        # A schema that does not exist is an error even where TFDV cannot run: it would be one on the next machine.
         text = read_schema_text(settings.schema_)
         reason = unavailable_reason()
         if reason and settings.tfdv == "required":
@@ -70,13 +72,16 @@ class TfdvPlan:
                 f"validate: 'tfdv' is 'required', but TFX's data validation does not run here: {reason}; run validate "
                 "in its image (docker/validate), or set validate.tfdv to auto"
             )
+
         if reason:
             return cls(skipped=reason)
+
         baseline = Baseline.in_service(registry, model_name, store)
         return cls("", tfdv_version(), settings.schema_, text, baseline)
 
     def key_inputs(self) -> dict[str, Any]:
         """Inputs of the step key, so that validation with and without TFDV differ."""
+        # Why it was skipped is not part of the key: without TFDV the outcome is the same.
         if self.skipped:
             return {"tfdv": "skipped"}
         return {
@@ -113,8 +118,11 @@ class TfdvPlan:
             ) from error
 
         schema = engine.read_schema(self.schema_text, self.schema, settings.drift.thresholds)
+
+        # The statistics are a step's output of their own, the baseline of models to come. This step has a copy.
         stored = compute_statistics(Examples.of(corpus), utterances, store).path("statistics")
         shutil.copyfile(stored, statistics)
+
         current = engine.read_statistics(stored)
         previous = engine.read_statistics(self.baseline.statistics) if self.baseline.statistics else None
         anomalies, drifts = engine.validate_statistics(current, schema, previous)

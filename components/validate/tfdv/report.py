@@ -40,12 +40,15 @@ def statistics_page(tfdv_result: TfdvResult) -> Page:
         footer="Distances: Jensen-Shannon divergence in bits (0: equal, 1: disjoint) for numbers; L-infinity, the "
         "largest difference between the shares of one value, for texts.",
     )
+
     if tfdv_result.skipped:
         page.add_opening(verdict_banner("Skipped", f"TFX's data validation did not run: {tfdv_result.skipped}."))
         return page
     page.add_opening(_verdict(tfdv_result), _facts(tfdv_result))
     page.add_section("Anomalies", _anomalies(tfdv_result))
     page.add_section("TfdvDrift", *_drift(tfdv_result))
+
+    # Tables have each split and the baseline; plots compare the whole corpus with the baseline.
     current = tfdv_result.statistics.get("", [])
     before = tfdv_result.baseline_statistics.get("", [])
     shown = {**tfdv_result.statistics, **({IN_SERVICE: before} if before else {})}
@@ -92,6 +95,8 @@ def _anomalies(tfdv_result: TfdvResult) -> Block:
 def _drift(tfdv_result: TfdvResult) -> list[Block]:
     if not tfdv_result.baseline:
         return [small_print(f"Not checked: {tfdv_result.no_baseline}.")]
+
+    # What drifted first, then by the distance in parts of the threshold.
     rows = sorted(
         tfdv_result.drifts, key=lambda drift: (not drift.drifted, -(drift.distance or 0.0) / (drift.threshold or 1))
     )
@@ -145,6 +150,7 @@ def _texts(statistics: StatisticsBySplit) -> Block:
 
 def _by_feature(statistics: StatisticsBySplit, *, numeric: bool) -> list[tuple[FeatureStatistics, str]]:
     """Every feature by split: the whole corpus first, the baseline last."""
+    # In the order of the statistics, which is TFDV's. A split may lack a feature.
     features = dict.fromkeys(
         statistic.feature for inside in statistics.values() for statistic in inside if statistic.numeric == numeric
     )
@@ -168,9 +174,12 @@ def _curves(current: Sequence[FeatureStatistics], before: Sequence[FeatureStatis
         drawn = {name: side for name, side in sides.items() if side.buckets}
         if not statistic.numeric or not drawn:
             continue
+
+        # The buckets of the two histograms differ, so both are rebinned to common edges: [bins + 1].
         edges = _common_edges(list(drawn.values()))
         middles = (edges[1:] + edges[:-1]) / 2
         shares = {name: _shares(side, edges) for name, side in drawn.items()}
+
         plots.append(
             figure(
                 line_plot(middles, shares, statistic.feature, "share", percent=True),
@@ -189,14 +198,18 @@ def _values(current: Sequence[FeatureStatistics], before: Sequence[FeatureStatis
     for statistic in current:
         if statistic.numeric or not statistic.top_values:
             continue
+
+        # Shares of all values, since an utterance has several tokens.
         shares = {value: count / max(statistic.values, 1) for value, count in statistic.top_values}
         drawn = dict(list(shares.items())[:TOP_DRAWN])
         plot = figure(
             bar_plot(drawn, "share of all values", percent=True),
             f"{statistic.feature}: the most frequent of {statistic.distinct:,}",
         )
+
         earlier = earlier_by_feature.get(statistic.feature)
         then = {value: count / max(earlier.values, 1) for value, count in earlier.top_values} if earlier else {}
+
         cells = [
             [value, int(count), f"{shares[value]:.2%}", f"{then[value]:.2%}" if value in then else None]
             for value, count in statistic.top_values
@@ -222,6 +235,7 @@ def _shares(side: FeatureStatistics, edges: npt.NDArray[np.float64]) -> npt.NDAr
     shares = np.zeros(len(edges) - 1)
     for low, high, count in side.buckets:
         if high > low:
+            # The part of the bucket that is in each bin. A bucket of no width goes to one bin as a whole.
             inside = np.clip(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0.0, None)
             shares += count * inside / (high - low)
         else:

@@ -122,6 +122,7 @@ class TfdvResult:
         }
 
 
+# TFDV's names of anomalies (anomalies.proto of tensorflow_metadata), by the check that counts them.
 MISSING = ("SCHEMA_MISSING_COLUMN", "FEATURE_TYPE_LOW_FRACTION_PRESENT", "FEATURE_TYPE_LOW_NUMBER_PRESENT")
 MISSING_MORE = ("FEATURE_TYPE_NOT_PRESENT", "FEATURE_TYPE_NO_VALUES", "FEATURE_TYPE_LOW_NUMBER_VALUES")
 RANGE = ("FLOAT_TYPE_BIG_FLOAT", "FLOAT_TYPE_SMALL_FLOAT", "INT_TYPE_BIG_INT", "INT_TYPE_SMALL_INT")
@@ -156,8 +157,10 @@ SPLIT_PREFIX = "split_"
 
 def feature_domains(schema: Any) -> dict[str, FeatureDomain]:
     """The domains of a schema, by feature."""
+    # A domain of texts may be written at the feature, or once for several features and named there.
     shared = {domain.name: tuple(domain.value) for domain in schema.string_domain}
     domains = {}
+
     for feature in schema.feature:
         kind = feature.WhichOneof("domain_info")
         if kind in ("int_domain", "float_domain"):
@@ -195,10 +198,15 @@ def _spread(feature: Any, examples: int) -> FeatureStatistics:
     present = int(common.num_non_missing)
     missing = examples - present
     values = int(common.tot_num_values)
+
+    # Texts have counts of their values; numbers have moments and histograms.
     if which != "num_stats":
         top = tuple((item.value, item.frequency) for item in stats.top_values)
         return FeatureStatistics(name, False, present, missing, values, distinct=int(stats.unique), top_values=top)
+
+    # Buckets of equal width; TFDV has a second histogram, of quantiles.
     standard = [item.buckets for item in stats.histograms if item.type == item.STANDARD]
+
     return FeatureStatistics(
         name,
         True,
