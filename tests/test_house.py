@@ -144,6 +144,7 @@ AIR = {
     "components/convert": Air(35, 1, 0.5, 1),
     "components/extract": Air(45, 1, 0.5, 1),
     "components/forecast": TARGET,
+    "components/ingest": Air(33, 1, 0.5, 1),
     "components/language": TARGET,
     "components/publish": TARGET,
     "components/train": Air(45, 1, 0.5, 1),

@@ -72,6 +72,7 @@ def unpack_archive(
     Raises:
       WorkError: the archive is damaged, too large, or has a member that is refused; nothing of it is kept.
     """
+    # Named by content, so that an archive which was moved or renamed is not unpacked again.
     content = _content_hash(archive, store)
     named_by = {"archive": content, **({"kind": kind} if kind else {})}
     unpack = unpack or (_unpack_zip if archive.name.lower().endswith(".zip") else _unpack_tar)
@@ -80,8 +81,10 @@ def unpack_archive(
         unfinished = work.folder / "unfinished"
         if work.reused:
             return folder, content
+
         for left_by_a_killed_run in (unfinished, folder):
             shutil.rmtree(left_by_a_killed_run, ignore_errors=True)
+
         print_status(f"ingest: unpacking {archive.name}")
         unfinished.mkdir(parents=True)
         try:
@@ -96,6 +99,7 @@ def unpack_archive(
         except OSError as error:
             shutil.rmtree(unfinished)
             raise WorkError(f"{archive}: cannot be unpacked into {store}: {error}") from None
+
         os.sync()  # once for all of them: the files must be on the disk before the marker
         unfinished.rename(folder)
         work.counts.update(files=writer.members, bytes=writer.bytes)
@@ -123,6 +127,7 @@ class MemberWriter:
         self.members += 1
         if self.members > self.max_files:
             raise self.refuse(member, f"exceeds the limit of {self.max_files:,} files (corpus.max_unpacked_files)")
+
         path = PurePosixPath(member)
         if path.is_absolute() or ".." in path.parts or "\\" in member or "\0" in member:
             raise self.refuse(member, _WOULD_LEAVE)
@@ -136,6 +141,7 @@ class MemberWriter:
         target = self.target(member)
         count = 0
         target.parent.mkdir(parents=True, exist_ok=True)
+
         try:
             with open(target, "xb") as file:
                 while chunk := source.read(_CHUNK):
@@ -144,6 +150,7 @@ class MemberWriter:
                     file.write(chunk)
         except FileExistsError:
             raise self.refuse(member, "appears twice") from None
+
         if count != size:
             raise self.refuse(member, f"has {count:,} bytes, its header says {size:,}")
 
@@ -177,6 +184,7 @@ def _unpack_tar(archive: Path, writer: MemberWriter) -> None:
                 raise writer.refuse(header.name, f"has a header of {header.size:,} bytes")
             return header
 
+    # Read as a stream, so that memory does not grow with the archive, and nothing is sought in it.
     with open(archive, "rb") as packed, _decompressed(packed) as stream:
         with tarfile.open(fileobj=stream, mode="r|", tarinfo=Header) as tar:
             for member in tar:
@@ -215,11 +223,13 @@ def _unpack_zip(archive: Path, writer: MemberWriter) -> None:
     read = 0
     with zipfile.ZipFile(archive) as file:
         for member in file.infolist():
+            # The upper half of the attributes is the mode where the archive was made on Unix; 0 elsewhere.
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise writer.refuse(member.filename, _NOT_A_FILE)
             if member.flag_bits & 1:
                 raise writer.refuse(member.filename, "is encrypted; unpack the archive yourself and give the folder")
+
             if member.is_dir():
                 writer.make_folder(member.filename)
             else:

@@ -47,6 +47,7 @@ def probe(root: Path, paths: Collection[str], progress: Progress | None = None) 
     ordered = list(paths)
     batches = [ordered[start : start + _BATCH_FILES] for start in range(0, len(ordered), _BATCH_FILES)]
     results: dict[str, ProbeResult] = {}
+
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as threads:
         for batch in threads.map(lambda batch: {path: _probe_file(root / path) for path in batch}, batches):
             results |= batch
@@ -112,8 +113,10 @@ class ProbeCache:
     def write(self, records: Iterable[ProbeRecord]) -> None:
         """Replaces the folder's cache by these, which are in order of their states."""
         latest = self._corpus.listed_at - int(RACY_SECONDS * 1e9)
+        # A file that changed while it was listed may change again with the same times, so that its probe is not kept.
         digest = _new_digest()
         remove_unfinished(self._folder)
+
         with atomic_write(self._file) as out:
             out.write(_MAGIC + bytes(_DIGEST_BYTES))
             for packed, hash, seconds in records:
@@ -122,6 +125,8 @@ class ProbeCache:
                     record = _RECORD.pack(packed, bytes.fromhex(hash), seconds)
                     digest.update(record)
                     out.write(record)
+
+            # The hash of the records comes before them, where zeros kept its place.
             out.seek(len(_MAGIC))
             out.write(digest.digest())
 
@@ -142,6 +147,7 @@ def _read_cache(path: Path) -> Iterator[ProbeRecord]:
 
 
 def _read_records(file: IO[bytes], path: Path) -> Iterator[ProbeRecord]:
+    # A first pass over the whole file, so that nothing of a damaged cache is used.
     header = file.read(len(_MAGIC) + _DIGEST_BYTES)
     digest = _new_digest()
     size = 0
@@ -151,6 +157,7 @@ def _read_records(file: IO[bytes], path: Path) -> Iterator[ProbeRecord]:
     if header != _MAGIC + digest.digest() or size % _RECORD.size:
         print_status(f"ingest: {path} is damaged, or of another version; the recordings are read again")
         return
+
     file.seek(len(header))
     for piece in iter(lambda: file.read(_READ_BYTES), b""):
         for state, hash, seconds in _RECORD.iter_unpack(piece):

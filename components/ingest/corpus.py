@@ -102,11 +102,15 @@ class Corpus:
         self.name = name or self.root.name
         self.settings = settings or CorpusSettings()
         self.table = table
+
+        # Roots are absolute, as tables name recordings below them; links are resolved only for comparisons.
         self.store = Path(exclude).absolute() if exclude is not None else None
         self.audio_roots = [str(Path(root_).expanduser().absolute()) for root_ in self.settings.audio_roots]
+
         self.external_symlinks: dict[str, str] = {}
         self.listed_at = 0
         self._real_audio_roots = [os.path.realpath(root_) for root_ in self.audio_roots]
+
         self._before_listing = before_listing
         if before_listing is None:
             self.files  # noqa: B018 - a folder that cannot be listed fails here
@@ -121,6 +125,7 @@ class Corpus:
             files = FileIndex(())
             files.add(self.table, str(self.root / self.table))
             return files
+
         skipped = os.path.realpath(self.store) if self.store else None
         return FileIndex(scan_files(str(self.root), skipped, self.external_symlinks, self._real_audio_roots))
 
@@ -187,6 +192,7 @@ class Corpus:
 
     def has(self, path: str) -> bool:
         """Returns whether the corpus has a file at this path, relative to the root; also one that `locate` refuses."""
+        # A table alone has no listing: whether the file exists shows when it is looked up.
         if path in self.files or not self.table:
             return path in self.files
         try:
@@ -220,6 +226,8 @@ class Corpus:
             return path
         if self.store and contains_path(unpacked := str(self.store / "unpacked"), path):
             return path[len(unpacked) :].split("/", 3)[3]  # /<key>/files/<member>
+
+        # The innermost of the roots, where one is inside another.
         root = max(
             (audio_root for audio_root in self.audio_roots if contains_path(audio_root, path)), key=len, default="/"
         )
@@ -246,6 +254,7 @@ class Corpus:
             raise WorkError(
                 f"{self.root / path}: an archive within a corpus is unpacked into the store, and there is none"
             )
+
         folder, _ = unpack_archive(
             self.root / self.locate(path)[0],
             self.store,
@@ -254,6 +263,7 @@ class Corpus:
             unpack=unpack,
             kind=kind,
         )
+
         return sorted(os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
 
     def read_lines(self, path: str) -> Iterator[tuple[int, str]]:
@@ -276,6 +286,7 @@ class Corpus:
         Args:
           newline: as in `open`.
         """
+        # A BOM is dropped, and `newline` decides whether a carriage return within a line ends it.
         try:
             file = self.root / self.locate(path)[0]
             raw = BoundedGzip(file) if path.lower().endswith(".gz") else open_regular(file)
@@ -296,17 +307,20 @@ class Corpus:
 
     def _search(self, path: str, relative_to: str) -> tuple[str, IndexedFile]:
         """Locates a file whose path is spelled otherwise, leads through a link, or outside."""
+        # As it is spelled, or in another Unicode form; below the root, or absolute below an audio root.
         root = str(self.root)
         joined = os.path.normpath(os.path.join(root, relative_to, path))
         located: str | None = self._indexed_path(os.path.relpath(joined, root)) if contains_path(root, joined) else None
         if located is None and joined in self.files:
             located = joined
+
         if located is None:
             # The corpus may name it through a link: /data/corpus/a.wav where /data is a link to /mnt.
             try:
                 real = os.path.realpath(joined)
             except ValueError:
                 raise UnusableEntryError(Reason.BAD_ENTRY, f"{path!r} is not a path: it holds a zero byte") from None
+
             if contains_path(root, real):
                 located = self._indexed_path(os.path.relpath(real, root))
                 if located is None and self.table:
@@ -318,6 +332,8 @@ class Corpus:
                     Reason.OUTSIDE_CORPUS,
                     f"{path} leads to {real}, outside the corpus {root}; list a folder above it in corpus.audio_roots",
                 )
+
+        # The checks that hold for every spelling: it exists, leads nowhere outside, and is a regular file.
         if located is None or (file := self.files[located]).size < 0:
             where = f" (from {relative_to}/)" if relative_to else ""
             raise UnusableEntryError(Reason.MISSING_FILE, f"{path}{where} is not in the corpus {root}")
@@ -329,6 +345,7 @@ class Corpus:
                     f"{located} is a link to {real}, outside the corpus {root}; list a folder above it in "
                     "corpus.audio_roots",
                 )
+
         if not file.kind & REGULAR:
             raise UnusableEntryError(Reason.BAD_ENTRY, f"{located} is a pipe, socket or device, not a file")
         return located, file

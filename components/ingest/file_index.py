@@ -109,6 +109,8 @@ class FileIndex:
         self.database.executemany("INSERT INTO files (path, kind, state) VALUES (?, ?, ?)", files)
         self.database.execute("CREATE UNIQUE INDEX by_path ON files (path)")
         ((self._count,),) = self.database.execute("SELECT count(*) FROM files")
+
+        # Other spellings are indexed when the first one is looked up, which most corpora never need.
         self._has_forms = False
         self._following: Iterator[tuple[int, int, bytes, bytes]] = iter(())
         self._next: tuple[int, int, bytes, bytes] | None = None
@@ -132,6 +134,7 @@ class FileIndex:
             name = os.fsencode(path)
         except UnicodeEncodeError:  # half a surrogate pair is in no file name
             return None
+
         # Corpora mostly name their files in order, and the next row is several times as fast as a search.
         row = self._next
         if row is None or row[3] != name:
@@ -140,6 +143,7 @@ class FileIndex:
             if row is None or row[3] != name:
                 self._next = row
                 return None
+
         self._next = next(self._following, None)
         return IndexedFile._make(row)
 
@@ -153,9 +157,12 @@ class FileIndex:
         if status_of_file := self.get(path):
             return status_of_file
         try:
-            name, status = os.fsencode(path), Path(file).stat()
+            name = os.fsencode(path)
+            status = Path(file).stat()
         except (OSError, ValueError):
             return None
+
+        # `stat` followed a link, so the kind is that of its target. The cursor may be past the new row.
         kind = REGULAR * stat.S_ISREG(status.st_mode)
         row = (name, kind, _pack_status(status))
         self.database.execute("INSERT INTO files (path, kind, state) VALUES (?, ?, ?)", row)
@@ -168,6 +175,7 @@ class FileIndex:
         Args:
           exclude: absolute path of a folder whose files do not count.
         """
+        # Rows that the listing did not have come after its last number.
         digest = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2)
         count = 0
         excluded = os.fsencode(exclude) + b"/"
@@ -198,6 +206,7 @@ class FileIndex:
     def digest(self, *, times: bool) -> str:
         """Hashes the paths and sizes of all files, and their times if wanted."""
         digest = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2)
+        # Without times, as those of unpacked files say only when they were unpacked.
         until = _STATE.size if times else _DIGEST_FROM + 8
         for path, state in self.database.execute("SELECT path, state FROM files ORDER BY path"):
             digest.update(path + b"\0" + state[_DIGEST_FROM:until])
@@ -220,6 +229,7 @@ def scan_files(
     """
     top = os.fsencode(root)
     excluded = None if exclude is None else os.fsencode(exclude)
+
     # No recursion: an archive may nest folders a thousand deep. With each folder, the targets of the links that led
     # there: one that leads back to where it came from is not entered again.
     folders: list[tuple[bytes, tuple[str, ...]]] = [(b"", (root,))]

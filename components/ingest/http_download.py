@@ -81,11 +81,15 @@ def download_archive(
     partial = folder / "unfinished"
     if archive.is_file():
         return archive
+
+    # Another run may have downloaded it while this one waited for the lock.
     with exclusive_lock(folder):
         if archive.is_file():
             return archive
         print_status(f"ingest: downloading {without_query(uri)}")
         continued = partial.exists()
+
+        # The hash is of the whole file: pieces of two different files would give a third one.
         while True:
             _read(uri, partial, max_bytes, sleep)
             with open(partial, "rb") as file:
@@ -100,6 +104,7 @@ def download_archive(
                     "another one"
                 )
             continued = False  # the server may have replaced the file between two runs
+
         os.replace(partial, archive)
         fsync_path(folder)
     return archive
@@ -112,6 +117,8 @@ def _read(uri: str, partial: Path, max_bytes: float, sleep: Callable[[float], No
     failures = 0
     with requests.Session() as session, open(partial, "r+b" if partial.exists() else "wb") as file:
         file.seek(0, os.SEEK_END)
+
+        # An attempt appends to the file, so that none has to begin where the first one did.
         while True:
             before = file.tell()
             try:
@@ -128,6 +135,8 @@ def _read(uri: str, partial: Path, max_bytes: float, sleep: Callable[[float], No
                     f"corpus.uri is {without_query(uri)!r}, which cannot be requested "
                     f"({_without_query_of(uri, error)}); correct it"
                 ) from None
+
+            # A slow server that breaks off now and then is not given up as long as it brings something.
             failures = 1 if file.tell() > before else failures + 1
             if failures >= _ATTEMPTS:
                 raise TransientError(
@@ -141,6 +150,7 @@ def _read_once(session: "requests.Session", uri: str, file: Any, max_bytes: floa
     """Appends the rest of the content. Returns whether it is complete, as far as the server says its size."""
     start = file.tell()
     headers = {"Range": f"bytes={start}-"} if start else {}
+
     # A content encoding would make positions meaningless: they count in encoded bytes.
     headers["Accept-Encoding"] = "identity"
     with session.get(uri, headers=headers, stream=True, timeout=_TIMEOUT_SECONDS) as answer:
@@ -150,10 +160,13 @@ def _read_once(session: "requests.Session", uri: str, file: Any, max_bytes: floa
             if not complete:
                 _empty(file)
             return complete
+
         if not (start and answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")):
             _empty(file)  # the server does not continue
         size = _content_length(uri, answer) + file.tell()
         _check_size(uri, size, max_bytes)
+
+        # The stated size is checked first, and then what really comes: a server may state none, or lie.
         progress = Progress("MB", total=size // 1_000_000)
         progress.advance(file.tell() // 1_000_000)
         for chunk in answer.iter_content(_CHUNK):
@@ -161,6 +174,7 @@ def _read_once(session: "requests.Session", uri: str, file: Any, max_bytes: floa
             _check_size(uri, file.tell(), max_bytes)
             if megabytes := file.tell() // 1_000_000 - progress.done:
                 progress.advance(megabytes)
+
         return "Content-Length" not in answer.headers or bool(file.tell() == size)
 
 

@@ -67,6 +67,8 @@ def merge_manifests(corpora: Mapping[str, StepOutput], output: StepOutput) -> No
     folders = {name: corpus.path("manifest").parent for name, corpus in corpora.items()}
     encoder = ManifestEncoder(output.folder)
 
+    # One pass: each corpus is compared with those before it, and then written. Names are in front of the ids, so the
+    # order of the names is that of the ids.
     def utterances() -> Iterator[Utterance]:
         for name, folder in folders.items():
             described[name] = {"key": corpora[name].key, "utterances": 0}
@@ -83,11 +85,15 @@ def merge_manifests(corpora: Mapping[str, StepOutput], output: StepOutput) -> No
                 yield utterance
 
     write_manifest(output.folder / MANIFEST_FILE, utterances())
+
+    # Both are in order of ids.
     own = (reject for folder in folders.values() for reject in read_rejects(folder))
     rejects = heapq.merge(own, duplicates.rejects(), key=lambda reject: (reject.id, reject.detail))
     counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
+
     if not counts["utterances"]:
         check_reject_share(counts["rejects"], counts["rejects"], 1.0, "ingest", output.folder / REJECTS_FILE)
+
     write_json(output.folder / CORPORA_FILE, described)
     output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE, corpora=CORPORA_FILE)
     output.counts.update(counts)
@@ -108,6 +114,8 @@ def check_merged(corpora: Mapping[str, StepOutput], merged: Path) -> None:
     for name, description in read_json(merged / CORPORA_FILE).items():
         if not description["utterances"]:
             continue
+
+        # Relative paths of a moved store lead elsewhere: the first one of each corpus shows it.
         id = description["first"]["id"]
         path = absolute_path(os.path.abspath(merged), description["first"]["audio_filepath"])
         own = next(
@@ -131,17 +139,21 @@ class _Duplicates:
 
     def find(self, name: str, utterances: Iterable[Utterance]) -> None:
         """Compares a corpus with those before it: the same bytes, and parts of them that overlap."""
+        # Times are seconds in the source. Two that only touch do not overlap, unless both begin at the same time.
         rows = (
             (utterance.audio_hash, utterance.offset, utterance.offset + utterance.duration, utterance.id)
             for utterance in utterances
         )
         self._database.executemany("INSERT INTO found VALUES (?, ?, ?, ?)", rows)
+
         added = self._database.execute(
             "INSERT INTO duplicates SELECT found.id, min(kept.id) FROM found JOIN kept ON found.hash = kept.hash"
             " AND (found.start < kept.end AND kept.start < found.end OR found.start = kept.start)"
             " WHERE found.hash != '' GROUP BY found.id"
         )
         self.count += max(added.rowcount, 0)
+
+        # Utterances of one corpus are not compared with each other: segments may overlap by intention.
         self._database.execute(
             "INSERT INTO kept SELECT * FROM found WHERE NOT EXISTS"
             " (SELECT * FROM duplicates WHERE duplicates.id = found.id)"

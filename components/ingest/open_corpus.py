@@ -66,12 +66,15 @@ def open_corpus(location: Path | str, settings: CorpusSettings) -> tuple[Corpus,
         path = _download_archive(uri, store)
     else:
         path = _check_local(uri, settings)
+
+    # A folder, a table that names recordings elsewhere, or an archive, in this order.
     if path.is_dir():
         corpus = Corpus(path, exclude=store, settings=settings)
         return corpus, corpus.key_parts()
     if path.name.lower().endswith(TABLE_EXTENSIONS):
         corpus = Corpus(path.parent, exclude=store, settings=settings, table=path.name)
         return corpus, corpus.key_parts()
+
     folder, content = unpack_archive(
         path, store, max_bytes=settings.max_unpacked_gigabytes * 1e9, max_files=settings.max_unpacked_files
     )
@@ -170,13 +173,16 @@ def _open_bucket_folder(
     Where the store itself is in a bucket, the objects are downloaded only when they are first needed: a machine that
     finds the step done by another one needs none of them.
     """
+    # The listing alone names the content: sizes and checksums, without a download.
     bucket = open_store(uri)
     print_status(f"ingest: listing {bucket.uri}")
     objects = sorted(bucket.list(), key=lambda info: info.name)
     if not objects:
         raise SettingsError(f"corpus.uri is {uri!r}, and the bucket has no object there; accepted is {_ACCEPTED}")
+
     _check_objects(bucket, objects, settings)
     name = bucket.uri.rpartition("/")[2]
+
     if lazy:
         folder = step_key(store, _STEP, Settings(), {"objects": _hash_objects(objects)}, 1)[1] / "files"
         download = functools.partial(_download, bucket, objects, store)
@@ -203,12 +209,15 @@ def _check_objects(bucket: ObjectStore, objects: list[ObjectInfo], settings: Cor
             f"{bucket.uri}: {len(objects):,} objects, at most {settings.max_unpacked_files:,} are accepted "
             "(corpus.max_unpacked_files); give a smaller folder, or raise the limit"
         )
+
+    # A bucket has no folders: "a" and "a/b" can both be objects, but not both be files.
     names = {info.name for info in objects}
     for name in sorted(names):
         if fault := invalid_name_reason(name):
             raise WorkError(
                 f"{bucket.uri}: the object {name!r} {fault}; rename or remove that object, nothing was downloaded"
             )
+
         parts = name.split("/")
         parents = ("/".join(parts[:end]) for end in range(1, len(parts)))
         if parent := next((parent for parent in parents if parent in names), ""):
@@ -221,14 +230,17 @@ def _check_objects(bucket: ObjectStore, objects: list[ObjectInfo], settings: Cor
 def _download(bucket: ObjectStore, objects: list[ObjectInfo], store: Path) -> Path:
     """Downloads the objects that earlier runs have not, and returns the folder in which all have their names."""
     with cached_step(store, _STEP, Settings(), {"objects": _hash_objects(objects)}) as output:
+        # The pool has each object once, whatever listing it was in; a folder of links gives them their names.
         folder = output.folder / "files"
         pool = store / _STEP / "objects"
         if not output.reused:
             shutil.rmtree(folder, ignore_errors=True)
+
             missing = [info for info in objects if not (pool / _pool_name(info)).is_file()]
             if missing:
                 print_status(f"ingest: downloading {len(missing):,} of {len(objects):,} objects of {bucket.uri}")
                 bucket.download(missing, pool, name_of=_pool_name)
+
             os.sync()  # once for all of them: they must be on the disk before anything names them
             for info in objects:
                 _link(pool / _pool_name(info), folder / info.name)

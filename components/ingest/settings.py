@@ -13,7 +13,7 @@ HTTP_SCHEMES = ("http://", "https://")
 
 
 class SplitNames(Settings):
-    """Which of the corpus' own splits make up ours: glob patterns, in any case.
+    """The corpus' own splits that make up ours: glob patterns, in any case.
 
     A split of the corpus that no pattern of train, dev or test covers is refused, unless `leave_out` covers it, so
     that none is left out by mistake. `leave_out: ["*"]` leaves out all others.
@@ -30,7 +30,7 @@ class SplitNames(Settings):
 
 
 class SplitSettings(Settings):
-    """What decides the split of an utterance: the corpus, or a seed and shares."""
+    """The choice of the split of an utterance: by the corpus, or by a seed and shares."""
 
     by: Literal["corpus", "speaker", "utterance"] = pydantic.Field(
         "corpus",
@@ -61,7 +61,7 @@ class SplitSettings(Settings):
 
 
 class ColumnNames(Settings):
-    """Which column of a table, or key of a JSON line, holds which value of a manifest's line.
+    """The columns of a table, or keys of a JSON line, that hold the values of a manifest's line.
 
     Empty: one of the usual names, such as transcript or sentence for the text and speaker_id for the speaker.
     """
@@ -76,7 +76,7 @@ class ColumnNames(Settings):
 
 
 class RawSettings(Settings):
-    """What files without a header (.raw, .pcm) do not say about their samples."""
+    """The format of the samples in files without a header (.raw, .pcm)."""
 
     sample_rate: int | None = pydantic.Field(
         None, ge=1_000, le=384_000, description="Hz of recordings without a header; empty: they are rejected"
@@ -206,8 +206,11 @@ class CorporaSettings(CorpusSettings):
         if not isinstance(values, dict) or not isinstance(values.get("corpora"), dict):
             return values
         shared = {key: value for key, value in values.items() if key not in _NOT_INHERITED}
+
+        # Merged before validation, so that a corpus may override one key of a nested section.
         corpora = {
-            name: merge(shared, one) if isinstance(one, dict) else one for name, one in values["corpora"].items()
+            name: merge(shared, corpus) if isinstance(corpus, dict) else corpus
+            for name, corpus in values["corpora"].items()
         }
         return {**values, "corpora": corpora}
 
@@ -220,17 +223,19 @@ class CorporaSettings(CorpusSettings):
                 f"corpora has {', '.join(self.corpora)}, and uri or sha256 is set too; "
                 "remove those, or give that corpus a name in corpora"
             )
-        if not any(one.weight for one in self.corpora.values()):
+        if not any(corpus.weight for corpus in self.corpora.values()):
             raise ValueError("the weights of all corpora are 0, which leaves nothing to train on; raise one")
         return self
 
     @pydantic.model_serializer(mode="wrap")
     def _leave_out_inherited(self, dump: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = dump(self)
-        for one in values["corpora"].values():
-            same = [key for key in one if key not in _NOT_INHERITED and values.get(key) == one[key]]
-            for key in [*same, *([] if one["sha256"] else ["sha256"])]:
-                del one[key]
+
+        # The opposite of `_inherit`: what a config file would have to say, and no more.
+        for corpus in values["corpora"].values():
+            same = [key for key in corpus if key not in _NOT_INHERITED and values.get(key) == corpus[key]]
+            for key in [*same, *([] if corpus["sha256"] else ["sha256"])]:
+                del corpus[key]
         return values
 
     def by_name(self) -> dict[str, CorpusSettings]:
@@ -239,5 +244,5 @@ class CorporaSettings(CorpusSettings):
 
     def weights(self) -> dict[str, float]:
         """The weights by name; empty where all of them are 1."""
-        weights = {name: one.weight for name, one in sorted(self.corpora.items())}
+        weights = {name: corpus.weight for name, corpus in sorted(self.corpora.items())}
         return weights if any(weight != 1 for weight in weights.values()) else {}

@@ -75,6 +75,7 @@ def assign_splits(
     assignment = SplitAssignment(by_corpus_split, split.by == "corpus", _select_none, _select_none)
     dev_by = split.dev_by or ("utterance" if split.by == "corpus" else split.by)
 
+    # Test is drawn first, and dev from what it leaves.
     def draw(role: str, share: float, by: str, keep: int = 1) -> UtteranceFilter:
         return _draw(_of_split(assignment, "train", utterances()), share, by, f"{split.seed} {role}", keep)
 
@@ -88,8 +89,11 @@ def assign_splits(
     else:
         keep = 2 if split.dev and dev_by == split.by else 1  # one for train and, maybe, one for dev
         assignment = dataclasses.replace(assignment, in_test=draw("test", split.test, split.by, keep))
-        dev_share = split.dev / (1 - split.test)
+        dev_share = split.dev / (1 - split.test)  # of the remainder, so that it is `split.dev` of all
+
     assignment = dataclasses.replace(assignment, in_dev=draw("dev", dev_share, dev_by))
+
+    # Few utterances: see the module's docstring for what may move.
     if split.by == "utterance":
         if dev_by == "utterance":
             assignment = _fill("test", "dev", assignment, utterances, split.test, split.seed)
@@ -118,12 +122,15 @@ def _fill(
       share: of `to` in all utterances that are drawn. Less than `minimum` utterances, it is the minimum; but at least
         one, unless it is 0.
     """
+    # A corpus' own test split is not drawn from, and not part of the total.
     counts = Counter(map(assignment.split_of, utterances()))
     total = counts["train"] + counts["dev"] + (0 if assignment.keep_corpus_splits else counts["test"])
     least = min(minimum, max(1, math.floor(share * total + 1e-9))) if share else 0  # 0.1 * 30 is above 3, others below
     missing = min(least - counts[to], counts[source] - (source == "train"))
     if missing <= 0:
         return assignment
+
+    # By the numbers of the draw, so that a corpus that grows moves as few utterances as possible.
     names = (utterance.id for utterance in _of_split(assignment, source, utterances()))
     moved = frozenset(heapq.nsmallest(missing, names, key=lambda name: (hash_fraction(name, f"{seed} {to}"), name)))
     drawn = assignment.in_test if to == "test" else assignment.in_dev
@@ -184,6 +191,7 @@ def selection_threshold(
         if number < share:
             under += 1
             heapq.heappushpop(highest, number)
+
     most = count - min(keep, max(count - 1, 1))
     if share <= 0 or most <= 0:
         return -1.0
@@ -200,12 +208,14 @@ def _map_corpus_splits(names: set[str], settings: CorpusSettings) -> dict[str, s
     patterns_of = {"train": settings.splits.train, "dev": settings.splits.dev, "test": settings.splits.test}
     splits: dict[str, str] = {}
     for name in sorted(names):
+        # Where shares decide, the corpus' splits only say what is left out.
         matching = [split for split, patterns in patterns_of.items() if _matches(patterns, name)]
         if len(matching) > 1 and settings.split.by == "corpus":
             raise SettingsError(
                 f"corpus.splits: the corpus' split {name!r} is covered by {' and by '.join(matching)}; "
                 "let only one of them cover it"
             )
+
         if matching:
             splits[name] = matching[0]
         elif _matches(settings.splits.leave_out, name):

@@ -109,6 +109,7 @@ class StagingTable:
         Returns:
           The `raw_id` and source of each that was removed, and the source of the first one.
         """
+        # The first in the corpus' order stays.
         removed = self._database.execute(
             "SELECT later.rowid, later.raw_id, later.source, first.source FROM"
             " (SELECT id, min(rowid) AS first FROM utterances GROUP BY id HAVING count(*) > 1) AS doubled"
@@ -124,6 +125,7 @@ class StagingTable:
         Args:
           derive_id: the id that an entry of this path and offset has where the corpus names none.
         """
+        # Paths that differ only in Unicode form derive the same id, and so do parts that begin at the same time.
         later = self._database.execute(
             "SELECT later.rowid, later.id, later.path, later.offset, later.duration, first.path FROM"
             " (SELECT id, min(rowid) AS first FROM utterances GROUP BY id HAVING count(*) > 1) AS doubled"
@@ -131,6 +133,8 @@ class StagingTable:
             " JOIN utterances AS first ON first.rowid = doubled.first"
             " WHERE (later.path, later.offset, later.duration) IS NOT (first.path, first.offset, first.duration)"
         ).fetchall()
+
+        # Only derived ids: two entries to which the corpus gave one id are its fault, and the later one is rejected.
         for row, id, path, offset, duration, first_path in later:
             if id == derive_id(path, offset):
                 other = f"~{hash_bytes(os.fsencode(path))[:8]}" if path != first_path else f"+{duration!r}"
@@ -227,17 +231,21 @@ def resolve_entries(
 
 
 def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
+    # Checked in the order in which a person would look: the file, the times, the text, the encoding.
     path, file = corpus.locate(entry.audio, entry.relative_to)
     if entry.size is not None and entry.size != file.size:
         raise UnusableEntryError(Reason.TRUNCATED, f"{path} has {file.size:,} bytes, it should have {entry.size:,}")
+
     if not (0 <= entry.offset < math.inf and (entry.duration is None or 0 <= entry.duration < math.inf)):
         raise UnusableEntryError(
             Reason.BAD_ENTRY,
             f"offset {entry.offset}, duration {entry.duration}; seconds from 0 on are accepted",
         )
+
     if len(text) > MAX_TEXT_CHARACTERS:
         detail = f"a transcript of {len(text):,} characters ({text[:40]}…); at most {MAX_TEXT_CHARACTERS:,} are read"
         raise UnusableEntryError(Reason.BAD_ENTRY, detail)
+
     try:
         # JSON in UTF-8 holds no half surrogate pair, no file name of odd bytes and no NaN.
         f"{path}{entry.id}{text}{entry.speaker}{entry.split}".encode()
@@ -246,6 +254,7 @@ def _resolve(corpus: Corpus, entry: CorpusEntry, text: str) -> ResolvedEntry:
         encoded_extra = encode_json(extra) if extra else ""
     except (ValueError, RecursionError) as error:
         raise UnusableEntryError(Reason.BAD_ENTRY, f"a manifest cannot hold its values: {error}") from None
+
     return ResolvedEntry(
         _normalize(entry.id.strip() or _derive_id(corpus.default_id(path), entry.offset)),
         path,

@@ -72,6 +72,8 @@ def _run_all(store: Path | str, settings: CorporaSettings) -> StepOutput:
     """
     outputs: dict[str, StepOutput] = {}
     would_run: dict[str, str] = {}
+
+    # Each corpus is a step of its own, so that one that changes does not read the others again.
     for name, corpus in settings.by_name().items():
         try:
             outputs[name] = _run_one(store, corpus, name)
@@ -82,10 +84,13 @@ def _run_all(store: Path | str, settings: CorporaSettings) -> StepOutput:
         except (SettingsError, WorkError) as error:
             error.args = (name_corpus(str(error), name),)
             raise
+
+    # The key of a corpus that is only planned is the one that it will have, so the plan knows the merged key too.
     keys = {name: outputs[name].key if name in outputs else would_run[name] for name in settings.corpora}
     inputs = {f"corpus {name}": keys[name] for name in sorted(keys)}
     if would_run:
         raise StepWouldRunError(_STEP, step_key(store, _STEP, Settings(), inputs, REVISION)[0], "")
+
     check = functools.partial(check_merged, outputs)
     with (
         explain_full_disk(),
@@ -101,10 +106,14 @@ def _run_one(store: Path | str, settings: CorpusSettings, name: str = "") -> Ste
     read_entries: FormatReader = load_format(settings.format)
     with explain_full_disk():
         corpus, key_parts = open_corpus(store, settings)
+
+        # Most corpora are named by their listing, and the tables are read only for work. Tables that lead outside of it
+        # decide the key too, so they are read first.
         table = None
         if corpus.may_lead_outside:  # files that no listing has seen
             table = _stage(corpus, read_entries, settings)
             key_parts |= corpus.added_key_parts()
+
         corrected = Corrector.read(settings.corrections) if settings.corrections else Corrector()
         inputs = {"corpus": key_parts, **({"name": name} if name else {}), **corrected.key_parts()}
         with cached_step(
@@ -154,24 +163,34 @@ def _ingest(
       name: of the corpus where there are several. Splits are drawn by the corpus' own ids and speakers, as if it were
         the only one.
     """
+    # Splits are drawn before the recordings are read: what is left out is not hashed.
     splits = assign_splits(table.corpus_splits(), table.split_keys, settings)
     for (source, to), count in splits.filled.items():
         print_status(f"ingest: few utterances for {to}: {count} of {source} are in {to} until the corpus grows")
+
     left_out = table.drop_splits([own for own, split in splits.by_corpus_split.items() if split == LEFT_OUT])
     _probe_recordings(corpus, table, cache)
+
     raw = settings.raw.plain() if settings.raw.sample_rate else None
     counts = dict.fromkeys(("utterances", "rejects", "train", "dev", "test"), 0)
     corrected = dataclasses.replace(corrected, prefix=f"{name}-" if name else "")
+
+    # Both are generators over the staging table: an utterance that turns out to be bad becomes a reject on the way, so
+    # the manifest is written first.
     utterances: Iterable[Utterance] = _utterances(corpus, table, splits, counts, raw, corrected)
     rejects: Iterable[Reject] = table.rejects()
     if name:
         utterances = prefix_utterances(name, utterances)
         rejects = prefix_rejects(name, rejects)
+
     counts["utterances"] = write_manifest(output.folder / MANIFEST_FILE, utterances)
     counts["rejects"] = write_rejects(output.folder / REJECTS_FILE, rejects)
+
+    # What a person left out is no fault of the corpus, unless nothing else is left.
     total = counts["utterances"] + counts["rejects"]
     faulty = counts["rejects"] - corrected.left_out if counts["utterances"] else total
     check_reject_share(faulty, total, settings.max_reject_share, "ingest", output.folder / REJECTS_FILE)
+
     output.outputs.update(manifest=MANIFEST_FILE, rejects=REJECTS_FILE)
     output.counts.update(counts)
     if left_out:
@@ -222,11 +241,15 @@ class Corrector:
         if correction is None:
             return utterance
         self.met.add(correction.id)
+
+        # The corpus may have been mended since; then there is nothing to correct. Any other text is one that the person
+        # did not see.
         if correction.text == utterance.text:
             return utterance
         if correction.was != utterance.text:
             self.outdated.append(utterance.id)
             return utterance
+
         self.applied += 1
         if correction.text is None:
             self.left_out += 1
@@ -239,12 +262,14 @@ class Corrector:
 
         if self.applied:
             output.counts["corrected"] = self.applied
+
         if self.outdated:
             shown = ", ".join(self.outdated[:3]) + (" …" if len(self.outdated) > 3 else "")
             print_status(
                 f"ingest: {plural(len(self.outdated), 'correction')} in {self.file} of texts that have changed since, "
                 f"not applied: {shown}"
             )
+
         lost = sorted(id for id in self.corrections if id.startswith(self.prefix) and id not in self.met)
         if lost:
             shown = ", ".join(lost[:3]) + (" …" if len(lost) > 3 else "")
@@ -304,11 +329,14 @@ def _utterances(
 def _to_utterance(root: str, probed: ProbedUtterance, split: str) -> Utterance | Reject:
     """The utterance; a reject where the recording contradicts the corpus."""
     id, path, offset, duration, text, speaker, _, source, extra, hash, seconds, fault = probed
+
+    # The probe's fault, then times that its header rules out: a file that was cut short.
     if fault:
         return Reject(id, Reason.UNREADABLE, f"{source}: {path}: {fault}")
     if seconds and (offset + duration > seconds + DURATION_TOLERANCE_SECONDS or offset >= seconds):
         detail = f"{source}: {path} has {seconds:.2f} s, the utterance should end at {offset + duration:.2f} s"
         return Reject(id, Reason.TRUNCATED, detail)
+
     return Utterance(
         id,
         path if path.startswith("/") else f"{root}/{path}",
@@ -326,6 +354,8 @@ def _actual_duration(offset: float, duration: float, seconds: float) -> float:
     """Seconds of the utterance: the corpus' for a part of a recording, else to the end by its header."""
     if not seconds:
         return duration
+
+    # A corpus rounds its durations, so that one near the end of the recording means the end.
     remaining = seconds - offset
     if duration and duration < remaining - DURATION_TOLERANCE_SECONDS:
         return duration

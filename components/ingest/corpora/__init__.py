@@ -51,6 +51,7 @@ def load_format(name: str) -> Callable[..., Any]:
             f"corpus.format is {name!r}, which {len(points)} packages register: "
             f"{', '.join(map(_describe, points))}; uninstall all but one of them, or have one choose another name"
         )
+
     try:
         reader: Callable[..., Any] = points[0].load()
     except Exception as error:  # another package's code may raise anything
@@ -59,6 +60,7 @@ def load_format(name: str) -> Callable[..., Any]:
             f"corpus.format is {name!r}, and {_describe(points[0])} cannot be imported: {fault}; "
             "repair or uninstall that package"
         ) from error
+
     if not callable(reader):
         raise SettingsError(
             f"corpus.format is {name!r}, and {_describe(points[0])} is no function; a function that takes a Corpus and "

@@ -45,18 +45,23 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     releases = [path.parent for path in corpus.find(".tsv") if path.name == VALIDATED]
     if not releases:
         raise WorkError(f"{corpus.path}: no {VALIDATED} in this folder; check corpus.format")
+
+    # Newest first: the first line about a clip decides, and older ones are ignored.
     releases.sort(key=_age, reverse=True)
     keep_splits = corpus.settings.split.by == "corpus"
     clips = temporary_database(
         "clips (name PRIMARY KEY, release, valid) WITHOUT ROWID", "splits (name PRIMARY KEY, split)"
     )
+
     for release in releases:
         if keep_splits:
             for split in OFFICIAL_SPLITS:
                 names = ((_name(row), split) for row, _ in _rows(corpus, release / f"{split}.tsv"))
                 clips.executemany("INSERT OR IGNORE INTO splits VALUES (?, ?)", names)
+
         invalidated = ((_name(row), str(release)) for row, _ in _rows(corpus, release / INVALIDATED))
         clips.executemany("INSERT OR IGNORE INTO clips VALUES (?, ?, 0)", invalidated)
+
         for row, source in _rows(corpus, release / VALIDATED):
             name = _name(row)
             row_of_clip = clips.execute("SELECT release, valid FROM clips WHERE name = ?", (name,)).fetchone()
@@ -95,6 +100,7 @@ def _rows(corpus: Corpus, table: PurePosixPath) -> Iterator[tuple[Row, str]]:
             f"{corpus.root / table}: its columns are {', '.join(header)[:200]}; accepted: client_id, path, sentence "
             "and others, separated by tabs; check corpus.format"
         )
+
     for number, row in enumerate(rows, start=2):
         if not any(row):
             continue
@@ -112,9 +118,13 @@ def _entry(
     sentence = row.get("sentence", "")
     if not sentence.strip():
         return Reject(name, Reason.TRANSCRIPT_MISSING, f"{source}: the sentence is empty")
+
     file = row["path"] if PurePosixPath(row["path"]).suffix else f"{row['path']}.mp3"  # releases before 4 omit it
+
+    # A delta lists clips that only the full release has.
     folders = [release, *(other for other in releases if other != release)]
     audio = next((path for folder in folders if corpus.has(path := str(folder / "clips" / file))), "")
+
     used_columns = {"client_id", "path", "sentence", *CHANGING_COLUMNS}
     return CorpusEntry(
         id=name,

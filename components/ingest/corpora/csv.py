@@ -106,6 +106,7 @@ def _entry(
 ) -> CorpusEntry | Reject:
     if len(row) != len(header):
         return Reject(source, Reason.BAD_ENTRY, f"{source}: {len(row)} fields, the header has {len(header)}")
+
     values = dict(zip(header, row, strict=True))
     fields = {key: values[column].strip() for key, column in columns.items()}
     audio = fields["audio_filepath"]
@@ -114,9 +115,12 @@ def _entry(
     if not audio or not (size.isdecimal() and len(size) <= MAX_SIZE_DIGITS):
         sized = f", {SIZE} {size[:80]!r}" if SIZE in values else ""
         return Reject(audio or source, Reason.BAD_ENTRY, f"{source}: {columns['audio_filepath']} {audio!r}{sized}")
+
     if "\n" in text:
         detail = f"{source}: a transcript over several lines; is a quotation mark not closed, and rows swallowed?"
         return Reject(audio, Reason.BAD_ENTRY, detail)
+
+    # Seconds, as offset and duration or as start and end. Rounding keeps 3.2 - 0.5 from being 2.7000000000000002.
     try:
         offset, duration = (float(fields.get(key) or "0") for key in ("offset", "duration"))
         if (end := end_column(header, columns)) and (until := values[end].strip()):
@@ -127,6 +131,7 @@ def _entry(
         timed = [*(columns.get(key, "") for key in ("offset", "duration")), end_column(header, columns)]
         times = ", ".join(f"{name} {values[name].strip()!r}" for name in timed if name)
         return Reject(audio, Reason.BAD_ENTRY, f"{source}: {times}; seconds are accepted")
+
     further = {name: value for name, value in values.items() if name not in {*columns.values(), SIZE, ""}}
     return CorpusEntry(
         id=fields.get("id", ""),

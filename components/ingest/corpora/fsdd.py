@@ -27,6 +27,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                 str(path), Reason.BAD_ENTRY, f"{path}: the name of the file is not {{digit}}_{{speaker}}_{{index}}"
             )
             continue
+
+        # The name of the file is all that the corpus says of a recording.
         yield CorpusEntry(
             id=path.stem,
             audio=str(path),

@@ -80,18 +80,24 @@ def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject
     columns = map_columns(plain_columns, corpus.settings.columns)
     if "text" not in columns:
         raise WorkError(f"{file}: no column of text among {', '.join(schema.names)}; name it in corpus.columns.text")
+
+    # By the number of the row, with which the name of each unpacked recording begins.
     unpacked = {
         int(Path(member).name.split("-")[0]): member
         for member in corpus.unpack(str(path), _audio_unpacker(audio), f"1:{audio}")
     }
+
     # The recording is found already, whatever its column is called; where it is in the row, so is no more than it, and
     # a `start` is one in a longer recording.
     columns_of_settings = corpus.settings.columns
     offset = columns_of_settings.offset or ("offset" if unpacked else "")
     read_line = LineReader(columns_of_settings.model_copy(update={"audio_filepath": "", "offset": offset}))
+
     split = _split(path, corpus)
     number = 0
     texts: dict[int, int] = {}
+
+    # Of the audio only the path is read here, so a batch may have many rows.
     for batch in _batches(file, [*plain_columns, audio], rows=1024, fields={audio: "path"}):
         for row in batch:
             source = f"{path}, row {number}"
@@ -101,6 +107,8 @@ def _table(corpus: Corpus, path: PurePosixPath) -> Iterator[CorpusEntry | Reject
             if not recording:
                 yield Reject(source, Reason.MISSING_FILE, f"{source}: neither bytes nor a path in {audio}")
                 continue
+
+            # By name and content, so that an id stays when rows are added before it.
             if "id" not in columns and number - 1 in unpacked:
                 values["id"] = Path(recording).stem.partition("-")[2]
                 own = str(values["id"])
@@ -133,6 +141,7 @@ def _audio_column(schema: Any, column_names: ColumnNames, file: Path) -> str:
         for field in schema
         if pyarrow.types.is_struct(field.type) and {"bytes", "path"} <= {child.name for child in field.type}
     ]
+
     candidates = [name for name in audio_columns if name == column_names.audio_filepath] or audio_columns
     if len(candidates) != 1:
         has = ", ".join(f"{field.name} ({field.type})" for field in schema)[:300]
@@ -180,6 +189,8 @@ def _batches(file: Path, columns: list[str], rows: int, fields: dict[str, str]) 
                 for batch in table.iter_batches(batch_size=rows, columns=names, use_threads=False):
                     yield [_flat(row, fields) for row in batch.to_pylist()]
             return
+
+        # Arrow's own batches may be large, so that they are cut; a slice copies nothing.
         with pyarrow.memory_map(str(file)) as source:
             for batch in pyarrow.ipc.open_stream(source):
                 for start in range(0, len(batch), rows):

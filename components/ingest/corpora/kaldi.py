@@ -43,6 +43,7 @@ class _Span:
 
 def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Reject]:
     repeated: list[Reject] = []
+
     # Each table has a line for each utterance, recording or speaker:
     #   wav.scp     talk-1 audio/talk 1.wav
     #   text        ann-talk-1-a GOOD MORNING
@@ -52,6 +53,8 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
     names = ("wav.scp", "text", "segments", "utt2spk", "spk2gender")
     wavs, texts, segments, speakers, sexes = (_table(corpus, folder / name, repeated) for name in names)
     yield from repeated
+
+    # Without segments, each recording is one utterance with its own id.
     spans: dict[str, _Span] = {}
     if corpus.has(str(folder / "segments")):
         for id, (line, source) in segments.items():
@@ -64,18 +67,23 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
                 spans[id] = span
     else:
         spans = {id: _Span(id, source) for id, (_, source) in wavs.items()}
+
     for id, span in spans.items():
         if id not in texts:
             yield Reject(id, Reason.TRANSCRIPT_MISSING, f"{span.source}: {folder / 'text'} has no line for it")
             continue
+
+        # What is left of the transcripts in the end has no recording.
         text, _ = texts.pop(id)
         wav, source = wavs.get(span.recording, ("", span.source))
         if not wav:
             yield Reject(id, Reason.MISSING_FILE, f"{source}: wav.scp has no file for recording {span.recording}")
             continue
+
         if fault := _fault(wav):
             yield Reject(id, Reason.BAD_ENTRY, f"{source}: {wav!r} is {fault}")
             continue
+
         speaker, _ = speakers.get(id, ("", ""))
         sex, _ = sexes.get(speaker, ("", ""))
         yield CorpusEntry(
@@ -90,6 +98,7 @@ def _folder(corpus: Corpus, folder: PurePosixPath) -> Iterator[CorpusEntry | Rej
             source=source,
             extra={"sex": sex.upper()} if sex else {},
         )
+
     for id, (_, source) in texts.items():
         yield Reject(id, Reason.MISSING_FILE, f"{source}: a transcript without a recording in wav.scp or segments")
 
@@ -112,7 +121,8 @@ def _table(corpus: Corpus, path: PurePosixPath, repeated: list[Reject]) -> Table
 def _span(line: str, source: str) -> _Span | None:
     try:
         recording, start, end = line.split()[:3]
-        offset, until = float(start), float(end)
+        offset = float(start)
+        until = float(end)
     except ValueError:
         return None
     if not 0 <= offset < float("inf") or not (until == -1 or offset < until < float("inf")):

@@ -29,6 +29,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     files = [path for path in files if "cuts" in path.name.lower()] or files
     if not files:
         raise WorkError(f"{corpus.path}: no cuts (*cuts*.jsonl.gz) in this folder; check corpus.format")
+
     for path in files:
         for number, line in corpus.read_lines(str(path)):
             source = f"{path}:{number}"
@@ -51,11 +52,13 @@ def _cut(corpus: Corpus, cut: Any, path: PurePosixPath, source: str) -> Iterator
     if not isinstance(cut, dict):
         yield Reject(source, Reason.BAD_ENTRY, f"{source}: a mapping is accepted, not {type(cut).__name__}")
         return
+
     named = str(cut.get("id") or source)
     try:
         if fault := _fault(cut):
             yield Reject(named, Reason.BAD_ENTRY, f"{source}: {fault}")
             return
+
         if not cut["supervisions"]:
             yield Reject(named, Reason.TRANSCRIPT_MISSING, f"{source}: the cut has no supervision")
         for supervision in cut["supervisions"]:
@@ -70,16 +73,20 @@ def _fault(cut: dict[str, Any]) -> str:
         return f"a {kind}; only cuts of one recording (MonoCut) are accepted: write the audio and make new cuts of it"
     if not cut.get("recording"):
         return "the cut has no recording, only features perhaps; make cuts from the recordings"
+
     sources = cut["recording"]["sources"]
     if len(sources) != 1 or sources[0]["type"] != "file":
         kinds = ", ".join(repr(item["type"]) for item in sources)
         return f"its recording is {kinds or 'nothing'} ({str(sources)[:80]}); one file is accepted, no command is run"
+
+    # Resampling keeps the times, and convert resamples by itself.
     changes = [str(item["name"]) for item in cut["recording"].get("transforms") or []]
     if moved := [name for name in changes if name != "Resample"]:
         return (
             f"its recording is changed by {', '.join(moved)}, which is not done here; give the cuts before that, or "
             "save the changed audio (CutSet.save_audios)"
         )
+
     if cut["channel"] != 0 or len(sources[0]["channels"]) != 1:
         return f"channel {cut['channel']} of {len(sources[0]['channels'])}; recordings of one channel are accepted"
     if not all(is_seconds(value) for value in (cut["start"], cut["duration"])):
@@ -94,15 +101,20 @@ def _supervision(
     text = supervision.get("text")
     start = supervision["start"]
     duration = supervision["duration"]
+
     if not isinstance(text, str) or not text.strip():
         return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the supervision has no text")
     if not (is_seconds(start) and is_seconds(duration)):
         return Reject(id, Reason.BAD_ENTRY, f"{source}: start {start!r}, duration {duration!r} within the cut")
+
     recording = cut["recording"]
     audio = recording["sources"][0]["source"]
     extra = {key: supervision[key] for key in ("language", "gender") if supervision.get(key)}
     for custom in (cut.get("custom"), supervision.get("custom")):
         extra |= custom or {}
+
+    # A supervision is relative to the cut, and the cut to the recording. One as long as the recording needs no
+    # duration, so that its end is that of the file.
     offset = round(cut["start"] + start, 6)  # of 2.7 + 0.5, 3.2 is meant
     whole = not offset and abs(duration - recording["duration"]) < 1 / recording["sampling_rate"]
     return CorpusEntry(

@@ -21,13 +21,17 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     """Yields every line of a transcript, and rejects every recording that no line names."""
     speakers = _read_speakers(corpus)
     recordings = recordings_by_name(corpus)
+
     for transcript in corpus.find(".trans.txt"):
         # A line of 1988-24833.trans.txt is an id, a space (a tab, where it went through a table) and the words:
         #   1988-24833-0000 THE TWO STRAY KITTENS GRADUALLY MAKE THEMSELVES AT HOME
         for number, line in corpus.read_lines(str(transcript)):
-            id, text, *_ = *line.split(maxsplit=1), ""
+            id, *texts = line.split(maxsplit=1)
+            text = texts[0] if texts else ""
             folder = transcript.parent
             speaker = id.split("-")[0]
+
+            # What is left in the end has no transcript. A recording that is missing is named as the publisher would.
             audio = recordings.pop(normalized_name(folder / id), None)
             yield CorpusEntry(
                 id=id,
@@ -38,6 +42,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                 source=f"{transcript}:{number}",
                 extra=speakers.get(speaker, {}),
             )
+
     for audio in recordings.values():
         detail = f"{audio}: no line of a .trans.txt in its folder names it"
         yield Reject(audio.stem, Reason.TRANSCRIPT_MISSING, detail)

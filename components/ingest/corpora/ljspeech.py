@@ -33,11 +33,14 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         raise WorkError(f"{corpus.root}: no {METADATA} in this folder; check corpus.format")
     recordings = recordings_by_name(corpus)
     named: set[str] = set()
+
     for table in tables:
         for number, line in corpus.read_lines(str(table)):
             entry = _entry(line, corpus, table, recordings, f"{table}:{number}")
             named.add(normalized_name(table.parent / WAVS / entry.id))
             yield entry
+
+    # Only beside a table: other folders may hold recordings that are not of this layout.
     folders = {table.parent / WAVS for table in tables}
     for name, audio in recordings.items():
         if name not in named and audio.parent in folders:
@@ -56,9 +59,11 @@ def _entry(
         fields = f"{source}: {1 + len(texts)} fields in {line[:80]!r}"
         detail = f"{fields}; accepted: id|text|normalized text, separated by |"
         return Reject((id if texts else "") or source, Reason.BAD_ENTRY, detail)
+
     raw, normalized = texts
     if not normalized:
         return Reject(id, Reason.TRANSCRIPT_MISSING, f"{source}: the third field, the normalized text, is empty")
+
     file = table.parent / WAVS / id
     return CorpusEntry(
         id=id,

@@ -79,6 +79,7 @@ class LineReader:
         """The entry of a line's values."""
         if self._chosen or not values.keys() >= _NAMES:
             values = self._renamed(values)
+
         get = values.get
         id = get("id")
         audio = get("audio_filepath")
@@ -87,6 +88,7 @@ class LineReader:
         split = get("split")
         offset = get("offset")
         duration = get("duration")
+
         # Nearly all lines pass this fast check; the others are checked value by value.
         plain = type(id) is type(audio) is type(text) is type(speaker) is type(split) is str and audio
         if not (plain and _is_seconds(offset) and _is_seconds(duration)) and (fault := self._fault(values, source)):
@@ -107,17 +109,20 @@ class LineReader:
 
     def _renamed(self, values: dict[str, Any]) -> dict[str, Any]:
         """The values under a manifest's own names; one that such a name held before is kept as `corpus_<name>`."""
+        # Sets of keys that need no other names are remembered: most lines of a manifest have the same ones.
         present = tuple(values)
         if None in values.values():
             present = tuple(name for name in present if values[name] is not None)
         if present in self._usual and len(present) == len(values):
             return values
+
         columns = map_columns(present, self._columns)
         end = end_column(values, columns)
         if not end and all(key == name for key, name in columns.items()) and not self._chosen:
             if len(present) == len(values) and len(self._usual) < _MAX_USUAL:
                 self._usual.add(present)
             return values
+
         renamed = {key: values[name] for key, name in columns.items()}
         if end and values[end] is not None:
             renamed["duration"] = _duration_until(values[end], renamed["offset"])
@@ -134,6 +139,7 @@ class LineReader:
             return Reject(named, Reason.TRANSCRIPT_MISSING, f"{source}: {self._missing('text')}")
         if values.get("audio_filepath") is None:
             return Reject(named, Reason.BAD_ENTRY, f"{source}: {self._missing('audio_filepath')}")
+
         faults = [
             f"`{key}` is {values.get(key)!r}, {accepted}"
             for key, accepted, fits in _CHECKS

@@ -38,6 +38,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
             tars.setdefault(path.parent, {})[int(number[1])] = path
     if not tars:
         raise WorkError(f"{corpus.path}: no numbered tar (audio_0.tar) in this folder; check corpus.format")
+
     manifests = [path for path in corpus.find(".json", ".jsonl") if "manifest" in path.name.lower()]
     for folder, shards in tars.items():
         lists = [path for path in manifests if path == folder / MANIFEST]
@@ -52,7 +53,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
 def _dataset(
     corpus: Corpus, folder: PurePosixPath, shards: dict[int, PurePosixPath], manifests: list[PurePosixPath]
 ) -> Iterator[CorpusEntry | Reject]:
-    # NeMo finds a recording by its name without folder and extension, and so do we.
+    # NeMo finds a recording by its name without folder and extension, and so do we. The names of one tar are in memory
+    # at a time: a manifest is mostly in the order of the tars.
     members: dict[int, dict[str, str]] = {}
     read_line = LineReader(corpus.settings.columns)
     for path in manifests:
@@ -63,6 +65,7 @@ def _dataset(
             if isinstance(entry, Reject):
                 yield entry
                 continue
+
             shard = entry.extra.pop("shard_id", int(in_name[1]) if in_name else None)
             if not isinstance(shard, int) or shard not in shards:
                 shard_list = ", ".join(map(str, sorted(shards)[:20]))
@@ -70,8 +73,11 @@ def _dataset(
                     entry.audio, Reason.BAD_ENTRY, f"{source}: shard_id is {shard!r}; there are tars {shard_list}"
                 )
                 continue
+
             if shard not in members:
                 members = {shard: _by_name(corpus, corpus.unpack(str(shards[shard])))}
+
+            # NeMo's scripts flatten folders into the name, and append -sub<n> to a line that is a part of a recording.
             stem = PurePosixPath(entry.audio.replace("/", "_")).stem
             files = members[shard]
             names = (entry.audio, stem, PurePosixPath(entry.audio).stem, _PART.sub("", stem))
@@ -80,6 +86,7 @@ def _dataset(
                 detail = f"{source}: {shards[shard]} has no recording {entry.audio}, or several that its name may mean"
                 yield Reject(entry.id or entry.audio, Reason.MISSING_FILE, detail)
                 continue
+
             entry.audio = file
             yield entry
 

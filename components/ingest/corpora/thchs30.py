@@ -57,14 +57,18 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     lists = [(path, name) for path in corpus.find(".txt") if (name := _LIST.fullmatch(path.name))]
     if not transcripts and not lists:
         raise WorkError(f"{corpus.root}: no {TRANSCRIPT} and no *.syllable.txt in this folder; check corpus.format")
+
+    # Transcripts first, as they win over the lists.
     for path in transcripts:
         _read_transcript(corpus, path, _parts_of(utterances, path.name[: -len(TRANSCRIPT)], path))
     for path, name in lists:
         _read_list(corpus, path, name["split"], name["kind"], utterances)
+
     for audio in recordings_by_name(corpus).values():
         parts = _parts_of(utterances, audio.stem, audio)
         if not parts.audio or audio.parent.name not in SPLITS:  # data/ has the recording, train/ a link to it
             parts.audio = audio.as_posix()
+
     for parts in utterances.values():
         yield _entry(parts)
 
@@ -85,13 +89,17 @@ def _read_transcript(corpus: Corpus, path: PurePosixPath, parts: _Parts) -> None
     except WorkError as error:
         parts.faults.append(str(error))
         return
+
     while lines and not lines[-1]:
         lines.pop()
+
+    # A copy without links has the link's target as a text in its place; data/ has the words.
     if len(lines) == 1 and lines[0].endswith(".trn"):
         target = posixpath.normpath((path.parent / lines[0]).as_posix())
         if target not in corpus.files:
             parts.faults.append(f"{path}: leads to {lines[0]}, which does not exist")
         return
+
     # A11_0.wav.trn:
     #   绿 是 阳春 烟 景
     #   lv4 shi4 yang2 chun1 yan1 jing3
@@ -99,6 +107,7 @@ def _read_transcript(corpus: Corpus, path: PurePosixPath, parts: _Parts) -> None
     if len(lines) not in (2, 3):
         parts.faults.append(f"{path}: {len(lines)} lines; accepted: hanzi, pinyin and phones, a line each")
         return
+
     texts = (lines[0], lines[1], lines[2] if len(lines) == 3 else "")
     if parts.source and texts != (parts.hanzi, parts.pinyin, parts.phones):
         parts.faults.append(f"{path}: other words than in {parts.source}")
@@ -109,11 +118,13 @@ def _read_transcript(corpus: Corpus, path: PurePosixPath, parts: _Parts) -> None
 def _read_list(corpus: Corpus, path: PurePosixPath, split: str, kind: str, utterances: dict[str, _Parts]) -> None:
     # train.syllable.txt:  A11_000 lv4 shi4 yang2 chun1 yan1 jing3
     for number, line in corpus.read_lines(str(path)):
-        id, text, *_ = *line.split(maxsplit=1), ""
+        id, *texts = line.split(maxsplit=1)
+        text = texts[0] if texts else ""
         parts = _parts_of(utterances, id)
         if (kind, split) in parts.listed:
             parts.faults.append(f"{path}:{number}: {id} is in this list twice")
         parts.listed.add((kind, split))
+
         if not parts.source.endswith(".trn"):
             parts.source = parts.source or f"{path}:{number}"
             if kind == "word":
@@ -126,12 +137,14 @@ def _entry(parts: _Parts) -> CorpusEntry | Reject:
     splits = parts.splits or {split for _, split in parts.listed}
     if len(splits) > 1:
         parts.faults.append(f"{parts.id} is in {' and in '.join(sorted(splits))}; one split is accepted")
+
     if parts.faults:
         return Reject(parts.id, Reason.BAD_ENTRY, "; ".join(parts.faults))
     if not parts.source:
         return Reject(parts.id, Reason.TRANSCRIPT_MISSING, f"{parts.audio}: no {TRANSCRIPT} and no list has its words")
     if not (parts.hanzi or parts.pinyin):
         return Reject(parts.id, Reason.TRANSCRIPT_MISSING, f"{parts.source}: the transcript is empty")
+
     texts = {"hanzi": parts.hanzi, "pinyin": parts.pinyin, "phones": parts.phones}
     return CorpusEntry(
         id=parts.id,

@@ -39,12 +39,15 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     shards = list(corpus.find(*SHARD_EXTENSIONS))
     if not shards:
         raise WorkError(f"{corpus.path}: no shard (*.tar) in this folder; check corpus.format")
+
     # The recording is found by its extension, whatever the JSON says; a `start` there is one in a longer recording.
     columns = corpus.settings.columns
     read_line = LineReader(columns.model_copy(update={"audio_filepath": "", "offset": columns.offset or "offset"}))
     shard_of: dict[int, int] = {}  # the first shard with a key, by the key's hash
     samples = 0
+
     for number, shard in enumerate(shards):
+        # The files of a sample need not be next to each other in the tar.
         files = sorted(map(Path, corpus.unpack(str(shard))), key=lambda file: (_key(file), file.name))
         for key, members in itertools.groupby(files, key=_key):
             sample = {file.name.partition(".")[2].lower(): file for file in members}
@@ -55,6 +58,8 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                 prefix = "" if first else f"{shard.parent.joinpath(_stem(shard))}/"
                 yield _entry(corpus, sample, audio, shard, read_line, prefix)
                 continue
+
+            # Neither: a note of the publisher, or a recording whose name has a further dot.
             for file in sample.values():
                 if file.suffix.lower() in AUDIO_EXTENSIONS:
                     name = corpus.default_id(str(file))
@@ -89,8 +94,10 @@ def _entry(
     key = corpus.default_id(_key(any_file))
     name = prefix + key
     source = f"{shard}:{key}"
+
     if audio is None:
         return Reject(name, Reason.MISSING_FILE, f"{source}: only {', '.join(sorted(sample))}, no recording")
+
     values: dict[str, Any] = {}
     try:
         if "json" in sample:
@@ -101,6 +108,8 @@ def _entry(
             values["text"] = _read(sample["txt"]).strip()
     except (ValueError, RecursionError) as error:
         return Reject(name, Reason.BAD_ENTRY, f"{source}: {error}")
+
+    # The JSON may have an id of its own; where the recording is, it cannot know.
     split = _SPLIT.fullmatch(_stem(shard))
     folder_split = shard.parent.name or corpus.name
     values = {"id": name} | values | {"audio_filepath": str(audio)}
