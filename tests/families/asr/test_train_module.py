@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.closeness import assert_close
+from tests.closeness import assert_close, assert_pinned
 from tests.training.processes import read_log, start_process
 from tests.training.tones import ONE_LOOP, make_utterances, tiny_asr_settings, write_dataset
 from voxline.data.dataset import Dataset
@@ -47,6 +47,7 @@ def test_a_step_changes_every_weight_and_statistic_and_repeats(module: AsrTrainM
     assert module.train_step(batch, 0.01, 0) == step
     for name, value in module.state().items():
         np.testing.assert_array_equal(value, after[name])
+    assert_pinned("deepspeech2", before, after, loss=step.loss, gradient_norm=step.gradient_norm)
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 3e38])

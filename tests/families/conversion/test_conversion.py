@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 
-from tests.closeness import assert_close
+from tests.closeness import assert_close, assert_pinned
 from tests.command import voxline
 from tests.training.tones import FEATURES, LETTERS, make_utterances, tiny_asr_settings
 from voxline.audio.features import compute_features
@@ -268,6 +268,7 @@ def test_the_converter_has_its_turn_after_the_critics_steps(task: ConversionTask
     for step in range(3):
         assert module.train_step(batches[step], 1e-3, step).accepted
         states.append(module.state())
+    assert_pinned("stargan", states[0], states[-1])
     turns = [changed(before, after, module) for before, after in itertools.pairwise(states)]
     assert turns == [{"critic", "classifier"}, {"critic", "classifier"}, {"converter"}]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_pinned
 from tests.training.processes import read_log, start_process
 from tests.training.tones import FEATURES, make_utterances, tiny_tts_settings, write_dataset
 from voxline.audio.feature_settings import FeatureSettings
@@ -69,6 +70,7 @@ def test_a_step_changes_every_weight_and_statistic_and_repeats(
     assert module.train_step(batch, 0.01, 0) == step
     for name, value in module.state().items():
         np.testing.assert_array_equal(value, after[name])
+    assert_pinned(module.settings.model.kind, before, after, loss=step.loss, gradient_norm=step.gradient_norm)
 
 
 def test_a_step_that_is_not_finite_changes_nothing(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
