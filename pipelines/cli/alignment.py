@@ -46,24 +46,30 @@ def align(
     from voxline.inference.recognizer import Recognizer
     from voxline.registry.models import find_model
 
+    # Everything that the user may have mistyped is refused before the model is loaded, which takes seconds.
     lines = _read_lines(text)
     if not recording.is_file():
         raise SettingsError(f"{recording}: no such file; give a recording")
     _check_output(output / MANIFEST_FILE, recording)
     normalize = _normalizer(language)
-    found = align_recording(
+
+    alignment = align_recording(
         Recognizer(find_model(model)), recording, lines, max_seconds=max_seconds, normalize=normalize
     )
-    utterances, rejects = _utterances(found, recording, speaker), _rejects(found, recording, text)
+    utterances = _utterances(alignment, recording, speaker)
+    rejects = _rejects(alignment, recording, text)
+
+    # The manifest comes last: it makes the folder a corpus.
     output.mkdir(parents=True, exist_ok=True)
     write_rejects(output / REJECTS_FILE, rejects)
     write_manifest(output / MANIFEST_FILE, utterances)
+
     for reject in rejects:
         typer.echo(f"voxline: {reject.detail}", err=True)
-    placed = sum(one.end - one.start for one in found.utterances)
+    placed = sum(utterance.end - utterance.start for utterance in alignment.utterances)
     typer.echo(
-        f"{output / MANIFEST_FILE}: {len(utterances):,} utterances, {placed:,.1f} of {found.seconds:,.1f} s; text not "
-        f"found: {len(found.missing):,}; audio without text: {len(found.unwritten):,}"
+        f"{output / MANIFEST_FILE}: {len(utterances):,} utterances, {placed:,.1f} of {alignment.seconds:,.1f} s; text "
+        f"not found: {len(alignment.missing):,}; audio without text: {len(alignment.unwritten):,}"
     )
 
 
@@ -73,8 +79,11 @@ def _check_output(manifest: Path, recording: Path) -> None:
 
     if not manifest.exists():
         return
-    named, own = {one.audio_filepath for one in iter_manifest(manifest)}, recording.resolve()
-    other = next((one for one in sorted(named) if Path(one).resolve() != own), None)
+
+    # The same recording may be aligned again, with another model or text, also under another spelling of its path.
+    recording = recording.resolve()
+    named_files = sorted({utterance.audio_filepath for utterance in iter_manifest(manifest)})
+    other = next((file for file in named_files if Path(file).resolve() != recording), None)
     if other is not None:
         raise SettingsError(f"--output {manifest.parent}: {manifest.name} is of {other}; give each recording a folder")
 
@@ -83,7 +92,7 @@ def _read_lines(text: Path) -> list[str]:
     if not text.is_file():
         raise SettingsError(f"{text}: no such file; give the text of the recording")
     try:
-        return text.read_text(encoding="utf-8-sig").splitlines()
+        return text.read_text(encoding="utf-8-sig").splitlines()  # Windows writes a byte order mark
     except UnicodeDecodeError as error:
         raise SettingsError(f"{text}: not UTF-8 at byte {error.start:,}; save the text as UTF-8") from None
 
@@ -97,6 +106,7 @@ def _normalizer(language: str) -> Callable[[str], str]:
     if language not in LANGUAGES:
         raise SettingsError(f"--language {language}: {', '.join((NO_LANGUAGE, *LANGUAGES))} are accepted")
 
+    # Words are normalized one by one; one that cannot be spelled out keeps the letters that it has.
     def normalize(word: str) -> str:
         try:
             return normalize_spoken(word, LANGUAGES[language])
@@ -106,42 +116,47 @@ def _normalizer(language: str) -> Callable[[str], str]:
     return normalize
 
 
-def _utterances(found: "RecordingAlignment", recording: Path, speaker: str) -> "list[Utterance]":
+def _utterances(alignment: "RecordingAlignment", recording: Path, speaker: str) -> "list[Utterance]":
     from voxline.data.manifest import Utterance
 
+    # Parts of one recording: offset and duration in seconds, to the millisecond; the audio is not cut.
     return [
         Utterance(
             f"{recording.stem}-{number:05d}",
             str(recording.absolute()),
-            round(one.end - one.start, 3),
-            one.text,
+            round(utterance.end - utterance.start, 3),
+            utterance.text,
             speaker,
-            offset=round(one.start, 3),
-            extra={"confidence": round(one.confidence, 4), "line": one.line},
+            offset=round(utterance.start, 3),
+            extra={"confidence": round(utterance.confidence, 4), "line": utterance.line},
         )
-        for number, one in enumerate(found.utterances, 1)
+        for number, utterance in enumerate(alignment.utterances, 1)
     ]
 
 
-def _rejects(found: "RecordingAlignment", recording: Path, text: Path) -> "list[Reject]":
+def _rejects(alignment: "RecordingAlignment", recording: Path, text: Path) -> "list[Reject]":
+    """Text without audio, named by its line, then audio without text, named by its start in seconds."""
     from voxline.inference.alignment import NO_WORD
     from voxline.rejects import Reason, Reject
     from voxline.text.alphabet import quote_text
 
     missing = [
         Reject(
-            f"{recording.stem}-line-{one.line}",
-            Reason.TRANSCRIPT_EMPTY if one.why == NO_WORD else Reason.TEXT_NOT_FOUND,
-            f"{text}:{one.line}: {quote_text(one.text)}: {one.why}; it would be after {one.after:.2f} s",
+            f"{recording.stem}-line-{part.line}",
+            Reason.TRANSCRIPT_EMPTY if part.why == NO_WORD else Reason.TEXT_NOT_FOUND,
+            f"{text}:{part.line}: {quote_text(part.text)}: {part.why}; it would be after {part.after:.2f} s",
         )
-        for one in found.missing
+        for part in alignment.missing
     ]
+
+    # With the model's guess, which a person may correct and add to the text.
     unwritten = [
         Reject(
-            f"{recording.stem}-at-{one.start:.2f}",
+            f"{recording.stem}-at-{part.start:.2f}",
             Reason.AUDIO_WITHOUT_TEXT,
-            f"{recording}: {one.start:.2f} to {one.end:.2f} s have no text; recognized: {quote_text(one.hypothesis)}",
+            f"{recording}: {part.start:.2f} to {part.end:.2f} s have no text; recognized: "
+            f"{quote_text(part.hypothesis)}",
         )
-        for one in found.unwritten
+        for part in alignment.unwritten
     ]
     return missing + unwritten

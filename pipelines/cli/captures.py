@@ -54,13 +54,15 @@ def watch(
     from voxline.registry.journal import format_utc
 
     since = format_utc(time.time() - hours * 3600) if hours else ""
-    found = compare_captures(registry, model, captures, since=since, alpha=alpha)
+    watched = compare_captures(registry, model, captures, since=since, alpha=alpha)
     if as_json:
-        typer.echo(msgspec.json.encode(found.plain()).decode())  # what is not known is null, not NaN
+        typer.echo(msgspec.json.encode(watched.plain()).decode())  # what is not known is null, not NaN
     else:
-        for line in _format_watch(found):
+        for line in _format_watch(watched):
             typer.echo(line)
-    if found.drifted:
+
+    # A scheduler tells drift from a failure of the command, whose status is 1.
+    if watched.drifted:
         raise typer.Exit(DRIFTED)
 
 
@@ -89,12 +91,16 @@ def select(
 
     versions, version = resolve_version(registry, model)
     reference = statistics_of_results(judged_results(versions, version))
-    store, digest = CaptureStore(captures), versions.event(version).digest
-    clips = [one for one in store.clips(versions.model, version) if one.digest == digest]
-    chosen = select_clips(clips, reference, count, per_speaker)
-    if not chosen:
+
+    # The digest names the model that heard a clip; the same number is another model in another registry.
+    store = CaptureStore(captures)
+    digest = versions.event(version).digest
+    clips = [clip for clip in store.clips(versions.model, version) if clip.digest == digest]
+
+    selected = select_clips(clips, reference, count, per_speaker)
+    if not selected:
         raise WorkError(f"{captures}: no clips of version {version} of {versions.model} in which something may be said")
-    typer.echo(f"{write_selection(store, chosen, output)}: {len(chosen):,} of {len(clips):,} clips")
+    typer.echo(f"{write_selection(store, selected, output)}: {len(selected):,} of {len(clips):,} clips")
 
 
 @capture_commands.command("label")
@@ -122,9 +128,11 @@ def label(
     from voxline.feedback.labeling import collect_labels
 
     counts = collect_labels(labels, selection, output, test_share=test_share, dev_share=dev_share)
-    more = [(counts.left_out, "left out"), (counts.expired, "expired or erased meanwhile")]
-    told = "".join(f", {number:,} {what}" for number, what in more if number)
-    done = f"{counts.labeled:,} clips labeled, {counts.corrected:,} of them corrected{told}"
+
+    # Clips may expire between their selection and a person's labels.
+    left_out = [(counts.left_out, "left out"), (counts.expired, "expired or erased meanwhile")]
+    notes = "".join(f", {number:,} {reason}" for number, reason in left_out if number)
+    done = f"{counts.labeled:,} clips labeled, {counts.corrected:,} of them corrected{notes}"
     typer.echo(f"{output}: {done}; {counts.total:,} in all")
 
 
@@ -151,10 +159,10 @@ def shadow(
 
     from voxline.feedback.shadow import compare_in_shadow
 
-    found = compare_in_shadow(registry, model, captures, labeled=labeled, count=count)
-    for line in [msgspec.json.encode(found.plain()).decode()] if as_json else _format_shadow(found):
+    comparison = compare_in_shadow(registry, model, captures, labeled=labeled, count=count)
+    for line in [msgspec.json.encode(comparison.plain()).decode()] if as_json else _format_shadow(comparison):
         typer.echo(line)
-    if found.verdict == "worse":
+    if comparison.verdict == "worse":
         raise typer.Exit(DRIFTED)
 
 
@@ -172,10 +180,10 @@ def show_captures(captures: Captures, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(counts, ensure_ascii=False))
         return
-    for one in counts:
+    for row in counts:
         typer.echo(
-            f"{one['model']} {one['version']}: {one['clips']:,} clips, {one['seconds'] / 60:,.1f} min, "
-            f"{one['speakers']:,} pseudonyms, {one['first']} to {one['last']}; the next expires on {one['expires']}"
+            f"{row['model']} {row['version']}: {row['clips']:,} clips, {row['seconds'] / 60:,.1f} min, "
+            f"{row['speakers']:,} pseudonyms, {row['first']} to {row['last']}; the next expires on {row['expires']}"
         )
     if not counts:
         typer.echo(f"{captures}: no clips")
@@ -192,41 +200,50 @@ def expire(locations: Locations) -> None:
     """
     from voxline.feedback.captures import check_captures, expire_recordings
 
+    # A wrong location must not pass for one in which nothing has expired: a scheduler would never say so.
     for location in locations:
         check_captures(location)
         typer.echo(f"{location}: {expire_recordings(location):,} clips have expired")
 
 
-def _format_shadow(found: "ShadowVerdict") -> list[str]:
+def _format_shadow(shadow: "ShadowVerdict") -> list[str]:
     """Lines of `voxline captures shadow`, the verdict last."""
-    differ = f"{len(found.disagreements):,} of {found.clips:,} clips are heard differently"
-    lines = [f"{found.model} {found.version} beside {found.in_service}, which is in service: {differ}"]
-    for one in found.disagreements[:SHOWN]:
-        lines.append(f"  {one.id}: {one.in_service!r} -> {one.shadow!r}")
-    if found.estimated is not None and found.estimated_in_service is not None:
-        lines.append(f"estimated WER {found.estimated:.1%}; of the one in service {found.estimated_in_service:.1%}")
-    if found.trained:
-        lines.append(f"{found.trained:,} labeled clips are left out: one of the versions was trained on them")
-    if found.comparison is None or found.wer is None or found.wer_in_service is None:
+    differ = f"{len(shadow.disagreements):,} of {shadow.clips:,} clips are heard differently"
+    lines = [f"{shadow.model} {shadow.version} beside {shadow.in_service}, which is in service: {differ}"]
+    for clip in shadow.disagreements[:SHOWN]:
+        lines.append(f"  {clip.id}: {clip.in_service!r} -> {clip.shadow!r}")
+
+    # Without labels there are only estimates, which decide nothing.
+    if shadow.estimated is not None and shadow.estimated_in_service is not None:
+        lines.append(f"estimated WER {shadow.estimated:.1%}; of the one in service {shadow.estimated_in_service:.1%}")
+    if shadow.trained:
+        lines.append(f"{shadow.trained:,} labeled clips are left out: one of the versions was trained on them")
+    if shadow.comparison is None or shadow.wer is None or shadow.wer_in_service is None:
         missing = (
-            "label clips that none was trained on" if found.trained else "give --labeled, a corpus of labeled clips"
+            "label clips that none was trained on" if shadow.trained else "give --labeled, a corpus of labeled clips"
         )
         return [*lines, f"undecided: {missing}"]
-    low, high = (end * 100 for end in (found.comparison.interval.low, found.comparison.interval.high))
+
+    # The interval of the paired difference, in percentage points; above 0 the version is worse.
+    low, high = (end * 100 for end in (shadow.comparison.interval.low, shadow.comparison.interval.high))
     lines.append(
-        f"WER on {found.labeled:,} labeled clips {found.wer:.1%}; of the one in service {found.wer_in_service:.1%}; "
+        f"WER on {shadow.labeled:,} labeled clips {shadow.wer:.1%}; of the one in service {shadow.wer_in_service:.1%}; "
         f"difference {low:+.1f} to {high:+.1f} points"
     )
-    return [*lines, found.verdict]
+    return [*lines, shadow.verdict]
 
 
-def _format_watch(found: "Watched") -> list[str]:
+def _format_watch(watched: "Watched") -> list[str]:
     """Lines of `voxline watch`: a table of the statistics, the estimate, and the verdict."""
     from voxline.feedback.watch import MIN_CLIPS
 
-    lines = [f"{found.model} {found.version}: {found.clips:,} clips, beside {found.reference:,} test utterances"]
-    if found.wer is None:
+    lines = [
+        f"{watched.model} {watched.version}: {watched.clips:,} clips, beside {watched.reference:,} test utterances"
+    ]
+    if watched.wer is None:
         return [*lines, f"too few clips to compare; {MIN_CLIPS} are enough"]
+
+    # P(higher) is 0.5 where nothing has changed; what lies between the allowed ends is no drift.
     rows = [("", "test", "captured", "P(higher)", "allowed", "p")]
     rows += [
         (
@@ -237,28 +254,37 @@ def _format_watch(found: "Watched") -> list[str]:
             f"{max(0.5 - shift.allowed, 0):.2f}-{min(0.5 + shift.allowed, 1):.2f}",
             f"{shift.p_value:.4f}" + ("  drifted" if shift.drifted else ""),
         )
-        for shift in found.shifts
+        for shift in watched.shifts
     ]
+
+    # The last column is not padded: it may end in "drifted".
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         name, *cells = (cell.rjust(width) for cell, width in zip(row, widths, strict=False))
         lines.append("  ".join([name.strip().ljust(widths[0]), *cells, row[5]]).rstrip())
-    estimate, tested = found.wer, found.wer.back_test
+
+    estimate = watched.wer
     lines.append(
         f"estimated WER {estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%}); "
-        f"test {found.test_wer:.1%} ({found.test_low:.1%} to {found.test_high:.1%})"
+        f"test {watched.test_wer:.1%} ({watched.test_low:.1%} to {watched.test_high:.1%})"
     )
-    if math.isnan(tested.mean_error):
+
+    # How far to trust the estimate: what it says of slices of the test split, whose error rate is known.
+    back_test = estimate.back_test
+    if math.isnan(back_test.mean_error):
         lines.append("back-test: none; no slice of the test split has enough utterances")
     else:
-        worst = max(tested.slices, key=lambda one: abs(one[2] - one[3]))
+        # A slice is (slicing, name, estimated, measured).
+        slicing, name, estimated, measured = max(back_test.slices, key=lambda part: abs(part[2] - part[3]))
         lines.append(
-            f"back-test: {len(tested.slices)} slices of the test split estimated from the others, "
-            f"{tested.mean_error * 100:.1f} points off on average; most for {worst[0]} {worst[1]}: {worst[2]:.1%}, "
-            f"really {worst[3]:.1%}"
+            f"back-test: {len(back_test.slices)} slices of the test split estimated from the others, "
+            f"{back_test.mean_error * 100:.1f} points off on average; most for {slicing} {name}: {estimated:.1%}, "
+            f"really {measured:.1%}"
         )
-    if any(shift.drifted and shift.name.endswith("dB)") for shift in found.shifts):
+
+    # Confidences are calibrated on audio like that of the test split; on other audio they say little.
+    if any(shift.drifted and shift.name.endswith("dB)") for shift in watched.shifts):
         lines.append("the audio itself has drifted: the WER may be far above the estimate; have some of it labeled")
-    names = ", ".join(found.drifted)
+    names = ", ".join(watched.drifted)
     lines.append(f"drifted: {names}" if names else "nothing has drifted")
     return lines

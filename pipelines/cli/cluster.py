@@ -84,19 +84,24 @@ def submit(
     if resubmit and not wait:
         raise SettingsError("--resubmit: it needs --wait, because only a command that waits can start the run again")
     if check_platform(platform, resubmit=resubmit, **connection.given()):
-        chosen, vertex = load_for_vertex(pipeline, config, set_, pipeline_root)
-        with compiled_for_vertex(chosen) as file, exit_on_signal("the console shows whether the run has started"):
-            vertex.submit(file, submission.new_run_name(chosen), typer.echo, wait=wait)
+        run_config, vertex = load_for_vertex(pipeline, config, set_, pipeline_root)
+        with compiled_for_vertex(run_config) as file, exit_on_signal("the console shows whether the run has started"):
+            vertex.submit(file, submission.new_run_name(run_config), typer.echo, wait=wait)
         return
-    chosen = load_config(config, set_ or [], pipeline=pipeline)
+
+    # The server's version decides which fields the compiled pipeline may have. The version of the pipeline is named by
+    # its content, so that a nightly run uploads only what has changed.
+    run_config = load_config(config, set_ or [], pipeline=pipeline)
     cluster = connection.open()
     with exit_on_signal("nothing was started; run the same command again"):
-        compiled = submission.CompiledPipeline.of(chosen, cluster.version)
-        warn_unmounted_paths(chosen)
+        compiled = submission.CompiledPipeline.of(run_config, cluster.version)
+        warn_unmounted_paths(run_config)
         version = submission.upload_version(cluster, compiled)
         typer.echo(f"version  {version.name}" + ("" if version.uploaded else ", already uploaded"))
+
     for attempt in range(resubmit + 1):
-        name = submission.new_run_name(chosen)
+        # A signal in this call may come before or after the server has the run: only the name tells which.
+        name = submission.new_run_name(run_config)
         with exit_on_signal(f"the run may not have started; check with `voxline status {name}`"):
             run_id = submission.start_run(
                 cluster,
@@ -104,16 +109,21 @@ def submit(
                 name,
                 experiment=experiment,
                 pipeline_root=pipeline_root,
-                service_account=service_account(chosen),
+                service_account=service_account(run_config),
             )
         typer.echo(f"run      {name}\nid       {run_id}\nsee      {cluster.page('runs', run_id)}")
         if not wait:
             return
+
+        # A signal ends the command here, not the run.
         next_step = f"the run continues; `voxline status {run_id}` shows it, `voxline cancel {run_id}` ends it"
         with exit_on_signal(next_step):
             run = following.follow_run(cluster, run_id, typer.echo, poll=poll)
             error = find_step_error(cluster, run) if run.failed_step else None
             outcome = find_outcome(cluster, run) if run.state == "SUCCEEDED" else ""
+
+        # Finished steps are reused, so a run that is started again does only what is left. An error of the config or
+        # of the data would come again; a run that a person canceled must not.
         try:
             following.raise_if_failed(run, error.message if error else "")
         except WorkError as failure:
@@ -141,10 +151,12 @@ def status(
     from voxline.pipelines.cluster.runs import find_run, format_run
 
     cluster = connection.open()
-    found = find_run(cluster, run)
-    for line in format_run(found):
+    cluster_run = find_run(cluster, run)
+    for line in format_run(cluster_run):
         typer.echo(line)
-    if any(step.state == "SKIPPED" for step in found.steps) and (outcome := find_outcome(cluster, found)):
+
+    # Steps are skipped where the forecast decided against a training; its log says why.
+    if any(step.state == "SKIPPED" for step in cluster_run.steps) and (outcome := find_outcome(cluster, cluster_run)):
         typer.echo(f"  {outcome}")
 
 
@@ -181,12 +193,12 @@ def cancel(
     from voxline.pipelines.cluster.runs import find_run
 
     cluster = connection.open()
-    found = find_run(cluster, run)
-    if found.has_ended:
-        typer.echo(f"{found.name}: already ended, {found.state.lower()}")
+    cluster_run = find_run(cluster, run)
+    if cluster_run.has_ended:
+        typer.echo(f"{cluster_run.name}: already ended, {cluster_run.state.lower()}")
         return
-    cluster.client.runs.run_service_terminate_run(found.id)
-    typer.echo(f"{found.name}: canceling")
+    cluster.client.runs.run_service_terminate_run(cluster_run.id)
+    typer.echo(f"{cluster_run.name}: canceling")  # the server ends the pods after this
 
 
 @takes_connection(deadline=20)
@@ -220,6 +232,7 @@ def doctor(
 
         return load_config(config or [], set_ or [])
 
+    # In a pod, or where a server is configured, the cluster is what the user asks about.
     if cluster or connection.host or os.environ.get(HOST) or "KUBERNETES_SERVICE_HOST" in os.environ:
         from voxline.pipelines.cluster.doctor import DoctorRequest, diagnose
 
@@ -228,14 +241,17 @@ def doctor(
         from voxline.pipelines.local.doctor import diagnose_machine
 
         diagnostics = diagnose_machine(loaded if config else None, run_dir)
-    found = []
+
+    # Each line is printed when its check ends: one that asks a server may take seconds.
+    finished = []
     for diagnostic in diagnostics:
-        found.append(diagnostic)
+        finished.append(diagnostic)
         if not as_json:
             typer.echo(diagnostic.line)
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(one) for one in found], indent=2, ensure_ascii=False))
-    if any(one.is_problem for one in found):
+        document = [dataclasses.asdict(diagnostic) for diagnostic in finished]
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    if any(diagnostic.is_problem for diagnostic in finished):
         sys.exit(1)
 
 
@@ -286,28 +302,34 @@ def set_schedule(
     from voxline.pipelines.cluster.schedules import Schedule, Schedules
     from voxline.pipelines.config.load import load_config
 
+    # Vertex AI knows time zones, and keeps the expression as it is.
     if check_platform(platform, **connection.given()):
-        chosen, vertex = load_for_vertex(pipeline, config, set_, pipeline_root)
+        run_config, vertex = load_for_vertex(pipeline, config, set_, pipeline_root)
         load_time_zone(time_zone or "UTC", "--time-zone")
-        with compiled_for_vertex(chosen) as file, exit_on_signal("run the same command again; it leaves one schedule"):
-            vertex.schedule(file, name or chosen.name, str(Cron.read(cron)), time_zone or "UTC", typer.echo)
+        next_step = "run the same command again; it leaves one schedule"
+        with compiled_for_vertex(run_config) as file, exit_on_signal(next_step):
+            vertex.schedule(file, name or run_config.name, str(Cron.read(cron)), time_zone or "UTC", typer.echo)
         return
-    chosen = load_config(config, set_ or [], pipeline=pipeline)
+
+    # KFP reads all expressions in one zone, so this one is converted to it.
+    run_config = load_config(config, set_ or [], pipeline=pipeline)
     schedule_cron = Cron.read(cron).converted(time_zone or cluster_time_zone, cluster_time_zone)
     cluster = connection.open()
     with exit_on_signal("run the same command again; it leaves exactly one schedule"):
-        compiled = submit.CompiledPipeline.of(chosen, cluster.version)
-        warn_unmounted_paths(chosen)
+        compiled = submit.CompiledPipeline.of(run_config, cluster.version)
+        warn_unmounted_paths(run_config)
         version = submit.upload_version(cluster, compiled)
-        wanted = Schedule(
-            name=name or chosen.name,
+        new_schedule = Schedule(
+            name=name or run_config.name,
             version=version,
             cron=schedule_cron,
             experiment=experiment,
             pipeline_root=pipeline_root,
-            service_account=service_account(chosen),
+            service_account=service_account(run_config),
         )
-        Schedules(cluster).set(wanted, typer.echo, zone=cluster_time_zone)
+        Schedules(cluster).set(new_schedule, typer.echo, zone=cluster_time_zone)
+
+    # The next time, so that a mistake in the expression is seen now and not at night.
     next_ = next(
         schedule_cron.firings(datetime.now(UTC).astimezone(load_time_zone(cluster_time_zone, "--cluster-time-zone")))
     )

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,13 +36,18 @@ def show_config(
 
     layers = read_layers(list(config), set_ or [])
     resolved = resolve_layers(layers)
-    values, origins = resolved.plain(), value_origins(resolved, layers)
+    values = resolved.plain()
+    origins = value_origins(resolved, layers)
+
+    # An origin is "FILE:LINE", "--set", "default", or "from KEY" for a value that another key gives.
     if changed:
-        kept = {key for key, origin in origins.items() if not origin.startswith(("default", "from "))}
-        values, origins = _only(values, kept), {key: origins[key] for key in origins if key in kept}
+        origins = {key: origin for key, origin in origins.items() if not origin.startswith(("default", "from "))}
+        values = _only(values, origins.keys())
     if as_json:
         typer.echo(json.dumps({"config": values, "origins": origins}, indent=2, ensure_ascii=False))
         return
+
+    # `cluster` is long, and says nothing to those who run on one machine.
     unset = [section for section in ("cluster",) if not _is_set(section, origins) and section in values]
     for line in _annotated_yaml({key: value for key, value in values.items() if key not in unset}, origins):
         typer.echo(line)
@@ -127,22 +133,25 @@ def show_examples(
     import voxline
     from voxline.errors import SettingsError
 
+    # In the package, so that they are there without a copy of the repository.
     root = Path(voxline.__path__[0]) / "configs"
     files = {str(file.relative_to(root).with_suffix("")): file for file in sorted(root.glob("*/*.yaml"))}
     if name is None:
-        for known, file in files.items():
-            typer.echo(f"{known:<32}  {_summary(file)}")
+        for example, file in files.items():
+            typer.echo(f"{example:<32}  {_summary(file)}")
         return
-    wanted = name.removesuffix(".yaml")
-    if wanted not in files:
+
+    example = name.removesuffix(".yaml")
+    if example not in files:
         raise SettingsError(f"no example is called {name!r}; there are: {', '.join(files)}")
-    first, *lines = files[wanted].read_text(encoding="utf-8").splitlines(keepends=True)
+    first, *lines = files[example].read_text(encoding="utf-8").splitlines(keepends=True)
     # It names the schema beside the examples, which a copy elsewhere does not find.
     typer.echo("".join(lines if first.startswith(SCHEMA_LINE) else [first, *lines]), nl=False)
 
 
 def _summary(example: Path) -> str:
     """The first sentence of an example's comment, and those after it that fit in the line."""
+    # The comment at the head of the file is wrapped, and ends at the first line that is none, or at an indented one.
     lines = example.read_text(encoding="utf-8").splitlines()
     comment = itertools.takewhile(re.compile("# [^ ]").match, lines[lines[0].startswith(SCHEMA_LINE) :])
     text, *further = re.split(r"(?<=\.) (?=[A-Z])", " ".join(line.removeprefix("# ") for line in comment))
@@ -152,21 +161,21 @@ def _summary(example: Path) -> str:
 
 
 def _is_set(section: str, origins: dict[str, str]) -> bool:
-    """Whether a file or --set gives a value of a section."""
+    """Returns whether a file or --set gives a value of a section."""
     inside = [origin for key, origin in origins.items() if key.startswith(f"{section}.")]
     return not all(origin.startswith(("default", "from ")) for origin in inside)
 
 
-def _only(values: dict[str, Any], keys: set[str], prefix: str = "") -> dict[str, Any]:
+def _only(values: dict[str, Any], keys: Collection[str], prefix: str = "") -> dict[str, Any]:
     """The values at some dotted keys, in their sections."""
-    kept = {}
+    selected = {}
     for name, value in values.items():
         key = prefix + name
         if key in keys:
-            kept[name] = value
+            selected[name] = value
         elif isinstance(value, dict) and (below := _only(value, keys, f"{key}.")):
-            kept[name] = below
-    return kept
+            selected[name] = below
+    return selected
 
 
 def _annotated_yaml(values: dict[str, Any], origins: dict[str, str], prefix: str = "", depth: int = 0) -> list[str]:
@@ -175,7 +184,10 @@ def _annotated_yaml(values: dict[str, Any], origins: dict[str, str], prefix: str
 
     lines = []
     for name, value in values.items():
-        key, start = prefix + name, "  " * depth + f"{yaml_value(name)}:"
+        key = prefix + name
+        start = "  " * depth + f"{yaml_value(name)}:"
+
+        # A section has no origin of its own; an empty mapping is a value, and has one.
         if isinstance(value, dict) and value and key not in origins:
             lines += [start, *_annotated_yaml(value, origins, f"{key}.", depth + 1)]
         else:
