@@ -1,4 +1,4 @@
-"""What the commands of datasets print: versions, differences, garbage collection and purges."""
+"""Lines that the commands of datasets print: versions, differences, garbage collection and purges."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -47,10 +47,14 @@ def format_history(root: str, name: str) -> list[str]:
 def format_dataset_version(root: str, name: str, number: int) -> list[str]:
     """The details of one version."""
     versions = _open_versions(root, name)
-    folder = versions.path(number)
-    published, dataset = versions.info(number), Dataset.read(folder, shards=False)
+    published = versions.info(number)
+    dataset = Dataset.read(versions.path(number), shards=False)
+
+    # Versions share shards: those bytes are live that this version's rows point to.
     live = sum(shard.live_bytes for shard in dataset.shards)
     size = sum(shard.bytes for shard in dataset.shards)
+
+    # In the order of the lines; what is empty has none.
     shown = {
         "folder": versions.uri_of(number),
         "published": published.at,
@@ -81,11 +85,14 @@ def compact_latest(root: str, name: str, below: float) -> str:
     """Publishes the latest version again, after compaction."""
     versions = _open_versions(root, name)
     with lock_dataset(versions.path(versions.numbers()[-1])) as dataset, versions.locked():
+        # A refresh may have published between the look at the numbers and the lock.
         latest = versions.numbers()[-1]
         if versions.info(latest).key != dataset.key:
             raise WorkError(f"{name}: version {latest} has just been published; compact that one")
         if not (low := low_live_shards(dataset, below)):
             return f"{name}: every shard of version {latest} is at least {below:.0%} live; nothing to do"
+
+        # The content is the same, so only the note tells this version from the one before.
         store = dataset.shard_store()
         note = f"version {latest}, compacted: {len(low):,} of {len(dataset.shards):,} shards rewritten"
         folder = publish_version(dataset, store, versions, compact_below=below, note=note)
@@ -94,10 +101,10 @@ def compact_latest(root: str, name: str, below: float) -> str:
 
 def format_garbage_collection(store: str, roots: list[str], grace_days: float, *, dry_run: bool) -> str:
     """Deletes shards that nothing references."""
-    found = collect_garbage(store, roots, grace_days=grace_days, dry_run=dry_run)
-    left = f"; {found.in_use:,} more are in use and stay" if found.in_use else ""
+    garbage = collect_garbage(store, roots, grace_days=grace_days, dry_run=dry_run)
+    in_use = f"; {garbage.in_use:,} more are in use and stay" if garbage.in_use else ""
     done = "would be deleted" if dry_run else "deleted"
-    return f"{store}: {found.shards:,} shards, {found.bytes / 1e6:,.1f} MB, {done}{left}"
+    return f"{store}: {garbage.shards:,} shards, {garbage.bytes / 1e6:,.1f} MB, {done}{in_use}"
 
 
 def format_export(root: str, version: str, to: str, output: Path | None) -> list[str]:
@@ -106,16 +113,18 @@ def format_export(root: str, version: str, to: str, output: Path | None) -> list
     Args:
       version: NAME, or NAME@NUMBER.
     """
+    # `isdecimal` alone accepts digits of other scripts.
     name, _, number = version.partition("@")
     if number and not (number.isdecimal() and number.isascii() and len(number) < 19):
         raise SettingsError(f"{version}: {number!r} is not the number of a version; accepted: NAME, or NAME@7")
+
     versions = _open_versions(root, name)
-    chosen = int(number) if number else versions.numbers()[-1]
-    output = output or Path(f"{name}-{chosen}-{to}")
-    made = export_dataset(root, name, chosen, to, output)
-    counts = ", ".join(f"{count:,} {split}" for split, count in made["counts"].items())
+    exported_version = int(number) if number else versions.numbers()[-1]
+    output = output or Path(f"{name}-{exported_version}-{to}")
+    export = export_dataset(root, name, exported_version, to, output)
+    counts = ", ".join(f"{count:,} {split}" for split, count in export["counts"].items())
     return [
-        f"{output}: version {chosen} of {name} for {to}: {counts}",
+        f"{output}: version {exported_version} of {name} for {to}: {counts}",
         f"{output / PURGE_LIST} lists what to delete there when a speaker is withdrawn",
     ]
 
@@ -136,76 +145,85 @@ def _format_version(published: VersionInfo) -> str:
 
 def format_diff(before: str, after: str, limit: int) -> list[str]:
     """The differences of two datasets, with at most `limit` utterances or speakers of each kind."""
-    found = diff_paths(before, after)
-    counts = found.counts()
-    if not any(counts.values()) and not found.changed:
-        return ["the same utterances, texts, audio, speakers and splits", *_changed_settings(found)]
+    diff = diff_paths(before, after)
+    # Nothing of the content differs, but its preparation may: other features, another alphabet.
+    counts = diff.counts()
+    if not any(counts.values()) and not diff.changed:
+        return ["the same utterances, texts, audio, speakers and splits", *_changed_settings(diff)]
     lines = [
         ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in counts.items()),
-        *_changed_settings(found),
+        *_changed_settings(diff),
     ]
-    lines += _changed_splits(found)
-    lines += _format_items("added", found.added, _format_line, limit)
-    lines += _format_items("removed", found.removed, _format_line, limit)
-    lines += _format_items("text changed", found.text_changed, _format_text_change, limit)
-    lines += _changed_words(found, limit)
-    lines += _format_items("audio changed", found.audio_changed, _format_duration_change, limit)
+
+    # From the whole to its parts: splits, utterances by kind of change, speakers, features.
+    lines += _changed_splits(diff)
+    lines += _format_items("added", diff.added, _format_line, limit)
+    lines += _format_items("removed", diff.removed, _format_line, limit)
+    lines += _format_items("text changed", diff.text_changed, _format_text_change, limit)
+    lines += _changed_words(diff, limit)
+    lines += _format_items("audio changed", diff.audio_changed, _format_duration_change, limit)
     lines += _format_items(
-        "split changed", found.split_changed, lambda one: f"{one.before['split']} → {one.after['split']}", limit
+        "split changed", diff.split_changed, lambda change: f"{change.before['split']} → {change.after['split']}", limit
     )
-    lines += _format_items("speaker changed", found.speaker_changed, lambda one: _format_change(one, "speaker"), limit)
-    lines += _changed_speakers(found, limit)
-    if drift := feature_drift(found.before, found.after):
+    lines += _format_items(
+        "speaker changed", diff.speaker_changed, lambda change: _format_change(change, "speaker"), limit
+    )
+    lines += _changed_speakers(diff, limit)
+    if drift := feature_drift(diff.before, diff.after):
         lines.append(f"features: {drift.describe()}")
-    lines.append(f"{describe_comparability(found)[0].lower()}{describe_comparability(found)[1:]}")
+
+    # The conclusion: whether error rates on the two test splits may be compared.
+    lines.append(f"{describe_comparability(diff)[0].lower()}{describe_comparability(diff)[1:]}")
     return lines
 
 
-def _changed_settings(found: DatasetDiff) -> list[str]:
+def _changed_settings(diff: DatasetDiff) -> list[str]:
     """Settings of features and texts that differ."""
     pairs = {
-        "features": (found.before.features.plain(), found.after.features.plain()),
-        "alphabet": (found.before.alphabet.symbols, found.after.alphabet.symbols),
-        "frontend": (found.before.frontend, found.after.frontend),
-        "speeds": (found.before.speeds, found.after.speeds),
+        "features": (diff.before.features.plain(), diff.after.features.plain()),
+        "alphabet": (diff.before.alphabet.symbols, diff.after.alphabet.symbols),
+        "frontend": (diff.before.frontend, diff.after.frontend),
+        "speeds": (diff.before.speeds, diff.after.speeds),
     }
-    return [f"{name} changed: {old} → {new}" for name, (old, new) in pairs.items() if old != new]
+    return [f"{name} changed: {before} → {after}" for name, (before, after) in pairs.items() if before != after]
 
 
-def _changed_splits(found: DatasetDiff) -> list[str]:
+def _changed_splits(diff: DatasetDiff) -> list[str]:
     lines = []
-    for split in dict.fromkeys([*found.before.counts, *found.after.counts]):
-        old, new = (dataset.counts.get(split, 0) for dataset in (found.before, found.after))
-        hours = [dataset.seconds.get(split, 0.0) / 3600 for dataset in (found.before, found.after)]
-        lines.append(f"{split:<8}{old:,} → {new:,} utterances, {hours[0]:.2f} → {hours[1]:.2f} h")
+    for split in dict.fromkeys([*diff.before.counts, *diff.after.counts]):  # one of them may lack a split
+        counts = [dataset.counts.get(split, 0) for dataset in (diff.before, diff.after)]
+        hours = [dataset.seconds.get(split, 0.0) / 3600 for dataset in (diff.before, diff.after)]
+        lines.append(f"{split:<8}{counts[0]:,} → {counts[1]:,} utterances, {hours[0]:.2f} → {hours[1]:.2f} h")
     return lines
 
 
 def _format_items(
-    kind: str, found: Sequence[ChangedUtterance] | Sequence[Line], describe: Callable[[Any], str], limit: int
+    kind: str, items: Sequence[ChangedUtterance] | Sequence[Line], describe: Callable[[Any], str], limit: int
 ) -> list[str]:
-    if not found:
+    """The number of utterances with a kind of change, and a line for each of the first."""
+    if not items:
         return []
-    named = [
-        f"  {one.id if isinstance(one, ChangedUtterance) else one['id']}  {describe(one)}" for one in found[:limit]
+    described = [
+        f"  {item.id if isinstance(item, ChangedUtterance) else item['id']}  {describe(item)}" for item in items[:limit]
     ]
-    return [f"{kind}: {len(found):,}", *named, *_omitted(len(found), limit)]
+    return [f"{kind}: {len(items):,}", *described, *_omitted(len(items), limit)]
 
 
-def _changed_words(found: DatasetDiff, limit: int) -> list[str]:
-    changed: Counter[tuple[str, str]] = count_word_changes(found.text_changed)
+def _changed_words(diff: DatasetDiff, limit: int) -> list[str]:
+    """The words that were replaced most often: a corrected spelling, or a fault of a new frontend."""
+    changed: Counter[tuple[str, str]] = count_word_changes(diff.text_changed)
     often = [(pair, count) for pair, count in changed.most_common(limit) if count > 1]
-    return [f"  {count:,} × {old or 'nothing'} → {new or 'nothing'}" for (old, new), count in often]
+    return [f"  {count:,} × {before or 'nothing'} → {after or 'nothing'}" for (before, after), count in often]
 
 
-def _changed_speakers(found: DatasetDiff, limit: int) -> list[str]:
-    seconds = found.seconds_by_speaker()
+def _changed_speakers(diff: DatasetDiff, limit: int) -> list[str]:
+    seconds = diff.seconds_by_speaker()
     if not seconds:
         return []
     lines = [f"speakers: {len(seconds):,} have more or less speech than before"]
-    for speaker, (old, new) in list(seconds.items())[:limit]:
-        note = "  new" if not old else "  gone" if not new else ""
-        lines.append(f"  {speaker or '(no speaker)'}  {old:,.1f} → {new:,.1f} s{note}")
+    for speaker, (before, after) in list(seconds.items())[:limit]:
+        note = "  new" if not before else "  gone" if not after else ""
+        lines.append(f"  {speaker or '(no speaker)'}  {before:,.1f} → {after:,.1f} s{note}")
     return lines + _omitted(len(seconds), limit)
 
 
@@ -217,16 +235,16 @@ def _format_line(line: Line) -> str:
     return f"{line['split']}  {line['speaker']}  {line['text']}"
 
 
-def _format_text_change(one: ChangedUtterance) -> str:
-    return format_word_diff(one.before["text"], one.after["text"])
+def _format_text_change(change: ChangedUtterance) -> str:
+    return format_word_diff(change.before["text"], change.after["text"])
 
 
-def _format_duration_change(one: ChangedUtterance) -> str:
-    return f"{one.before['duration']:.2f} → {one.after['duration']:.2f} s"
+def _format_duration_change(change: ChangedUtterance) -> str:
+    return f"{change.before['duration']:.2f} → {change.after['duration']:.2f} s"
 
 
-def _format_change(one: ChangedUtterance, key: str) -> str:
-    return f"{one.before[key]} → {one.after[key]}"
+def _format_change(change: ChangedUtterance, key: str) -> str:
+    return f"{change.before[key]} → {change.after[key]}"
 
 
 NOT_COVERED = (
@@ -247,6 +265,8 @@ def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) 
     findings = purge_speaker(speaker, scope, note) if do else find_speaker(speaker, scope)
     full_names = sorted(findings.footprint.of_corpora)
     exports = _format_exports(speaker, scope)
+
+    # What a purge does not remove is said every time, so that nobody takes it for removed.
     stays = [
         *(f"not searched for: {name}, whom one of several corpora calls {speaker!r}" for name in full_names),
         *_format_trained_models(findings),
@@ -255,6 +275,7 @@ def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) 
         *_format_retained(findings),
         NOT_COVERED,
     ]
+    # Finding nothing is an error only for a purge that was never done: a typing mistake must not look like an erasure.
     if not findings:
         missing = f"nothing of {speaker!r} in {', '.join(scope.uris)}"
         if do and not past_purges(speaker, scope.datasets or (scope.store,)):
@@ -263,6 +284,7 @@ def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) 
                 "speakers) and the locations" + (f"; did you mean {' or '.join(full_names)}?" if full_names else "")
             )
         return [f"{missing}, except:" if len(stays) > 1 else missing, *stays]
+
     done = "removed" if do else "would be removed"
     lines = [f"{done}: {findings.bytes / 1e6:,.1f} MB of {len(findings.footprint.ids):,} utterances"]
     lines += _format_purge_findings(findings)
@@ -271,6 +293,8 @@ def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) 
     if findings.unfinished:
         lines.append(f"not searched: {findings.unfinished:,} unfinished trainings; remove those that you do not need")
     lines += stays
+
+    # A purge leaves a record with every dataset or store that it searched, for the person who asked.
     if do:
         lines.append(f"recorded in {', '.join(findings.records)}")
     else:
@@ -279,8 +303,11 @@ def format_purge_lines(speaker: str, scope: PurgeScope, note: str, *, do: bool) 
 
 
 def _format_purge_findings(findings: PurgeFindings) -> list[str]:
+    """A line for each place that has something of the speaker, indented under the heading."""
     counts = findings.counts()
     lines = []
+
+    # Datasets and the store.
     for name, rows in findings.rows.items():
         dataset, _, number = name.rpartition("/")
         lines.append(f"  {rows:,} rows of version {number} of {dataset}")
@@ -291,6 +318,8 @@ def _format_purge_findings(findings: PurgeFindings) -> list[str]:
     lines += [f"  {folder.parent.name}/{folder.name}, which lists or shows them" for folder in findings.outputs]
     if findings.leftovers:
         lines.append(f"  {len(findings.leftovers):,} folders that killed processes left among the shards")
+
+    # Of trainings and models only files that show the utterances go; weights stay, see `_format_trained_models`.
     for training in findings.trainings:
         if training.tensorboard or training.lines:
             files = len(training.tensorboard)
@@ -300,6 +329,8 @@ def _format_purge_findings(findings: PurgeFindings) -> list[str]:
             lines.append(
                 f"  model {use.name}: {use.lines:,} lines of its training data, {use.evaluated:,} of its evaluation"
             )
+
+    # Outside of stores and registries.
     lines += [f"  {count:,} recordings in {location}" for location, count in findings.captures.items()]
     if findings.run_records:
         lines.append(f"  {len(findings.run_records):,} reasons in the history of runs")
@@ -323,13 +354,13 @@ def _format_run_files(findings: PurgeFindings) -> list[str]:
 def _format_exports(speaker: str, scope: PurgeScope) -> list[str]:
     """Exports that hold the speaker, and what is to be deleted there."""
     lines = []
-    for made, held in find_exports(speaker, scope.datasets):
-        what = f"  {made['output']} (version {made['version']} of {made['dataset']} for {made['format']}): "
-        if held is None:
-            lines.append(f"{what}not on this machine, or gone; search {PURGE_LIST} there")
+    for export, held in find_exports(speaker, scope.datasets):
+        heading = f"  {export['output']} (version {export['version']} of {export['dataset']} for {export['format']}): "
+        if held is None:  # on another machine, or deleted by a person
+            lines.append(f"{heading}not on this machine, or gone; search {PURGE_LIST} there")
             continue
         lines.append(
-            f"{what}{len(held.ids):,} utterances; {len(held.files):,} files to delete; to write again without them: "
+            f"{heading}{len(held.ids):,} utterances; {len(held.files):,} files to delete; to write again without them: "
             f"{', '.join(held.shared)}"
         )
     note = f"exports that hold them, which stay: {len(lines)}; their {PURGE_LIST} has the ids and files"
@@ -337,7 +368,7 @@ def _format_exports(speaker: str, scope: PurgeScope) -> list[str]:
 
 
 def _format_retained(findings: PurgeFindings) -> list[str]:
-    """What buckets keep of deleted objects, and how to have it removed."""
+    """Deleted objects that buckets keep, and how to have them removed."""
     lines = [line for retention in findings.retention for line in _format_retained_in(retention)]
     if findings.retention:
         lines.append(
@@ -348,9 +379,12 @@ def _format_retained(findings: PurgeFindings) -> list[str]:
 
 
 def _format_retained_in(retention: Retention) -> Iterator[str]:
+    """A line for each rule of a bucket that keeps deleted objects, with the cloud's own command."""
     uri = retention.place
-    bucket = "/".join(uri.split("/")[:3])
+    bucket = "/".join(uri.split("/")[:3])  # gs://bucket
     google = uri.startswith("gs://")
+
+    # Without the permission to read the policy, the person must look.
     if not retention.known:
         look = (
             f"(storage.buckets.get); look: gcloud storage buckets describe {bucket} "
@@ -359,6 +393,8 @@ def _format_retained_in(retention: Retention) -> Iterator[str]:
             else f"(s3:GetBucketVersioning); look: aws s3api get-bucket-versioning --bucket {bucket.partition('//')[2]}"
         )
         yield f"{uri}: the policy of {bucket} for deleted objects could not be read {look}"
+
+    # Versioning: a deleted object stays as a noncurrent version, which a purge deletes for the speaker's objects alone.
     if retention.removed:
         yield f"{uri}: {retention.removed:,} older versions of their objects are deleted too"
     if retention.left:
@@ -375,6 +411,8 @@ def _format_retained_in(retention: Retention) -> Iterator[str]:
         )
     if retention.versioning and not retention.removed:
         yield f"{uri}: {bucket} keeps older versions; a purge deletes those of the objects that it removes"
+
+    # Soft delete: Google Cloud Storage keeps every deleted object for some days.
     if retention.soft_until:
         yield (
             f"{uri}: {bucket} keeps deleted objects until {retention.soft_until} (soft delete), and nobody can remove "

@@ -47,6 +47,7 @@ def run_purge_command(
     from voxline.operations.purge.locations import PurgeScope
     from voxline.pipelines.cli.dataset_views import format_purge_lines
 
+    # The places that are searched; one that is not given keeps what it has, so help texts ask for all.
     scope = PurgeScope(store, tuple(roots or ()), registry, tuple(runs or ()), tuple(captures or ()))
     _print(format_purge_lines(speaker, scope, note, do=yes))
 
@@ -102,6 +103,7 @@ datasets = CommandGroup(help="Manage the versions of published datasets.", no_ar
 
 def add_dataset_commands(app: typer.Typer) -> None:
     """Adds the commands to the `voxline` command."""
+    # These two come last in `voxline datasets --help`; the others are registered where they are defined.
     datasets.command("purge")(run_purge_command)
     datasets.command("seen")(show_speaker_use)
     app.add_typer(datasets, name="datasets")
@@ -162,6 +164,7 @@ def show_dataset(
     """
     from voxline.pipelines.cli.dataset_views import format_dataset_version, format_history, format_rows
 
+    # Rows are printed as they are read: a dataset may have millions.
     if rows:
         for line in format_rows(root, name, version):
             typer.echo(line)

@@ -55,14 +55,15 @@ def show_history(
     if as_json:
         typer.echo(json.dumps(runs, indent=2, ensure_ascii=False))
         return
+
+    # A run is the event that `notify.event` writes, as JSON values; times are UTC.
     for run in runs:
         identity = run["run"]
-        what = f"version {run['version']}" if run["verdict"] in ("promoted", "candidate") else run["reason"]
         ended = identity["ended"][:16].replace("T", " ")
-        what += (
-            f"  (stands out: {', '.join(one['figure'] for one in found)})" if (found := run.get("anomalies")) else ""
-        )
-        typer.echo(f"{ended}  {identity['name']:<20}  {run['verdict']:<11}  {headline(run):<34}  {what}".rstrip())
+        result = f"version {run['version']}" if run["verdict"] in ("promoted", "candidate") else run["reason"]
+        if anomalies := run.get("anomalies"):
+            result += f"  (stands out: {', '.join(anomaly['figure'] for anomaly in anomalies)})"
+        typer.echo(f"{ended}  {identity['name']:<20}  {run['verdict']:<11}  {headline(run):<34}  {result}".rstrip())
 
 
 def export_history(
@@ -121,37 +122,48 @@ def forecast_figures(
     from voxline.notify import history
     from voxline.notify.history import figure_of
 
+    # Runs that failed or stopped early have other figures, and runs of different configs are different series.
     recorded = _read(location, name, model)
     if not (runs := run_forecast.complete_runs(recorded)):
         raise WorkError(f"{location}: none of its {len(recorded)} runs did all of its work, so nothing is forecast")
     if len(names := sorted({run["run"]["name"] for run in runs})) > 1:
         raise SettingsError(f"{location} has runs of several configs: {', '.join(names)}; choose one with --name")
-    known = history.figure_names(runs)
-    if unknown := [one for one in figure or [] if one not in known]:
-        raise SettingsError(f"--figure {', '.join(unknown)}: not a figure of these runs; accepted: {', '.join(known)}")
+    names_of_figures = history.figure_names(runs)
+    if unknown := [figure_name for figure_name in figure or [] if figure_name not in names_of_figures]:
+        accepted = ", ".join(names_of_figures)
+        raise SettingsError(f"--figure {', '.join(unknown)}: not a figure of these runs; accepted: {accepted}")
     if method not in METHODS:
         raise SettingsError(f"--method {method!r}: accepted: {', '.join(METHODS)}")
-    together = {} if method == "structural" else _forecast_together(runs, known)
+
+    # The LSTM reads all figures at once; the structural model is fitted to each by itself.
+    together = {} if method == "structural" else _forecast_together(runs, names_of_figures)
     if method == "lstm" and not together:
         raise WorkError(f"{location}: {len(runs)} runs are too few for the LSTM; give --method structural")
-    documents, alarms = [], []
+
+    documents = []
+    alarms = []
     periods = (1, 7) if period == 0 else (max(1, period),)
-    for one in figure or known:
-        document = _forecast(runs, one, periods, limit)
-        if one in together:
-            tested = run_forecast.forecast_figure(runs, one, periods, limit, fitted=together[one]["start"])
-            expected = tested.expected.tolist() if tested else []
-            values = [figure_of(run, one) for run in runs]
-            document = _choose(document, expected, together[one], values, method, limit)
+    for figure_name in figure or names_of_figures:
+        document = _forecast(runs, figure_name, periods, limit)
+        if figure_name in together:
+            # For a fair comparison the structural model is fitted again, to the runs that the LSTM has seen.
+            lstm = together[figure_name]
+            structural = run_forecast.forecast_figure(runs, figure_name, periods, limit, fitted=lstm["start"])
+            expected = structural.expected.tolist() if structural else []
+            values = [figure_of(run, figure_name) for run in runs]
+            document = _choose(document, expected, lstm, values, method, limit)
         documents.append(document)
         if document["stands_out"]:
-            alarms.append(one)
+            alarms.append(figure_name)
+
+    # Of a model, more than figures can be said.
     if not figure and (of_model := runs[-1]["run"]["model"]):
         whole = _read(location, "", of_model)  # other configs may push it too
         documents += [_predict_promotion(whole, hours), _freshness(whole, location)]
+
     if as_json:
         for document in documents:
-            document.pop("expected", None)
+            document.pop("expected", None)  # NaN before the first forecast, which JSON has no word for
         typer.echo(json.dumps(documents, indent=2, ensure_ascii=False))
     else:
         for document in documents:
@@ -175,28 +187,31 @@ def _forecast(runs: "list[Run]", name: str, periods: tuple[int, ...], limit: flo
     values = [figure_of(run, name) for run in runs]
     measured = sum(value is not None for value in values)
     document: dict[str, Any] = {"figure": name, "runs": measured, "stands_out": False}
-    found = forecast_figure(runs, name, periods, limit)
-    if found is None:
+
+    forecast = forecast_figure(runs, name, periods, limit)
+    if forecast is None:
         text = f"{title_of(name):<28}  {measured} runs of the {observations_needed(periods)} that a forecast needs"
         return document | {"text": text}
+
+    # Positions in `anomalies` and `shifts` are those of runs; only the last run is news.
     moments = [run["run"]["ended"] for run in runs]
     document |= {
         "method": "structural",
-        "next": {"value": found.ahead[0], "deviation": found.ahead_deviation[0]},
-        "period": found.period,
-        "trend": found.trend,
-        "expected": found.expected.tolist(),
+        "next": {"value": forecast.ahead[0], "deviation": forecast.ahead_deviation[0]},
+        "period": forecast.period,
+        "trend": forecast.trend,
+        "expected": forecast.expected.tolist(),
         "anomalies": [
             {
                 "ended": moments[at],
                 "value": values[at],
-                "expected": found.expected[at],
-                "deviation": found.deviation[at],
-                "new_level": at in found.shifts,
+                "expected": forecast.expected[at],
+                "deviation": forecast.deviation[at],
+                "new_level": at in forecast.shifts,
             }
-            for at in found.anomalies
+            for at in forecast.anomalies
         ],
-        "stands_out": len(runs) - 1 in found.anomalies,
+        "stands_out": len(runs) - 1 in forecast.anomalies,
     }
     return document | {"text": _describe(document)}
 
@@ -206,13 +221,16 @@ def _describe(document: dict[str, Any]) -> str:
     from voxline.forecast.run_forecast import describe_anomaly, format_figure, title_of
     from voxline.notify.event import FigureAnomaly
 
-    name, following = document["figure"], document["next"]
+    name = document["figure"]
+    following = document["next"]
     band = f"{format_figure(name, following['value'])} ± {format_figure(name, following['deviation'])}"
     text = f"{title_of(name):<28}  next run {band}"
-    for one in document["anomalies"]:
-        kind = "a new level" if one["new_level"] else "stands out"
-        note = describe_anomaly(FigureAnomaly(name, one["value"], one["expected"], one["deviation"]))
-        text += f"\n  {one['ended'][:16].replace('T', ' ')}  {note.removeprefix(title_of(name)).lstrip()}: {kind}"
+
+    # The first line names the figure; the indented ones for runs do not repeat it.
+    for anomaly in document["anomalies"]:
+        kind = "a new level" if anomaly["new_level"] else "stands out"
+        note = describe_anomaly(FigureAnomaly(name, anomaly["value"], anomaly["expected"], anomaly["deviation"]))
+        text += f"\n  {anomaly['ended'][:16].replace('T', ' ')}  {note.removeprefix(title_of(name)).lstrip()}: {kind}"
     return text
 
 
@@ -222,25 +240,28 @@ def _forecast_together(runs: "list[Run]", names: list[str]) -> "dict[str, dict[s
 
     from voxline.notify.history import figure_of
 
+    # float64 [runs, figures], NaN (from None) where a run did not measure a figure.
     table = np.array([[figure_of(run, name) for name in names] for run in runs], np.float64)
     usual = np.isfinite(table).mean(axis=0) >= USUAL
-    chosen = [name for name, most in zip(names, usual, strict=True) if most]
+    usual_names = [name for name, is_usual in zip(names, usual, strict=True) if is_usual]
+
     try:
         from voxline.forecast.lstm_forecaster import forecast_together
 
-        found = forecast_together(table[:, usual])
-    except SettingsError:
+        forecast = forecast_together(table[:, usual])
+    except SettingsError:  # too few runs
         return {}
+
     ended = [run["run"]["ended"] for run in runs]
     return {
         name: {
-            "start": found.start,
+            "start": forecast.start,
             "ended": ended,
-            "expected": found.expected[:, at].tolist(),
-            "deviation": found.deviation[:, at].tolist(),
-            "next": {"value": float(found.ahead[0, at]), "deviation": float(found.ahead_deviation[0, at])},
+            "expected": forecast.expected[:, at].tolist(),
+            "deviation": forecast.deviation[:, at].tolist(),
+            "next": {"value": float(forecast.ahead[0, at]), "deviation": float(forecast.ahead_deviation[0, at])},
         }
-        for at, name in enumerate(chosen)
+        for at, name in enumerate(usual_names)
     }
 
 
@@ -263,22 +284,25 @@ def _choose(
     """
     from voxline.forecast.run_forecast import format_figure
 
+    # A method that expected nothing, or something that is not finite, has no error, and loses.
     held_out = [at for at in range(lstm["start"], len(values)) if values[at] is not None]
     errors = {}
     for name, expected in (("structural", tested), ("lstm", lstm["expected"])):
         gaps = [abs(value - expected[at]) for at in held_out if expected and (value := values[at]) is not None]
         if gaps and all(math.isfinite(gap) for gap in gaps):
             errors[name] = sum(gaps) / len(gaps)
+
+    # With equal errors the structural model is preferred, because it explains itself: period, trend, new levels.
     document = structural | {"errors": errors}
     if method == "best" and errors.get("structural", math.inf) <= errors.get("lstm", math.inf):
-        chosen = document
+        better = document
     else:
         outside = [
             at
             for at in held_out
             if (value := values[at]) is not None and abs(value - lstm["expected"][at]) > limit * lstm["deviation"][at]
         ]
-        chosen = {key: value for key, value in document.items() if key not in ("period", "trend")} | {
+        better = {key: value for key, value in document.items() if key not in ("period", "trend")} | {
             "method": "lstm",
             "next": lstm["next"],
             "expected": lstm["expected"],
@@ -294,38 +318,48 @@ def _choose(
             ],
             "stands_out": len(values) - 1 in outside,
         }
-        chosen["text"] = _describe(chosen)
-    note = ", ".join(f"{name} {format_figure(chosen['figure'], error)}" for name, error in errors.items())
-    head, _, rest = chosen["text"].partition("\n")
-    head += f" by {chosen['method']} (mean error over the last {len(held_out)} runs: {note})"
-    return chosen | {"text": head + ("\n" if rest else "") + rest}
+        better["text"] = _describe(better)
+
+    # The errors go to the end of the first line, before the lines of anomalies.
+    note = ", ".join(f"{name} {format_figure(better['figure'], error)}" for name, error in errors.items())
+    head, newline, anomaly_lines = better["text"].partition("\n")
+    head += f" by {better['method']} (mean error over the last {len(held_out)} runs: {note})"
+    return better | {"text": head + newline + anomaly_lines}
 
 
 def _predict_promotion(runs: "list[Run]", hours: float) -> dict[str, Any]:
-    """Whether the next run promotes its model, as JSON values."""
+    """The probability that the next run promotes its model, as JSON values."""
     from voxline.forecast.run_forecast import describe_prediction, expected_hours, predict_promotion_of_run
 
-    known = hours or expected_hours(runs)
-    found = predict_promotion_of_run(runs, known)
+    training_hours = hours or expected_hours(runs)
+    prediction = predict_promotion_of_run(runs, training_hours)
     document: dict[str, Any] = {"figure": "promotion", "stands_out": False}
-    if found is None:
+    if prediction is None:
         text = "too few runs were judged against a model in service"
         return document | {"text": f"{'promotion':<28}  {text}"}
-    data = "" if known is None else f" with {known:,.4g} h to train on"
+
+    # `brier` is the error of past predictions, and `share_brier` that of always giving the share of promotions.
+    data = "" if training_hours is None else f" with {training_hours:,.4g} h to train on"
     document |= {
-        "probability": found.probability, "hours": known, "runs": found.runs, "promoted": found.promoted,
-        "brier": found.brier, "share_brier": found.share_brier,
-    }  # fmt: skip
-    text = f"{'promotion':<28}  next run {found.probability:.0%}{data}\n  {describe_prediction(found)}"
+        "probability": prediction.probability,
+        "hours": training_hours,
+        "runs": prediction.runs,
+        "promoted": prediction.promoted,
+        "brier": prediction.brier,
+        "share_brier": prediction.share_brier,
+    }
+    text = f"{'promotion':<28}  next run {prediction.probability:.0%}{data}\n  {describe_prediction(prediction)}"
     return document | {"text": text}
 
 
 def _freshness(runs: "list[Run]", location: str) -> dict[str, Any]:
-    """Whether the model is current, as JSON values."""
+    """The state of the model, current or stale, as JSON values."""
     from voxline.forecast.freshness import freshness
     from voxline.pipelines.cli.history_page import open_model
 
+    # The journal knows of rollbacks and promotions by a person, which are no runs.
     registry = open_model(location, runs[-1]["run"]["model"])
-    found = freshness(runs, datetime.now(UTC), registry.journal() if registry else ())
-    document = {"figure": "freshness", "state": found.state, "reasons": list(found.reasons), "stands_out": False}
-    return document | {"text": "\n".join([f"{'freshness':<28}  {found.state}", *(f"  {one}" for one in found.reasons)])}
+    status = freshness(runs, datetime.now(UTC), registry.journal() if registry else ())
+    document = {"figure": "freshness", "state": status.state, "reasons": list(status.reasons), "stands_out": False}
+    lines = [f"{'freshness':<28}  {status.state}", *(f"  {reason}" for reason in status.reasons)]
+    return document | {"text": "\n".join(lines)}
