@@ -45,6 +45,7 @@ class Step:
         `check_inputs`.
       preparation: reason for a dry run to give if something is missing that `run` makes first, with a key of its own,
         under the name `{step}`.
+      takes_hours: whether its output takes hours to make again, so that a person should see each one that is deleted.
       never_reused: why it always runs, after "it"; empty: an unchanged step is reused.
       report: subject of the run's report if this step wrote the last page; `{model}` is the model's name. Empty: the
         step writes no page, or the run's report is made of its outputs.
@@ -72,6 +73,7 @@ class Step:
     writes: Literal["", "registry", "datasets"] = ""
     checks: tuple[str, ...] = ()
     preparation: str = "{step} has no output yet"
+    takes_hours: bool = False
     never_reused: str = ""
     report: str = ""
     judges: bool = False
@@ -188,6 +190,7 @@ _STEPS = (
         # A preempted training goes on from its checkpoint, so it may be tried again more often than other steps.
         pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
         copies={"name": "model"},
+        takes_hours=True,
         models=("start.model", "export.vocoder", "voice", "sharpen.recognizer"),
     ),
     Step(

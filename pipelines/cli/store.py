@@ -1,4 +1,4 @@
-"""The commands of a store: what takes the space, and the deletion of what nothing needs."""
+"""The commands of a store: show what takes the space, and delete what nothing needs."""
 
 import datetime
 import json
@@ -39,6 +39,7 @@ OlderThan = Annotated[
     str, typer.Option(metavar="TIME", help="Keep what was written or used within this time: 30d, 12h, or 0.")
 ]
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(d|h)|0")
+# Need of an item, one of `store_contents.NEEDS` → heading of its column.
 _HEADINGS = {"versions": "versions", "models": "models", "runs": "runs", "recent": "recent", "": "nothing"}
 
 
@@ -61,14 +62,18 @@ def show_usage(
     from voxline.operations.store_contents import survey_store, totals
     from voxline.store.store_locks import sole_access
 
-    recent, users = _parse_time(older_than), _users(roots, registries, runs)
-    with sole_access(store, to_change=False) as (now, _):
-        items = survey_store(store, users, now=now, recent=recent)
+    recent = _parse_time(older_than)
+    users = _users(roots, registries, runs)
+    with sole_access(store, to_change=False) as (moment, _):
+        items = survey_store(store, users, now=moment, recent=recent)
+
+    # Bytes by kind of item, and by the need that keeps it.
     rows = totals(items, lambda item: item.kind)
     if as_json:
         kinds = {kind: {_HEADINGS[need]: size for need, size in row.items()} for kind, row in rows.items()}
         typer.echo(json.dumps({"store": store, "bytes": sum(item.bytes for item in items), "kinds": kinds}, indent=2))
         return
+
     sums = {need: sum(row[need] for row in rows.values()) for need in _HEADINGS}
     typer.echo(f"{'MB':<14}{'all':>12}" + "".join(f"{heading:>12}" for heading in _HEADINGS.values()))
     for kind, row in [*rows.items(), ("all", sums)]:
@@ -96,28 +101,35 @@ def collect_garbage_of_store(
     """
     from voxline.operations.store_gc import collect_store
 
-    time, users = _parse_time(older_than), _users(roots, registries, runs)
-    found = collect_store(store, users, older_than=time, dry_run=not yes)
-    deleted = [item for item in found.items if item not in found.in_use]
+    age = _parse_time(older_than)
+    users = _users(roots, registries, runs)
+    garbage = collect_store(store, users, older_than=age, dry_run=not yes)
+
+    # What a process uses stays, though nothing else needs it.
+    deleted = [item for item in garbage.items if item not in garbage.in_use]
     if as_json:
         named = [{"name": item.name, "kind": item.kind, "bytes": item.bytes} for item in deleted]
         typer.echo(json.dumps({"store": store, "deleted": yes, "items": named}, indent=2, ensure_ascii=False))
         return
+
     for line in _format_items(deleted):
         typer.echo(line)
-    for item in found.in_use:
+    for item in garbage.in_use:
         typer.echo(f"{item.name} stays: a process uses it")
-    size, done = sum(item.bytes for item in deleted), "deleted" if yes else "would be deleted; --yes deletes it"
+    size = sum(item.bytes for item in deleted)
+    done = "deleted" if yes else "would be deleted; --yes deletes it"
     typer.echo(f"{store}: {size / 1e6:,.1f} MB {done}")
 
 
 def _format_items(items: list["StoredItem"]) -> list[str]:
-    """A line for each kind, and for each step output by its name."""
+    """A line for each kind, and for each output that takes long to make again by its name."""
+    from voxline.pipelines.steps import STEPS
+
     lines = []
     for kind in dict.fromkeys(item.kind for item in items):
         these = [item for item in items if item.kind == kind]
         lines.append(f"{kind:<14}{sum(item.bytes for item in these) / 1e6:>10,.1f} MB  {len(these):,}")
-        if kind == "train":  # the one kind of output that takes hours to make again
+        if kind in STEPS and STEPS[kind].takes_hours:
             lines += [f"  {item.name}, last used {item.used:%Y-%m-%d}" for item in these]
     return lines
 
@@ -133,7 +145,7 @@ def _parse_time(text: str) -> datetime.timedelta:
     >>> _parse_time("30d"), _parse_time("0")
     (datetime.timedelta(days=30), datetime.timedelta(0))
     """
-    if not (found := _TIME.fullmatch(text)):
+    if not (match := _TIME.fullmatch(text)):
         raise SettingsError(f"--older-than {text!r}: accepted are days and hours, such as 30d and 12h, and 0")
-    count = float(found[1] or 0)
-    return datetime.timedelta(days=count) if found[2] == "d" else datetime.timedelta(hours=count)
+    count = float(match[1] or 0)  # 0 needs no unit
+    return datetime.timedelta(days=count) if match[2] == "d" else datetime.timedelta(hours=count)
