@@ -64,18 +64,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
       arguments: None: those of this process.
     """
+    # Settings of the process are left alone where the command is called by a test or another program.
     if arguments is None:
         collect_rarely()
         neutralize_output()
         use_private_umask()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["help"]:
-        given = [*given[1:], "--help"]
+
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:  # `voxline help run`, as with git
+        words = [*words[1:], "--help"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ▸ must not end the command
+
+    # Errors that the user can mend end in a line; any other is a bug, and keeps its traceback.
     try:
-        app(given, prog_name="voxline")
+        app(words, prog_name="voxline")
     except VoxlineError as error:
         _fail(str(error), error.exit_status)
     except BrokenPipeError:  # `voxline models list | head`
@@ -129,25 +133,32 @@ def run(
     from voxline.pipelines.local.runner import run_pipeline
     from voxline.pipelines.local.summary import summary_lines
 
+    # A wrong pipeline is named as such, before the keys that its config does not have.
     check_pipeline(pipeline)
     _quiet_tensorflow()
     with _exit_on_signal():
-        chosen = load_config(config, set_ or [], pipeline=pipeline)
-        folder = run_dir or Path("runs") / chosen.name
+        run_config = load_config(config, set_ or [], pipeline=pipeline)
+        folder = run_dir or Path("runs") / run_config.name
         if dry_run:
-            _print_plan(chosen, folder, until, force or [], as_json)
+            _print_plan(run_config, folder, until, force or [], as_json)
             return
+
+        # With --json standard output is the document alone.
         if not as_json:
-            typer.echo(f"voxline {pipeline}: {chosen.name}, in {folder}")
+            typer.echo(f"voxline {pipeline}: {run_config.name}, in {folder}")
         with contextlib.ExitStack() as stack:
             screen = stack.enter_context(open(os.devnull, "w", encoding="utf-8")) if as_json else sys.stdout
             if as_json:  # what else is printed does not belong to the document
                 stack.enter_context(contextlib.redirect_stdout(sys.stderr))
-            record, failure = run_pipeline(chosen, folder, Console(screen), until=until, force=force or [])
+            record, failure = run_pipeline(run_config, folder, Console(screen), until=until, force=force or [])
+
     if as_json:
         typer.echo((folder / "run.json").read_text(encoding="utf-8"), nl=False)
     for line in [] if as_json else summary_lines(record):
         typer.echo(line)
+
+    # Frames are of our own code: a user quotes them in an issue. A model that was published in spite of the failure
+    # is the first thing to know.
     if failure:
         for frame in failure.frames:
             typer.echo(f"    {frame}", err=True)
@@ -162,6 +173,7 @@ def _print_plan(config: "RunConfig", folder: Path, until: str, force: list[str],
     from voxline.pipelines.local.plan import plan_run
     from voxline.pipelines.local.runner import check_run
 
+    # The plan of a run that would be refused is the refusal.
     check_run(config.with_default_folders(folder.absolute()), folder.absolute(), until, force)
     planned = plan_run(config, folder, until=until, force=force)
     if as_json:
@@ -204,13 +216,15 @@ def step(
     from voxline.pipelines.console import Console, redirect_stdout_to
     from voxline.pipelines.local.single_step import run_step
 
+    # No pipeline is named here: the config's own decides which steps there are.
     _quiet_tensorflow()
-    chosen = load_config(config, set_ or [])
-    given = {"manifest": manifest, "dataset": dataset, "model": model, "evaluation": evaluation}
+    run_config = load_config(config, set_ or [])
+    options = {"manifest": manifest, "dataset": dataset, "model": model, "evaluation": evaluation}
+    locations = {kind: location for kind, location in options.items() if location}
     with _exit_on_signal(), redirect_stdout_to(Console(sys.stdout)):
-        work = run_step(
-            name, chosen, run_dir or Path("runs") / chosen.name, {key: path for key, path in given.items() if path}
-        )
+        work = run_step(name, run_config, run_dir or Path("runs") / run_config.name, locations)
+
+    # Outputs come first: their locations are what the next `voxline step` takes.
     shown = {output: work.output_uri(output) for output in work.outputs}
     shown |= {metric: f"{value:.6g}" for metric, value in work.metrics.items()}
     width = max((len(name) for name in shown), default=0)
@@ -245,20 +259,23 @@ def compile_(
     from voxline.pipelines.config.load import load_config
     from voxline.pipelines.graphs import check_pipeline
 
+    # All options are checked before a file is written.
     check_pipeline(pipeline)
-    chosen = load_config(config, set_ or [], pipeline=pipeline)
-    target = output or Path(f"{chosen.name}.yaml")
+    run_config = load_config(config, set_ or [], pipeline=pipeline)
+    target = output or Path(f"{run_config.name}.yaml")
     if not target.absolute().parent.is_dir():
         raise SettingsError(f"--output {target}: the folder {target.parent} does not exist; make it, or choose another")
     if kfp_version and not parse_version(kfp_version):
         raise SettingsError(f"--kfp-version {kfp_version!r}: accepted are versions such as 2.17.0")
+
+    # Vertex AI has a check of its own; claims, on which pods may find paths, are Kubernetes'.
     if check_platform(platform, kfp_version=kfp_version):
-        for line in check_config(chosen):
+        for line in check_config(run_config):
             typer.echo(f"voxline: {line}", err=True)
-        compile_pipeline(chosen, target, platform="vertex")
+        compile_pipeline(run_config, target, platform="vertex")
     else:
-        compile_pipeline(chosen, target, parse_version(kfp_version))
-        warn_unmounted_paths(chosen)
+        compile_pipeline(run_config, target, parse_version(kfp_version))
+        warn_unmounted_paths(run_config)
     typer.echo(str(target))
 
 
@@ -294,6 +311,7 @@ def demo_corpus(
         generate(folder, corpus_settings(apply_assignments({}, set_ or [])[0], "--set"))
 
 
+# `voxline --help` lists single commands, then groups, each in this order.
 app.add_typer(corpus, name="corpus")
 app.add_typer(config_commands, name="config")
 add_history_commands(run_commands)
@@ -312,10 +330,11 @@ datasets.add_dataset_commands(app)
 
 @contextlib.contextmanager
 def _exit_on_signal() -> Iterator[None]:
-    """On Ctrl-C or SIGTERM exits with one line and the shell's status for the signal."""
+    """Exits on Ctrl-C or SIGTERM with one line and the shell's status for the signal."""
     try:
         yield
     except KeyboardInterrupt as interrupt:
+        # `RunInterrupted` has the signal's number; Python's own interrupt has none, and is SIGINT, 2.
         number = interrupt.args[0] if interrupt.args else 2
         _fail("stopped; run the same command to resume", 128 + number)
 
@@ -326,6 +345,7 @@ def _quiet_tensorflow() -> None:
 
 
 def _fail(message: str, status: int) -> None:
+    # Each line says whose it is, in logs that several programs write to.
     typer.echo("\n".join(f"voxline: {line}" for line in message.splitlines() or [""]), err=True)
     sys.exit(status)
 

@@ -1,4 +1,4 @@
-"""What the commands of models print: versions, their history and their training data."""
+"""Lines that the commands of models print: versions, their history and their training data."""
 
 import dataclasses
 import json
@@ -32,8 +32,9 @@ def format_models(root: Path | str) -> list[str]:
     for name in model_names(root):
         registry = Registry(root, name)
         try:
-            version, waiting = registry.in_service(), registry.candidate()
-        except JournalError as error:
+            version = registry.in_service()
+            waiting = registry.candidate()
+        except JournalError as error:  # a damaged journal must not hide the other models
             lines.append(f"{name}  {error}")
             continue
         count = f"(of {len(registry.versions())} versions{f'; version {waiting} is the candidate' if waiting else ''})"
@@ -47,6 +48,8 @@ def format_journal(root: Path | str, model: str) -> list[str]:
     registry = _open_registry(root, model)
     events = registry.journal()
     marks = {registry.candidate(): "▹", registry.in_service(): "▸"}
+
+    # A version may have several events, such as its push and its promotion; the mark is at the last one.
     latest = {change.version: number for number, change in enumerate(events)}
     return [
         f"{marks.get(change.version, ' ') if latest[change.version] == number else ' '} {_format_event(change)}"
@@ -61,6 +64,8 @@ def format_model_version(root: Path | str, model: str, version: int) -> list[str
     values = dataclasses.asdict(registry.event(version))
     metrics = values.pop("metrics")
     folder = registry.path(version)
+
+    # The event that published it, its files, then its metrics as the gate read them.
     shown = {"folder": str(folder), **{name: value for name, value in values.items() if value not in (None, "")}}
     files = {"card": folder / MODEL_CARD, "evaluation": folder / "evaluation" / REPORT_FILE}
     shown |= {name: str(file) for name, file in files.items() if file.is_file()}
@@ -80,7 +85,7 @@ def _label(metric: str) -> str:
 def roll_back(root: Path | str, model: str, to: int | None, note: str) -> str:
     """Puts an older version back into service under a new number."""
     change = _open_registry(root, model).rollback(to, note)
-    write_models_config(root)
+    write_models_config(root)  # TensorFlow Serving reads this file, not the journal
     return f"{model}: version {change.version} is in service, the same model as version {change.copy_of}"
 
 
@@ -103,7 +108,8 @@ def format_anchor(root: Path | str, model: str) -> str:
     """The anchor of a model, and whether a person named it."""
     registry = _open_registry(root, model)
     how = "the best so far" if named_anchor(registry) is None else "named"
-    anchor, in_service = current_anchor(registry), registry.in_service()
+    anchor = current_anchor(registry)
+    in_service = registry.in_service()
     return f"{model}: the anchor is version {anchor}, {how}; version {in_service} is in service"
 
 
@@ -119,6 +125,7 @@ def recover(root: str, model: str, production: int | None, candidate: int | None
     Raises:
       SettingsError: the version in production is not named; what is known was printed.
     """
+    # Nobody can guess which version was in production: the person is shown what the versions say, and decides.
     _open_registry(root, model)
     if production is None:
         print("\n".join(describe_recovery(root, model)))
@@ -128,8 +135,10 @@ def recover(root: str, model: str, production: int | None, candidate: int | None
 
 
 def _format_event(change: RegistryEvent) -> str:
-    known = [metric for metric in CATALOG.values() if metric.headline and metric.name in change.metrics]
-    headline = f"  {known[0].label} {known[0].format(change.metrics[known[0].name])}" if known else ""
+    metrics = [metric for metric in CATALOG.values() if metric.headline and metric.name in change.metrics]
+    headline = f"  {metrics[0].label} {metrics[0].format(change.metrics[metrics[0].name])}" if metrics else ""
+
+    # A push to production is the usual case, and says nothing of the alias.
     action = change.action if change.copy_of is None else f"rolled back to version {change.copy_of}"
     if change.action == WITHDRAW:
         action = "withdrawn as the candidate"
@@ -156,19 +165,24 @@ def format_training_data(root: str, model: str, version: int, ids: Path | None) 
         )
     lines = [f"{'dataset':<10}{training_data.dataset}", f"{'rows':<10}{training_data.rows}"]
     for split in SPLITS:
-        chosen = [line for line in training_data.utterances if line["split"] == split]
-        hours = sum(line["duration"] for line in chosen) / 3600
-        speakers = len({line["speaker"] for line in chosen})
-        lines.append(f"{split:<10}{len(chosen):,} utterances, {hours:,.2f} h, {speakers:,} speakers")
+        utterances = [line for line in training_data.utterances if line["split"] == split]
+        hours = sum(line["duration"] for line in utterances) / 3600
+        speakers = len({line["speaker"] for line in utterances})
+        lines.append(f"{split:<10}{len(utterances):,} utterances, {hours:,.2f} h, {speakers:,} speakers")
+
+    # A model that started from another one has learned that one's data too. Of published weights nobody has the list.
     if inherited := sum(line.get("inherited", False) for line in training_data.utterances):
         lines.append(f"{'inherited':<10}{inherited:,} of them through the models that it started from")
     data = json.loads(registry.read_file(version, MODEL_JSON) or b"{}")
     info = parse_versioned(data, ModelInfo, f"{registry.uri}/{version}/{MODEL_JSON}")
     lines += [
-        f"{'unknown':<10}what {one.label} was trained on, a file of published weights: no purge of a speaker finds it"
-        for one in ancestors_of(info)
-        if one.is_published
+        f"{'unknown':<10}what {ancestor.label} was trained on, a file of published weights: no purge of a speaker "
+        "finds it"
+        for ancestor in ancestors_of(info)
+        if ancestor.is_published
     ]
+
+    # A purge takes the lines out, and leaves their number: the weights have learned them all the same.
     if training_data.purged:
         lines.append(f"{'purged':<10}{training_data.purged:,} more utterances, whose lines were purged")
     if ids:
@@ -189,6 +203,8 @@ def format_speaker_use(speaker: str, registry: str | None, datasets: Sequence[st
     lines = [line for root in datasets for line in _datasets_with_speaker(speaker, root)]
     if registry:
         lines += _models_with_speaker(speaker, registry)
+
+    # After a purge the lists are empty; its record, which has no name but a salted hash, still tells.
     records = past_purges(speaker, datasets)
     for record in records:
         models = ", ".join(record["models"]) or "none in the registry"
@@ -209,7 +225,8 @@ def _datasets_with_speaker(speaker: str, root: str) -> list[str]:
 
 
 def _models_with_speaker(speaker: str, root: str) -> list[str]:
-    lines, unknown = [], []
+    lines = []
+    unknown = []
     for model in model_names(root):
         registry = Registry(root, model)
         for version in registry.versions():

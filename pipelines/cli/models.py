@@ -38,6 +38,8 @@ def add_model_commands(app: typer.Typer) -> None:
     models.command("anchor")(anchor_model)
     models.command("serving-config")(show_serving_config)
     models.command("trained-on")(datasets.show_training_data)
+
+    # `voxline models --help` lists them in this order: to look, to decide, then the rarer ones.
     app.add_typer(models, name="models")
 
 
@@ -96,13 +98,15 @@ def transcribe(
     _silence_tensorflow()
     if n_best > 1 and not as_json:
         raise SettingsError("--n-best: alternatives are written as JSON; add --json")
-    chosen = DecodingChoices(language_model, tuple(hot_words or ()), n_best)
+
+    # The model is looked up after the recordings were checked: one in a bucket is downloaded then.
+    decoding = DecodingChoices(language_model, tuple(hot_words or ()), n_best)
     if stream:
-        if [str(one) for one in audio] != ["-"]:
+        if [str(path) for path in audio] != ["-"]:
             raise SettingsError("--stream: standard input is transcribed while it arrives; give - as the recording")
-        transcribe_stream(lambda: find_model(model), as_json=as_json, endpoint_ms=endpoint_ms, decoding=chosen)
+        transcribe_stream(lambda: find_model(model), as_json=as_json, endpoint_ms=endpoint_ms, decoding=decoding)
     elif not transcribe_files(
-        audio, lambda: find_model(model), as_json=as_json, decoding=chosen, max_seconds=max_seconds
+        audio, lambda: find_model(model), as_json=as_json, decoding=decoding, max_seconds=max_seconds
     ):
         raise typer.Exit(1)
 
@@ -162,16 +166,23 @@ def synthesize(
     many = texts is not None or len(text or ()) > 1
     if format_ is not None and not many:
         raise SettingsError("--format is of the files in a folder; the name of --output says the format of one text")
+
+    # The output is checked before the texts are read: standard input may be a person who types.
     extension = f".{(format_ or 'wav').lower().removeprefix('.')}"
     if many:
         synthesis.check_output_folder(output, extension)
     else:
         synthesis.check_output(output)
-    given = synthesis.read_texts(texts) if texts else [synthesis.read_text_argument(one) for one in text or ()]
-    folder, chosen = find_model(model), find_model(vocoder) if vocoder else None
+    if texts:
+        lines = synthesis.read_texts(texts)
+    else:
+        lines = [synthesis.read_text_argument(argument) for argument in text or ()]
+
+    model_folder = find_model(model)
+    vocoder_folder = find_model(vocoder) if vocoder else None
     if not many:
-        _print(synthesis.synthesize_to_file(output, given[0], folder, chosen, as_json=as_json))
-    elif not synthesis.synthesize_many(output, given, extension, folder, chosen, as_json=as_json):
+        _print(synthesis.synthesize_to_file(output, lines[0], model_folder, vocoder_folder, as_json=as_json))
+    elif not synthesis.synthesize_many(output, lines, extension, model_folder, vocoder_folder, as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -213,10 +224,13 @@ def time_stages(
     _silence_tensorflow()
     if engine not in get_args(Engine):
         raise SettingsError(f"--engine is {engine!r}; {', '.join(get_args(Engine))} are accepted")
-    folder, chosen = find_model(model), find_model(vocoder) if vocoder else None
-    evaluation = folder / EVALUATION
-    given = TimingInput(text, audio, length, batch, iterations, evaluation if evaluation.is_dir() else None)
-    measured = time_model(folder, given, vocoder=chosen, engine=engine)  # type: ignore[arg-type]
+    model_folder = find_model(model)
+    vocoder_folder = find_model(vocoder) if vocoder else None
+
+    # A version in a registry has its evaluation beside it, with a text or a clip that is typical of its use.
+    evaluation = model_folder / EVALUATION
+    timing_input = TimingInput(text, audio, length, batch, iterations, evaluation if evaluation.is_dir() else None)
+    measured = time_model(model_folder, timing_input, vocoder=vocoder_folder, engine=engine)  # type: ignore[arg-type]
     _print([json.dumps(measured)] if as_json else format_timing(measured))
 
 
@@ -268,11 +282,13 @@ def roll_out_model(
     from voxline.notify.settings import KserveSettings
     from voxline.registry.registry import Registry
 
-    chosen = KserveSettings.of({"name": name, "namespace": namespace, "storage": storage}, "rollout")
+    settings = KserveSettings.of({"name": name, "namespace": namespace, "storage": storage}, "rollout")
+
+    # The digest is among the annotations, so that a person sees which model a pod should have.
     versions = Registry(registry, model)
     number = versions.resolve(version)
     digest = versions.event(number).digest
-    typer.echo(manifest_text(serving_objects(model, number, digest, chosen, percent)), nl=False)
+    typer.echo(manifest_text(serving_objects(model, number, digest, settings, percent)), nl=False)
 
 
 def promote_model(
@@ -394,7 +410,7 @@ def recover_model(
     Each version says how it was published. Promotions are in the journal alone, so name the version in production;
     without it, this command shows what is known. The damaged file stays beside the new one.
 
-    
+    \b
     Examples:
       voxline models recover asr --registry runs/demo/registry
       voxline models recover asr --production 2 --registry runs/demo/registry --note "restored backup"
@@ -421,6 +437,8 @@ def anchor_model(
 
     if best and version is not None:
         raise SettingsError("--best and --version exclude each other; give one of them")
+
+    # Without an option the command only shows; `version` is None for --best, which takes a named anchor back.
     if best or version is not None:
         set_anchor(registry, model, version, note)
     typer.echo(format_anchor(registry, model))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from voxline.pipelines.config.run_config import RunConfig
 
 
+# Type of an option → the word for its value in help texts.
 _VALUES = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "Path": "PATH"}
 
 
@@ -98,7 +99,7 @@ Run = Annotated[str, typer.Argument(help="Id or name of the run.", metavar="RUN"
 
 @dataclass(frozen=True)
 class Connection:
-    """How the user says where the KFP server is: the options that every command of a cluster takes."""
+    """The user's options about the KFP server, which every command of a cluster takes."""
 
     host: str
     namespace: str
@@ -119,6 +120,7 @@ class Connection:
         return {name: value for name, value in options.items() if value}
 
     def open(self) -> "KfpServer":
+        # The client is imported here, since most commands need none.
         from voxline.pipelines.cluster.kfp_client import KfpServer
 
         return KfpServer(self.endpoint(), deadline=self.deadline)
@@ -140,37 +142,44 @@ def takes_connection(deadline: float = 120) -> Callable[[Callable[..., None]], C
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
-        def with_options(**given: Any) -> None:
-            command(**{name: value for name, value in given.items() if name not in options},
-                    connection=Connection(**{name: given[name] for name in options}))  # fmt: skip
+        def with_options(**values: Any) -> None:
+            own_values = {name: value for name, value in values.items() if name not in options}
+            command(**own_values, connection=Connection(**{name: values[name] for name in options}))
 
+        # Typer reads the signature and the annotations of a command; both have the command's own parameters first, so
+        # that its help lists the options of the connection last.
         signature = inspect.signature(command)
-        kept = [one for name, one in signature.parameters.items() if name != "connection"]
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in signature.parameters.items()
+            if name != "connection"
+        ]
         added = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
             for name, (annotation, default) in options.items()
         ]
-        kept = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept]
-        with_options.__signature__ = signature.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
-        with_options.__annotations__ = {one.name: one.annotation for one in [*kept, *added]}
+        with_options.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}
         return with_options
 
     return decorate
 
 
 def check_platform(platform: str, **only_kfp: Any) -> bool:
-    """Whether a command is for Vertex AI.
+    """Returns whether a command is for Vertex AI.
 
     Args:
-      only_kfp: option → what was given of it, if not the default; Vertex AI has nothing like it.
+      only_kfp: option → its value, falsy by default; Vertex AI has nothing like it.
 
     Raises:
       SettingsError: the platform is unknown, or Vertex AI does not have an option.
     """
     if platform not in ("kfp", "vertex"):
         raise SettingsError(f"--platform {platform!r}: accepted: kfp, vertex")
-    for option, given in only_kfp.items():
-        if platform == "vertex" and given:
+
+    # An option that would have no effect is refused: the user expects one.
+    for option, value in only_kfp.items():
+        if platform == "vertex" and value:
             raise SettingsError(f"--{option.replace('_', '-')}: not for --platform vertex; leave it out")
     return platform == "vertex"
 
@@ -182,6 +191,7 @@ def load_for_vertex(
     from voxline.pipelines.cluster.vertex import VertexProject
     from voxline.pipelines.config.load import load_config
 
+    # --pipeline-root stands for a setting here, so it overrides the files as --set does.
     root = [f"cluster.vertex.pipeline_root={pipeline_root}"] if pipeline_root else []
     config = load_config(files, [*(settings or []), *root], pipeline=pipeline)
     return config, VertexProject(**config.cluster.vertex.plain(), labels=config.cluster.labels)
@@ -198,6 +208,8 @@ def compiled_for_vertex(config: "RunConfig") -> Iterator[Path]:
 
     for line in check_config(config):
         typer.echo(f"voxline: {line}", err=True)
+
+    # Vertex AI's client takes a file, and has read it when the block ends.
     with tempfile.TemporaryDirectory(dir=scratch_root()) as folder:
         file = Path(folder) / "pipeline.yaml"
         file.write_bytes(CompiledPipeline.of(config, platform="vertex").text)
@@ -221,8 +233,9 @@ def warn_unmounted_paths(config: "RunConfig") -> None:
 
 @contextlib.contextmanager
 def exit_on_signal(next_step: str) -> Iterator[None]:
-    """On Ctrl-C or SIGTERM ends this command but nothing on the cluster; the last line says what to do next."""
+    """Ends this command on Ctrl-C or SIGTERM, but nothing on the cluster; the last line says what to do next."""
 
+    # SIGTERM is made an interrupt too, so that the block is left in order: locks are released, files removed.
     def stop(number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
 
@@ -232,7 +245,7 @@ def exit_on_signal(next_step: str) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         number = interrupt.args[0] if interrupt.args else signal.SIGINT
         typer.echo(f"voxline: stopped; {next_step}", err=True)
-        sys.exit(128 + int(number))
+        sys.exit(128 + int(number))  # as a shell reports a signal
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

@@ -13,7 +13,8 @@ from voxline.pipelines.cli.options import AsJson, CommandGroup, machine_path
 
 run_commands = CommandGroup(help="List, show, compare runs; a registry's history and forecast.", no_args_is_help=True)
 
-RUN_FILE, CONFIG_FILE = "run.json", "config.yaml"
+RUN_FILE = "run.json"
+CONFIG_FILE = "config.yaml"
 LOCATIONS = ("store", "registry", "datasets", "name")
 """Keys of a config that say where a run is, not what it does."""
 SUMMARY_KEYS = (
@@ -31,18 +32,21 @@ def list_runs(
 
     Example: voxline runs list
     """
-    found = sorted(_find_runs(folder), key=lambda one: str(one.record["started"]))
+    runs = sorted(_find_runs(folder), key=lambda run: str(run.record["started"]))
+
+    # A script gets a document in any case: [] where the exit status says that there is no run.
     if as_json:
-        typer.echo(json.dumps([one.summary() for one in found], indent=2, ensure_ascii=False))
-    if not found:
+        typer.echo(json.dumps([run.summary() for run in runs], indent=2, ensure_ascii=False))
+    if not runs:
         raise WorkError(f"{folder}: no run is here; `voxline run` makes one")
     if as_json:
         return
-    width = max(len(str(one.folder)) for one in found)
-    for one in found:
-        started = str(one.record["started"])[:16].replace("T", " ")
-        note = f"  (stands out: {', '.join(one.anomalies)})" if one.anomalies else ""
-        typer.echo(f"{one.folder!s:<{width}}  {started}  {one.headline:<24}  {one.verdict}{note}")
+
+    width = max(len(str(run.folder)) for run in runs)
+    for run in runs:
+        started = str(run.record["started"])[:16].replace("T", " ")
+        note = f"  (stands out: {', '.join(run.anomalies)})" if run.anomalies else ""
+        typer.echo(f"{run.folder!s:<{width}}  {started}  {run.headline:<24}  {run.verdict}{note}")
 
 
 @run_commands.command("show")
@@ -62,17 +66,22 @@ def show_run(
     if as_json:
         typer.echo(json.dumps(record, indent=2, ensure_ascii=False))
         return
-    known = [metric for metric in CATALOG.values() if metric.name in run.metrics]
+
+    # In the catalog's order, not in that of the record.
+    metrics = [metric for metric in CATALOG.values() if metric.name in run.metrics]
     rows = [("run", f"{record['name']} ({record['pipeline']}), {str(record['started'])[:16].replace('T', ' ')} UTC")]
     rows += [("verdict", run.verdict)]
-    rows += [(metric.label or metric.title, metric.format(run.metrics[metric.name])) for metric in known]
+    rows += [(metric.label or metric.title, metric.format(run.metrics[metric.name])) for metric in metrics]
     rows += [("stands out", ", ".join(run.anomalies))] if run.anomalies else []
-    rows += [("warning", str(one)) for one in record.get("warnings", [])]
+    rows += [("warning", str(warning)) for warning in record.get("warnings", [])]
+
+    # Keys that a record may lack are optional here: the run may go on, or be of an earlier version.
     for step in record["steps"]:
         done = "reused" if step.get("reused") else f"{step['status']}, {format_duration(step.get('seconds', 0.0))}"
         rows.append((step["name"], ", ".join([done, *(f"{value:,} {name}" for name, value in step["counts"].items())])))
     rows += [(key, str(record[key])) for key in ("model", "dataset") if record.get(key)]
     rows += [("report", str(run.folder / record["report"]))] if record.get("report") else []
+
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name.ljust(width)}  {value}")
@@ -91,26 +100,35 @@ def compare_runs(
     from voxline.metrics.catalog import CATALOG
     from voxline.settings import changed_settings
 
-    old, new = _RunFolder.read(before), _RunFolder.read(after)
-    settings = changed_settings(old.settings, new.settings)
-    counts = changed_settings(old.counts, new.counts)
-    names = [name for name in CATALOG if name in old.metrics or name in new.metrics]
-    metrics = {name: (old.metric(name), new.metric(name)) for name in names}
+    run_before = _RunFolder.read(before)
+    run_after = _RunFolder.read(after)
+
+    # Settings and counts that are equal are left out; metrics are all there, since an equal one is a result too.
+    settings = changed_settings(run_before.settings, run_after.settings)
+    counts = changed_settings(run_before.counts, run_after.counts)
+    names = [name for name in CATALOG if name in run_before.metrics or name in run_after.metrics]
+    metrics = {name: (run_before.metric(name), run_after.metric(name)) for name in names}
     if as_json:
         document = {
-            "settings": {key: [was, now] for key, was, now in settings},
-            "data": {key: [was, now] for key, was, now in counts},
+            "settings": {key: [value_before, value_after] for key, value_before, value_after in settings},
+            "data": {key: [value_before, value_after] for key, value_before, value_after in counts},
             "metrics": metrics,
-            "verdicts": [old.verdict, new.verdict],
+            "verdicts": [run_before.verdict, run_after.verdict],
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
-    rows = [("run", str(before), str(after), ""), ("verdict", old.verdict, new.verdict, "")]
-    rows += [(key, was, now, "") for key, was, now in [*settings, *counts]]
-    for name, (was, now) in metrics.items():
+
+    # Four columns: name, before, after, difference.
+    rows = [("run", str(before), str(after), ""), ("verdict", run_before.verdict, run_after.verdict, "")]
+    rows += [(key, value_before, value_after, "") for key, value_before, value_after in [*settings, *counts]]
+    for name, (value_before, value_after) in metrics.items():
         metric = CATALOG[name]
-        difference = "" if was is None or now is None or was == now else metric.format_difference(now - was)
-        rows.append((metric.label or metric.title, metric.format(was), metric.format(now), difference))
+        difference = ""
+        if value_before is not None and value_after is not None and value_before != value_after:
+            difference = metric.format_difference(value_after - value_before)
+        rows.append((metric.label or metric.title, metric.format(value_before), metric.format(value_after), difference))
+
+    # The last column is not padded, so that no line ends in blanks.
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:
         typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip())
@@ -130,6 +148,8 @@ class _RunFolder:
         file = folder / RUN_FILE if folder.is_dir() else folder
         if not file.is_file():
             raise SettingsError(f"{folder}: no {RUN_FILE} is here; give the folder of a run, such as runs/demo")
+
+        # The file may be another program's: what the properties below read is checked here, once.
         try:
             record = read_json(file)
             if not {"pipeline", "name", "started", "status", "metrics", "steps"} <= record.keys():
@@ -162,31 +182,37 @@ class _RunFolder:
     def counts(self) -> dict[str, Any]:
         """Utterances of each split after convert, by name."""
         counts = {step["name"]: step["counts"] for step in self.record["steps"]}
-        ingested, converted = counts.get("ingest", {}), counts.get("convert", {})
+        ingested = counts.get("ingest", {})
+        converted = counts.get("convert", {})
         data = {f"utterances in {split}": ingested[split] for split in ("train", "dev", "test") if split in ingested}
         return data | ({"rejects of convert": converted["rejects"]} if "rejects" in converted else {})
 
     @property
     def anomalies(self) -> list[str]:
         """The figures that stood out from the runs before."""
-        return [one["figure"] for one in self.record.get("anomalies", [])]
+        return [anomaly["figure"] for anomaly in self.record.get("anomalies", [])]
 
     @property
     def headline(self) -> str:
         from voxline.metrics.catalog import CATALOG
 
-        known = [metric for metric in CATALOG.values() if metric.headline and metric.name in self.metrics]
-        return f"{known[0].label} {known[0].format(self.metrics[known[0].name])}" if known else ""
+        headlines = [metric for metric in CATALOG.values() if metric.headline and metric.name in self.metrics]
+        if not headlines:
+            return ""
+        metric = headlines[0]
+        return f"{metric.label} {metric.format(self.metrics[metric.name])}"
 
     @property
     def verdict(self) -> str:
         """The outcome of the run, in one line."""
-        record, status = self.record, str(self.record["status"])
-        reason = str(record.get("reason") or "").partition("\n")[0]
+        status = str(self.record["status"])
+        reason = str(self.record.get("reason") or "").partition("\n")[0]
         if status == "failed":
-            return f"failed in {record.get('failed_step') or 'the graph'}: {reason}"
-        if record.get("until") and status == "succeeded" and not reason:
-            return f"stopped after {record['until']}"
+            return f"failed in {self.record.get('failed_step') or 'the graph'}: {reason}"
+
+        # A run that --until ended has no verdict, unless the last step was a gate; a gate's reasons follow a semicolon.
+        if self.record.get("until") and status == "succeeded" and not reason:
+            return f"stopped after {self.record['until']}"
         return reason.partition(";")[0] if status == "succeeded" and reason else status
 
     def summary(self) -> dict[str, Any]:
@@ -211,6 +237,8 @@ def _find_runs(folder: Path, depth: int = 0) -> Iterator[_RunFolder]:
         typer.echo(f"voxline: {error}", err=True)
     except OSError as error:  # one folder that cannot be read must not hide the others
         typer.echo(f"voxline: {error.filename}: {error.strerror}; the runs in it are not listed", err=True)
+
+    # A run's own folders have no runs in them, and thousands of files; a link may lead back up.
     for below in inside if depth < MAX_DEPTH else []:
         if below.is_dir() and not below.is_symlink() and below.name not in ("store", "registry", "datasets", "kfp"):
             yield from _find_runs(below, depth + 1)

@@ -50,7 +50,9 @@ Goal = Annotated[float, typer.Option(min=0, help="Value of the metric that is en
 Folder = Annotated[Path, typer.Argument(parser=machine_path, metavar="FOLDER", help="Of the search.")]
 
 
-def _add_search(pipeline: str, what: str) -> None:
+def _add_search(pipeline: str, subject: str) -> None:
+    """Adds the command that searches for a pipeline's settings; its docstring, which is its help, is set below."""
+
     def search(
         config: Config,
         space: SpaceFile,
@@ -94,6 +96,7 @@ def _add_search(pipeline: str, what: str) -> None:
         from voxline.pipelines.search import search as searches
         from voxline.pipelines.search.space import Space
 
+        # A search on a cluster and one on this machine share a command, but not all options.
         _refuse_unused(
             "--compile", bool(compile_), {"--output": output},
             {
@@ -103,7 +106,9 @@ def _add_search(pipeline: str, what: str) -> None:
             },
         )  # fmt: skip
         layers = read_layers(config, set_ or [])
-        chosen = resolve_layers(layers, pipeline)
+        run_config = resolve_layers(layers, pipeline)
+
+        # On a cluster the graph itself is the search: it has no folder, and nobody resumes it.
         if compile_:
             if compile_ != "kfp":
                 raise SettingsError(f"--compile {compile_!r}: accepted: kfp")
@@ -111,10 +116,10 @@ def _add_search(pipeline: str, what: str) -> None:
             from voxline.pipelines.search.trials import DEFAULT_METRICS
 
             ranges = Space.read(space)
-            ranges.check(chosen)
-            target = output or Path(f"{chosen.name}-search.yaml")
+            ranges.check(run_config)
+            target = output or Path(f"{run_config.name}-search.yaml")
             compile_trials(
-                chosen,
+                run_config,
                 ranges,
                 target,
                 method=method or "random",
@@ -123,17 +128,21 @@ def _add_search(pipeline: str, what: str) -> None:
                 jobs=jobs,
                 seed=seed,
             )  # fmt: skip
-            for key, path in chosen.unmounted_paths().items():
+            for key, path in run_config.unmounted_paths().items():
                 typer.echo(f"voxline: {key} is {path!r}, which is on no volume of the cluster", err=True)
             typer.echo(str(target))
             return
-        run_folder = (run_dir or Path("runs") / chosen.name).absolute()
-        called = name or space.stem
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", called):
-            raise SettingsError(f"--name {called!r}: letters, digits, '.', '_' and '-' are accepted")
-        found = searches.Search.create(
-            run_folder / searches.FOLDER / called,
-            chosen.with_default_folders(run_folder),
+
+        # The name becomes a folder, so it has no separators.
+        run_folder = (run_dir or Path("runs") / run_config.name).absolute()
+        search_name = name or space.stem
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", search_name):
+            raise SettingsError(f"--name {search_name!r}: letters, digits, '.', '_' and '-' are accepted")
+
+        # A search that exists is opened, and must be the same: other settings would make its trials incomparable.
+        new_search = searches.Search.create(
+            run_folder / searches.FOLDER / search_name,
+            run_config.with_default_folders(run_folder),
             {key: get_key(layers.document, key) for key in sorted(layers.assigned)},
             Space.read(space),
             method=method or "tpe",
@@ -141,10 +150,11 @@ def _add_search(pipeline: str, what: str) -> None:
             seed=1 if seed is None else seed,
             prune=prune,
         )
-        seconds, of_winner = _seconds(budget), 3 if seeds is None else seeds
-        _run(found, searches.Limits(trials, seconds, jobs, of_winner, gate is not False, goal))
+        winner_seeds = 3 if seeds is None else seeds
+        limits = searches.Limits(trials, _seconds(budget), jobs, winner_seeds, gate is not False, goal)
+        _run(new_search, limits)
 
-    search.__doc__ = f"""Search for the settings of {what}.
+    search.__doc__ = f"""Search for the settings of {subject}.
 
     A search that is repeated or resumed trains only what is new.
 
@@ -154,8 +164,8 @@ def _add_search(pipeline: str, what: str) -> None:
     search_commands.command(pipeline)(search)
 
 
-for _pipeline, _what in SEARCHED.items():
-    _add_search(_pipeline, _what)
+for _pipeline, _subject in SEARCHED.items():
+    _add_search(_pipeline, _subject)
 
 
 @search_commands.command("resume")
@@ -175,10 +185,11 @@ def resume_search(
     from voxline.pipelines.search.search import Search
 
     search = Search.open(folder)
-    given: dict[str, Any] = {"jobs": jobs, "seeds": seeds, "gate": gate, "goal": goal}
+    options: dict[str, Any] = {"jobs": jobs, "seeds": seeds, "gate": gate, "goal": goal}
     if trials is not None or budget is not None:  # one of them replaces both
-        given |= {"trials": trials or 0, "seconds": _seconds(budget or "")}
-    _run(search, dataclasses.replace(search.limits, **{key: one for key, one in given.items() if one is not None}))
+        options |= {"trials": trials or 0, "seconds": _seconds(budget or "")}
+    changes = {name: value for name, value in options.items() if value is not None}
+    _run(search, dataclasses.replace(search.limits, **changes))
 
 
 @search_commands.command("list")
@@ -192,19 +203,24 @@ def list_searches(
     """
     from voxline.pipelines.search.search import Search, cost, find_searches
 
-    lines, rows = [], []
-    for one in find_searches(folder):
+    lines = []
+    rows = []
+    for search_folder in find_searches(folder):
         try:
-            search = Search.open(one)
+            search = Search.open(search_folder)
             study = search.study()
         except VoxlineError as error:  # one that is damaged must not hide the others
             typer.echo(f"voxline: {error}", err=True)
             continue
+
+        # Finished trials are sorted, the best one first.
         best = next(iter(study.finished()), None)
         value = best.value if best else None
-        rows.append({"folder": str(one), "method": search.method, "trials": len(study.trials), search.metric: value})
+        row = {"folder": str(search_folder), "method": search.method, "trials": len(study.trials)}
+        rows.append({**row, search.metric: value})
         note = f"{search.method:<8} {len(study.trials):>3} trials  {search.metric} {search.format(value)}"
-        lines.append(f"{one}  {note}  {cost(study)}")
+        lines.append(f"{search_folder}  {note}  {cost(study)}")
+
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
     elif not find_searches(folder):
@@ -228,17 +244,22 @@ def show_search(folder: Folder, as_json: AsJson = False) -> None:
         trials = [dataclasses.asdict(trial) for trial in study.trials]
         typer.echo(json.dumps({"metric": search.metric, "trials": trials, "winner": search.winner()}, indent=2))
         return
+
+    # The finished trials by their value, then those that failed, were pruned or still run.
     finished = study.finished()
     for trial in [*finished, *(trial for trial in study.trials if trial not in finished)]:
         running = trial.state == "running" and not trial.trainings
         typer.echo(f"  trial {trial.number}: not ended" if running else search.line(trial))
+
+    # Several seeds show how much of the winner's lead was luck.
     if winner := search.winner():
-        values = [search.format(one["value"]) for one in winner["seeds"] if one["value"] is not None]
+        values = [search.format(training["value"]) for training in winner["seeds"] if training["value"] is not None]
         if values:
             typer.echo(f"  trial {winner['trial']} with {len(values)} seeds: {search.metric} {', '.join(values)}")
         if winner["gate"]:
             typer.echo(f"  {winner['gate']['reason']}")
         typer.echo(f"  settings: {folder / BEST}")
+
     write_page(search, study)
     typer.echo(f"  page: {folder / PAGE}")
     typer.echo(f"  {cost(study)}")
@@ -253,11 +274,11 @@ def _run(search: "Search", limits: "Limits") -> None:
         search.run(limits, Console(sys.stdout), write_page)
 
 
-def _refuse_unused(option: str, given: bool, needing: dict[str, Any], without: dict[str, Any]) -> None:
+def _refuse_unused(option: str, is_set: bool, needing: dict[str, Any], without: dict[str, Any]) -> None:
     """Refuses options that would have no effect: those that need another option, and those that go without it."""
-    for name, value in (without if given else needing).items():
+    for name, value in (without if is_set else needing).items():
         if value:
-            raise SettingsError(f"{name}: it has {'no effect with' if given else 'an effect only with'} {option}")
+            raise SettingsError(f"{name}: it has {'no effect with' if is_set else 'an effect only with'} {option}")
 
 
 def _seconds(budget: str) -> float:

@@ -88,6 +88,7 @@ def serve(
     from voxline.serving.limits import ServingLimits
     from voxline.serving.server import run_server
 
+    # Options are grouped as the server takes them; MB and GB are decimal. Each settings class checks its own ranges.
     limits = ServingLimits(
         concurrency,
         queue,
@@ -98,12 +99,22 @@ def serve(
         decode_seconds=decode_seconds,
     )
     captures = CaptureSettings(capture, capture_share, capture_days, capture_gb * 1e9)
-    tried = CanarySettings(canary, canary_margin, canary_alpha, canary_promote)
+    canary_settings = CanarySettings(canary, canary_margin, canary_alpha, canary_promote)
     access = AccessSettings(allowed_host or [], allowed_origin or [], api_key_file)
     run_server(
-        registry, model or [], host, port, follow, limits, captures, tried, verify_minutes, access, allow_anonymous,
+        registry,
+        model or [],
+        host,
+        port,
+        follow,
+        limits,
+        captures,
+        canary_settings,
+        verify_minutes,
+        access,
+        allow_anonymous,
         health_port,
-    )  # fmt: skip
+    )
 
 
 def verify_models(
@@ -136,6 +147,8 @@ def verify_models(
     from voxline.registry.verified_copy import VerifiedCopy, verify_version
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+    # A copy for TensorFlow Serving: intact models are served although others are damaged.
     if to is not None:
         copy = VerifiedCopy(registry, to)
         if follow:
@@ -143,6 +156,8 @@ def verify_models(
         if not copy.update():
             raise WorkError(f"{registry}: no version can be served")
         return
+
+    # Every version is looked at, so that one run of the command names all that are damaged.
     damaged = 0
     for model in model_names(registry):
         versions = Registry(registry, model)
@@ -175,27 +190,33 @@ def show_canary(
 
     if model not in model_names(registry):
         raise WorkError(f"{registry}: no model {model!r} here; voxline models list names them")
-    found = describe_canary(registry, model)
-    for line in [json.dumps(found, ensure_ascii=False)] if as_json else format_canary(found):
+    canary = describe_canary(registry, model)
+    for line in [json.dumps(canary, ensure_ascii=False)] if as_json else format_canary(canary):
         typer.echo(line)
 
 
-def format_canary(found: dict[str, Any]) -> list[str]:
-    """The verdict on a candidate and a line for each measure."""
-    if found["verdict"] == "none":
-        last = found["withdrawn"]
+def format_canary(canary: dict[str, Any]) -> list[str]:
+    """The verdict on a candidate and a line for each measure.
+
+    Args:
+      canary: of `describe_canary`.
+    """
+    if canary["verdict"] == "none":
+        last = canary["withdrawn"]
         before = f"; version {last['version']} was withdrawn at {last['at']}: {last['note']}" if last else ""
-        return [f"{found['model']}: no candidate{before}"]
+        return [f"{canary['model']}: no candidate{before}"]
     from voxline.feedback.canary_state import MEASURES
 
     lines = [
-        f"{found['model']}: {found['verdict']}: version {found['candidate']}, the candidate, beside version "
-        f"{found['production']}: {found['of_candidate']:,} of {found['requests']:,} requests, "
-        f"{found['servers']:,} server{'s' * (found['servers'] != 1)}",
-        f"{'':<26}{'production':>11}{'candidate':>11}{'worse':>9}{'safe':>9}   {found['enough']:,.0f} is enough",
+        f"{canary['model']}: {canary['verdict']}: version {canary['candidate']}, the candidate, beside version "
+        f"{canary['production']}: {canary['of_candidate']:,} of {canary['requests']:,} requests, "
+        f"{canary['servers']:,} server{'s' * (canary['servers'] != 1)}",
+        f"{'':<26}{'production':>11}{'candidate':>11}{'worse':>9}{'safe':>9}   {canary['enough']:,.0f} is enough",
     ]
-    for name, one in found["measures"].items():
-        arms = [f"{'-' if one[arm] is None else f'{one[arm]:.1%}':>11}" for arm in ("production", "candidate")]
-        evidence = [f"{min(one[kind], 1e6):>9.2f}" for kind in ("harm", "safe")]
+
+    # Shares of requests, then the evidence that the candidate is worse, and that it is safe; it may be astronomic.
+    for name, measure in canary["measures"].items():
+        arms = [f"{'-' if measure[arm] is None else f'{measure[arm]:.1%}':>11}" for arm in ("production", "candidate")]
+        evidence = [f"{min(measure[kind], 1e6):>9.2f}" for kind in ("harm", "safe")]
         lines.append(f"{MEASURES[name]:<26}{''.join(arms + evidence)}")
-    return [*lines, f"{'all together':<26}{'':>22}{min(found['harm'], 1e6):>9.2f}   margin {found['margin']:.1%}"]
+    return [*lines, f"{'all together':<26}{'':>22}{min(canary['harm'], 1e6):>9.2f}   margin {canary['margin']:.1%}"]

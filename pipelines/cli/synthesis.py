@@ -28,9 +28,11 @@ STDIN = "-"
 REVISION = 1
 """Of what the same text, voice and format sound like; files of another one are made again."""
 OUTPUT_EXTENSIONS = (".wav", ".mp3", ".m4a", ".ogg", ".opus", ".webm", ".flac")
-RECORD_FILE, LOCK_FILE = "synthesis.jsonl", ".synthesis.lock"
+RECORD_FILE = "synthesis.jsonl"
+LOCK_FILE = ".synthesis.lock"
 BLOCK_BYTES = 2**20
-TEXTS, CHARACTERS = 32, 4_000
+TEXTS = 32
+CHARACTERS = 4_000
 """Spoken together, of a folder's texts: enough for batches, and little to do again after a kill."""
 MOST_WAV_SAMPLES = 2**31 - 100
 """Of 16 bits: a WAV has at most 4 GiB."""
@@ -40,7 +42,7 @@ Status = Literal["done", "kept", "refused", "cut_off", "failed"]
 
 @dataclasses.dataclass(frozen=True)
 class TextResult:
-    """What happened to a text: a line of `synthesis.jsonl` and of `--json`.
+    """The result of a text: a line of `synthesis.jsonl` and of `--json`.
 
     Attributes:
       text: its first 200 characters.
@@ -68,11 +70,11 @@ class TextResult:
         return self.status in ("done", "kept")
 
     def values(self) -> dict[str, Any]:
-        """For JSON, without what is empty."""
+        """The values for JSON, without what is empty."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value not in ("", None)}
 
     def line(self, rate: int | None) -> str:
-        """For people.
+        """The line for people.
 
         Args:
           rate: Hz; None: a file that was kept.
@@ -100,6 +102,8 @@ def read_texts(file: Path) -> list[str]:
         content = sys.stdin.buffer.read() if str(file) == STDIN else file.read_bytes()
     except (FileNotFoundError, IsADirectoryError):
         raise SettingsError(f"--texts {file}: no such file; give a file with one text a line, or -") from None
+
+    # Not `splitlines`, which also ends a line at U+2028 and others: the number of a text is that of its line.
     texts = _decode(content, str(file)).replace("\r\n", "\n").removesuffix("\n").split("\n")
     if texts == [""]:
         raise SettingsError(f"--texts {file}: it is empty; one text a line is accepted")
@@ -130,7 +134,7 @@ def check_output_folder(output: Path, extension: str) -> None:
       SettingsError: the extension is unknown, or the output is a file or cannot be made.
     """
     if extension not in OUTPUT_EXTENSIONS:
-        accepted = ", ".join(one[1:] for one in OUTPUT_EXTENSIONS)
+        accepted = ", ".join(known_extension[1:] for known_extension in OUTPUT_EXTENSIONS)
         raise SettingsError(f"--format {extension[1:]}: accepted: {accepted}")
     if output.suffix.lower() in OUTPUT_EXTENSIONS or (output.exists() and not output.is_dir()):
         raise SettingsError(f"--output {output}: several texts need a folder; give one, with --format for its files")
@@ -159,10 +163,13 @@ def synthesize_to_file(
 
     TextEncoder.of_model(model).encode_speech(text)  # refuses it before TensorFlow is imported
     synthesizer = _load(model, vocoder)
+
+    # All of the sound is spooled first, because the file's samples are scaled by its peak.
     result = TextResult(text[:200], str(output), "done")
     with _spooled(synthesizer.stream(text), output) as spoken:
         result = spoken.described(result, synthesizer)
         spoken.write(output, synthesizer.sample_rate)
+
     if as_json:
         return [json.dumps(result.values(), ensure_ascii=False)]
     advice = [f"{result.error}; shorten the text, or train the model longer"] if result.error else []
@@ -175,6 +182,7 @@ def synthesize_many(
     """Synthesizes texts to a folder, and prints a line for each. Returns whether all were spoken."""
     complete = True
     with exit_on_signal("run the same command to resume"):
+        # Each line is printed when its file is there, so that a reader of the lines may open it.
         for result, rate in synthesize_to_folder(output, texts, extension, model, vocoder):
             complete &= result.succeeded
             if not result.succeeded:
@@ -206,47 +214,62 @@ def synthesize_to_folder(
     encoder = TextEncoder.of_model(model)
     voice = [model_digest(model), model_digest(vocoder) if vocoder else None]
     with _locked(folder):
+        # The lock is held, so that unfinished files are those of a process that was killed.
         remove_unfinished(folder, older_than=0)
         earlier = _read_record(folder)
         width = max(4, len(str(len(texts))))
         files = [f"{number:0{width}d}{extension}" for number in range(1, len(texts) + 1)]
+
+        # A file stays if its key is the same: the hash of everything that decides how it sounds.
         keys = [hash_value([REVISION, text, extension, *voice]) for text in texts]
-        kept = {
+        reused = {
             file: earlier[file]
             for file, key in zip(files, keys, strict=True)
-            if (known := earlier.get(file))
-            and known.get("status") == "done"
-            and known["key"] == key
+            if (line := earlier.get(file))
+            and line.get("status") == "done"
+            and line["key"] == key
             and (folder / file).is_file()
         }
-        strange = [file for file in files if file not in earlier and (folder / file).is_file()]
-        for file in set(files) & (earlier.keys() - kept.keys()):  # of another text or voice
+
+        # Files of another text or voice go at once: after a kill, no file may have the number of a text that it is not.
+        unrecorded = [file for file in files if file not in earlier and (folder / file).is_file()]
+        for file in set(files) & (earlier.keys() - reused.keys()):
             (folder / file).unlink(missing_ok=True)
-        others = sorted(file for file in earlier.keys() - set(files) if (folder / file).is_file())
-        for found, what in ((others, "of another list of texts, and stay"), (strange, "of no earlier call; replaced")):
-            if found:
-                named = ", ".join(found[:3]) + " …" * (len(found) > 3)
-                typer.echo(f"voxline: {folder}: {named}: {what}", err=True)
+        beyond = sorted(file for file in earlier.keys() - set(files) if (folder / file).is_file())
+        notes = {"of another list of texts, and stay": beyond, "of no earlier call; replaced": unrecorded}
+        for note, noted_files in notes.items():
+            if noted_files:
+                listed = ", ".join(noted_files[:3]) + " …" * (len(noted_files) > 3)
+                typer.echo(f"voxline: {folder}: {listed}: {note}", err=True)
+
+        # The record is written again with the lines that are still true, and grows by a line with each file.
         with atomic_write(folder / RECORD_FILE, "w") as record:
-            record.writelines(_json_line(earlier[file]) for file in (*kept, *others))
+            record.writelines(_json_line(earlier[file]) for file in (*reused, *beyond))
+
+        # The network is loaded for the first text that needs it: TensorFlow is not imported where nothing has changed.
         synthesizer = None
         rows = [
-            (kept.get(file), text, TextResult(text[:200], str(folder / file), "done", key=key))
+            (reused.get(file), text, TextResult(text[:200], str(folder / file), "done", key=key))
             for file, text, key in zip(files, texts, keys, strict=True)
         ]
         with open(folder / RECORD_FILE, "a", encoding="utf-8") as record:
             for group in _at_once(rows):
-                refusals = [None if known else _refusal(encoder, text) for known, text, _ in group]
-                wanted = [
-                    text for (known, text, _), refused in zip(group, refusals, strict=True) if not (known or refused)
+                refusals = [None if line else _refusal(encoder, text) for line, text, _ in group]
+                new_texts = [
+                    text for (line, text, _), refusal in zip(group, refusals, strict=True) if not (line or refusal)
                 ]
-                if wanted:
+                if new_texts:
                     synthesizer = synthesizer or _load(model, vocoder)
-                speeches = iter(_speak_each(synthesizer, wanted) if synthesizer else [])
-                for (known, _, result), refusal in zip(group, refusals, strict=True):
-                    if known:
-                        seconds, pieces = float(known["seconds"]), int(known["pieces"])
-                        yield dataclasses.replace(result, status="kept", seconds=seconds, pieces=pieces), None
+
+                # `speeches` has the texts that are neither reused nor refused, in their order.
+                speeches = iter(_speak_each(synthesizer, new_texts) if synthesizer else [])
+                for (line, _, result), refusal in zip(group, refusals, strict=True):
+                    if line:
+                        seconds = float(line["seconds"])
+                        yield (
+                            dataclasses.replace(result, status="kept", seconds=seconds, pieces=int(line["pieces"])),
+                            None,
+                        )
                         continue
                     if refusal:
                         result = dataclasses.replace(
@@ -254,6 +277,8 @@ def synthesize_to_folder(
                         )
                     elif synthesizer:
                         result = _write_speech(synthesizer, next(speeches), result)
+
+                    # Names without the folder, which may be moved.
                     record.write(_json_line({**result.values(), "file": Path(result.file).name}))
                     record.flush()
                     yield result, synthesizer.sample_rate if synthesizer else None
@@ -296,7 +321,7 @@ def _load(model: Path, vocoder: Path | None) -> "Synthesizer":
 
 
 def _refusal(encoder: "TextEncoder", text: str) -> "RefusedTextError | None":
-    """Why a text is refused, found without the network; None if it can be spoken."""
+    """The refusal of a text, found without the network; None if it can be spoken."""
     from voxline.inference.text_encoder import RefusedTextError
 
     try:
@@ -310,6 +335,7 @@ def _write_speech(synthesizer: "Synthesizer", parts: Iterable["Speech"], result:
     output = Path(result.file)
     try:
         with _spooled(parts, output) as spoken:
+            # Of many files nobody listens to each, so one that was cut off is not left among the good ones.
             if not spoken.hit_limit:
                 spoken.write(output, synthesizer.sample_rate)
             return spoken.described(result, synthesizer)
@@ -323,8 +349,10 @@ class _Spooled:
     def __init__(self, parts: Iterable["Speech"], file: Any) -> None:
         import numpy as np
 
-        self._file = file
-        self.samples, self.pieces, self.hit_limit = 0, 0, False
+        self._file = file  # float32 samples, little-endian
+        self.samples = 0
+        self.pieces = 0
+        self.hit_limit = False
         self._peak = 1.0  # Griffin-Lim may exceed full scale; such a waveform is scaled down rather than clipped
         for part in parts:
             self._peak = max(self._peak, float(np.abs(part.waveform).max(initial=0.0)))
@@ -334,12 +362,12 @@ class _Spooled:
             file.write(part.waveform.astype("<f4").tobytes())
 
     def described(self, result: TextResult, synthesizer: "Synthesizer") -> TextResult:
-        """The result with what the waveform is."""
+        """The result with the length of the waveform, and whether it was cut off."""
         seconds = round(self.samples / synthesizer.sample_rate, 3)
-        found = dataclasses.replace(result, seconds=seconds, pieces=self.pieces)
+        measured = dataclasses.replace(result, seconds=seconds, pieces=self.pieces)
         if self.hit_limit:
-            return dataclasses.replace(found, status="cut_off", error=synthesizer.about_limit)
-        return found
+            return dataclasses.replace(measured, status="cut_off", error=synthesizer.about_limit)
+        return measured
 
     def write(self, output: Path, rate: int) -> None:
         import numpy as np
@@ -348,6 +376,7 @@ class _Spooled:
         from voxline.audio.wav import wav_header
         from voxline.store.files import atomic_write
 
+        # Compressed files are encoded from one array; only a WAV is written block by block, however long it is.
         if output.suffix.lower() != ".wav":
             write_encoded(output, np.concatenate([*self._blocks(), np.zeros(0, np.int16)]), rate)
             return
@@ -371,6 +400,7 @@ class _Spooled:
 
 @contextlib.contextmanager
 def _spooled(parts: Iterable["Speech"], output: Path) -> Iterator[_Spooled]:
+    # On the disk of the output, which has room for about as much.
     with tempfile.TemporaryFile(dir=output.absolute().parent) as file:
         yield _Spooled(parts, file)
 
@@ -391,14 +421,14 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _read_record(folder: Path) -> dict[str, dict[str, Any]]:
     """The lines of the record by file. One that a kill cut short counts as missing, and so does another program's."""
-    found: dict[str, dict[str, Any]] = {}
+    lines: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(FileNotFoundError):
         for line in (folder / RECORD_FILE).read_text(encoding="utf-8", errors="replace").splitlines():
             with contextlib.suppress(ValueError):
                 values = json.loads(line)
                 if isinstance(values, dict) and {"file", "key", "seconds", "pieces"} <= values.keys():
-                    found[str(values["file"])] = values
-    return found
+                    lines[str(values["file"])] = values  # the last line of a file counts
+    return lines
 
 
 def _json_line(values: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The commands of text: what the text frontends make of a text."""
+"""The command of text: show what the text frontends make of a text."""
 
 import sys
 from collections.abc import Iterable
@@ -38,10 +38,13 @@ def normalize_text(
     from voxline.text.frontend import LANGUAGES, apply_frontend
     from voxline.text.settings import FrontendSettings
 
+    # The languages are those of the frontends; without one, `transcript` keeps letters and digits.
     kinds = {PLAIN: "transcript", **LANGUAGES}
     if language not in kinds:
         raise SettingsError(f"--language {language}: {', '.join(kinds)} are accepted")
     settings = FrontendSettings.of({"kind": kinds[language]})
+
+    # Each line is printed as it is read, so that the command works in a pipe.
     failed = 0
     for line in _lines(texts):
         try:

@@ -50,7 +50,7 @@ class _Recording:
 
 @dataclasses.dataclass(frozen=True)
 class DecodingChoices:
-    """How the network's output becomes text: the arguments of `Recognizer`; hot words as a person writes them."""
+    """The choices that make text of the network's output, for `Recognizer`; hot words as a person writes them."""
 
     language_model: bool = True
     hot_words: tuple[str, ...] = ()
@@ -78,15 +78,19 @@ def transcribe_files(
     with _collect(audio) as files, DecodePool(DecodeLimits(max_seconds)) as decoders:
         decoders.start()  # while the model is loaded
         recognizer = _load(model(), decoding or DecodingChoices())
+
+        # By the arguments, not by the number of files: a folder's output looks the same with one recording in it.
         labeled = len(audio) > 1 or audio[0].is_dir()
         complete = True
         for group in _groups(files, recognizer, decoders):
-            ready = [one for one in group if one.waveform is not None]
-            waveforms = [one.waveform for one in ready if one.waveform is not None]
-            for one, transcript in zip(ready, recognizer.recognize_waveforms(waveforms), strict=True):
-                one.result = transcript
-            for one in group:
-                complete &= _print_result(one, as_json=as_json, labeled=labeled)
+            readable = [recording for recording in group if recording.waveform is not None]
+            waveforms = [recording.waveform for recording in readable if recording.waveform is not None]
+            for recording, transcript in zip(readable, recognizer.recognize_waveforms(waveforms), strict=True):
+                recording.result = transcript
+
+            # Recordings that could not be read are named at their place among the others.
+            for recording in group:
+                complete &= _print_result(recording, as_json=as_json, labeled=labeled)
     return complete
 
 
@@ -109,18 +113,23 @@ def transcribe_stream(
     stream = recognizer.stream(endpoint_ms=endpoint_ms)
     latency = stream.latency.algorithmic_ms
     typer.echo(f"voxline: PCM of 16 bits at {stream.sample_rate:,} Hz; {latency:.0f} ms behind", err=True)
-    rest, shows = b"", sys.stderr.isatty()
+
+    # A pipe may end in the middle of a sample, whose second byte comes with the next read.
+    pending = b""
+    is_terminal = sys.stderr.isatty()
     while data := sys.stdin.buffer.read1(65_536):  # type: ignore[union-attr]  # what is there, without waiting for more
-        rest += data
-        whole = len(rest) // 2 * 2
-        partial = stream.feed(np.frombuffer(rest[:whole], "<i2").astype(np.int16))
-        rest = rest[whole:]
+        pending += data
+        whole = len(pending) // 2 * 2
+        partial = stream.feed(np.frombuffer(pending[:whole], "<i2").astype(np.int16))
+        pending = pending[whole:]
         for segment in partial.segments:
-            _print_segment(segment, as_json=as_json, clear=shows)
-        if shows:
+            _print_segment(segment, as_json=as_json, clear=is_terminal)
+
+        # On stderr, so that standard output has finished segments alone; the end of the text fits into a line.
+        if is_terminal:
             erase_line(sys.stderr)
             typer.echo(partial.text[-100:], nl=False, err=True)
-    _print_segment(stream.finish(), as_json=as_json, clear=shows)
+    _print_segment(stream.finish(), as_json=as_json, clear=is_terminal)
 
 
 def _print_segment(segment: "Transcript", *, as_json: bool, clear: bool) -> None:
@@ -134,15 +143,15 @@ def _print_segment(segment: "Transcript", *, as_json: bool, clear: bool) -> None
         typer.echo(segment.text)
 
 
-def _load(model: Path, chosen: DecodingChoices) -> "Recognizer":
+def _load(model: Path, decoding: DecodingChoices) -> "Recognizer":
     from voxline.inference.language_model import parse_hot_words
     from voxline.inference.recognizer import Recognizer
 
     return Recognizer(
         model,
-        language_model=chosen.language_model,
-        hot_words=parse_hot_words(chosen.hot_words) if chosen.hot_words else None,
-        n_best=chosen.n_best,
+        language_model=decoding.language_model,
+        hot_words=parse_hot_words(decoding.hot_words) if decoding.hot_words else None,
+        n_best=decoding.n_best,
     )
 
 
@@ -152,19 +161,25 @@ def _collect(audio: Sequence[Path]) -> Iterator[list[tuple[str, Path]]]:
     with contextlib.ExitStack() as stack:
         files: list[tuple[str, Path]] = []
         for path in audio:
+            # Decoders read files, and seek in them, which a pipe does not allow.
             if str(path) == STDIN:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(dir=scratch_root()))
                 file = Path(folder, "stdin")
                 file.write_bytes(sys.stdin.buffer.read())
                 files.append((STDIN, file))
+
+            # A folder has other files too, so extensions decide; a file that is named is taken as it is.
             elif path.is_dir():
-                found = sorted(one for one in path.rglob("*") if one.suffix.lower() in EXTENSIONS and one.is_file())
-                if not found:
+                recordings = sorted(
+                    file for file in path.rglob("*") if file.suffix.lower() in EXTENSIONS and file.is_file()
+                )
+                if not recordings:
                     raise SettingsError(
                         f"{path}: no recording in this folder; names that end in {', '.join(EXTENSIONS)} are found, "
                         "and others can be given as files"
                     )
-                files += [(str(one), one) for one in found]
+                files += [(str(file), file) for file in recordings]
+
             elif path.is_file():
                 files.append((str(path), path))
             else:
@@ -175,6 +190,7 @@ def _collect(audio: Sequence[Path]) -> Iterator[list[tuple[str, Path]]]:
 def _groups(
     files: Sequence[tuple[str, Path]], recognizer: "Recognizer", decoders: DecodePool
 ) -> Iterator[list[_Recording]]:
+    """Reads recordings in groups, each with `GROUP_SECONDS` of audio or a little more."""
     from voxline.inference.waveforms import read_waveform
 
     group: list[_Recording] = []
@@ -185,11 +201,14 @@ def _groups(
             recording.waveform = read_waveform(file, recognizer.sample_rate, decoders=decoders)
             seconds += len(recording.waveform) / recognizer.sample_rate
         except WorkError as error:
+            # Standard input has a file of ours, whose name means nothing to the user.
             recording.result = WorkError(str(error).replace(str(file), name))
+
         group.append(recording)
         if seconds >= GROUP_SECONDS:
             yield group
-            group, seconds = [], 0.0
+            group = []
+            seconds = 0.0
     if group:
         yield group
 
@@ -202,12 +221,15 @@ def _print_result(recording: _Recording, *, as_json: bool, labeled: bool) -> boo
     if result.note == "too short":
         message = f"{recording.name}: {result.seconds:.3f} s is too short to hold a word; 0.1 s is accepted"
         return _print_failure(recording.name, message, as_json=as_json)
+
     if as_json:
         values = dataclasses.asdict(result)
         if not result.alternatives:
             del values["alternatives"]
         _print_json({"file": recording.name, **values})
         return True
+
+    # The only other note is silence, which has a transcript: an empty one.
     if result.note:
         typer.echo(f"voxline: {recording.name}: {result.note}: no sample is above -80 dB of full scale", err=True)
     typer.echo(f"{recording.name}\t{result.text}" if labeled else result.text)
@@ -226,9 +248,9 @@ def _print_json(values: dict[str, Any]) -> None:
 
     def rounded(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: rounded(one) for key, one in value.items()}
+            return {key: rounded(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [rounded(one) for one in value]
+            return [rounded(item) for item in value]
         return round(value, 4) if isinstance(value, float) else value
 
     typer.echo(json.dumps(rounded(values), ensure_ascii=False))

@@ -38,6 +38,8 @@ def rank(
     ranking = rank_transcripts(config, set_ or [], output, Console(sys.stdout), folds=folds, most=most)
     note = f"; {ranking.unranked:,} have no rank, as they were rejected" if ranking.unranked else ""
     typer.echo(f"{ranking.manifest}: {ranking.ranked:,} transcripts{note}")
+
+    # An accent that the models do not understand looks like wrong transcripts.
     for speaker, share, usual in ranking.crowded:
         typer.echo(
             f"voxline: speaker {speaker} has {share:.0%} of the most doubtful transcripts and {usual:.0%} of all: the "
@@ -66,6 +68,8 @@ def correct(
 
     if not labeled.is_file():
         raise SettingsError(f"{labeled}: no such file; export the project from Label Studio as JSON")
+
+    # Corrections are made in several sittings: an export adds to those of the ones before.
     before = read_corrections(output) if output.exists() else {}
     new = read_label_studio(labeled)
     count = write_corrections(output, merge_corrections(before, new).values())

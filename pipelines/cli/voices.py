@@ -38,6 +38,7 @@ def train(
     from voxline.families.conversion.settings import ConversionTrainSettings
     from voxline.pipelines.config.load import apply_assignments
 
+    # A converter has no pipeline: it is no service with a gate, so its one step is run by itself.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     settings = ConversionTrainSettings.of(apply_assignments({}, set_ or [])[0], "--set")
     with exit_on_signal("run the same command to resume"):
@@ -77,27 +78,35 @@ def convert(
     from voxline.inference.waveforms import read_waveform
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    pairs = [_attribute(one) for one in to]
-    wanted = dict(pairs)
-    if len(wanted) < len(pairs):
+    pairs = [_attribute(argument) for argument in to]
+    attributes = dict(pairs)
+    if len(attributes) < len(pairs):
         raise SettingsError("--to names an attribute twice; it has one value")
+
+    # Outputs are named by stems alone: none may replace another one, a recording or a file of an earlier call.
     stems = [recording.stem for recording in recordings]
     if repeated := sorted({stem for stem in stems if stems.count(stem) > 1}):
         raise SettingsError(f"two recordings are called {repeated[0]}; convert them to different folders")
-    if any((output / f"{one.stem}.wav").resolve() == one.resolve() for one in recordings):
+    if any((output / f"{recording.stem}.wav").resolve() == recording.resolve() for recording in recordings):
         raise SettingsError(f"--output {output}: a recording would be replaced; choose another folder")
     if existing := [file for stem in stems if (file := output / f"{stem}.wav").exists()]:
         raise SettingsError(f"--output {output}: {existing[0].name} is there already; choose another folder")
+
     converter = VoiceConverter(model)
     output.mkdir(parents=True, exist_ok=True)
     for recording in recordings:
         samples = read_waveform(recording, converter.features.sample_rate)
-        mels = compute_features(samples, converter.features).astype(np.float32)
-        made = converter.convert(mels, wanted, strength)
+        mels = compute_features(samples, converter.features).astype(np.float32)  # [frames, mels]
+        converted_mels = converter.convert(mels, attributes, strength)
+
+        # Griffin-Lim may exceed full scale by a little.
         file = output / f"{recording.stem}.wav"
-        waveform = features_to_waveform(made, converter.features)
+        waveform = features_to_waveform(converted_mels, converter.features)
         write_wav(file, np.clip(waveform, -1, 1), converter.features.sample_rate)
-        before, after = converter.read(mels), converter.read(made)
+
+        # Attribute → value → probability, by the classifier that learned from recordings.
+        before = converter.read(mels)
+        after = converter.read(converted_mels)
         if as_json:
             typer.echo(json.dumps({"file": str(file), "before": before, "after": after}, ensure_ascii=False))
             continue
@@ -128,6 +137,7 @@ def evaluate(
     from voxline.inference.voice_converter import VoiceConverter
     from voxline.registry.models import find_model
 
+    # Greedily: a language model would guess words that are no longer heard.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     listener = Recognizer(find_model(recognizer), language_model=False) if recognizer else None
     shares = evaluate_conversion(VoiceConverter(model), dataset, split, listener, strength)
