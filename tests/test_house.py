@@ -156,7 +156,7 @@ AIR = {
     "pipelines/local": Air(45, 0.5, 0.5, 1),
     "pipelines/search": Air(34, 0.5, 0.5, 1),
     "pipelines/*.py": Air(33, 0.5, 0.5, 1),
-    "pipelines": Air(6.5, 8, 9.2, 14),
+    "pipelines": Air(36, 0.5, 0.5, 1),
 }
 """By folder, the least comments and the most of the others: better figures become the bound, worse ones fail."""
 
