@@ -142,6 +142,7 @@ AIR = {
     "voxline/store": Air(35, 1, 1, 4),
     "voxline/text": Air(42, 1, 1, 4),
     "components/convert": Air(35, 1, 0.5, 1),
+    "components/demo_corpus": Air(32, 1, 0.5, 1),
     "components/extract": Air(45, 1, 0.5, 1),
     "components/forecast": TARGET,
     "components/ingest": Air(33, 1, 0.5, 1),

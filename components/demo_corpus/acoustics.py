@@ -21,6 +21,7 @@ def trim_silence(samples: Samples, rate: int, *, keep: float = 0.1, threshold_db
     >>> len(trim_silence(tone, 16000))
     11200
     """
+    # Padded first, so that a recording with less silence than `keep` gets as much as all others.
     margin = round(keep * rate)
     loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (threshold_db / 20))
     padded = np.pad(samples, margin)
@@ -36,12 +37,17 @@ def draw_impulse_response(rng: np.random.Generator, rate: int, reverberation: fl
     Args:
       reverberation: RT60, the seconds until the tail has fallen by 60 dB.
     """
+    # A tail of noise that falls by 60 dB over its length: [samples].
     length = max(round(reverberation * rate), 2)
     decay = 10.0 ** (-3.0 * np.arange(length) / length)
     response = 0.3 * rng.standard_normal(length) * decay
+
+    # Six reflections within the first 20 ms, as by walls and a table, louder than the tail and of either sign.
     early = min(round(0.02 * rate), length - 1)
     reflections = rng.integers(1, early + 1, size=6)
     response[reflections] += rng.choice((-1.0, 1.0), size=6) * rng.uniform(1, 3, size=6) * decay[reflections]
+
+    # Scaled without the direct sound, by which its energy is measured.
     response[0] = 0.0
     response *= 10 ** (-rng.uniform(4, 12) / 20) / np.sqrt(np.sum(response**2))
     response[0] = 1.0
@@ -74,6 +80,7 @@ def mix_at_snr(speech: Samples, background: Samples, snr_db: float) -> Samples:
     >>> print(f"{added[0]:.3f}")
     0.050
     """
+    # In float64: a sum of squares over many samples loses digits in float32.
     level = np.sqrt(np.mean(speech.astype(np.float64) ** 2)) * 10 ** (-snr_db / 20)
     mixed: Samples = (speech + level * background).astype(np.float32)
     return mixed
@@ -90,6 +97,7 @@ def normalize_peak(samples: Samples, peak_db: float) -> Samples:
 
 
 def _pink(rng: np.random.Generator, length: int) -> npt.NDArray[np.float64]:
+    # White noise whose amplitudes fall with the root of the frequency, and so its power by 3 dB an octave.
     spectrum = np.fft.rfft(rng.standard_normal(length))
     spectrum /= np.sqrt(np.maximum(np.arange(len(spectrum)), 1))
     spectrum[0] = 0
@@ -98,6 +106,7 @@ def _pink(rng: np.random.Generator, length: int) -> npt.NDArray[np.float64]:
 
 
 def _hum(rng: np.random.Generator, length: int, rate: int) -> npt.NDArray[np.float64]:
+    # Sines at multiples of 50 or 60 Hz, [harmonics, samples], the n-th with 1/n of the amplitude.
     mains = rng.choice((50.0, 60.0))
     harmonics = np.arange(1, 9)
     phases = rng.uniform(0, 2 * np.pi, size=(len(harmonics), 1))

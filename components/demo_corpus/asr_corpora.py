@@ -67,14 +67,19 @@ class _SpeakerPart:
 
 def write_commands_corpus(root: Path, settings: CommandsCorpusSettings, workers: int) -> dict[str, int]:
     """Writes the corpus of commands into the folder `root`, and a manifest beside it. Returns counts."""
+    # Sentences are dealt to the splits before anything is spoken, so that none of test is in train.
     parts = _assign_speakers(settings)
     commands = COMMANDS[settings.language]
     sentences = commands.grammar.split(np.random.default_rng((settings.seed, 5)), SENTENCE_SHARES)
+
     total = sum(part.utterances for part in parts)
     print_status(f"demo corpus: {len(parts)} voices speak {total:,} commands")
     progress = Progress("utterances", total)
+
     speakers = []
     lines: list[dict[str, str]] = []
+
+    # A thread waits for its espeak process, which does the work.
     with ThreadPoolExecutor(workers) as pool:
         # Results come in the order of the parts, so the corpus does not depend on which thread is first.
         recorded = pool.map(lambda part: _record_part(root, part, commands, sentences[part.split], settings), parts)
@@ -83,6 +88,7 @@ def write_commands_corpus(root: Path, settings: CommandsCorpusSettings, workers:
             speakers.append(SpeakerRecord(part.speaker.id, part.speaker.sex, SUBSETS[part.split], seconds, name))
             lines += _manifest_lines(root, part, commands, texts)
             progress.advance(part.utterances, note=f"{name} is done")
+
     write_speakers(root, speakers)
     write_manifest_beside(root.parent, lines)
     seconds = round(sum(speaker.seconds for speaker in speakers))
@@ -101,6 +107,8 @@ def _assign_speakers(settings: CommandsCorpusSettings) -> list[_SpeakerPart]:
         "dev": (settings.dev_speakers, settings.dev_utterances_per_speaker),
         "test": (settings.test_speakers, settings.utterances_per_speaker),
     }
+
+    # A speaker is in one split alone, so that test has voices which train does not.
     splits = [(split, utterances) for split, (speakers, utterances) in sizes.items() for _ in range(speakers)]
     accents = ACCENTS if settings.language == "english" else (LANGUAGES["mandarin"],)
     speakers = draw_speakers(len(splits), settings.seed, settings.max_reverberation, accents)
@@ -111,10 +119,13 @@ def _record_part(
     root: Path, part: _SpeakerPart, commands: Commands, sentences: set[str], settings: CommandsCorpusSettings
 ) -> tuple[float, list[str]]:
     """Generates and writes the utterances of one speaker. Returns their seconds, and their sentences."""
+    # The speaker's own generator, so that a part sounds the same whatever other parts there are.
     rng = np.random.default_rng((*part.speaker.seed, 1))
     drawn = commands.grammar.draw(rng, part.utterances, sentences)
+
     dry, rate = speak(part.speaker.voice, [commands.spoken(sentence) for sentence in drawn])
     recordings = _record_in_room(part.speaker, dry, rate, rng, settings)
+
     chapter = zip(map(commands.written, drawn), recordings, strict=True)
     return write_chapter(root, SUBSETS[part.split], part.speaker.id, CHAPTER, chapter, SAMPLE_RATE), drawn
 
@@ -145,21 +156,27 @@ def _record_in_room(
     """Adds the room's reverberation, noise and a level, drawn for each utterance."""
     import soxr
 
+    # The order of the draws is part of the corpus: response, noise, signal-to-noise ratio, level.
     for recording in dry:
         samples = acoustics.trim_silence(soxr.resample(recording, rate, SAMPLE_RATE), SAMPLE_RATE)
+
         response = acoustics.draw_impulse_response(rng, SAMPLE_RATE, speaker.reverberation)
         samples = acoustics.reverberate(samples, response)
+
         background = acoustics.generate_noise(rng, speaker.noise, len(samples), SAMPLE_RATE)
         samples = acoustics.mix_at_snr(samples, background, rng.uniform(settings.min_snr, settings.max_snr))
+
         yield quantize_samples(acoustics.normalize_peak(samples, rng.uniform(-15, -3)))
 
 
 def write_words_corpus(root: Path, settings: WordsCorpusSettings, workers: int) -> dict[str, int]:
     """Writes the corpus of words into the folder `root`. Returns counts."""
+    # An accent of another language reads the words in that language's spelling.
     spoken = settings.spoken
     speakers = draw_speakers(settings.speakers, settings.seed, MIN_REVERBERATION, list(spoken))
     total = len(speakers) * len(settings.words)
     print_status(f"demo corpus: {len(speakers)} voices say {len(settings.words)} words each")
+
     progress = Progress("utterances", total)
     subset = SUBSETS["train"]
     records = []
@@ -173,6 +190,7 @@ def write_words_corpus(root: Path, settings: WordsCorpusSettings, workers: int) 
         for speaker, seconds in zip(speakers, pool.map(record, speakers), strict=True):
             records.append(SpeakerRecord(speaker.id, speaker.sex, subset, seconds, speaker.voice.name))
             progress.advance(len(settings.words), note=f"{speaker.voice.name} is done")
+
     write_speakers(root, records)
     seconds = round(sum(item.seconds for item in records))
     return {"utterances": total, "speakers": len(speakers), "seconds": seconds, "train": total}
@@ -202,6 +220,8 @@ def write_round_trip_corpus(root: Path, settings: RoundTripCorpusSettings, worke
     parts = _assign_sentences(settings)
     total = sum(len(part.sentences) for part in parts)
     print_status(f"demo corpus: {1 + settings.other_voices} voices read {total:,} {settings.sentences}")
+
+    # One part after the other: the sentences of a part are spoken by several processes at once.
     speakers = []
     for number, part in enumerate(parts):
         rng = np.random.default_rng((settings.seed, 4, number))
@@ -216,6 +236,7 @@ def write_round_trip_corpus(root: Path, settings: RoundTripCorpusSettings, worke
         seconds = write_chapter(root, subset, part.speaker, chapter, utterances, settings.sample_rate)
         sex = "F" if part.voice.name.partition("+")[2] in FEMALE else "M"
         speakers.append(SpeakerRecord(part.speaker, sex, subset, seconds, part.voice.name))
+
     write_speakers(root, speakers)
     return {
         "utterances": total,
@@ -230,22 +251,29 @@ def _assign_sentences(settings: RoundTripCorpusSettings) -> list[_VoicePart]:
     rng = np.random.default_rng((settings.seed, 3))
     tts_voice = settings.voice(settings.sentences)
     variants = [variant for variant in draw_variants(rng) if variant != tts_voice.variant][: settings.other_voices]
+
+    # The others differ from the TTS voice in variant, rate and pitch; the language is the same.
     other_voices = [
         dataclasses.replace(
             tts_voice, variant=variant, rate=int(rng.integers(140, 186)), pitch=int(rng.integers(30, 71))
         )
         for variant in variants
     ]
+
     voices = [tts_voice, *other_voices]
     weights = [settings.tts_voice_weight, *(1 for _ in other_voices)]
+
+    # The TTS voice has a larger share of train alone: dev and test weigh all voices alike.
     sizes = {"train": settings.train * sum(weights), "dev": settings.dev * len(voices)}
     sizes["test"] = settings.test * len(voices)
     splits = draw_sentences(settings.sentences, rng, sizes, settings.long_sentences * len(voices))
+
     parts = []
     for split, sentences in splits.items():
         # Dealt in turn, so that each voice gets its share of every length.
         turns = weights if split == "train" else [1] * len(voices)
         dealers = [number for number, weight in enumerate(turns) for _ in range(weight)]
+
         for number, voice in enumerate(voices):
             dealt = [sentence for turn, sentence in enumerate(sentences) if dealers[turn % len(dealers)] == number]
             parts.append(_VoicePart(FIRST_SPEAKER + number, voice, split, dealt))

@@ -125,10 +125,12 @@ def draw_phrases(rng: np.random.Generator, count: int, *, long: bool = False) ->
     >>> draw_phrases(np.random.default_rng(2), 1)[0].normalized
     'After breakfast the writer told us about the lake.'
     """
+    # A long sentence joins two, without the full stop between them.
     sentences = PHRASES.draw(rng, count * (1 + long))
     if long:
         sentences = [
             f"{first[:-1]}, and {second}" for first, second in zip(sentences[::2], sentences[1::2], strict=True)
         ]
+
     capitals = [sentence[0].upper() + sentence[1:].replace(" i ", " I ") for sentence in sentences]
     return [Sentence(sentence, sentence) for sentence in capitals]

@@ -61,6 +61,7 @@ def speak(voice: EspeakVoice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np
     >>> rate, yes.dtype, 0.2 < len(yes) / rate < 2, float(abs(no).max()) > 0.05
     (22050, dtype('float32'), True, True)
     """
+    # JSON by standard input, since a command line is limited in length.
     job = {
         "voice": voice.name,
         "rate": voice.rate,
@@ -69,6 +70,7 @@ def speak(voice: EspeakVoice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np
         "constant_hz": voice.constant_hz,
         "texts": list(texts),
     }
+
     # -P: a file of the caller's folder must not shadow a module.
     process = subprocess.run(  # noqa: S603
         [sys.executable, "-P", str(_PROCESS)], input=json.dumps(job).encode(), capture_output=True, check=False
@@ -79,7 +81,9 @@ def speak(voice: EspeakVoice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np
             f"voice {voice.name}: espeak-ng failed with status {process.returncode}: {stderr[-1]}; "
             "if it cannot be loaded, reinstall espeakng-loader"
         )
+
     recordings, rate = _unpack(process.stdout, len(texts))
+    # A voice that cannot read a text, such as hanzi in English, may be silent without an error.
     for text, samples in zip(texts, recordings, strict=True):
         if not samples.any():
             raise WorkError(f"voice {voice.name}: espeak-ng is silent for {text!r}; give it words of its language")
@@ -87,6 +91,7 @@ def speak(voice: EspeakVoice, texts: Sequence[str]) -> tuple[list[npt.NDArray[np
 
 
 def _unpack(data: bytes, count: int) -> tuple[list[npt.NDArray[np.float32]], int]:
+    # See espeak_process.py for the format. int16 becomes float32 in [-1, 1).
     (rate,) = struct.unpack_from("<I", data)
     recordings: list[npt.NDArray[np.float32]] = []
     position = 4

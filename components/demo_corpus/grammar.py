@@ -33,6 +33,7 @@ class Grammar:
         Args:
           among: the sentences that may be drawn, at least one of every template; None: all.
         """
+        # All templates in random order, then all again: however many slots one has, it is not drawn more often.
         rounds = -(-count // len(self.templates))
         order = np.concatenate([rng.permutation(len(self.templates)) for _ in range(rounds)])[:count]
         return [self._draw_one(self.templates[template], rng, among) for template in order]
@@ -63,13 +64,15 @@ class Grammar:
                     f"{template!r} has {len(sentences)} sentences, too few for {', '.join(splits)}, which need one "
                     "each; give its slots more choices"
                 )
+
             dealt = [sentences[index] for index in rng.permutation(len(sentences))]
-            for later, split in zip(
-                range(len(later_shares), 0, -1), later_shares, strict=True
-            ):  # each leaves one to each after it
+
+            # Each split leaves one sentence to each after it, and to the first one.
+            for later, split in zip(range(len(later_shares), 0, -1), later_shares, strict=True):
                 count = min(max(1, round(shares[split] * len(sentences))), len(dealt) - later)
                 splits[split] |= set(dealt[:count])
                 dealt = dealt[count:]
+
             splits[first] |= set(dealt)
         return splits
 
@@ -83,6 +86,7 @@ class Grammar:
         return sorted({word for text in texts for word in _SLOT.sub("", text).split()})
 
     def _draw_one(self, template: str, rng: np.random.Generator, among: Collection[str] | None) -> str:
+        # Drawn again until it fits, which keeps the chances of the slots; `among` has some of every template.
         while True:
             sentence = self._fill(template, rng)
             if among is None or sentence in among:
@@ -94,6 +98,8 @@ class Grammar:
         if slot is None:
             yield template
             return
+
+        # A choice may have slots of its own, which this resolves with the template's others.
         for choice in self.slots[slot[1]]:
             yield from self._expand(template[: slot.start()] + choice + template[slot.end() :])
 

@@ -47,6 +47,8 @@ def write_chapter(
     """Writes one chapter: (text, samples) for each utterance. Returns its seconds."""
     folder = root / subset / str(speaker) / str(chapter)
     folder.mkdir(parents=True)
+
+    # Utterances come one by one, so that memory holds one recording, and their texts.
     transcript = []
     samples_written = 0
     for number, (text, samples) in enumerate(utterances):
@@ -54,6 +56,7 @@ def write_chapter(
         soundfile.write(file, samples, rate, subtype="PCM_16")
         transcript.append(f"{file.stem} {text.upper()}\n")
         samples_written += len(samples)
+
     write_text(folder / f"{speaker}-{chapter}.trans.txt", "".join(transcript))
     return samples_written / rate
 
@@ -69,6 +72,7 @@ def write_manifest_beside(folder: Path, lines: Iterable[Mapping[str, str]]) -> N
 
 
 def write_speakers(root: Path, speakers: Iterable[SpeakerRecord]) -> None:
+    # Columns as in LibriSpeech's own file, which readers split at "|".
     lines = ["; Generated speech. NAME is espeak-ng's voice: accent+variant.\n"]
     lines.append(";ID  |SEX| SUBSET           |MINUTES| NAME\n")
     lines += [
@@ -91,6 +95,7 @@ def write_ljspeech(root: Path, recordings: Iterable[RecordedSentence], rate: int
         soundfile.write(root / "wavs" / f"{id}.wav", samples, rate, subtype="PCM_16")
         lines.append(f"{id}|{sentence.written}|{sentence.normalized}\n")
         samples_written += len(samples)
+
     write_text(root / "metadata.csv", "".join(lines))
     return samples_written / rate
 
@@ -102,13 +107,17 @@ def write_thchs30(root: Path, recordings: Iterable[RecordedSentence], rate: int)
     """Writes THCHS-30's layout; files with a path replace the links of the publisher. Returns the seconds."""
     for folder in ("data", "train", "dev", "test"):
         (root / folder).mkdir(parents=True)
+
     samples_written = 0
     for number, (split, sentence, samples) in enumerate(recordings):
         recording = f"{SPEAKER}_{number}.wav"
         soundfile.write(root / "data" / recording, samples, rate, subtype="PCM_16")
+
+        # Three lines: hanzi, pinyin and phones. The publisher's folders of splits hold links, which not every disk has.
         phones = " ".join(map(syllable_phones, sentence.normalized.split()))
         transcript = f"{sentence.written}\n{sentence.normalized}\n{phones}\n"
         (root / "data" / f"{recording}.trn").write_text(transcript, encoding="utf-8")
         (root / split / f"{recording}.trn").write_text(f"../data/{recording}.trn\n", encoding="utf-8")
+
         samples_written += len(samples)
     return samples_written / rate

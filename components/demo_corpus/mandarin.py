@@ -102,6 +102,7 @@ def draw_mandarin(rng: np.random.Generator, count: int, *, long: bool = False) -
     return [Sentence(sentence, " ".join(LEXICON[word] for word in sentence.split())) for sentence in sentences]
 
 
+# Pinyin writes y and w for a syllable without an initial; THCHS-30 doubles the vowel there (ii, uu, vv, aa).
 _INITIALS = ("zh", "ch", "sh", *"bpmfdtnlgkhjqxrzcs")
 _AFTER_Y = {"ou": "iu", "u": "v", "ue": "ve", "uan": "van", "un": "vn"}
 _AFTER_W = {"ei": "ui", "en": "un", "eng": "ueng"}
@@ -121,16 +122,21 @@ def syllable_phones(syllable: str) -> str:
 
 def _split_syllable(letters: str) -> tuple[str, str]:
     if letters[0] == "y":
+        # After y, "u" means ü (v), and "ou" is what is written "iu" after an initial.
         ending = letters[1:]
         if ending in _AFTER_Y and ending != "ou":
             return "vv", _AFTER_Y[ending]
         return "ii", _AFTER_Y.get(ending, ending if ending[0] == "i" else f"i{ending}")
+
     if letters[0] == "w":
         ending = letters[1:]
         return "uu", _AFTER_W.get(ending, ending if ending[0] == "u" else f"u{ending}")
+
     initial = next((initial for initial in _INITIALS if letters.startswith(initial)), "")
     if not initial:
         return letters[0] * 2, letters
+
+    # "i" is another vowel after these initials, and "u" means ü after j, q and x.
     final = letters[len(initial) :]
     if final == "i" and initial in ("zh", "ch", "sh", "r"):
         return initial, "ix"

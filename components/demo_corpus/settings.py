@@ -46,6 +46,7 @@ class CommandsCorpusSettings(DemoCorpusSettings):
     @pydantic.model_validator(mode="after")
     def _check_speakers(self) -> Self:
         speakers = self.train_speakers + self.dev_speakers + self.test_speakers
+        # Mandarin has one accent, and so no more speakers than variants.
         voices = DISTINCT_VOICES if self.language == "english" else len(VARIANTS)
         if speakers > voices:
             raise ValueError(
@@ -75,6 +76,7 @@ class WordsCorpusSettings(DemoCorpusSettings):
     @property
     def spoken(self) -> dict[str, list[str]]:
         """Each accent of espeak-ng, and the texts that it reads for the words."""
+        # The built-in spellings are of the ten digits, in their order.
         natives = dict.fromkeys(ACCENTS, self.words)
         if self.spellings is None and tuple(self.words) == DIGIT_WORDS:
             return {**natives, **{language: list(texts) for language, texts in DIGIT_SPELLINGS.items()}}
@@ -82,8 +84,9 @@ class WordsCorpusSettings(DemoCorpusSettings):
 
     @pydantic.model_validator(mode="after")
     def _check_voices(self) -> Self:
-        given = {"words": self.words, **{f"spellings.{key}": one for key, one in (self.spellings or {}).items()}}
-        for name, texts in given.items():
+        # Texts are matched with the words by their place. espeak-ng gets a line for each.
+        spellings = {f"spellings.{language}": texts for language, texts in (self.spellings or {}).items()}
+        for name, texts in {"words": self.words, **spellings}.items():
             if len(texts) != len(self.words):
                 raise ValueError(f"{name} has {len(texts)} of {len(self.words)} texts; give one for each word")
             if not all(text.strip() and text.splitlines() == [text] for text in texts):
@@ -129,6 +132,7 @@ class RoundTripCorpusSettings(EspeakVoiceSettings):
 
     kind: Literal["round_trip"] = Field("round_trip", description="kind of corpus")
     sentences: SentenceKind = Field("digits", description="kind of sentences: digits, phrases or mandarin")
+    # The largest numbers are those that fit into four digits of an utterance's name.
     train: int = Field(60, ge=1, le=9999, description="sentences of train, by each voice")
     dev: int = Field(10, ge=1, le=9999, description="sentences of dev, by each voice; none is in train")
     test: int = Field(10, ge=1, le=9990, description="sentences of test, by each voice; none is in train")

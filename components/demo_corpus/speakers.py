@@ -65,6 +65,7 @@ def draw_speakers(count: int, seed: int, reverberation_max: float, accents: Sequ
     rng = np.random.default_rng(seed)
     accents = rng.permutation(accents).tolist()
     variants = draw_variants(rng)
+
     # All pairs come before one repeats: after as many as both numbers divide, the variants are shifted by one.
     cycle = math.lcm(len(accents), len(variants))
     return [
@@ -85,6 +86,7 @@ def draw_variants(rng: np.random.Generator) -> list[str]:
 
 
 def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberation_max: float) -> Speaker:
+    # By the speaker's number, so that a larger corpus has the speakers of a smaller one with the same seed.
     rng = np.random.default_rng((seed, number))
     voice = EspeakVoice(
         accent,
@@ -93,6 +95,7 @@ def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberati
         pitch=int(rng.integers(30, 71)),
         pitch_range=int(rng.integers(30, 71)),
     )
+
     return Speaker(
         id=1001 + number,
         sex="F" if variant in FEMALE else "M",
@@ -105,6 +108,7 @@ def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberati
 
 def _alternate(many: list[str], few: list[str]) -> list[str]:
     """Spreads the shorter list evenly between the members of the longer one."""
+    # Places in [0, 1): those of the longer list in the middle of their shares, so that no two are equal.
     positions = [((index + 0.5) / len(many), name) for index, name in enumerate(many)]
     positions += [(index / len(few), name) for index, name in enumerate(few)]
     return [name for _, name in sorted(positions)]

@@ -40,8 +40,11 @@ def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None
     start = time.monotonic()
     folder = Path(os.path.realpath(folder))
     key_parts = {"step": "demo_corpus", "revision": REVISION, "settings": settings.key_values()}
+
     corpus = corpus_kinds()[settings.kind]
     work = StepOutput("demo_corpus", folder, hash_value(key_parts), outputs={"corpus": corpus.layout})
+
+    # The folder is the user's own and not in a store, so that it has a marker, a lock and a rename of its own.
     try:
         with _exclusive_output(folder, work.key) as unfinished:
             if unfinished is None:
@@ -54,6 +57,7 @@ def run(folder: Path | str, settings: DemoCorpusSettings, *, workers: int | None
         raise WorkError(
             f"{folder}: cannot write the corpus: {error}; name a folder on a disk with 50 MB free"
         ) from error
+
     work.counts = _read_marker(folder)["counts"]
     work.seconds = time.monotonic() - start
     if not work.reused:
@@ -89,6 +93,8 @@ def corpus_kinds() -> dict[str, DemoCorpus]:
     """
     kinds: dict[str, DemoCorpus] = {}
     owners: dict[str, str] = {}
+
+    # Kinds are names in configs, so two corpora may not have the same one.
     for family in family_names():
         for kind, corpus in find_family(family).demo_corpora().items():
             if kind in kinds:
@@ -138,8 +144,11 @@ def _exclusive_output(folder: Path, key: str) -> Iterator[Path | None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             if not _is_at(descriptor, unfinished):
                 continue  # the process before us has finished and renamed it: look again
+
+            # Of a process that was killed: it holds no lock any more.
             for path in unfinished.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+
             try:
                 yield unfinished
             except BaseException:
@@ -157,12 +166,16 @@ def _commit_output(unfinished: Path, folder: Path, marker: dict[str, Any]) -> No
     deleted.
     """
     write_json(unfinished / MARKER, {**marker, "files": _sizes(unfinished)})
+
+    # Two renames, between which there is no corpus. A kill there leaves the old one under `.before`, and the next run
+    # writes the new one.
     before = folder.with_name(f".{folder.name}.before")
     if before.exists():
         shutil.rmtree(before)
     if folder.exists():
         _check_replaceable(folder)
         folder.rename(before)
+
     unfinished.rename(folder)
     shutil.rmtree(before, ignore_errors=True)
 
@@ -175,6 +188,8 @@ def _is_complete(folder: Path, key: str) -> bool:
     if marker["key"] != key:
         print_status(f"demo corpus: {folder} holds a corpus of other settings; replacing it")
         return False
+
+    # By sizes alone: hashing would take longer than a reused corpus is worth.
     present = _sizes(folder)
     damaged = [name for name, size in marker["files"].items() if present.get(name) != size]
     if damaged:
@@ -190,6 +205,8 @@ def _check_replaceable(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise WorkError(f"{folder}: is a file, not a folder; name another folder")
+
+    # A person's own files must survive a name that was mistyped.
     written_files = _read_marker(folder)["files"] if (folder / MARKER).is_file() else {}
     foreign = sorted(set(_sizes(folder)) - set(written_files))
     if foreign:
@@ -221,5 +238,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
         at_path = path.stat()
     except FileNotFoundError:
         return False
+
+    # The name may lead to another folder by now: device and inode say which one is locked.
     opened = os.fstat(descriptor)
     return (opened.st_dev, opened.st_ino) == (at_path.st_dev, at_path.st_ino)

@@ -30,17 +30,22 @@ DRAW: dict[SentenceKind, Callable[..., list[Sentence]]] = {
 
 def write_tts_corpus(root: Path, settings: TtsCorpusSettings, workers: int) -> dict[str, int]:
     """Writes the corpus into the folder `root`. Returns counts."""
+    # All sentences in one list, as espeak reads them in batches of the whole corpus.
     rng = np.random.default_rng((settings.seed, 2))
     sizes = {"train": settings.train, "dev": settings.dev, "test": settings.test}
     splits = draw_sentences(settings.kind, rng, sizes, settings.long_sentences)
     in_order = [(split, sentence) for split, sentences in splits.items() for sentence in sentences]
+
     voice = settings.voice(settings.kind)
     print_status(f"demo corpus: {voice.name} reads {len(in_order):,} {settings.kind}")
     samples = record_sentences(voice, [sentence for _, sentence in in_order], settings.sample_rate, workers)
+
+    # A generator: recordings are written as they come.
     recordings = (
         (split, sentence, quantize_samples(recording))
         for (split, sentence), recording in zip(in_order, samples, strict=True)
     )
+
     write = write_thchs30 if settings.kind == "mandarin" else write_ljspeech
     seconds = write(root, recordings, settings.sample_rate)
     counts = {split: len(sentences) for split, sentences in splits.items()}
@@ -55,17 +60,20 @@ def draw_sentences(
     Raises:
       SettingsError: there are not that many different sentences.
     """
+    # Different over all splits. Long ones are drawn by themselves, as they are longer than any of these.
     sentences = _draw_different(kind, rng, sum(sizes.values()), long=False)
     splits = {}
     start = 0
     for split, size in sizes.items():
         splits[split] = sentences[start : start + size]
         start += size
+
     splits["test"] += _draw_different(kind, rng, long_sentences, long=True)
     return splits
 
 
 def _draw_different(kind: SentenceKind, rng: np.random.Generator, count: int, *, long: bool) -> list[Sentence]:
+    # A dictionary keeps the order of the draws. It gives up when fewer than 2% of a batch are new.
     drawn: dict[Sentence, None] = {}
     while len(drawn) < count:
         before = len(drawn)
@@ -82,8 +90,10 @@ def record_sentences(
     voice: EspeakVoice, sentences: list[Sentence], sample_rate: int, workers: int
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Yields the sentences in their order as float32 samples, with short silence at both ends."""
+    # Batches do not depend on the number of workers, and `map` yields them in order, so neither do the samples.
     batches = [sentences[start : start + BATCH] for start in range(0, len(sentences), BATCH)]
     progress = Progress("sentences", len(sentences))
+
     with ThreadPoolExecutor(workers) as pool:
         for batch in pool.map(lambda batch: _record_batch(voice, batch, sample_rate), batches):
             yield from batch
