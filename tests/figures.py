@@ -22,7 +22,7 @@ REACH = ("audio.wav", "data.shards", "registry.registry", *(f"components.{step}.
 _BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 _PRAGMA = re.compile(r"# (noqa|type:|fmt:)")
 _HOUSE_WORDS = {"one", "found", "made", "known", "wanted", "heard", "asked", "given", "now", "kept", "told"}
-_UNTYPED = re.compile(r'about\["|about\.get\(|metrics\["|metrics\.get\(')
+UNTYPED = re.compile(r'about\["|about\.get\(|metrics\["|metrics\.get\(')
 
 ROOT = Path(__file__).parent.parent
 
@@ -95,7 +95,7 @@ def writing(files: dict[str, str], trees: dict[str, ast.Module]) -> Iterator[tup
         f"of the names bound are pronouns or participles ({', '.join(sorted(_HOUSE_WORDS))})",
     )
     yield (
-        str(sum(len(_UNTYPED.findall(text)) for text in files.values())),
+        str(sum(len(UNTYPED.findall(text)) for text in files.values())),
         "subscripts of model.json and metrics.json without a type",
     )
 

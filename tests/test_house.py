@@ -13,6 +13,7 @@ import grimp
 import pytest
 
 from tests.conftest import ROOT
+from tests.figures import UNTYPED
 from tests.training.mutations import MUTATIONS
 
 ROLES = {"run", "main", "entries"}
@@ -106,6 +107,17 @@ def test_onnx_runtime_is_imported_in_one_place() -> None:
     assert importers == ["onnx_model"]
 
 
+def test_model_json_and_metrics_json_are_read_by_their_types() -> None:
+    """A misspelt key is then an error of the type checker, and not a KeyError at the end of a run."""
+    untyped = [
+        f"{module}:{number}: {line.strip()}"
+        for module, file in modules()
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if UNTYPED.search(line)
+    ]
+    assert untyped == [], "use ModelInfo, EvaluationInfo, or a family's own types in details.py"
+
+
 class Air(NamedTuple):
     """How densely code is written.
 
@@ -133,7 +145,7 @@ AIR = {
     "voxline/feedback": Air(43, 1.5, 1, 4),
     "voxline/forecast": Air(60, 1, 1, 4),
     "voxline/inference": Air(38, 1.1, 1, 4),
-    "voxline/metrics": Air(42, 2.4, 1, 4),
+    "voxline/metrics": Air(40, 2.4, 1, 4),
     "voxline/notify": Air(30, 1, 1, 4),
     "voxline/operations": Air(45, 1, 1, 4),
     "voxline/registry": Air(36, 1, 1, 4),
@@ -148,6 +160,7 @@ AIR = {
     "components/ingest": Air(33, 1, 0.5, 1),
     "components/language": Air(50, 1, 0.5, 1),
     "components/publish": Air(27, 1, 0.5, 1),
+    "components/push": Air(27, 0.5, 0.5, 4),
     "components/train": Air(45, 1, 0.5, 1),
     "components/validate": Air(33, 1, 0.5, 1),
     "components": Air(30, 1.5, 0.7, 3.5),

@@ -14,7 +14,14 @@ from voxline.components.push.settings import PushSettings
 from voxline.errors import SettingsError
 from voxline.metrics.bootstrap import Bootstrap, Comparison, SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
-from voxline.metrics.evaluation import ONNX_WER, Evaluation, UtteranceResult, group_by_slice
+from voxline.metrics.evaluation import (
+    ONNX_WER,
+    Evaluation,
+    FamilyDetails,
+    OnnxInfo,
+    UtteranceResult,
+    group_by_slice,
+)
 from voxline.registry.journal import PRODUCTION
 
 MAX_SLICES_NAMED = 3
@@ -22,8 +29,12 @@ MAX_SLICES_NAMED = 3
 
 LEAST_OF_PARENT_TEST = 0.9
 """Share of the utterances that a model's parent was judged by; fewer may be those that the model still knows."""
+
+BITS = {"int8": 8}
+"""Precision of an ONNX graph whose weights are integers → how many bits they have."""
+
 OtherMetrics = Mapping[str, Mapping[str, SumAndWeight]]
-"""Of the model to compare with: the utterance's id → metric → its value."""
+"""The model to compare with: the utterance's id → metric → its value."""
 Status = Literal["passed", "failed", "not checked"]
 
 
@@ -67,13 +78,13 @@ class GateCheck:
         return "not checked" if self.passed is None else "passed" if self.passed else "failed"
 
     def to_dict(self) -> dict[str, Any]:
-        """For verdict.json and provenance.json."""
+        """The values of the check in verdict.json and provenance.json."""
         return {**dataclasses.asdict(self), "status": self.status}
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the gate decided on a model, and the version that it became.
+    """The gate's decision on a model, and the version that it became.
 
     Attributes:
       pushed: the model was published as a new version.
@@ -106,30 +117,35 @@ def refuse_unmeasured(evaluation: Evaluation, settings: PushSettings) -> None:
     Raises:
       SettingsError: naming it, and what was measured.
     """
-    reported = evaluation.metrics["slices"]
+    reported = evaluation.info.slices
     if unknown := [name for name in settings.slices if name not in reported]:
         raise SettingsError(
             f"push: 'slices' is {settings.slices!r}; evaluate did not report by {', '.join(unknown)}, but by "
             f"{', '.join(reported)}; add it to evaluate.slices"
         )
+
+    # Only what a config asks for: a default threshold of a metric that nobody measures must not stop a push.
     for kind, name in settings.asked_for():
         if evaluation.value(name) is None:
             setting = f" (set {CATALOG[name].setting})" if CATALOG[name].setting else ""
-            what = "limit" if kind == "limits" else "margin"
+            threshold = "limit" if kind == "limits" else "margin"
             raise SettingsError(
-                f"push: '{kind}.{name}' is a metric that evaluate did not measure; remove the {what}, or let evaluate "
-                f"measure it{setting}"
+                f"push: '{kind}.{name}' is a metric that evaluate did not measure; remove the {threshold}, or let "
+                f"evaluate measure it{setting}"
             )
 
 
 def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
-    """The values as measured, whatever their intervals: a limit is a promise to the model's users."""
+    """Holds the values as measured, whatever their intervals: a limit is a promise to the model's users."""
     checks = []
     for name, limit in settings.limits.items():
-        metric, value = CATALOG[name], evaluation.value(name)
+        metric = CATALOG[name]
+        value = evaluation.value(name)
         if value is None:
             checks.append(GateCheck(metric.title, None, f"{metric.title}: not measured, so limits.{name} is skipped"))
             continue
+
+        # The sign is -1 of a metric that is better when higher, so its limit is the lowest accepted value.
         passed = metric.sign * value <= metric.sign * limit
         relation = "within" if passed else "above" if metric.sign > 0 else "below"
         detail = (
@@ -140,57 +156,76 @@ def check_limits(evaluation: Evaluation, settings: PushSettings) -> list[GateChe
 
 
 def check_onnx(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
-    """A model's ONNX graphs make what the SavedModel makes, on every utterance; [] without such graphs.
+    """Compares a model's ONNX graphs with its SavedModel, on every utterance; [] without such graphs.
 
     Recognizers write the same texts. The mels of a voice and the waveforms of a vocoder differ by roundings only.
 
     One of 8-bit weights may write something else: it is held to the limit, and compared with the SavedModel
     as a model is with the one in service.
     """
-    details = evaluation.metrics["details"]
+    details = evaluation.details(FamilyDetails)
+    graphs = (
+        ("ONNX", "onnx to none", details.onnx),
+        ("streaming", "streaming to false", details.streaming),
+    )
     checks = []
-    for key, title, setting in (("onnx", "ONNX", "onnx to none"), ("streaming", "streaming", "streaming to false")):
-        about, utterances = details.get(key), len(evaluation.results)
-        if about is None:
+    for title, setting, graph in graphs:
+        if graph is None:
             continue
-        bits = {"int8": 8}.get(about.get("precision", ""))
+        bits = BITS.get(graph.precision)
         if bits and all(ONNX_WER in result.details for result in evaluation.results):
             checks += _check_integers(evaluation, settings, bits)
-        elif "largest" in about:
-            checks.append(_check_difference(about))
-        elif not about["count"]:
-            detail = f"the {title} graph wrote the same text for all {utterances:,}"
-            checks.append(GateCheck(title, True, detail))
+        elif graph.largest is not None:
+            checks.append(_check_difference(graph, graph.largest))
         else:
-            first = about["different"][0]
-            detail = (
-                f"the {title} graph wrote another text than the SavedModel for {about['count']:,} of {utterances:,} "
-                f"utterances, such as {first['id']}: {first['onnx']!r}, not {first['saved_model']!r}; set "
-                f"train.export.{setting}, and report it"
-            )
-            checks.append(GateCheck(title, False, detail, about["count"], 0))
+            checks.append(_check_texts(graph, title, setting, len(evaluation.results)))
     return checks
 
 
-def _check_difference(about: dict[str, Any]) -> GateCheck:
-    """The largest difference of what a voice or a vocoder makes in its two forms."""
-    largest, limit = about["largest"], about["limit"]
-    found = f"from the SavedModel by {largest:.2g} {about['unit']} at most, for the utterance {about['id']}"
+def _check_texts(graph: OnnxInfo, title: str, setting: str, utterances: int) -> GateCheck:
+    """Checks that a recognizer's graph wrote the text of the SavedModel for every utterance.
+
+    Args:
+      setting: the key of `train.export` and the value that leaves the graph out.
+    """
+    if graph.count is None:
+        return GateCheck(title, False, f"the {title} graph was not compared with the SavedModel; run evaluate again")
+    if graph.count == 0:
+        return GateCheck(title, True, f"the {title} graph wrote the same text for all {utterances:,}")
+    examples = [f"{text.id}: {text.onnx!r}, not {text.saved_model!r}" for text in graph.different or []]
+    detail = (
+        f"the {title} graph wrote another text than the SavedModel for {graph.count:,} of {utterances:,} utterances, "
+        f"such as {'; '.join(examples[:1])}; set train.export.{setting}, and report it"
+    )
+    return GateCheck(title, False, detail, graph.count, 0)
+
+
+def _check_difference(graph: OnnxInfo, largest: float) -> GateCheck:
+    """Checks the largest difference between what a voice or a vocoder makes in its two forms."""
+    limit = graph.limit
+    difference = f"from the SavedModel by {largest:.2g} {graph.unit} at most, for the utterance {graph.id}"
     if largest <= limit:
-        return GateCheck("ONNX", True, f"the ONNX graph differs {found}; up to {limit:g} is accepted", largest, limit)
+        detail = f"the ONNX graph differs {difference}; up to {limit:g} is accepted"
+        return GateCheck("ONNX", True, detail, largest, limit)
     advice = "set train.export.onnx to none, and report it"
-    if (form := about.get("precision", "float32")) != "float32":
-        advice = f"set evaluate.round_trip_recognizer, which judges {form} by its words, or train.export.onnx to none"
-    detail = f"the ONNX graph differs {found}; at most {limit:g} is accepted; {advice}"
+    if graph.precision not in ("", "float32"):
+        advice = (
+            f"set evaluate.round_trip_recognizer, which judges {graph.precision} by its words, or train.export.onnx to "
+            "none"
+        )
+    detail = f"the ONNX graph differs {difference}; at most {limit:g} is accepted; {advice}"
     return GateCheck("ONNX", False, detail, largest, limit)
 
 
 def _check_integers(evaluation: Evaluation, settings: PushSettings, bits: int) -> list[GateCheck]:
-    """The word error rate of a graph of so many bits, or a voice's of its round trip: within the limit, and within
-    the margin of the SavedModel's.
+    """Checks the word error rate of a graph of so many bits, or a voice's of its round trip.
+
+    It must be within the limit, and within the margin of the SavedModel's.
     """
     name = next(name for name in ("wer", "round_trip_wer") if name in evaluation.results[0].metrics)
     wer = CATALOG[name]
+
+    # The graph's errors and words take the place of the SavedModel's, as if it were a model of its own.
     results = [
         dataclasses.replace(result, metrics={name: SumAndWeight(*result.details[ONNX_WER])})
         for result in evaluation.results
@@ -204,6 +239,7 @@ def _check_integers(evaluation: Evaluation, settings: PushSettings, bits: int) -
         checks.append(
             GateCheck(f"{wer.title}, {bits}-bit ONNX", value <= limit, f"{detail}: limits.{name}", value, limit)
         )
+
     metrics = {result.id: result.metrics for result in evaluation.results}
     opponent = Opponent("the SavedModel", 0, metrics, name="the SavedModel")
     bootstrap = evaluation.bootstrap(settings.confidence)
@@ -211,7 +247,7 @@ def _check_integers(evaluation: Evaluation, settings: PushSettings, bits: int) -
 
 
 def check_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
-    """No metric is worse than in the other version by more than its margin, with the confidence that is set."""
+    """Checks that no metric is worse than in the other version by more than its margin, with the set confidence."""
     bootstrap = evaluation.bootstrap(settings.confidence)
     values = {name: evaluation.value(name) for name in settings.compared_metrics()}
     return [
@@ -221,29 +257,36 @@ def check_regression(evaluation: Evaluation, opponent: Opponent, settings: PushS
 
 
 def check_forgetting(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
-    """A model that started from another one is no worse than it on the test split that this one was judged by.
+    """Checks that a model is no worse than the one that it started from, on the test split of that one.
 
     Its own test split need not show what it forgot: it may be of the new part of a corpus alone.
     """
-    about = evaluation.metrics.get("parent")
-    if not about:
+    title = "against its parent"
+    parent = evaluation.info.parent
+    if parent is None:
         return []
-    where = f"the test split of {about['label']}, which it started from"
-    if not about["dataset"]:  # Ancestor.is_published
-        return [GateCheck("against its parent", None, f"what it forgot is not known: {about['missing']}")]
+    where = f"the test split of {parent.label}, which it started from"
+    if not parent.dataset:  # Ancestor.is_published
+        return [GateCheck(title, None, f"what it forgot is not known: {parent.missing}")]
+
+    # Those that could be measured on both may be the easy ones, so too few of them fail the model.
     results = [result for result in evaluation.parent_results() if result.champion is not None]
-    if len(results) < LEAST_OF_PARENT_TEST * about["listed"] or not results:
-        measured = f"{len(results):,} of its {about['listed']:,} utterances do not show" if results else "nothing shows"
+    if len(results) < LEAST_OF_PARENT_TEST * parent.listed or not results:
+        measured = f"{len(results):,} of its {parent.listed:,} utterances do not show" if results else "nothing shows"
         detail = (
-            f"{measured} what it forgot: {about['missing']}; evaluate on a corpus that has {where}, or train from "
+            f"{measured} what it forgot: {parent.missing}; evaluate on a corpus that has {where}, or train from "
             "random weights (train.start.model: '')"
         )
-        return [GateCheck("against its parent", False, detail)]
-    today = {result.id: result for result in evaluation.results}
-    if evaluation.champion_digest == about["digest"] and {result.id: result for result in results} == today:
-        return [GateCheck("against its parent", None, f"{where}, is the comparison with the model in service")]
+        return [GateCheck(title, False, detail)]
+
+    # Its parent is in service, and both test splits are the same: `check_regression` makes this comparison.
+    test_results = {result.id: result for result in evaluation.results}
+    if evaluation.champion_digest == parent.digest and {result.id: result for result in results} == test_results:
+        return [GateCheck(title, None, f"{where}, is the comparison with the model in service")]
+
     metrics = {result.id: result.champion or {} for result in results}
-    opponent = Opponent("its parent", about["version"], metrics, where=where)
+    parent_name = "" if parent.version is not None else parent.label
+    opponent = Opponent("its parent", parent.version or 0, metrics, where=where, name=parent_name)
     bootstrap = evaluation.bootstrap(settings.confidence)
     names = [name for name in settings.compared_metrics() if name in results[0].metrics]
     checks = [
@@ -257,7 +300,7 @@ def check_forgetting(evaluation: Evaluation, settings: PushSettings) -> list[Gat
         )
         for name in names
     ]
-    return [*checks, *([GateCheck("against its parent", None, about["missing"])] if about["missing"] else [])]
+    return [*checks, *([GateCheck(title, None, parent.missing)] if parent.missing else [])]
 
 
 def _check_metric(
@@ -268,7 +311,12 @@ def _check_metric(
     bootstrap: Bootstrap,
     settings: PushSettings,
 ) -> GateCheck:
-    title, setting = f"{metric.title}, against {opponent.role}", settings.describe_margin(metric.name)
+    """Compares one metric with an opponent's: even the highest difference must be within the margin.
+
+    Args:
+      value: over all results, for the message; None if it was not measured.
+    """
+    title = f"{metric.title}, against {opponent.role}"
     if value is None:
         return GateCheck(title, None, f"{metric.title}: not measured, so it is not compared")
     version = opponent.name or f"version {opponent.version}"
@@ -279,11 +327,15 @@ def _check_metric(
             f"features may differ; remove max_regression.{metric.name}, or judge by mcd"
         )
         return GateCheck(title, False, detail)
+
     before = _value(results, opponent.metrics, metric)
     margin = opponent.margins * settings.margin(metric.name, before)
     passed = compared.highest <= margin
+
+    # Differences count up in the direction of worse; people read them in the direction of the metric.
     bound = "at most" if metric.sign > 0 else "at least"
     times = f"{opponent.margins:g} times " if opponent.margins != 1 else ""
+    setting = settings.describe_margin(metric.name)
     where = f" on {opponent.where} ({len(results):,} utterances)," if opponent.where else ""
     detail = (
         f"{metric.title}{where} {metric.format_difference(metric.sign * compared.difference)} against "
@@ -293,12 +345,13 @@ def _check_metric(
     )
     if not passed and compared.difference <= margin:
         detail += "; it may be as good, and the test split is too small to show it: add test utterances"
+    # JSON has no infinity, which is the bound of too few utterances.
     highest = compared.highest if math.isfinite(compared.highest) else None
     return GateCheck(title, passed, detail, highest, margin)
 
 
 def check_slice_regression(evaluation: Evaluation, opponent: Opponent, settings: PushSettings) -> list[GateCheck]:
-    """No slice is worse than in the other version by more than its margin, and significantly worse at all."""
+    """Checks that no slice is both worse than in the other version by more than its margin and significantly worse."""
     return [
         _check_slices(evaluation, opponent, CATALOG[name], settings)
         for name in settings.compared_metrics(in_slice=True)
@@ -307,8 +360,10 @@ def check_slice_regression(evaluation: Evaluation, opponent: Opponent, settings:
 
 
 def _check_slices(evaluation: Evaluation, opponent: Opponent, metric: Metric, settings: PushSettings) -> GateCheck:
+    """Compares one metric in every slice that is large enough; `measured` is the largest difference of any."""
     worse: list[tuple[float, str]] = []
-    judged = small = 0
+    judged = 0
+    small = 0
     highest: float | None = None
     bootstrap = evaluation.bootstrap(settings.confidence)
     for name in settings.slices:
@@ -319,14 +374,18 @@ def _check_slices(evaluation: Evaluation, opponent: Opponent, metric: Metric, se
             compared = _compare(results, opponent.metrics, metric, bootstrap)
             if not compared.interval.units:
                 continue
+
+            # Many slices are compared, and some are worse by chance: the margin alone would fail good models.
             judged += 1
             before = _value(results, opponent.metrics, metric)
             highest = max(compared.difference, compared.difference if highest is None else highest)
             if compared.difference > settings.margin(metric.name, before, in_slice=True) and compared.lowest > 0:
-                now = metric.format(aggregate([result.metrics[metric.name] for result in results], metric.kind))
-                values = f"{now}, was {metric.format(before)}"
+                after = aggregate([result.metrics[metric.name] for result in results], metric.kind)
+                values = f"{metric.format(after)}, was {metric.format(before)}"
                 worse.append((compared.difference, f"{name} {value}: {values} on {len(results):,} utterances"))
-    title, limit = f"{metric.title}, in slices", settings.describe_margin(metric.name, in_slice=True)
+
+    title = f"{metric.title}, in slices"
+    limit = settings.describe_margin(metric.name, in_slice=True)
     skipped = f"{small:,} with fewer than {settings.min_slice_utterances} utterances skipped (min_slice_utterances)"
     if worse:
         named = [text for _, text in sorted(worse, reverse=True)[:MAX_SLICES_NAMED]]
@@ -346,7 +405,7 @@ def _check_slices(evaluation: Evaluation, opponent: Opponent, metric: Metric, se
 
 
 def is_better(evaluation: Evaluation, anchor: OtherMetrics, settings: PushSettings) -> bool:
-    """Whether a model is at least as good as the anchor, by the first metric that both were measured on."""
+    """Returns whether a model is at least as good as the anchor, by the first metric that both were measured on."""
     for name in settings.compared_metrics():
         metric = CATALOG[name]
         if evaluation.value(name) is None:
@@ -361,6 +420,7 @@ def is_better(evaluation: Evaluation, anchor: OtherMetrics, settings: PushSettin
 def _compare(
     results: Sequence[UtteranceResult], other: OtherMetrics, metric: Metric, bootstrap: Bootstrap
 ) -> Comparison:
+    """Compares one metric by utterance; a positive difference is worse, whichever direction of the metric is better."""
     return bootstrap.compare(
         [result.metrics[metric.name] for result in results],
         [other[result.id][metric.name] for result in results],
@@ -387,3 +447,19 @@ class RepeatedOutput:
     passed: bool | None
     detail: str
     difference: float | None = None
+
+    @classmethod
+    def by_difference(
+        cls, passed: bool, action: str, finding: str, difference: float, accepted: str
+    ) -> "RepeatedOutput":
+        """The result of a family whose outputs are sounds, which differ by roundings even if all is well.
+
+        Args:
+          action: of the fresh process, such as "vocoded the mels".
+          finding: sizes of both outputs, and how far they are apart.
+          accepted: the largest accepted difference, as the message writes it.
+        """
+        if passed:
+            return cls(True, f"a fresh process loaded the model and {action}: {finding}", difference)
+        detail = f"a fresh process {action} differently: {finding}; at most {accepted} is accepted"
+        return cls(False, detail, difference)

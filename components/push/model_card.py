@@ -1,4 +1,4 @@
-"""What push writes in Markdown, the same for every family.
+"""The Markdown of push, the same for every family.
 
 The model card: what a version is, where it comes from, how good it is, and how to use it. The summary: the verdict on a
 model, as Kubeflow's UI shows it beside those of other runs.
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from voxline.components.push.gate import Verdict
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.catalog import CATALOG, headline_metrics
-from voxline.metrics.evaluation import Evaluation
+from voxline.metrics.evaluation import Evaluation, EvaluationInfo
 from voxline.registry.parents import ancestors_of
 
 if TYPE_CHECKING:
@@ -21,17 +21,19 @@ MAX_SLICES = 15
 
 def model_card(family: "PushFamily", evaluation: Evaluation, version: int, pushed_at: str) -> str:
     """The card of a version, in Markdown."""
-    metrics = evaluation.metrics
-    info, name = evaluation.model_info, metrics["model"]["name"]
-    limitations = "\n".join(f"- {sentence}" for sentence in family.limitations(info, metrics))
+    info = evaluation.info
+    model = info.model.about
+    name = info.model.name
+    limitations = "\n".join(f"- {sentence}" for sentence in family.limitations(evaluation))
     sections = [
-        f"# {name}, version {version}\n\n{family.describe(info)} {_origin(info, pushed_at)}",
+        f"# {name}, version {version}\n\n{family.describe(model)} {_origin(model, pushed_at)}",
         f"## Data\n\n{_data(evaluation)}",
-        *([f"## Ancestors\n\n{ancestors}"] if (ancestors := _ancestors(info, metrics)) else []),
-        f"## Metrics\n\n{_metrics(metrics)}\n\n{family.errors(metrics)}".rstrip(),
-        *(f"### By {slicing}\n\n{_slices(slicing, metrics)}" for slicing in metrics["slices"]),
+        *([f"## Ancestors\n\n{ancestors}"] if (ancestors := _ancestors(info)) else []),
+        # A family without further results adds nothing below the table, not even an empty line.
+        f"## Metrics\n\n{_metrics(info)}\n\n{family.errors(evaluation)}".rstrip(),
+        *(f"### By {slicing}\n\n{_slices(slicing, info)}" for slicing in info.slices),
         f"## Limitations\n\n{limitations}",
-        f"## Usage\n\n{family.usage(info, name, version)}\n\n"
+        f"## Usage\n\n{family.usage(model, name, version)}\n\n"
         "`evaluation/report.html` is the whole evaluation, `provenance.json` the model's origin.",
     ]
     return "\n\n".join(sections) + "\n"
@@ -43,19 +45,21 @@ def verdict_summary(verdict: Verdict, evaluation: Evaluation, report: str) -> st
     Args:
       report: path or URI of the page of the run.
     """
-    metrics = evaluation.metrics
+    info = evaluation.info
     reasons = "\n".join(f"- {_escape(reason)}" for reason in verdict.reasons)
     version = f"Version: `{verdict.model}`. " if verdict.model else ""
     before = "Nothing was in service." if verdict.in_service is None else f"In service: version {verdict.in_service}."
-    about = f"Model `{metrics['model']['name']}`. {version}{before} {_digests(evaluation)}"
-    test = metrics["test"]
-    measured = f"{metrics['utterances']:,} utterances of the split `{test['split']}`, {test['speakers']:,} speakers"
+    origin = f"Model `{info.model.name}`. {version}{before} {_digests(evaluation)}"
+    test = info.test
+    measured = f"{info.utterances:,} utterances of the split `{test.split}`, {test.speakers:,} speakers"
+
+    # A model that was there already has no checks, and so no table.
     rows = [[check.status, check.name, check.detail] for check in verdict.checks]
     sections = [
         f"# {_escape(verdict.heading if verdict.pushed else 'Not pushed')}",
         *([reasons] if reasons else []),
-        about,
-        f"## Metrics\n\n{_metrics(metrics)}\n\nMeasured on {measured}.",
+        origin,
+        f"## Metrics\n\n{_metrics(info)}\n\nMeasured on {measured}.",
         *([f"## Checks of the gate\n\n{markdown_table(['result', 'check', 'finding'], rows)}"] if rows else []),
         f"The whole evaluation: `{report}`",
     ]
@@ -63,6 +67,7 @@ def verdict_summary(verdict: Verdict, evaluation: Evaluation, report: str) -> st
 
 
 def _origin(info: ModelInfo, pushed_at: str) -> str:
+    """When the version was published, and the training that its weights come from."""
     provenance = info.provenance
     trained = ", ".join(f"{key.replace('_', ' ')} {_shorten(value)}" for key, value in provenance.trained.items())
     revision = f"Pushed {pushed_at}; trained from revision `{provenance.git_revision or 'unknown'}`"
@@ -70,86 +75,127 @@ def _origin(info: ModelInfo, pushed_at: str) -> str:
 
 
 def _digests(evaluation: Evaluation) -> str:
-    """Names what was judged by its bytes."""
+    """Names the model and the evaluation by hashes of their bytes, so that a reader can check which were judged."""
     return f"Judged: model `{evaluation.digest}`, evaluation `{evaluation.content_digest()}`."
 
 
 def _data(evaluation: Evaluation) -> str:
-    metrics = evaluation.metrics
-    dataset = evaluation.model_info.dataset
+    """The splits of the dataset, and the part that the model was measured on."""
+    info = evaluation.info
+    dataset = info.model.about.dataset
     rows = [
         [split, f"{count:,}", f"{dataset.seconds.get(split, 0) / 60:.1f}"] for split, count in dataset.counts.items()
     ]
-    test = metrics["test"]
+    test = info.test
     return (
         markdown_table(["split", "utterances", "minutes"], rows)
-        + f"\n\nDataset `{dataset.key or 'unknown'}`. Measured on {metrics['utterances']:,} utterances "
-        f"of the split `{test['split']}` (`{test['fingerprint']}`), {test['speakers']:,} speakers."
+        + f"\n\nDataset `{dataset.key or 'unknown'}`. Measured on {info.utterances:,} utterances "
+        f"of the split `{test.split}` (`{test.fingerprint}`), {test.speakers:,} speakers."
         f"\n\n{_digests(evaluation)}"
     )
 
 
-def _ancestors(info: ModelInfo, metrics: dict[str, Any]) -> str:
+def _ancestors(info: EvaluationInfo) -> str:
     """The models that this one goes back to, and what it still knows of its parent's test split."""
-    ancestors = ancestors_of(info)
+    ancestors = ancestors_of(info.model.about)
     if not ancestors:
         return ""
     text = f"It started from the weights of {ancestors[0].label}"
     if len(ancestors) > 1:
-        text += f", and that from {', '.join(one.label for one in ancestors[1:])}"
+        text += f", and that from {', '.join(ancestor.label for ancestor in ancestors[1:])}"
     text += ". What it was trained on, through them too: `trained_on.jsonl.gz`."
-    if published := [one.label for one in ancestors if one.is_published]:
+
+    # Weights that others published come without a list of speakers, so nobody can promise to find one in them.
+    if published := [ancestor.label for ancestor in ancestors if ancestor.is_published]:
         text += (
             f" Not in that list: the recordings behind the published weights {', '.join(published)}, whose speakers "
             "are not known; no purge finds them."
         )
-    parent = metrics.get("parent") or {}
+
+    # In evaluate's parent test the parent takes the champion's place.
+    if info.parent is None:
+        return text
     rows = [
-        [CATALOG[name].title, *(CATALOG[name].format(value) for value in (one["value"], compared["champion_value"]))]
-        for name, one in (parent.get("metrics") or {}).items()
-        if CATALOG[name].headline and (compared := one["comparison"])
+        [metric.title, metric.format(measured.value), metric.format(measured.comparison.champion_value)]
+        for name, measured in info.parent.metrics.items()
+        if (metric := CATALOG[name]).headline and measured.comparison
     ]
     if not rows:
         return text
     table = markdown_table(["", "measured", ancestors[0].label], rows)
-    return f"{text}\n\nOn the test split of {ancestors[0].label}, {parent['utterances']:,} utterances:\n\n{table}"
+    return f"{text}\n\nOn the test split of {ancestors[0].label}, {info.parent.utterances:,} utterances:\n\n{table}"
 
 
-def _metrics(metrics: dict[str, Any]) -> str:
-    champion = metrics["champion"]
-    columns = ["", "measured", f"{100 * metrics['bootstrap']['confidence']:g}% interval", "utterances"]
-    if champion:
-        columns += [f"version {champion['version']}", "difference", "worse with probability"]
+def _metrics(info: EvaluationInfo) -> str:
+    """Every metric with its interval, and the comparison with the model in service if there was one."""
+    columns = ["", "measured", f"{100 * info.bootstrap.confidence:g}% interval", "utterances"]
+    if info.champion:
+        columns += [f"version {info.champion.version}", "difference", "worse with probability"]
     rows = []
-    for name, measured in metrics["metrics"].items():
-        metric, compared = CATALOG[name], measured["comparison"]
+    for name, measured in info.metrics.items():
+        metric = CATALOG[name]
         row = [
             metric.title,
-            metric.format(measured["value"]),
-            metric.format_interval(measured["interval"]),
-            f"{measured['measured']:,}",
+            metric.format(measured.value),
+            metric.format_range(measured.interval.low, measured.interval.high),
+            f"{measured.measured:,}",
         ]
-        if champion and compared:
-            worse = compared["probability_worse"]
-            row += [metric.format(compared["champion_value"]), metric.format_difference(compared["difference"])]
+
+        # A speed may be known of the new model alone; then the row ends in dashes.
+        if info.champion and (compared := measured.comparison):
+            worse = compared.probability_worse
+            row += [metric.format(compared.champion_value), metric.format_difference(compared.difference)]
             row.append("—" if worse is None else f"{worse:.0%}")
         rows.append(row + ["—"] * (len(columns) - len(row)))
     return markdown_table(columns, rows)
 
 
-def _slices(slicing: str, metrics: dict[str, Any]) -> str:
-    slices = metrics["slices"][slicing]
-    measured = next(iter(slices.values()))["metrics"]
-    shown = [metric for metric in headline_metrics(metrics["family"]) if metric.name in measured]
+def _slices(slicing: str, info: EvaluationInfo) -> str:
+    """The headline metrics of each slice; the first one, which the gate judges by, with its interval."""
+    slices = info.slices[slicing]
+    measured = next(iter(slices.values())).metrics
+    shown = [metric for metric in headline_metrics(info.family) if metric.name in measured]
     rows = []
-    for value, of in list(slices.items())[:MAX_SLICES]:
-        values = [metric.format(of["metrics"][metric.name]["value"]) for metric in shown]
-        interval = [shown[0].format_interval(of["metrics"][shown[0].name]["interval"])] if shown else []
-        rows.append([value, f"{of['utterances']:,}", *values[:1], *interval, *values[1:]])
+    for name, summary in list(slices.items())[:MAX_SLICES]:
+        cells = [metric.format(summary.metrics[metric.name].value) for metric in shown]
+        if shown:
+            interval = summary.metrics[shown[0].name].interval
+            cells.insert(1, shown[0].format_range(interval.low, interval.high))
+        rows.append([name, f"{summary.utterances:,}", *cells])
     titles = [metric.title for metric in shown]
     columns = [slicing.replace("_", " "), "utterances", *titles[:1], *(["interval"] if shown else []), *titles[1:]]
     more = f"\n\n{len(slices) - MAX_SLICES:,} more in `evaluation/report.html`." if len(slices) > MAX_SLICES else ""
     return markdown_table(columns, rows) + more
+
+
+def limits_of_test(inputs: str, extent: str, otherwise: str) -> str:
+    """A limitation of every model: it was measured on one test split.
+
+    >>> limits_of_test("recordings", "2 speakers", "Other speakers may give worse results.")
+    'The metrics hold for recordings like those of the test split: 2 speakers. Other speakers may give worse results.'
+
+    Args:
+      inputs: of the model.
+      extent: size of the test split.
+      otherwise: a sentence about other inputs.
+    """
+    return f"The metrics hold for {inputs} like those of the test split: {extent}. {otherwise}"
+
+
+def extent_of_test(info: EvaluationInfo) -> str:
+    """Utterances and minutes of the test split."""
+    return f"{info.utterances:,} utterances, {info.seconds / 60:.1f} minutes"
+
+
+def shell_usage(command: str, signature: str) -> str:
+    """The usage of a model that TensorFlow Serving serves too.
+
+    Args:
+      command: that runs the model on this machine.
+      signature: of the SavedModel: its name, inputs and outputs.
+    """
+    serving = "tensorflow_model_server --model_config_file=<registry>/models.config"
+    return f"```sh\n{command}\n{serving}\n```\n\n{signature}"
 
 
 def markdown_table(columns: list[str], rows: list[list[str]]) -> str:
@@ -159,7 +205,7 @@ def markdown_table(columns: list[str], rows: list[list[str]]) -> str:
 
 
 def _escape(text: str) -> str:
-    """A cell without line breaks, columns and HTML, whatever a speaker is called."""
+    """A cell's text without line breaks, columns and HTML, whatever a speaker is called."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 

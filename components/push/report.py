@@ -1,4 +1,4 @@
-"""What push adds to the report of an evaluation: the verdict, what differs from the model in service, the history."""
+"""Push's part of the report of an evaluation: the verdict, what differs from the model in service, the history."""
 
 import dataclasses
 import json
@@ -7,7 +7,15 @@ from typing import Any
 from voxline.components.push.gate import Verdict
 from voxline.errors import WorkError
 from voxline.metrics.catalog import Metric, headline_metrics
-from voxline.metrics.evaluation import HISTORY_SLOT, METRICS_FILE, REPORT_FILE, VERDICT_SLOT, Evaluation
+from voxline.metrics.evaluation import (
+    HISTORY_SLOT,
+    METRICS_FILE,
+    REPORT_FILE,
+    VERDICT_SLOT,
+    Evaluation,
+    EvaluationInfo,
+    IntervalInfo,
+)
 from voxline.registry.registry import EVALUATION, PROVENANCE, Registry
 from voxline.report import (
     Block,
@@ -24,6 +32,7 @@ from voxline.report import (
 )
 from voxline.report.page import Tone
 from voxline.settings import changed_settings
+from voxline.store.versioned_json import parse_versioned
 
 MAX_VERSIONS = 15
 """Newest versions in the history."""
@@ -39,7 +48,7 @@ class MeasuredVersion:
     at: str
     action: str
     value: float | None
-    interval: dict[str, Any]
+    interval: IntervalInfo
     test_fingerprint: str
 
 
@@ -52,20 +61,26 @@ def judged_report(verdict: Verdict, measured: Evaluation, models: Registry, conf
     html = (measured.folder / REPORT_FILE).read_text(encoding="utf-8")
     judged = small_print(f"Judged: model {measured.digest}, evaluation {measured.content_digest()}.")
     html = fill_slot(html, VERDICT_SLOT, _verdict(verdict) + judged + _differences(verdict, models, config))
-    metric = next(iter(headline_metrics(measured.metrics["family"])), None)
-    if metric is None or metric.name not in measured.metrics["metrics"]:
+
+    # The history is of the first metric that the gate judges by.
+    metric = next(iter(headline_metrics(measured.info.family)), None)
+    if metric is None or metric.name not in measured.info.metrics:
         return html
     return fill_slot(html, HISTORY_SLOT, _history(verdict, measured, models, metric))
 
 
 def _verdict(verdict: Verdict) -> Block:
+    """The banner, and the checks of the gate folded away below it."""
     tone: Tone = "good" if verdict.pushed else "plain" if verdict.version else "bad"
     heading = verdict.heading if verdict.pushed else "Not pushed"
-    why = [f"{reason[:1].upper()}{reason[1:]}." for reason in verdict.reasons]
+    reasons = verdict.reasons
     if verdict.pushed:
-        compared = [check.detail for check in verdict.checks if "against" in check.name and check.limit is not None]
-        why = [f"{detail[:1].upper()}{detail[1:]}." for detail in compared[:1]]
-    blocks = verdict_banner(heading, item_list(*map(Block.escape, why)) if len(why) > 1 else "".join(why), tone)
+        # A model that passed shows its first comparison, which is of the most important metric.
+        reasons = [check.detail for check in verdict.checks if "against" in check.name and check.limit is not None][:1]
+    sentences = [f"{reason[:1].upper()}{reason[1:]}." for reason in reasons]
+    text = item_list(*map(Block.escape, sentences)) if len(sentences) > 1 else "".join(sentences)
+    blocks = verdict_banner(heading, text, tone)
+
     if verdict.checks:
         results = [check.status for check in verdict.checks]
         rows = [
@@ -82,6 +97,8 @@ def _differences(verdict: Verdict, models: Registry, config: dict[str, Any]) -> 
     """The settings that differ from those of the model in service."""
     if verdict.in_service is None or verdict.in_service == verdict.version:
         return Block("")
+
+    # The page does without this part where the provenance is absent or damaged.
     data = models.read_file(verdict.in_service, PROVENANCE)
     if data is None:
         return Block("")
@@ -89,6 +106,7 @@ def _differences(verdict: Verdict, models: Registry, config: dict[str, Any]) -> 
         before = json.loads(data).get("config", {})
     except ValueError:
         return Block("")
+
     changed = changed_settings(before, config)
     version = f"version {verdict.in_service}"
     if not changed:
@@ -99,47 +117,58 @@ def _differences(verdict: Verdict, models: Registry, config: dict[str, Any]) -> 
 
 def _history(verdict: Verdict, measured: Evaluation, models: Registry, metric: Metric) -> Block:
     """This model and the versions before it, each with the interval of its own evaluation."""
-    versions = [number for number in models.versions() if number != verdict.version][-MAX_VERSIONS:]
-    known = [one for number in versions if (one := measured_version(models, number, metric)) is not None]
-    own = measured.metrics["metrics"][metric.name]
-    name = f"version {verdict.version}, this model" if verdict.version else "this model"
+    numbers = [number for number in models.versions() if number != verdict.version][-MAX_VERSIONS:]
+    versions = [version for number in numbers if (version := measured_version(models, number, metric)) is not None]
     rows: list[list[Any]] = []
     values: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
-    for one in known:
-        same = one.test_fingerprint == measured.test_fingerprint
-        label = f"version {one.version}" + ("" if same else ", other test data")
-        shown = metric.format(one.value), metric.format_interval(one.interval)
-        rows.append([f"version {one.version}", one.at, one.action, *shown, "same" if same else "other"])
-        if one.value is not None:
-            values[label] = one.value
-            intervals |= _drawn(label, one.interval)
-    rows.append([name, None, None, metric.format(own["value"]), metric.format_interval(own["interval"]), "same"])
-    values[name] = own["value"] or 0.0
-    intervals |= _drawn(name, own["interval"])
-    title = f"{metric.title}, versions of {measured.metrics['model']['name']}"
+
+    # Bars of other test data are labelled: their heights cannot be compared with the others'.
+    for version in versions:
+        same = version.test_fingerprint == measured.test_fingerprint
+        name = f"version {version.version}"
+        interval = metric.format_range(version.interval.low, version.interval.high)
+        test_data = "same" if same else "other"
+        rows.append([name, version.at, version.action, metric.format(version.value), interval, test_data])
+        if version.value is not None:
+            label = name if same else f"{name}, other test data"
+            values[label] = version.value
+            intervals |= _drawn(label, version.interval)
+
+    # This model comes last, at the end of the line of versions.
+    own = measured.info.metrics[metric.name]
+    name = f"version {verdict.version}, this model" if verdict.version else "this model"
+    interval = metric.format_range(own.interval.low, own.interval.high)
+    rows.append([name, None, None, metric.format(own.value), interval, "same"])
+    values[name] = own.value or 0.0
+    intervals |= _drawn(name, own.interval)
+
+    title = f"{metric.title}, versions of {measured.info.model.name}"
     caption = f"{metric.title.capitalize()} by version, with intervals, each as its own evaluation measured it."
     columns = ["version", "published", "by", metric.title, "interval", "test data"]
-    omitted = len(models.versions()) - len(known)
+    omitted = len(models.versions()) - len(versions)
     note = small_print(f"{plural(omitted, 'older version')} not shown.") if omitted > 1 else Block("")
     plot = figure(bar_plot(values, metric.title, intervals=intervals, percent=metric.unit == "%"), caption, title)
     return plot + data_table(columns, rows, label=title) + note
 
 
-def _drawn(name: str, interval: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    low, high = interval["low"], interval["high"]
-    return {} if low is None or high is None else {name: (low, high)}
+def _drawn(name: str, interval: IntervalInfo) -> dict[str, tuple[float, float]]:
+    """The interval as the plot takes it; empty if it is not known."""
+    if interval.low is None or interval.high is None:
+        return {}
+    return {name: (interval.low, interval.high)}
 
 
 def measured_version(models: Registry, number: int, metric: Metric) -> MeasuredVersion | None:
-    """What the evaluation in a version's folder says; None if it has none."""
+    """Reads the evaluation in a version's folder; None if it has none, or one that this release cannot read."""
+    file = f"{EVALUATION}/{METRICS_FILE}"
     try:
-        data, event = models.read_file(number, f"{EVALUATION}/{METRICS_FILE}"), models.event(number)
+        data = models.read_file(number, file)
+        event = models.event(number)
         if data is None:
             return None
-        found = json.loads(data)
-        measured = found["metrics"][metric.name]
-        fingerprint = found["test"]["fingerprint"]
-        return MeasuredVersion(number, event.at, event.action, measured["value"], measured["interval"], fingerprint)
+        info = parse_versioned(json.loads(data), EvaluationInfo, f"version {number}, {file}")
+        measured = info.metrics[metric.name]
     except (WorkError, ValueError, KeyError):
         return None
+    return MeasuredVersion(number, event.at, event.action, measured.value, measured.interval, info.test.fingerprint)

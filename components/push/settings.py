@@ -9,9 +9,11 @@ from voxline.metrics.catalog import CATALOG, family_metrics
 from voxline.settings import Settings
 
 MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-MAX_SHARE, MAX_MARGIN = 10, 1
-"""Of a share: the highest limit (insertions can take an error rate above 1) and the widest margin. So `wer: 30`, meant
-as 30%, is refused; it would let any model pass."""
+# `wer: 30`, meant as 30%, would let any model pass, so both are refused above these.
+MAX_SHARE = 10
+"""Highest limit of a share: insertions can take an error rate above 1."""
+MAX_MARGIN = 1
+"""Widest margin of a share."""
 
 MARGINS = (
     ("max_regression", "max_relative_regression"),
@@ -30,7 +32,7 @@ SLICES = "slicings to judge; evaluate must report by each of them"
 
 
 class PushSettings(Settings):
-    """How good a model must be.
+    """The requirements on a model.
 
     Any metric of the family may be a key of `limits` and of the margins. A config adds to their defaults.
     """
@@ -72,18 +74,21 @@ class PushSettings(Settings):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _alone_counts_alone(cls, values: Any) -> Any:
-        """Of the two kinds of margin, takes the default away where a config gives only the other for a metric."""
+        """Takes the default of one kind of margin away where a config gives only the other kind for a metric."""
         if not isinstance(values, dict):
             return values
         values = dict(values)
         for kinds in MARGINS:
-            given = [values.get(kind, {}) for kind in kinds]
-            if not all(isinstance(one, dict) for one in given):
-                return values
-            for kind, own, other in zip(kinds, given, reversed(given), strict=True):
-                alone = {key: 0.0 for key in other if key not in own and key in cls.model_fields[kind].default}
-                if alone:
-                    values[kind] = {**alone, **own}
+            margins = [values.get(kind, {}) for kind in kinds]
+            if not all(isinstance(margin, dict) for margin in margins):
+                return values  # of another type, which the fields refuse by name
+
+            # A margin of 0 takes the default's place: `margin` takes the larger of the two kinds.
+            for kind, own, other in zip(kinds, margins, reversed(margins), strict=True):
+                default = cls.model_fields[kind].default
+                zeros = {name: 0.0 for name in other if name not in own and name in default}
+                if zeros:
+                    values[kind] = {**zeros, **own}
         return values
 
     @pydantic.field_validator("limits", *(kind for kinds in MARGINS for kind in kinds))
@@ -96,6 +101,8 @@ class PushSettings(Settings):
             if metric.better != "neither" and (metric.comparable or name == "limits")
         ]
         most = MAX_SHARE if name == "limits" else MAX_MARGIN
+
+        # Other units, such as dB, have no natural largest value.
         faults = {}
         for key, value in values.items():
             if key not in accepted:
@@ -104,18 +111,22 @@ class PushSettings(Settings):
                 faults[key] = f"{key} is a share of the other model's value (0.1 is 10%); 0 to {MAX_MARGIN} is accepted"
             elif "relative" not in name and CATALOG[key].unit == "%" and not 0 <= value <= most:
                 faults[key] = f"{key} is a share (1 is 100%); 0 to {most:g} is accepted"
-        if faults:  # each under its own key, so that the message says which file or --set gave it
+
+        # Each under its own key, so that the message says which file or --set has it.
+        if faults:
             lines = [
                 InitErrorDetails(
-                    type=PydanticCustomError("metric", "{why}", {"why": why}), loc=(key,), input=values[key]
+                    type=PydanticCustomError("metric", "{fault}", {"fault": fault}), loc=(key,), input=values[key]
                 )
-                for key, why in faults.items()
+                for key, fault in faults.items()
             ]
             raise pydantic.ValidationError.from_exception_data(cls.__name__, lines)
+
+        # A config adds to the defaults, it does not replace them: a limit that it does not name still holds.
         return {**cls.model_fields[name].default, **values}
 
     def margin(self, metric: str, value: float, *, in_slice: bool = False) -> float:
-        """How much worse than a value of the other model a metric may be, in its own unit."""
+        """The margin of a metric in its own unit: how much worse than the other model's value it may be."""
         absolute, relative = (getattr(self, kind).get(metric, 0.0) for kind in MARGINS[in_slice])
         return float(max(absolute, relative * abs(value)))
 
@@ -139,7 +150,7 @@ class PushSettings(Settings):
         return list(dict.fromkeys(key for kind in MARGINS[in_slice] for key in getattr(self, kind)))
 
     def asked_for(self) -> list[tuple[str, str]]:
-        """The limits and margins that are there because a config asks for them: (setting, metric)."""
+        """The limits and margins that a config has beyond the defaults: (setting, metric)."""
         kinds = ("limits", *(kind for pair in MARGINS for kind in pair))
         fields = type(self).model_fields
         return [(kind, key) for kind in kinds for key in getattr(self, kind) if key not in fields[kind].default]

@@ -29,6 +29,7 @@ def run_smoke_test(name: str, family: PushFamily, model: Path, evaluation: Evalu
       model: the exported model's folder.
       seconds: longest time for the process.
     """
+    # The process reports its own errors, and one that died or hung has no answer at all.
     arguments = [str(model), *family.smoke_test_arguments(evaluation)]
     answer = repeat_in_fresh_process(name, arguments, seconds)
     if family.smoke_test_output not in answer:
@@ -47,7 +48,10 @@ def repeat_in_fresh_process(family: str, arguments: list[str], seconds: float) -
     Returns:
       Its answer; {"error": why} if it gave none.
     """
+    # -P keeps the current folder off the path, where a file may have the name of a package.
     command = [sys.executable, "-P", "-m", "voxline.components.push.smoke_test", family, *arguments]
+
+    # Voxline itself comes from where this process has it, which may be a checkout that is not installed.
     root = str(Path(voxline.__path__[0]).parent)
     paths = [root, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -57,12 +61,13 @@ def repeat_in_fresh_process(family: str, arguments: list[str], seconds: float) -
         )
     except subprocess.TimeoutExpired:
         return {"error": f"it took longer than {seconds:g} s (smoke_test_seconds)"}
+
     answer = _find_answer(process.stdout)
     return answer or {"error": _last_line(process.stderr) or f"it ended with status {process.returncode}"}
 
 
 def _find_answer(output: str) -> dict[str, Any]:
-    """The last line of JSON: libraries print too."""
+    """The last line of JSON; {} if there is none. Libraries print to the same output."""
     for line in reversed(output.splitlines()):
         try:
             values = json.loads(line)

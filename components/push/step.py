@@ -45,8 +45,10 @@ from voxline.store.files import explain_disk_errors, write_json, write_text
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import StepOutput, cached_step, local_inputs
 from voxline.store.store_locks import shared_store_lock
+from voxline.store.versioned_json import to_json_values
 
-VERDICT, SUMMARY = "verdict.json", "summary.md"
+VERDICT = "verdict.json"
+SUMMARY = "summary.md"
 STALE = "evaluate the model again, and push then"
 
 
@@ -73,32 +75,36 @@ def run(
     source = exported_folder(Path(model))
     _check_evaluated_model(measured, source, settings)
     gate.refuse_unmeasured(measured, settings)
+
     models = Registry(registry, settings.model_name)
     publication = _Publication(measured, models, store, settings)
+
     # Before the registry is locked: a purge holds the store and then the registry.
     with explain_disk_errors("push", local_path(store)), shared_store_lock(store), publication.named_in_errors():
         verdict = _decide(measured, source, publication)
         if verdict.version is not None:
             write_models_config(registry)
     print_status(f"push: {verdict.heading}")
+
     output = publication.output
     output.seconds = time.monotonic() - start
     return output
 
 
 def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSettings) -> None:
+    """Refuses an evaluation of another model, and one by another name or of another family than the settings have."""
     digest = model_digest(source)
     if measured.digest != digest:
         raise WorkError(
             f"{measured.folder}: it evaluates model {measured.digest[:12]}, and {source} is {digest[:12]}; "
             "the model that ships must be the one that was evaluated, run evaluate on it"
         )
-    if measured.metrics["model"]["name"] != settings.model_name:
+    if measured.info.model.name != settings.model_name:
         raise SettingsError(
             f"push: 'model_name' is {settings.model_name!r}, and {measured.folder} compared the model with those of "
-            f"{measured.metrics['model']['name']!r}; give both steps the same name"
+            f"{measured.info.model.name!r}; give both steps the same name"
         )
-    family = measured.metrics["family"]
+    family = measured.info.family
     if family != settings.family:
         raise SettingsError(
             f"push: the settings are for the family {settings.family!r}, and {measured.folder} evaluates {family!r}"
@@ -106,16 +112,22 @@ def _check_evaluated_model(measured: Evaluation, source: Path, settings: PushSet
 
 
 def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> Verdict:
-    models, settings = publication.models, publication.settings
+    """Reaches the verdict on a model, and publishes the model if every check passes."""
+    models = publication.models
+    settings = publication.settings
     if verdict := _already_there(models, measured.digest, settings):
         return publication.record(verdict)
+
+    # These checks depend on the evaluation alone, so other runs may use the registry meanwhile.
     checks = gate.check_limits(measured, settings) + gate.check_forgetting(measured, settings)
     checks += gate.check_onnx(measured, settings)
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")
         family = find_family(settings.family).promotion()
         checks.append(run_smoke_test(settings.family, family, source, measured, settings.smoke_test_seconds))
+
     with models.locked():
+        # Another run may have published this model, or put another one into service, since.
         if verdict := _already_there(models, measured.digest, settings):
             return publication.record(verdict)
         in_service = models.in_service()
@@ -127,12 +139,17 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
         if rolled_back is not None and not settings.allow_rolled_back:
             detail = f"this model was rolled back as version {rolled_back}; push.allow_rolled_back accepts it"
             checks.append(GateCheck("rolled back", False, detail))
+
+        # A check that was skipped is no reason against the model: `passed` is None.
         reasons = [check.detail for check in checks if check.passed is False]
         if reasons:
             return publication.record(Verdict(False, None, None, in_service, reasons, checks))
-        metrics = measured.values()
+
         successors = _anchor_of_successors(measured, models, champion, anchor, settings)
-        details = {"metrics": metrics, "anchor": successors, "alias": settings.promote}
+        details = {"metrics": measured.values(), "anchor": successors, "alias": settings.promote}
+
+        # When `publishing` ends and moves the alias, the version is complete, and the store has verdict and report.
+        # The marker of the step comes last, when `unmarked` ends.
         with contextlib.ExitStack() as unmarked:
             with models.publishing(source, measured.digest, "push", **details) as (version, incoming):
                 verdict = Verdict(True, version, f"{models.uri}/{version}", in_service, [], checks, settings.promote)
@@ -158,6 +175,11 @@ def _already_there(models: Registry, digest: str, settings: PushSettings) -> Ver
 def _compare_with_service(
     measured: Evaluation, models: Registry, in_service: int | None, champion: Opponent | None, settings: PushSettings
 ) -> list[GateCheck]:
+    """Compares a model with the one in service, as a whole and in slices.
+
+    Args:
+      champion: the metrics of the model in service; None if they are not known of these utterances.
+    """
     name = "against the model in service"
     if in_service is None:
         return [GateCheck(name, None, "nothing is in service yet, so there is nothing to compare with")]
@@ -174,19 +196,22 @@ def _compare_with_service(
 def _compare_with_anchor(
     measured: Evaluation, models: Registry, champion: Opponent | None, anchor: Opponent | None, settings: PushSettings
 ) -> list[GateCheck]:
-    name, version = "against the anchor", measured.metrics.get("anchor")
+    """Compares a model with the anchor, as a whole: margins of many pushes must not add up."""
+    name = "against the anchor"
+    evaluated = measured.info.anchor
     if champion is None:  # nothing is in service, or the comparison with what is there has failed already
         return []
     if anchor is not None:
         return gate.check_regression(measured, anchor, settings)
-    if version is None:
+    if evaluated is None:
         return [GateCheck(name, None, "no anchor was evaluated (evaluate.anchor)")]
-    if version["digest"] == models.event(champion.version).digest:
+    if evaluated.digest == models.event(champion.version).digest:
         return [GateCheck(name, None, f"version {champion.version}, the model in service, is the anchor itself")]
-    return [GateCheck(name, False, f"version {version['version']} was not measured by the same metrics; {STALE}")]
+    return [GateCheck(name, False, f"version {evaluated.version} was not measured by the same metrics; {STALE}")]
 
 
 def _find_champion(measured: Evaluation, models: Registry, in_service: int | None) -> Opponent | None:
+    """The model in service, if it is another one and its metrics on these utterances are known."""
     if in_service is None or models.event(in_service).digest == measured.digest:
         return None
     metrics = _champion_metrics(measured, models, in_service)
@@ -198,18 +223,21 @@ def _find_anchor(measured: Evaluation, champion: Opponent | None, settings: Push
 
     If another model went into service since, the one that was in service then may be the anchor.
     """
-    about = measured.metrics.get("anchor")
-    if about is None:
+    evaluated = measured.info.anchor
+    if evaluated is None:
         return None
-    if about["digest"] != measured.champion_digest:
+
+    # evaluate runs a version once: if the anchor was in service, its metrics are the champion's.
+    if evaluated.digest != measured.champion_digest:
         metrics = {result.id: result.anchor for result in measured.results if result.anchor is not None}
-    elif champion is not None and about["version"] != champion.version:
+    elif champion is not None and evaluated.version != champion.version:
         metrics = {result.id: result.champion for result in measured.results if result.champion is not None}
     else:
         return None
+
     if len(metrics) < len(measured.results):
         return None
-    return Opponent("the anchor", about["version"], metrics, settings.anchor_margins)
+    return Opponent("the anchor", evaluated.version, metrics, settings.anchor_margins)
 
 
 def _anchor_of_successors(
@@ -221,38 +249,46 @@ def _anchor_of_successors(
         return None
     if models.event(in_service).digest == measured.digest:  # its damaged files are replaced
         return models.event(in_service).anchor
+
     best = best_version(models)
-    rival = next((one for one in (champion, anchor) if one is not None and one.version == best), None)
+    opponents = [opponent for opponent in (champion, anchor) if opponent is not None]
+    rival = next((opponent for opponent in opponents if opponent.version == best), None)
     if rival is None:  # a person named another one, so the best was not measured on these utterances
         return best
     return None if gate.is_better(measured, rival.metrics, settings) else best
 
 
 def _champion_metrics(measured: Evaluation, models: Registry, in_service: int) -> OtherMetrics | None:
-    """Of the model in service: from this evaluation, or from its own if both measured the same on the same data."""
+    """Metrics of the model in service: from this evaluation, or from its own of the same metrics on the same data."""
     if measured.champion_digest == models.event(in_service).digest:
         return {result.id: result.champion for result in measured.results if result.champion is not None}
+
+    # It went into service since the evaluation.
     try:
-        its_own = Evaluation.read(models.path(in_service) / EVALUATION)
-        its_own.check_figures()
+        own_evaluation = Evaluation.read(models.path(in_service) / EVALUATION)
+        own_evaluation.check_figures()
     except WorkError as error:
         print_status(f"push: the evaluation of version {in_service} is not used: {error}")
         return None
-    if its_own.test_fingerprint != measured.test_fingerprint:
+
+    # Another recognizer that judges a voice would make another word error rate of the same speech.
+    if own_evaluation.test_fingerprint != measured.test_fingerprint:
         return None
-    if its_own.metrics["auxiliary_models"] != measured.metrics["auxiliary_models"]:
+    if own_evaluation.info.auxiliary_models != measured.info.auxiliary_models:
         return None
-    names = its_own.results[0].metrics.keys()
+    names = own_evaluation.results[0].metrics.keys()
     if any(names != result.metrics.keys() for result in measured.results):
         return None
-    return {result.id: result.metrics for result in its_own.results}
+    return {result.id: result.metrics for result in own_evaluation.results}
 
 
 def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Registry, settings: PushSettings) -> None:
     """Adds the evaluation, the model card and the provenance to a version."""
-    metrics, pushed_at = measured.metrics, format_utc(time.time())
-    info = read_model_info(folder)
+    pushed_at = format_utc(time.time())
     version = verdict.version or 0
+    info = read_model_info(folder)
+
+    # The clips are of the smoke test, and of families whose smoke test has them.
     evaluation = folder / EVALUATION
     evaluation.mkdir()
     for name in (METRICS_FILE, UTTERANCES_FILE, CLIP_FILE, CLIP_MELS_FILE):
@@ -260,18 +296,20 @@ def _describe(folder: Path, verdict: Verdict, measured: Evaluation, models: Regi
             shutil.copyfile(measured.folder / name, evaluation / name)
     write_text(evaluation / REPORT_FILE, _report(verdict, measured, models, settings))
     write_text(folder / MODEL_CARD, model_card(find_family(settings.family).promotion(), measured, version, pushed_at))
+
+    # Not for people alone: a purge looks for the dataset here, and the report of the next push for the settings.
     provenance = {
         "model": settings.model_name,
         "version": version,
         "digest": measured.digest,
         "evaluation_digest": measured.content_digest(),
         "pushed_at": pushed_at,
-        "evaluation_key": metrics["key"],
+        "evaluation_key": measured.info.key,
         "replaces": verdict.in_service,
         "checks": [check.to_dict() for check in verdict.checks],
         "config": _config(measured, settings),
         "dataset": msgspec.to_builtins(info.dataset),
-        "test": metrics["test"],
+        "test": to_json_values(measured.info.test),
         **({"start": msgspec.to_builtins(info.start)} if info.start else {}),
         **msgspec.to_builtins(info.provenance),
     }
@@ -284,7 +322,7 @@ def _config(measured: Evaluation, settings: PushSettings) -> dict[str, Any]:
     return {
         "features": info.features,
         "train": info.settings,
-        "evaluate": measured.metrics["settings"],
+        "evaluate": measured.info.settings,
         "push": settings.plain(),
     }
 
@@ -296,7 +334,7 @@ def _report(verdict: Verdict, measured: Evaluation, models: Registry, settings: 
 
 
 class _Publication:
-    """What push writes into the store on a verdict, and what it says if it fails after the model was published.
+    """Writes the verdict into the store, and names the version in an error after the model was published.
 
     Attributes:
       output: of the step, once there is a verdict.
@@ -306,8 +344,10 @@ class _Publication:
     output: StepOutput
 
     def __init__(self, measured: Evaluation, models: Registry, store: Path | str, settings: PushSettings) -> None:
-        self._measured, self._store = measured, store
-        self.models, self.settings = models, settings
+        self._measured = measured
+        self._store = store
+        self.models = models
+        self.settings = settings
         self.published: Verdict | None = None
 
     def record(self, verdict: Verdict) -> Verdict:
@@ -322,23 +362,25 @@ class _Publication:
         They are keyed by evaluation, registry and verdict. So runs that share a store keep their own: one pushed a
         model, the next one finds it in service.
         """
-        measured, models, settings = self._measured, self.models, self.settings
+        measured = self._measured
         decision = {**dataclasses.asdict(verdict), "checks": [check.to_dict() for check in verdict.checks]}
-        inputs = {"evaluation": measured.metrics["key"], "registry": models.uri, "verdict": hash_value(decision)}
+        inputs = {"evaluation": measured.info.key, "registry": self.models.uri, "verdict": hash_value(decision)}
         values: dict[str, Any] = {
             **decision,
             "heading": verdict.heading,
-            "model_name": settings.model_name,
+            "model_name": self.settings.model_name,
             "digest": measured.digest,
             "evaluation_digest": measured.content_digest(),
             "metrics": measured.values(),
             "judged": format_utc(time.time()),
         }
-        with cached_step(self._store, "push", settings, inputs, force=True) as output:
+        # Never reused, so the step is made again even where its folder has a marker.
+        with cached_step(self._store, "push", self.settings, inputs, force=True) as output:
             write_json(output.folder / VERDICT, values)
-            write_text(output.folder / REPORT_FILE, _report(verdict, measured, models, settings))
+            write_text(output.folder / REPORT_FILE, _report(verdict, measured, self.models, self.settings))
             write_text(output.folder / SUMMARY, verdict_summary(verdict, measured, f"{output.uri}/{REPORT_FILE}"))
             output.outputs = {"verdict": VERDICT, "report": REPORT_FILE, "summary": SUMMARY}
+
             not_checked = sum(check.passed is None for check in verdict.checks)
             output.counts = {"pushed": int(verdict.pushed), "checks": len(verdict.checks) - not_checked}
             output.counts["not_checked"] = not_checked

@@ -139,8 +139,8 @@ def _versions(registry: Registry, runs: Sequence[Run], anchor: int | None) -> li
         label = ", ".join([f"version {version.version}", *marks])
         if version.value is not None:
             bars[label] = version.value
-        if version.interval["low"] is not None and version.interval["high"] is not None:
-            intervals[label] = version.interval["low"], version.interval["high"]
+        if version.interval.low is not None and version.interval.high is not None:
+            intervals[label] = version.interval.low, version.interval.high
         trained_hours = hours.get(version.version)
         test = f"test {tests.index(version.test_fingerprint) + 1}" if len(tests) > 1 else "the same"
         rows.append(_version_row(version, metric, label, test, trained_hours))
@@ -158,7 +158,8 @@ def _version_row(
 ) -> tuple[str | float | None, ...]:
     at = version.at.replace("T", " ").rstrip("Z")
     value = metric.format(version.value)
-    return label, at, version.action, value, metric.format_interval(version.interval), test, hours
+    interval = metric.format_range(version.interval.low, version.interval.high)
+    return label, at, version.action, value, interval, test, hours
 
 
 def _event_rows(events: Sequence[RegistryEvent]) -> list[tuple[str, str, str, str]]:

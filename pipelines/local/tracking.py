@@ -8,8 +8,9 @@ import importlib
 import os
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from voxline.pipelines.config.locations import corpus_uris
 from voxline.pipelines.local.run_record import CONFIG_FILE, RUN_FILE, RunRecord
@@ -18,6 +19,10 @@ from voxline.progress import print_status
 from voxline.provenance import git_revision
 from voxline.settings import changed_settings
 from voxline.store.files import read_json
+from voxline.store.versioned_json import parse_versioned
+
+if TYPE_CHECKING:
+    from voxline.metrics.evaluation import MetricInfo
 
 ARTIFACTS = ("report.html", *(step.page for step in STEPS.values() if step.page), CONFIG_FILE, RUN_FILE)
 STATUSES = {"succeeded": "FINISHED", "interrupted": "KILLED"}
@@ -99,22 +104,25 @@ def _metrics(record: RunRecord) -> dict[str, float]:
     evaluated = record.step_with("metrics")
     if evaluated is None:
         return {name: float(value) for name, value in record.metrics.items() if isinstance(value, int | float)}
+    from voxline.metrics.evaluation import EvaluationInfo  # NumPy, which a run that is not logged does not need here
 
-    # {"metrics": {name: {"value", "interval"}}, "slices": {slicing: {slice: {"metrics": ...}}}}; a name of MLflow may
-    # not have every character that a slice's name has.
-    metrics = read_json(evaluated.output("metrics"))
-    values = _with_intervals("", metrics["metrics"])
-    for slicing, slices in metrics["slices"].items():
-        for name, measured in slices.items():
-            values |= _with_intervals(_NOT_IN_A_NAME.sub("_", f"{slicing}/{name}/"), measured["metrics"])
-    return dict(list(values.items())[:1000])
+    metrics_file = evaluated.output("metrics")
+    info = parse_versioned(read_json(metrics_file), EvaluationInfo, metrics_file)
+    values = _with_intervals("", info.metrics)
+
+    # A name of MLflow may not have every character that a slice's name has.
+    for slicing, slices in info.slices.items():
+        for name, summary in slices.items():
+            values |= _with_intervals(_NOT_IN_A_NAME.sub("_", f"{slicing}/{name}/"), summary.metrics)
+    return dict(list(values.items())[:1000])  # MLflow takes so many at once
 
 
-def _with_intervals(prefix: str, measured: dict[str, Any]) -> dict[str, float]:
+def _with_intervals(prefix: str, metrics: "Mapping[str, MetricInfo]") -> dict[str, float]:
+    """The values and the ends of their intervals, by name."""
     values: dict[str, float] = {}
-    for name, metric in measured.items():
-        ends = {"": metric["value"], "_low": metric["interval"]["low"], "_high": metric["interval"]["high"]}
-        values |= {f"{prefix}{name}{end}": value for end, value in ends.items() if value is not None}
+    for name, metric in metrics.items():
+        points = {"": metric.value, "_low": metric.interval.low, "_high": metric.interval.high}
+        values |= {f"{prefix}{name}{end}": value for end, value in points.items() if value is not None}
     return values
 
 

@@ -79,14 +79,14 @@ def test_the_worst_by_loss_are_listed_with_what_cannot_be_output_first(
     model = make_asr_model({"seven": "six"})
     work = run(model, tmp_path / "manifest.jsonl", tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
     evaluation = Evaluation.read(work.folder)
-    worst = evaluation.metrics["details"]["worst_by_loss"]
+    worst = evaluation.info.to_dict()["details"]["worst_by_loss"]
     assert len(worst) == 10
     assert worst[0]["id"] == long.id
     assert worst[0]["loss"] is None
     assert worst[0]["no_loss"].startswith("impossible: ")
     assert [one["loss"] for one in worst[1:]] == sorted((one["loss"] for one in worst[1:]), reverse=True)
     assert all(one["wer"] > 0 for one in worst if "seven" in one["reference"])
-    measured = evaluation.metrics["metrics"]["ctc_loss"]
+    measured = evaluation.info.to_dict()["metrics"]["ctc_loss"]
     assert all(0.5 < one.details["confidence"] <= 1 for one in evaluation.results)
     assert all(max(one.details["bands_db"]) > -3 for one in evaluation.results), "each recording is a tone"
     losses = [one.details["loss"] for one in evaluation.results]
@@ -100,7 +100,7 @@ def test_the_worst_by_loss_are_listed_with_what_cannot_be_output_first(
 
 
 def test_errors_are_counted_in_the_slice_that_they_occur_in(compared: Evaluation) -> None:
-    metrics = compared.metrics
+    metrics = compared.info.to_dict()
     sevens = sum(result.details["reference"].split().count("seven") for result in compared.results)
     words = metrics["details"]["words"]
     assert (words["substitutions"], words["deletions"], words["insertions"]) == (sevens, 0, 0)
@@ -122,8 +122,8 @@ def test_errors_are_counted_in_the_slice_that_they_occur_in(compared: Evaluation
 
 
 def test_a_worse_model_compares_as_worse_than_the_one_in_service(compared: Evaluation) -> None:
-    comparison = compared.metrics["metrics"]["wer"]["comparison"]
-    assert compared.metrics["champion"]["version"] == 1
+    comparison = compared.info.to_dict()["metrics"]["wer"]["comparison"]
+    assert compared.info.to_dict()["champion"]["version"] == 1
     assert comparison["champion_value"] == 0
     assert 0 < comparison["interval"]["low"] <= comparison["difference"] <= comparison["interval"]["high"]
     assert comparison["probability_worse"] == 1
@@ -132,7 +132,7 @@ def test_a_worse_model_compares_as_worse_than_the_one_in_service(compared: Evalu
 
 def test_the_report_is_self_contained_and_plays_the_worst_utterances(compared: Evaluation) -> None:
     html = (compared.folder / "report.html").read_text()
-    by_loss = {one["id"] for one in compared.metrics["details"]["worst_by_loss"]}
+    by_loss = {one["id"] for one in compared.info.to_dict()["details"]["worst_by_loss"]}
     played = by_loss | {result.id for result in compared.results if result.metrics["wer"].sum}
     assert html.count("<audio") == len(played)
     assert "Not judged yet" in html
@@ -164,7 +164,7 @@ def test_each_utterance_has_its_level_noise_and_rate(corpus: Path, compared: Eva
             len(result.details["reference"]) / (len(samples) / rate), abs=0.01
         )
         assert result.slices["sentence"] == "not in train"
-    loud = [name for name in compared.metrics["slices"]["level"] if name.startswith("-20 dB")]
+    loud = [name for name in compared.info.to_dict()["slices"]["level"] if name.startswith("-20 dB")]
     assert sum(result.slices["level"] in loud for result in compared.results) == sum(
         result.details["level_db"] >= -20 for result in compared.results
     )

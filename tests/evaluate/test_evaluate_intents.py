@@ -84,7 +84,7 @@ def test_what_was_heard_and_what_was_said_are_measured_beside_mean_pooling(
     publish(places[0], "asr", export_onnx_tones(tmp_path / "exported", errors))
     settings = IntentsEvaluateSettings(field="meaning", recognizer="asr", bootstrap_samples=200)
     output = evaluate(model, corpus, *places, settings)
-    metrics = Evaluation.read(output.folder).metrics
+    metrics = Evaluation.read(output.folder).info.to_dict()
     assert metrics["metrics"]["text_intent_error_rate"]["value"] == 0
     assert metrics["metrics"]["intent_error_rate"]["value"] == pytest.approx(4 / 23)  # one has no intent
     assert metrics["slices"]["intent"]["open"]["metrics"]["intent_error_rate"]["value"] == pytest.approx(4 / 7)
@@ -122,7 +122,7 @@ def test_a_recognizer_is_judged_by_the_intents_that_it_loses(
     quick = AsrEvaluateSettings(intents="intents", bootstrap_samples=200, worst_utterances=0, aligned_utterances=0)
     recognizer = make_asr_model({"two": "three", "one": "two"})
     output = evaluate(recognizer, corpus, *places, quick)
-    metrics = Evaluation.read(output.folder).metrics
+    metrics = Evaluation.read(output.folder).info.to_dict()
     assert metrics["metrics"]["wer"]["value"] == pytest.approx(8 / 48)  # of these errors half change nothing
     assert metrics["metrics"]["intent_error_rate"]["value"] == pytest.approx(4 / 23)
     assert metrics["auxiliary_models"]["intents"]["version"] == 1
@@ -199,6 +199,6 @@ def test_an_evaluation_without_a_recognizer_measures_texts_alone(model: Path, co
     output = evaluate(
         tmp_path / "copy", corpus, tmp_path, tmp_path, IntentsEvaluateSettings(field="meaning", bootstrap_samples=200)
     )
-    metrics = Evaluation.read(output.folder).metrics
+    metrics = Evaluation.read(output.folder).info.to_dict()
     assert "intent_error_rate" not in metrics["metrics"]
     assert "only texts were classified" in output.path("report").read_text()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.command import voxline
+from tests.evaluations import evaluation_info, metric_info
 from tests.notify.conftest import RUN
 from tests.registry.published import exported
 from voxline.errors import SettingsError
@@ -36,6 +37,7 @@ from voxline.pipelines.config.load import load_config
 from voxline.pipelines.kfp_graph import load_pipeline
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.registry import Registry
+from voxline.store.files import write_json
 
 DAY = 86_400
 
@@ -75,11 +77,11 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Path:
     versions = Registry(root, RUN.model)
     for number in (1, 2, 3):
         model = exported(folder / f"model-{number}", f"weights {number}")
-        wer = {"value": 0.06 - 0.01 * number, "interval": {"low": 0.05 - 0.01 * number, "high": 0.07 - 0.01 * number}}
-        measured = {"metrics": {"wer": wer}, "test": {"fingerprint": "the same"}}
+        wer = metric_info(0.06 - 0.01 * number, 0.05 - 0.01 * number, 0.07 - 0.01 * number)
+        info = evaluation_info(metrics={"wer": wer})
         with versions.locked(), versions.publishing(model, model_digest(model), "push") as (_, incoming):
             (incoming / "evaluation").mkdir()
-            (incoming / "evaluation" / "metrics.json").write_text(json.dumps(measured), encoding="utf-8")
+            write_json(incoming / "evaluation" / "metrics.json", info.to_dict())
     versions.rollback(note="hears <nothing> & nobody")
     promoted = {0: 1, 5: 2, 10: 3}
     for number in range(20):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.evaluations import evaluation_info, metric_info
 from voxline.errors import WorkError
-from voxline.families.asr.evaluate import AsrDetails, AsrSmokeTest
+from voxline.families.asr.details import AsrDetails, AsrSmokeTest
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import METRICS_FILE, UTTERANCES_FILE, Evaluation, UtteranceResult, write_results
 from voxline.store.files import write_json

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from tests.evaluations import evaluation_info, metric_info
+from voxline.metrics.evaluation import speed_metric
 from voxline.notify.event import RunEvent, RunIdentity, StepRecord
+from voxline.store.files import write_json
 
 ID = "3f0c5a3e-7c0e-4f7b-9a52-0d6d40b57b17"
 RUN = RunIdentity("asr", "nightly", "asr", ("gs://speech/LibriSpeech",), ID, 1_790_000_000)
@@ -77,9 +80,8 @@ def make_steps(tmp_path: Path) -> MakeSteps:
     """The steps of a run up to push, whose verdict is given; None: evaluate is the last."""
     lines = [{"id": str(n), "reason": reason, "detail": ""} for n, reason in enumerate(["silent"] * 3 + ["too_long"])]
     (tmp_path / "rejects.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    wer = {"value": 0.031, "interval": {"low": 0.02, "high": 0.05, "over": "utterances", "units": 9}}
-    speed = {"value": 0.1, "interval": {"low": None, "high": None}}
-    (tmp_path / "metrics.json").write_text(json.dumps({"metrics": {"wer": wer, "rtf": speed}, "slices": {}}))
+    metrics = {"wer": metric_info(0.031, 0.02, 0.05), "rtf": speed_metric(0.1, None, 9)}
+    write_json(tmp_path / "metrics.json", evaluation_info(metrics=metrics).to_dict())
 
     def made(verdict: dict[str, Any] | None) -> list[StepRecord]:
         ingest = StepRecord("ingest", "succeeded", 2.5, counts={"utterances": 96, "rejects": 4})

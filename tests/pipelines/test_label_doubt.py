@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.evaluations import evaluation_info
 from tests.tone_asr_model import WORDS, export_onnx_tones, render_words
 from voxline.components.ingest.step import run as ingest
 from voxline.data.manifest import Utterance, read_manifest, write_manifest
@@ -36,7 +37,7 @@ def test_planted_errors_come_first(tmp_path: Path) -> None:
         results.append(UtteranceResult(f"u{number}", "", 1.0, {}, {}, details=details))
         utterances.append(Utterance(f"u{number}", f"/data/{number}.wav", 1.0, text))
     rejected = Utterance("rejected", "/data/r.wav", 1.0, "six")
-    found = doubts(Evaluation(tmp_path, {}, results))
+    found = doubts(Evaluation(tmp_path, evaluation_info(), results))
     ranking = write_ranking([*utterances, rejected], found, tmp_path / "out", most=0.07)
     assert (ranking.ranked, ranking.unranked) == (200, 1)
     ranked = read_manifest(ranking.manifest)
@@ -54,7 +55,7 @@ def test_a_text_that_the_model_cannot_output_is_the_most_doubtful(tmp_path: Path
         for id, loss in (("a", 90.0), ("b", None), ("c", 2.0))
     ]
     utterances = [Utterance(id, f"/data/{id}.wav", 1.0, "six") for id in "abc"]
-    write_ranking(utterances, doubts(Evaluation(tmp_path, {}, results)), tmp_path, most=1.0)
+    write_ranking(utterances, doubts(Evaluation(tmp_path, evaluation_info(), results)), tmp_path, most=1.0)
     assert [(one.id, one.extra["doubt"]) for one in read_manifest(tmp_path / "doubt.jsonl")] == [
         ("b", 1e6), ("a", 89.0), ("c", 1.0),
     ]  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.evaluations import evaluation_info, metric_info
 from voxline.data.manifest import write_rejects
 from voxline.metrics.evaluation import RUN_DETAILS_SLOT, RUN_SLOT
 from voxline.notify.event import MetricValue, RunEvent, RunIdentity
@@ -16,6 +17,7 @@ from voxline.pipelines.local.run_report import name_logs, write_run_report
 from voxline.pipelines.local.summary import finalize, summary_lines
 from voxline.rejects import Reason, Reject
 from voxline.report import Page, slot
+from voxline.store.files import write_json
 
 
 @pytest.fixture
@@ -67,8 +69,7 @@ def test_the_page_names_the_figures_that_stand_out_from_the_runs_before(record: 
         metrics = {"wer": MetricValue(0.05 + 0.001 * (night % 3))}
         record_run(RunEvent(identity, "refused", "", identity.started + 60, metrics=metrics), history)
     metrics_file = record.run_dir / "metrics.json"
-    measured = {"wer": {"value": 0.12, "interval": {"low": 0.11, "high": 0.13}}}
-    metrics_file.write_text(json.dumps({"metrics": measured}), encoding="utf-8")
+    write_json(metrics_file, evaluation_info(metrics={"wer": metric_info(0.12, 0.11, 0.13)}).to_dict())
     (record.run_dir / "verdict.json").write_text(
         json.dumps({"pushed": False, "version": None, "model": None, "digest": "ab", "heading": "Not pushed: worse"})
     )

@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluations import evaluation_info, metric_info
+from voxline.metrics.evaluation import SummaryInfo
 from voxline.pipelines.local.run_record import RunRecord, StepRecord
 from voxline.pipelines.local.tracking import log_to_mlflow
-
-INTERVAL = {"low": 0.02, "high": 0.05, "over": "utterances", "units": 9}
+from voxline.store.files import write_json
 
 
 @pytest.fixture
 def record(tmp_path: Path) -> RunRecord:
-    measured = {"wer": {"value": 0.031, "interval": INTERVAL}}
-    metrics = {"metrics": measured, "slices": {"snr": {"20-30 dB": {"metrics": measured}}}}
-    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    metrics = {"wer": metric_info(0.031, 0.02, 0.05)}
+    noisy = SummaryInfo(utterances=4, seconds=4.0, metrics=metrics)
+    info = evaluation_info(metrics=metrics, slices={"snr": {"20-30 dB": noisy}})
+    write_json(tmp_path / "metrics.json", info.to_dict())
     curves = {"train": [{"step": 20, "loss": 3.5}], "dev": [{"epoch": 1, "step": 40, "wer": 0.5}]}
     (tmp_path / "curves.json").write_text(json.dumps(curves))
     (tmp_path / "report.html").write_text("<!DOCTYPE html><title>x</title>")

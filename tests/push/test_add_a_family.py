@@ -106,16 +106,16 @@ class WordCountPushFamily:
     def repeat(self, *arguments: str) -> dict[str, Any]:
         return {}
 
-    def describe(self, info: ModelInfo) -> str:
+    def describe(self, model: ModelInfo) -> str:
         return "A counter of words."
 
-    def errors(self, metrics: dict[str, Any]) -> str:
+    def errors(self, evaluation: Evaluation) -> str:
         return ""
 
-    def limitations(self, info: ModelInfo, metrics: dict[str, Any]) -> list[str]:
+    def limitations(self, evaluation: Evaluation) -> list[str]:
         return ["It counts only words."]
 
-    def usage(self, info: ModelInfo, name: str, version: int) -> str:
+    def usage(self, model: ModelInfo, name: str, version: int) -> str:
         return "None."
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.evaluations import evaluation_info
 from tests.push.conftest import Judge
 from tests.tone_asr_model import MakeAsrModel
 from voxline.components.push.gate import check_limits
@@ -15,7 +16,7 @@ from voxline.families.tts.settings import TtsPushSettings
 from voxline.families.vocoder.settings import VocoderPushSettings
 from voxline.metrics.bootstrap import SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
-from voxline.metrics.evaluation import Evaluation
+from voxline.metrics.evaluation import UNKNOWN_INTERVAL, Evaluation, MetricInfo
 from voxline.registry.registry import Registry
 
 
@@ -86,7 +87,8 @@ def test_a_percentage_given_for_a_share_is_refused(section: dict[str, dict[str, 
 def test_a_limit_whose_figure_was_not_measured_is_not_passed(settings: Any, tmp_path: Path) -> None:
     """A rate of utterances without words, say: zero errors of zero words are no figure."""
     value = aggregate([SumAndWeight(0, 0)] * 3)
-    evaluation = Evaluation(tmp_path, {"metrics": {name: {"value": value} for name in settings.limits}}, [])
+    metric = MetricInfo(value=value, measured=0, interval=UNKNOWN_INTERVAL, comparison=None)
+    evaluation = Evaluation(tmp_path, evaluation_info(metrics=dict.fromkeys(settings.limits, metric)), [])
     checks = check_limits(evaluation, settings)
     assert len(checks) == len(settings.limits)
     assert {check.status for check in checks} == {"not checked"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.evaluations import evaluation_info
 from tests.push.conftest import QUICK, evaluated
 from tests.tone_asr_model import MakeAsrModel
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -37,7 +38,8 @@ def test_the_smoke_test_catches_damage_and_another_output_in_any_folder(
     shutil.copy(corpus / "wavs" / "0001.wav", tmp_path / "clip.wav")
 
     def smoke_test(model: Path, text: str, seconds: float = 120) -> GateCheck:
-        evaluation = Evaluation(tmp_path, {"smoke_test": {"text": text}}, [])
+        recorded = {"id": "a", "reference": text, "text": text}
+        evaluation = Evaluation(tmp_path, evaluation_info(smoke_test=recorded), [])
         return run_smoke_test("asr", AsrPushFamily(), model, evaluation, seconds)
 
     check = smoke_test(damaged, "anything")

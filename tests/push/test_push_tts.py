@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.evaluations import evaluation_info
 from tests.tone_asr_model import MakeAsrModel
 from tests.tone_tts_model import MakeTtsModel, add_onnx_graph, write_tts_corpus
 from voxline.components.evaluate.step import run as evaluate
@@ -213,7 +214,7 @@ def test_the_smoke_test_catches_another_model(
     mels = tmp_path / "registry" / "tts" / "1" / "evaluation" / "clip.npy"
     shutil.copy(mels, tmp_path / "clip.npy")
 
-    evaluation = Evaluation(tmp_path, {"smoke_test": {"symbols": "0123."}}, [])
+    evaluation = Evaluation(tmp_path, evaluation_info(smoke_test={"id": "a", "symbols": "0123.", "frames": 4}), [])
     check = run_smoke_test("tts", TtsPushFamily(), make_tts_model(smear=0.5), evaluation, 120)
     assert not check.passed
     assert "synthesized the text differently" in check.detail

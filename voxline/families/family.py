@@ -234,21 +234,21 @@ class PushFamily(Protocol):
     def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
         """Compares an answer of `repeat` with what evaluate recorded."""
 
-    def describe(self, info: ModelInfo) -> str:
+    def describe(self, model: ModelInfo) -> str:
         """One sentence for the model card.
 
         Args:
-          info: the contents of `model.json`.
+          model: the contents of `model.json`.
         """
 
-    def errors(self, metrics: dict[str, Any]) -> str:
+    def errors(self, evaluation: Evaluation) -> str:
         """Further results for the model card, below the table of metrics; may be empty."""
 
-    def limitations(self, info: ModelInfo, metrics: dict[str, Any]) -> list[str]:
-        """For the model card: what the model cannot do."""
+    def limitations(self, evaluation: Evaluation) -> list[str]:
+        """Sentences for the model card: what the model cannot do."""
 
-    def usage(self, info: ModelInfo, name: str, version: int) -> str:
-        """For the model card: commands and signatures, in Markdown."""
+    def usage(self, model: ModelInfo, name: str, version: int) -> str:
+        """Commands and signatures for the model card, in Markdown."""
 
 
 _registered: dict[str, Family] = {}

@@ -74,7 +74,7 @@ def judged_results(registry: Registry, version: int) -> list[UtteranceResult]:
     """
     evaluation = Evaluation.read(registry.path(version) / EVALUATION)
 
-    if evaluation.metrics.get("family") != "asr":
+    if evaluation.info.family != "asr":
         raise SettingsError(f"{registry.uri}: version {version} is no recognizer; captures are of recognizers")
     if any("bands_db" not in result.details for result in evaluation.results):
         raise WorkError(
@@ -107,9 +107,10 @@ def compare_captures(
     digest = registry.event(version).digest
     clips = [value for value in CaptureStore(captures).clips(registry.model, version, since) if value.digest == digest]
 
-    metric = Evaluation.read(registry.path(version) / EVALUATION).metrics["metrics"]["wer"]
-    ends = (metric["interval"][end] for end in ("low", "high"))
-    test = [float(metric["value"] if value is None else value) for value in (metric["value"], *ends)]
+    # An unknown end of the interval, as of a test split of one speaker, is taken to be the value itself.
+    wer = Evaluation.read(registry.path(version) / EVALUATION).info.measured("wer")
+    test_wer = math.nan if wer.value is None else wer.value
+    test = [test_wer, *(test_wer if end is None else end for end in (wer.interval.low, wer.interval.high))]
 
     if len(clips) < MIN_CLIPS:
         return Watched(registry.model, version, len(clips), len(results), [], None, *test)

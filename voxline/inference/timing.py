@@ -21,8 +21,10 @@ from voxline.inference.saved_model import exported_folder, read_model_info
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder
 from voxline.inference.waveforms import read_waveform
-from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE
+from voxline.metrics.evaluation import CLIP_FILE, METRICS_FILE, EvaluationInfo
+from voxline.store.files import read_json
 from voxline.store.scratch import scratch_root
+from voxline.store.versioned_json import parse_versioned
 
 if TYPE_CHECKING:
     import numpy as np
@@ -321,7 +323,9 @@ def _text(timing_input: TimingInput, alphabet: Sequence[str]) -> str:
     # Given, or of the version's evaluation, or the alphabet itself.
     text = timing_input.text
     if not text and timing_input.evaluation:
-        text = json.loads((timing_input.evaluation / METRICS_FILE).read_bytes())["smoke_test"]["symbols"]
+        file = timing_input.evaluation / METRICS_FILE
+        smoke_test = parse_versioned(read_json(file), EvaluationInfo, file).smoke_test
+        text = str((smoke_test or {}).get("symbols", ""))  # a purge may have removed it
     text = text or "".join(alphabet)
     length = round(timing_input.length) if timing_input.length is not None else 0 if timing_input.text else SYMBOLS
     return (text * -(-length // len(text)))[:length] if length else text

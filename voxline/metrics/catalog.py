@@ -160,7 +160,7 @@ class Catalog(Mapping[str, Metric]):
     """
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics: dict[str, Metric] = {}
+        self._by_name: dict[str, Metric] = {}
         self._has_families = False
         self._add(metrics)
 
@@ -176,37 +176,37 @@ class Catalog(Mapping[str, Metric]):
     def _add(self, metrics: Iterable[Metric]) -> None:
         added = {metric.name: metric for metric in metrics}
         for name, metric in added.items():
-            present = self._metrics.get(name, metric)
+            present = self._by_name.get(name, metric)
             if present != metric:
                 raise SettingsError(
                     f"metric {name!r} ({metric.title}) of {_owners(metric)}: {_owners(present)} has another one of "
                     f"this name ({present.title}); give it a name that no other family uses"
                 )
-        self._metrics |= added
+        self._by_name |= added
 
     def unregister(self, metrics: Iterable[Metric]) -> None:
         """Removes metrics from this process."""
         for metric in metrics:
-            self._metrics.pop(metric.name, None)
+            self._by_name.pop(metric.name, None)
 
     def __getitem__(self, name: str) -> Metric:
-        if name not in self._metrics:
+        if name not in self._by_name:
             self._read_families()
-        if name not in self._metrics:
+        if name not in self._by_name:
             raise UnknownMetricError(
                 f"metric {name!r}, which no installed package registers; install the package of the family that was "
                 f"measured by it; registered: {', '.join(self)}"
             )
-        return self._metrics[name]
+        return self._by_name[name]
 
     def __iter__(self) -> Iterator[str]:
         self._read_families()
         # What depends on the machine comes last, after the metrics of families too.
-        return iter(sorted(self._metrics, key=lambda name: not self._metrics[name].comparable))
+        return iter(sorted(self._by_name, key=lambda name: not self._by_name[name].comparable))
 
     def __len__(self) -> int:
         self._read_families()
-        return len(self._metrics)
+        return len(self._by_name)
 
     def _read_families(self) -> None:
         if self._has_families:

@@ -291,6 +291,14 @@ class EvaluationInfo(VersionedFile, forbid_unknown_fields=False):
     smoke_test: dict[str, Any] | None
     settings: dict[str, Any]
 
+    def measured(self, metric: str) -> MetricInfo:
+        """A metric over the whole split.
+
+        Raises:
+          KeyError: the model was not measured by it.
+        """
+        return self.metrics[metric]
+
     def family_details(self, kind: type[DetailsT]) -> DetailsT:
         """The family's own part.
 
@@ -324,6 +332,14 @@ class UtteranceResult:
     champion: dict[str, SumAndWeight] | None = None
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
     anchor: Values | None = None
+
+    def measured(self, metric: str) -> SumAndWeight:
+        """What this utterance adds to a metric.
+
+        Raises:
+          KeyError: the model was not measured by it.
+        """
+        return self.metrics[metric]
 
     def to_line(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__slots__ if name != "details"}
@@ -359,11 +375,6 @@ class Evaluation:
     folder: Path
     info: EvaluationInfo
     results: list[UtteranceResult]
-
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """The contents of `metrics.json` without types, for readers that do not use `info` yet."""
-        return self.info.to_dict()
 
     @classmethod
     def read(cls, folder: Path | str) -> "Evaluation":
@@ -476,8 +487,7 @@ class Evaluation:
 
     def value(self, name: str) -> float | None:
         """A metric over all utterances; None if it was not measured."""
-        metric = self.info.metrics.get(name)
-        return None if metric is None else metric.value
+        return self.info.metrics[name].value if name in self.info.metrics else None
 
     def values(self) -> dict[str, float]:
         """Every metric that was measured, over all utterances."""

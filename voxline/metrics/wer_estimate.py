@@ -142,7 +142,7 @@ def clip_of_result(result: UtteranceResult) -> HeardClip | None:
     if "confidence" not in result.details:
         return None
 
-    errors, words = result.metrics["wer"]
+    errors, words = result.measured("wer")
     hypothesis = str(result.details["hypothesis"]).split()
     return HeardClip(len(hypothesis), result.details["confidence"], float(errors), float(words))
 

@@ -8,13 +8,17 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from voxline.errors import VoxlineError, WorkError
 from voxline.provenance import git_revision, package_versions
 from voxline.registry.journal import PRODUCTION, RegistryEvent, format_utc
 from voxline.registry.registry import Registry
 from voxline.store.objects import open_store
+from voxline.store.versioned_json import parse_versioned
+
+if TYPE_CHECKING:
+    from voxline.metrics.evaluation import EvaluationInfo
 
 RunVerdict = Literal[
     "promoted", "candidate", "refused", "unchanged", "published", "skipped", "stopped", "failed", "interrupted"
@@ -160,7 +164,7 @@ class PublishedModel:
             return None
 
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, VoxlineError):
-            digest = json.loads(evaluated.read_output("metrics"))["model"]["digest"]
+            digest = _read_evaluation(evaluated).model.digest
 
             # The journal is read from its end: an earlier run may have pushed the same digest.
             models = Registry(registry, model)
@@ -340,6 +344,13 @@ def _count_rejects(step: StepRecord) -> dict[str, int]:
     return {"unknown": step.counts["rejects"]}
 
 
+def _read_evaluation(evaluated: StepRecord) -> "EvaluationInfo":
+    """The contents of metrics.json."""
+    from voxline.metrics.evaluation import EvaluationInfo  # NumPy, which a command that only lists runs does without
+
+    return parse_versioned(json.loads(evaluated.read_output("metrics")), EvaluationInfo, evaluated.output("metrics"))
+
+
 def _metrics(evaluated: StepRecord | None) -> dict[str, MetricValue]:
     """Every metric of the evaluation with its interval; the headline metrics alone if its file cannot be read."""
     if evaluated is None or evaluated.status != "succeeded":
@@ -347,11 +358,10 @@ def _metrics(evaluated: StepRecord | None) -> dict[str, MetricValue]:
     if "metrics" in evaluated.outputs:
         # The headline metrics of the step are there, even if its file is gone.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, WorkError):
-            measured = json.loads(evaluated.read_output("metrics"))["metrics"]
             return {
-                name: MetricValue(of["value"], of["interval"]["low"], of["interval"]["high"])
-                for name, of in measured.items()
-                if of["value"] is not None
+                name: MetricValue(metric.value, metric.interval.low, metric.interval.high)
+                for name, metric in _read_evaluation(evaluated).metrics.items()
+                if metric.value is not None
             }
 
     # Low and high ends are metrics of their own in the step's record.

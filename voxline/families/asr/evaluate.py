@@ -17,6 +17,14 @@ from voxline.components.evaluate.measurement import (
 )
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
+from voxline.families.asr.details import (
+    AsrDetails,
+    AsrSmokeTest,
+    ConfusionInfo,
+    GreedyInfo,
+    HighLossInfo,
+    MissedWordInfo,
+)
 from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.inference.intent_classifier import IntentClassifier, intent_of
 from voxline.inference.onnx_model import ONNX_FILE
@@ -29,7 +37,6 @@ from voxline.metrics.evaluation import (
     CLIP_FILE,
     ONNX_WER,
     EvaluationInfo,
-    FamilyDetails,
     OnnxDifference,
     OnnxInfo,
 )
@@ -45,7 +52,6 @@ from voxline.metrics.wer import (
 )
 from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
-from voxline.store.versioned_json import FilePart
 from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
@@ -98,72 +104,6 @@ class AsrResult:
             **({} if self.intent_error is None else {"intent_error_rate": self.intent_error}),
             "ctc_loss": SumAndWeight(0, 0) if self.loss is None else SumAndWeight(self.loss),
         }
-
-
-class ConfusionInfo(FilePart, forbid_unknown_fields=False):
-    """A word that was heard as another one; "" stands for no word."""
-
-    reference: str
-    hypothesis: str
-    count: int
-
-
-class MissedWordInfo(FilePart, forbid_unknown_fields=False):
-    """A word of the references that hypotheses lack."""
-
-    word: str
-    missed: int
-    occurs: int
-
-
-class HighLossInfo(FilePart, forbid_unknown_fields=False):
-    """An utterance with a high CTC loss.
-
-    Attributes:
-      loss: in nats; None: `no_loss` says why the model cannot output the reference.
-    """
-
-    id: str
-    reference: str
-    hypothesis: str
-    wer: float
-    loss: float | None
-    no_loss: str
-
-
-class GreedyInfo(FilePart, forbid_unknown_fields=False):
-    """The edits of greedy transcripts."""
-
-    words: EditCounts
-    characters: EditCounts
-
-
-class AsrDetails(FamilyDetails, kw_only=True):
-    """The details of a recognizer in `metrics.json`.
-
-    Attributes:
-      words, characters: the edits of all utterances.
-      confusions, missed_words: the most frequent first.
-      worst_by_loss: the highest loss first.
-      language_model: `language_model.json`; None: decoding is greedy.
-      greedy: beside a language model, the edits without it.
-    """
-
-    words: EditCounts
-    characters: EditCounts
-    confusions: list[ConfusionInfo]
-    missed_words: list[MissedWordInfo]
-    worst_by_loss: list[HighLossInfo]
-    language_model: dict[str, Any] | None = None
-    greedy: GreedyInfo | None = None
-
-
-class AsrSmokeTest(FilePart, forbid_unknown_fields=False):
-    """The clip of the smoke test: an utterance, and what the model transcribed."""
-
-    id: str
-    reference: str
-    text: str
 
 
 class AsrEvaluateFamily:

@@ -3,14 +3,15 @@
 from typing import Any
 
 from voxline.components.push.gate import RepeatedOutput
-from voxline.components.push.model_card import markdown_table
+from voxline.components.push.model_card import limits_of_test, markdown_table, shell_usage
+from voxline.families.asr.details import AsrDetails, AsrSmokeTest
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import CLIP_FILE, Evaluation
 from voxline.text.alphabet import Alphabet
 
 
 class AsrPushFamily:
-    """How push handles ASR models; see `PushFamily`."""
+    """The smoke test and the model card of ASR models; see `PushFamily`."""
 
     smoke_test_task = "transcribe the clip"
     smoke_test_output = "text"
@@ -20,7 +21,7 @@ class AsrPushFamily:
         return [str(evaluation.folder / CLIP_FILE)]
 
     def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
-        expected = evaluation.metrics["smoke_test"]["text"]
+        expected = evaluation.smoke_test(AsrSmokeTest).text
         if answer["text"] != expected:
             detail = f"a fresh process transcribed the clip as {answer['text']!r}, evaluate as {expected!r}"
             return RepeatedOutput(False, detail)
@@ -38,45 +39,51 @@ class AsrPushFamily:
         int8 = read_model_info(model).onnx_precision == "int8"
         return {"text": Recognizer(model, engine="tensorflow" if int8 else "auto").transcribe(clip)}
 
-    def describe(self, info: ModelInfo) -> str:
-        alphabet = Alphabet(info.alphabet)
+    def describe(self, model: ModelInfo) -> str:
+        alphabet = Alphabet(model.alphabet)
         several = len(alphabet.symbols) - len(alphabet.characters)
         subwords = f", written by {several:,} subwords too" if several else ""
         return (
-            f"A speech recognition model ({info.kind.upper()}). Its alphabet is `{alphabet.characters}`{subwords}, "
-            f"its input audio at {info.sample_rate:,} Hz."
+            f"A speech recognition model ({model.kind.upper()}). Its alphabet is `{alphabet.characters}`{subwords}, "
+            f"its input audio at {model.sample_rate:,} Hz."
         )
 
-    def errors(self, metrics: dict[str, Any]) -> str:
-        kinds = ("substitutions", "deletions", "insertions", "length")
-        rows = [[unit, *(f"{metrics['details'][unit][kind]:,}" for kind in kinds)] for unit in ("words", "characters")]
-        table = markdown_table(["", *kinds[:-1], "in the references"], rows)
-        if "language_model" not in metrics["details"]:
+    def errors(self, evaluation: Evaluation) -> str:
+        details = evaluation.details(AsrDetails)
+        rows = [
+            [unit, f"{edits.substitutions:,}", f"{edits.deletions:,}", f"{edits.insertions:,}", f"{edits.length:,}"]
+            for unit, edits in (("words", details.words), ("characters", details.characters))
+        ]
+        columns = ["", "substitutions", "deletions", "insertions", "in the references"]
+        table = markdown_table(columns, rows)
+        model = details.language_model_info
+        if model is None or details.greedy is None:
             return table
-        search, greedy = metrics["details"]["language_model"], metrics["details"]["greedy"]["words"]
-        errors = sum(greedy[kind] for kind in kinds[:-1])
+
+        # The table is of beam search, which callers of TensorFlow Serving do not get.
         return (
-            f"{table}\n\nDecoded by beam search with a {search['order']}-gram language model of "
-            f"{search['vocabulary']:,} words (alpha {search['alpha']:g}, beta {search['beta']:g}), a part of this "
+            f"{table}\n\nDecoded by beam search with a {model.order}-gram language model of "
+            f"{model.vocabulary:,} words (alpha {model.alpha:g}, beta {model.beta:g}), a part of this "
             "version. Greedy decoding, as TensorFlow Serving does it, has a word error rate of "
-            f"{errors / max(greedy['length'], 1):.2%}."
+            f"{details.greedy.words.rate:.2%}."
         )
 
-    def limitations(self, info: ModelInfo, metrics: dict[str, Any]) -> list[str]:
+    def limitations(self, evaluation: Evaluation) -> list[str]:
+        info = evaluation.info
         return [
-            f"The metrics hold for recordings like those of the test split: {metrics['test']['speakers']:,} speakers, "
-            f"{metrics['seconds'] / 60:.1f} minutes. Other speakers, rooms and microphones may give far worse results.",
+            limits_of_test(
+                "recordings",
+                f"{info.test.speakers:,} speakers, {info.seconds / 60:.1f} minutes",
+                "Other speakers, rooms and microphones may give far worse results.",
+            ),
             "It writes in its own alphabet: no digits, punctuation or capitals unless they are in it.",
             "It expects one speaker at a time, and writes text for noise too.",
         ]
 
-    def usage(self, info: ModelInfo, name: str, version: int) -> str:
-        return (
-            "```sh\n"
-            f"voxline transcribe recording.flac --model <registry>/{name}/{version}\n"
-            "tensorflow_model_server --model_config_file=<registry>/models.config\n"
-            "```\n\n"
+    def usage(self, model: ModelInfo, name: str, version: int) -> str:
+        return shell_usage(
+            f"voxline transcribe recording.flac --model <registry>/{name}/{version}",
             "Signature `transcribe`: inputs `waveforms` float32 [batch, samples] at "
-            f"{info.sample_rate:,} Hz in [-1, 1] and `lengths` int32 [batch]; outputs `text` string [batch], "
-            "`log_probabilities` float32 [batch, frames, symbols + 1] (blank last) and `frames` int32 [batch]."
+            f"{model.sample_rate:,} Hz in [-1, 1] and `lengths` int32 [batch]; outputs `text` string [batch], "
+            "`log_probabilities` float32 [batch, frames, symbols + 1] (blank last) and `frames` int32 [batch].",
         )

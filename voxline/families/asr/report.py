@@ -6,6 +6,7 @@ from typing import Any
 
 from voxline.components.evaluate.measurement import SLICES, EvaluationJob
 from voxline.data.manifest import Utterance
+from voxline.families.asr.details import AsrDetails, HighLossInfo
 from voxline.inference.ctc_alignment import align_words_in_audio
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.waveforms import read_waveform
@@ -43,7 +44,7 @@ MAX_ALIGNED_SECONDS = 20.0
 """Longer utterances are shown without a spectrogram."""
 
 MAX_TABLE_BYTES = 900_000
-"""Of the table of all utterances; the worst ones come first."""
+"""Size of the table of all utterances; the worst ones come first."""
 
 
 def asr_sections(
@@ -56,16 +57,19 @@ def asr_sections(
       recognizer: the model, to align words with the audio.
     """
     shown = _Shown(job, results, recognizer)
-    counted, count = info.details, job.settings.confusions
+    details = info.family_details(AsrDetails)
+    count = job.settings.confusions
+
+    # The first section that shows an utterance has its player; later ones, and the table of all, link to it.
     changes = [("Regressions and fixes", _changes(shown))] if job.champion else []
     return [
         *changes,
         (SLICES, []),
-        *([("Language model", _language_model(counted))] if "language_model" in counted else []),
-        ("Errors by kind", _errors(counted)),
-        ("Words", [side_by_side(_missed(counted, count), _confused(counted, count))]),
+        *([("Language model", _language_model(details))] if details.language_model else []),
+        ("Errors by kind", _errors(details)),
+        ("Words", [side_by_side(_missed(details, count), _confused(details, count))]),
         ("Worst utterances", _worst(shown)),
-        ("Highest loss", _highest_loss(shown, counted["worst_by_loss"])),
+        ("Highest loss", _highest_loss(shown, details.worst_by_loss)),
         ("All utterances", _all(shown)),
     ]
 
@@ -74,7 +78,9 @@ class _Shown:
     """The utterances of the report: which have an entry to link to, and how much audio is left."""
 
     def __init__(self, job: EvaluationJob, results: Sequence[UtteranceResult], recognizer: Recognizer) -> None:
-        self.job, self.results, self._recognizer = job, results, recognizer
+        self.job = job
+        self.results = results
+        self._recognizer = recognizer
         self.entries: set[int] = set()
         self._budget = PlayerBudget(round(job.settings.audio_megabytes * 1e6))
         self._alphabet = Alphabet(recognizer.info.alphabet) if recognizer.info.alphabet else None
@@ -84,20 +90,22 @@ class _Shown:
         return str(self.results[index].details[name])[:MAX_TEXT]
 
     def loss(self, index: int) -> str:
-        found = self.results[index].details
-        return CATALOG["ctc_loss"].format(found["loss"]) if found["loss"] is not None else str(found["no_loss"])
+        details = self.results[index].details
+        return CATALOG["ctc_loss"].format(details["loss"]) if details["loss"] is not None else str(details["no_loss"])
 
     def errors(self, index: int) -> tuple[int, int | None]:
-        """Of this model and of the model in service."""
+        """Wrong words by this model and by the model in service."""
         result = self.results[index]
-        return round(result.metrics["wer"].sum), None if result.champion is None else round(result.champion["wer"].sum)
+        champion_errors = None if result.champion is None else round(result.champion["wer"].sum)
+        return round(result.measured("wer").sum), champion_errors
 
     def entry(self, index: int, comparison: Block) -> Block:
-        """One utterance: what it is, a player, the texts; the spectrogram with the words for the first entries."""
-        result, utterance = self.results[index], self.job.utterances[index]
+        """One utterance: its facts, a player, the texts; the spectrogram with the words for the first entries."""
+        result = self.results[index]
+        utterance = self.job.utterances[index]
         if index in self.entries:  # a second entry links to the first
             above = link("player and spectrogram above", f"#u{index}")
-            return Block("").join([paragraphs(self._about(index)), above, comparison])
+            return Block("").join([paragraphs(self._facts(index)), above, comparison])
         self.entries.add(index)
         player = self._budget.player(
             utterance.audio_filepath,
@@ -106,15 +114,15 @@ class _Shown:
             codec="mp3",
             label=f"utterance {result.id}",
         )
-        blocks = [anchor(f"u{index}"), paragraphs(self._about(index)), player, comparison]
+        blocks = [anchor(f"u{index}"), paragraphs(self._facts(index)), player, comparison]
         if self._views_left and utterance.duration <= MAX_ALIGNED_SECONDS and (view := self._view(index, utterance)):
             self._views_left -= 1
             blocks.append(view)
         return Block("").join(blocks)
 
-    def _about(self, index: int) -> str:
+    def _facts(self, index: int) -> str:
         result = self.results[index]
-        errors, words = result.metrics["wer"]
+        errors, words = result.measured("wer")
         facts = [
             result.id,
             f"speaker {result.speaker}" if result.speaker else "",
@@ -127,18 +135,23 @@ class _Shown:
         return " · ".join(fact for fact in facts if fact)
 
     def _view(self, index: int, utterance: Utterance) -> Block | None:
+        """The spectrogram with the words of both texts, where the CTC output has them; None without such an output."""
         if self._alphabet is None:
             return None
         waveform = read_waveform(
             Path(utterance.audio_filepath), self._recognizer.sample_rate, utterance.offset, utterance.duration
         )
-        (values,) = self._recognizer.log_probabilities([waveform])
-        first, frame = self._recognizer.frame_times(len(waveform) / self._recognizer.sample_rate, len(values))
+        (log_probabilities,) = self._recognizer.log_probabilities([waveform])  # [frames, symbols + 1]
+        seconds = len(waveform) / self._recognizer.sample_rate
+        first, frame = self._recognizer.frame_times(seconds, len(log_probabilities))
+
+        # A text that is too long for the frames cannot be aligned, and gets no row.
         rows = []
         for name in ("reference", "hypothesis"):
-            words = align_words_in_audio(values, self.text(index, name), self._alphabet, frame, first)
-            if words:
-                rows.append(WordRow(name, [SpokenWord(one.word, one.start, one.end, one.confidence) for one in words]))
+            aligned = align_words_in_audio(log_probabilities, self.text(index, name), self._alphabet, frame, first)
+            if aligned:
+                words = [SpokenWord(word.word, word.start, word.end, word.confidence) for word in aligned]
+                rows.append(WordRow(name, words))
         return spectrogram_view(
             waveform, self._recognizer.sample_rate, rows, f"Spectrogram and aligned words of {self.results[index].id}"
         )
@@ -152,10 +165,13 @@ def _changes(shown: _Shown) -> list[Block]:
     version = f"version {champion.version}"
     change = {}
     for index in range(len(shown.results)):
-        now, before = shown.errors(index)
-        change[index] = now - (before or 0)
+        errors, champion_errors = shown.errors(index)
+        change[index] = errors - (champion_errors or 0)
+
+    # The largest changes first; of equal ones by id, so that two pages of the same evaluation are the same.
     order = sorted(change, key=lambda index: (-abs(change[index]), shown.results[index].id))
-    worse, better = [index for index in order if change[index] > 0], [index for index in order if change[index] < 0]
+    worse = [index for index in order if change[index] > 0]
+    better = [index for index in order if change[index] < 0]
     rewritten = sum(
         not change[index] and shown.text(index, "hypothesis") != shown.text(index, "champion_hypothesis")
         for index in change
@@ -167,6 +183,8 @@ def _changes(shown: _Shown) -> list[Block]:
         "same text": len(change) - len(worse) - len(better) - rewritten,
     }
     blocks: list[Block] = [stat_cards(cards)]
+
+    # A list that is cut off says where the others are.
     most = shown.job.settings.worst_utterances
     for name, indices, opened in (("Regressions", worse, True), ("Fixes", better, False)):
         if not indices:
@@ -183,51 +201,59 @@ def _changes(shown: _Shown) -> list[Block]:
     return [*blocks, word_diff_legend(version, "this model")]
 
 
-def _errors(counted: dict[str, Any]) -> list[Block]:
-    kinds = ("substitutions", "deletions", "insertions")
+def _errors(details: AsrDetails) -> list[Block]:
     rows = []
-    for unit in ("words", "characters"):
-        length = counted[unit]["length"]
-        shares = [f"{counted[unit][kind]:,} ({counted[unit][kind] / max(length, 1):.2%})" for kind in kinds]
-        rows.append([unit, *shares, length])
-    return [data_table(["unit", *kinds, "in the references"], rows, label="Errors by kind")]
+    for unit, edits in (("words", details.words), ("characters", details.characters)):
+        counts = (edits.substitutions, edits.deletions, edits.insertions)
+        rows.append([unit, *(_with_share(count, edits.length) for count in counts), edits.length])
+    columns = ["unit", "substitutions", "deletions", "insertions", "in the references"]
+    return [data_table(columns, rows, label="Errors by kind")]
 
 
-def _language_model(counted: dict[str, Any]) -> list[Block]:
-    """The errors with it beside those of greedy decoding, and what it is."""
-    about = counted["language_model"]
+def _with_share(count: int, length: int) -> str:
+    return f"{count:,} ({count / max(length, 1):.2%})"
+
+
+def _language_model(details: AsrDetails) -> list[Block]:
+    """The errors with the language model beside those of greedy decoding, and its origin."""
+    model = details.language_model_info
+    greedy = details.greedy
+    if model is None or greedy is None:
+        return []
+
+    # Both are of the same references, so they share a length.
     rows = []
-    for unit in ("words", "characters"):
-        sums = counted["greedy"][unit], counted[unit]
-        errors = [one["substitutions"] + one["deletions"] + one["insertions"] for one in sums]
-        shares = [f"{count:,} ({count / max(sums[1]['length'], 1):.2%})" for count in errors]
-        rows.append([unit, *shares, sums[1]["length"]])
-    tuned = about.get("tuned_on")
-    how = f"the best of those tried on {tuned['utterances']:,} utterances of {tuned['split']}" if tuned else "as set"
-    said = (
-        f"A {about['order']}-gram model of {about['vocabulary']:,} words, made of {about['text']['sentences']:,} "
-        f"sentences. Its weight (alpha) is {about['alpha']:g}, that of each word (beta) {about['beta']:g}: {how}."
+    units = (("words", greedy.words, details.words), ("characters", greedy.characters, details.characters))
+    for unit, without, edits in units:
+        shares = [_with_share(errors, edits.length) for errors in (without.errors, edits.errors)]
+        rows.append([unit, *shares, edits.length])
+
+    tuned = model.tuned_on
+    origin = f"the best of those tried on {tuned.utterances:,} utterances of {tuned.split}" if tuned else "as set"
+    note = (
+        f"A {model.order}-gram model of {model.vocabulary:,} words, made of {model.text.sentences:,} "
+        f"sentences. Its weight (alpha) is {model.alpha:g}, that of each word (beta) {model.beta:g}: {origin}."
     )
     table = data_table(
         ["errors in", "greedy", "with the language model", "in the references"], rows, label="Language model"
     )
-    return [table, small_print(said)]
+    return [table, small_print(note)]
 
 
-def _missed(counted: dict[str, Any], count: int) -> Block:
+def _missed(details: AsrDetails, count: int) -> Block:
     rows = [
-        [one["word"], f"{one['missed']:,} of {one['occurs']:,}", f"{one['missed'] / one['occurs']:.0%}"]
-        for one in counted["missed_words"][:count]
+        [missed.word, f"{missed.missed:,} of {missed.occurs:,}", f"{missed.missed / missed.occurs:.0%}"]
+        for missed in details.missed_words[:count]
     ]
     if not rows:
         return small_print("No word of the references was missed.")
     return data_table(["reference word", "missed", "share"], rows, "Words missed: substituted or deleted")
 
 
-def _confused(counted: dict[str, Any], count: int) -> Block:
+def _confused(details: AsrDetails, count: int) -> Block:
     rows = [
-        [pair["reference"] or badge("insertion"), pair["hypothesis"] or badge("deletion"), pair["count"]]
-        for pair in counted["confusions"][:count]
+        [pair.reference or badge("insertion"), pair.hypothesis or badge("deletion"), pair.count]
+        for pair in details.confusions[:count]
     ]
     if not rows:
         return small_print("No word is wrong.")
@@ -248,12 +274,12 @@ def _worst(shown: _Shown) -> list[Block]:
     ]
 
 
-def _highest_loss(shown: _Shown, worst: list[dict[str, Any]]) -> list[Block]:
+def _highest_loss(shown: _Shown, worst: Sequence[HighLossInfo]) -> list[Block]:
     """Utterances whose transcript the model finds least probable; many of them are transcribed wrongly."""
-    numbers = {result.id: index for index, result in enumerate(shown.results)}
+    index_of = {result.id: index for index, result in enumerate(shown.results)}
     entries = []
-    for one in worst:
-        index = numbers[one["id"]]
+    for utterance in worst:
+        index = index_of[utterance.id]
         entries.append(shown.entry(index, word_diff(shown.text(index, "reference"), shown.text(index, "hypothesis"))))
     note = (
         f"The {plural(len(entries), 'utterance')} with the highest CTC loss of the reference, whatever was recognized. "
@@ -265,24 +291,32 @@ def _highest_loss(shown: _Shown, worst: list[dict[str, Any]]) -> list[Block]:
 def _all(shown: _Shown) -> list[Block]:
     """Every utterance in one table: the worst first, then by id."""
     worst = _worst_first(shown.results)
-    known = set(worst)
-    rest = sorted((result.id, index) for index, result in enumerate(shown.results) if index not in known)
+    wrong = set(worst)
+    correct = sorted((result.id, index) for index, result in enumerate(shown.results) if index not in wrong)
     rows: list[list[Any]] = []
     size = 0
-    for index in [*worst, *(index for _, index in rest)]:
+    for index in [*worst, *(index for _, index in correct)]:
         result = shown.results[index]
         reference, hypothesis = marked_texts(shown.text(index, "reference"), shown.text(index, "hypothesis"))
+
+        # The texts and about 200 bytes of the other cells and of markup: a page of megabytes opens slowly.
         size += 200 + len(reference) + len(hypothesis)
         if size > MAX_TABLE_BYTES:
             break
-        now, before = shown.errors(index)
+
+        errors, champion_errors = shown.errors(index)
         name = link(result.id, f"#u{index}") if index in shown.entries else result.id
-        rate = f"{now / max(result.metrics['wer'].weight, 1):.0%}"
-        change = [] if before is None else [f"{now - before:+d}".replace("-", "−") if now != before else "0"]
+        rate = f"{errors / max(result.measured('wer').weight, 1):.0%}"
+        change = []
+        if champion_errors is not None:
+            difference = errors - champion_errors
+            change = [f"{difference:+d}".replace("-", "−") if difference else "0"]
         loss = "impossible" if result.details["loss"] is None else f"{result.details['loss']:.1f}"
-        seconds, snr = f"{result.duration:.1f}", f"{result.details['snr_db']:.0f}"
+        seconds = f"{result.duration:.1f}"
+        snr = f"{result.details['snr_db']:.0f}"
         sentence = result.slices["sentence"]
-        rows.append([name, result.speaker, now, rate, *change, reference, hypothesis, loss, seconds, snr, sentence])
+        rows.append([name, result.speaker, errors, rate, *change, reference, hypothesis, loss, seconds, snr, sentence])
+
     columns = ["utterance", "speaker", "errors", "WER", *(["change"] if shown.job.champion else [])]
     columns += ["reference", "hypothesis", "loss", "seconds", "SNR, dB", "sentence"]
     note = "Sentence: whether train contains it too. utterances.jsonl has more of each utterance."
@@ -297,8 +331,8 @@ def _worst_first(results: Sequence[UtteranceResult]) -> list[int]:
     """
 
     def badness(index: int) -> float:
-        errors, words = results[index].metrics["wer"]
-        return errors * errors / max(words, 1)
+        errors, words = results[index].measured("wer")
+        return errors * errors / max(words, 1)  # the number of errors, times their rate
 
-    wrong = [index for index, result in enumerate(results) if result.metrics["wer"].sum]
+    wrong = [index for index, result in enumerate(results) if result.measured("wer").sum]
     return sorted(wrong, key=lambda index: (-badness(index), results[index].id))

@@ -17,16 +17,22 @@ from voxline.components.evaluate.measurement import (
 )
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
+from voxline.families.intents.details import (
+    IntentConfusion,
+    IntentCounts,
+    IntentsDetails,
+    IntentsSmokeTest,
+    RecognizedIntents,
+)
 from voxline.families.intents.settings import IntentsEvaluateSettings
 from voxline.inference.intent_classifier import Intent, IntentClassifier, intent_of
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
-from voxline.metrics.evaluation import BaselineInfo, EvaluationInfo, FamilyDetails, Values
+from voxline.metrics.evaluation import EvaluationInfo, Values
 from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.progress import Progress, print_status
-from voxline.store.versioned_json import FilePart
 from voxline.text.alphabet import split_words
 
 if TYPE_CHECKING:
@@ -67,61 +73,6 @@ class Found:
                 values["intent_error_rate"] = SumAndWeight(weight * (self.heard[index].name != intent), weight)
             rows.append(values)
         return rows
-
-
-class IntentConfusion(FilePart, forbid_unknown_fields=False):
-    """An intent that the classifier took for another one; "" stands for none."""
-
-    intent: str
-    found: str
-    count: int
-
-
-class IntentCounts(FilePart, forbid_unknown_fields=False):
-    """Utterances by whether their intent is right."""
-
-    intent_right: int
-    intent_wrong: int
-
-
-class RecognizedIntents(FilePart, forbid_unknown_fields=False):
-    """The effect of the recognizer's errors on the intents.
-
-    Attributes:
-      wer: of the recognizer on these recordings.
-      words_right, words_wrong: utterances without and with a wrong word.
-    """
-
-    wer: float
-    words_right: IntentCounts
-    words_wrong: IntentCounts
-
-
-class IntentsDetails(FamilyDetails, kw_only=True):
-    """The details of a classifier of intents in `metrics.json`.
-
-    Attributes:
-      mean_pooling: each metric of the baseline; None without one.
-      confusions: the most frequent first.
-      unknown_intents: intents of the split that the classifier does not know.
-      without_intent: utterances without an intent in the manifest.
-      recognizer: None without one.
-    """
-
-    mean_pooling: dict[str, BaselineInfo] | None
-    confusions: list[IntentConfusion]
-    unknown_intents: list[str]
-    without_intent: int
-    recognizer: RecognizedIntents | None
-
-
-class IntentsSmokeTest(FilePart, forbid_unknown_fields=False):
-    """The text of the smoke test, and the intent that the model gave it."""
-
-    id: str
-    text: str
-    intent: str
-    probability: float
 
 
 class IntentsEvaluateFamily:

@@ -22,17 +22,17 @@ from voxline.components.evaluate.speech import (
 )
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
+from voxline.families.tts.details import TtsDetails, TtsSmokeTest
 from voxline.families.tts.settings import TtsEvaluateSettings
-from voxline.families.tts.synthesize import SampleGallery, SynthesisRecord, measure_synthesis
+from voxline.families.tts.synthesize import HIT_LIMIT, SampleGallery, SynthesisRecord, measure_synthesis
 from voxline.inference.model_info import ModelInfo, ShippedVocoder
 from voxline.inference.onnx_model import ONNX_FILE, Engine
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import mel_conventions
-from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, ONNX_WER, EvaluationInfo, FamilyDetails, OnnxInfo
+from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, ONNX_WER, EvaluationInfo, OnnxInfo
 from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
-from voxline.store.versioned_json import FilePart
 
 if TYPE_CHECKING:
     from voxline.report import Block
@@ -40,29 +40,6 @@ if TYPE_CHECKING:
 MEL_TOLERANCE = 0.05
 """Largest DTW distance between the mels of a model's two forms, as a share of their standard deviation. They are equal
 to 1e-4 but for a sound that rounding makes a frame longer."""
-
-
-class TtsDetails(FamilyDetails, kw_only=True):
-    """The details of a voice in `metrics.json`.
-
-    Attributes:
-      recorded_wer: word error rate of the round-trip recognizer on the recordings, a floor under that of the voice;
-        None without a recognizer.
-      recorded_dnsmos: mean DNSMOS of the recordings, a ceiling; None: not predicted.
-      f0_utterances: utterances whose F0 was measured.
-    """
-
-    recorded_wer: float | None
-    recorded_dnsmos: float | None
-    f0_utterances: int
-
-
-class TtsSmokeTest(FilePart, forbid_unknown_fields=False):
-    """The text of the smoke test, and the number of frames of its mels in `clip.npy`."""
-
-    id: str
-    symbols: str
-    frames: int
 
 
 class TtsEvaluateFamily:
@@ -278,7 +255,7 @@ def _write_clip(job: EvaluationJob, synthesizer: Synthesizer, records: Sequence[
 
     def preference(index: int) -> tuple[Any, ...]:
         utterance = job.utterances[index]
-        return records[index].metrics["hit_limit"].sum, abs(len(utterance.text) - 30), utterance.id
+        return records[index].metrics[HIT_LIMIT].sum, abs(len(utterance.text) - 30), utterance.id
 
     utterance = job.utterances[min(range(len(records)), key=preference)]
     (result,) = synthesizer.synthesize_symbols([utterance.text])

@@ -3,6 +3,8 @@
 from typing import Any
 
 from voxline.components.push.gate import RepeatedOutput
+from voxline.components.push.model_card import extent_of_test, limits_of_test, shell_usage
+from voxline.families.tts.details import TtsDetails, TtsSmokeTest
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import CLIP_MELS_FILE, Evaluation
 from voxline.store.size_limits import load_npy
@@ -13,24 +15,22 @@ of processor the distance is 0; on another, rounding may make a sound last a fra
 
 
 class TtsPushFamily:
-    """How push handles TTS models; see `PushFamily`."""
+    """The smoke test and the model card of TTS models; see `PushFamily`."""
 
     smoke_test_task = "synthesize the text"
     smoke_test_output = "distance"
     smoke_test_tolerance: float | None = TOLERANCE
 
     def smoke_test_arguments(self, evaluation: Evaluation) -> list[str]:
-        return [evaluation.metrics["smoke_test"]["symbols"], str(evaluation.folder / CLIP_MELS_FILE)]
+        return [evaluation.smoke_test(TtsSmokeTest).symbols, str(evaluation.folder / CLIP_MELS_FILE)]
 
     def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
         distance = answer["distance"] / max(answer["deviation"], 1e-9)
         finding = (
             f"{answer['frames']} frames, {answer['expected']} in evaluate, {distance:.3f} standard deviations apart"
         )
-        if distance > TOLERANCE:
-            detail = f"a fresh process synthesized the text differently: {finding}; at most {TOLERANCE} is accepted"
-            return RepeatedOutput(False, detail, distance)
-        return RepeatedOutput(True, f"a fresh process loaded the model and synthesized the text: {finding}", distance)
+        passed = distance <= TOLERANCE
+        return RepeatedOutput.by_difference(passed, "synthesized the text", finding, distance, str(TOLERANCE))
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, symbols, and a file of the expected mels, float32 [frames, mels]."""
@@ -48,44 +48,47 @@ class TtsPushFamily:
             "expected": len(expected),
         }
 
-    def describe(self, info: ModelInfo) -> str:
+    def describe(self, model: ModelInfo) -> str:
         return (
-            f"A speech synthesis model ({info.kind.capitalize()}). Its alphabet is `{info.alphabet}`, its "
-            f"output audio at {info.sample_rate:,} Hz."
+            f"A speech synthesis model ({model.kind.capitalize()}). Its alphabet is `{model.alphabet}`, its "
+            f"output audio at {model.sample_rate:,} Hz."
         )
 
-    def errors(self, metrics: dict[str, Any]) -> str:
-        recognizer = metrics["auxiliary_models"]["round_trip_recognizer"]
-        if recognizer is None:
+    def errors(self, evaluation: Evaluation) -> str:
+        recognizer = evaluation.info.auxiliary_models["round_trip_recognizer"]
+        recorded_wer = evaluation.details(TtsDetails).recorded_wer
+        if recognizer is None or recorded_wer is None:
             return "No recognizer transcribed the synthesized speech, so its intelligibility was not measured."
         return (
-            f"Version {recognizer['version']} of the ASR model `{recognizer['name']}` transcribed the synthesized "
-            f"speech (round trip). Its word error rate on the recordings is {metrics['details']['recorded_wer']:.2%}."
+            f"Version {recognizer.version} of the ASR model `{recognizer.name}` transcribed the synthesized "
+            f"speech (round trip). Its word error rate on the recordings is {recorded_wer:.2%}."
         )
 
-    def limitations(self, info: ModelInfo, metrics: dict[str, Any]) -> list[str]:
-        vocoder = info.vocoder
+    def limitations(self, evaluation: Evaluation) -> list[str]:
+        model = evaluation.model_info
+        vocoder = model.vocoder
         served = [
             f"It was judged by the waveforms of the vocoder {vocoder.name} in `vocoder/`, which "
             "`voxline synthesize` uses. Those of its own signature are Griffin-Lim's."
         ] if vocoder else []  # fmt: skip
         return [
             *served,
-            f"The metrics hold for texts like those of the test split: {metrics['utterances']:,} utterances, "
-            f"{metrics['seconds'] / 60:.1f} minutes as recorded. Other words may come out worse.",
-            f"It is cut off after {info.max_steps:,} {_steps_of(info.kind)}, which `hit_limit` reports: split longer "
+            limits_of_test(
+                "texts", f"{extent_of_test(evaluation.info)} as recorded", "Other words may come out worse."
+            ),
+            f"It is cut off after {model.max_steps:,} {_steps_of(model.kind)}, which `hit_limit` reports: split longer "
             "texts.",
             "Its input is symbols. Text goes through a frontend first, as in `voxline synthesize`.",
             "It speaks with the voice of its recordings. Any use needs that person's consent.",
         ]
 
-    def usage(self, info: ModelInfo, name: str, version: int) -> str:
-        return (
-            "```sh\n"
-            f"voxline synthesize TEXT --model <registry>/{name}/{version} --output out.wav\n"
-            "tensorflow_model_server --model_config_file=<registry>/models.config\n"
-            "```\n\n"
-            f"{_full_signature(info)}"
+    def usage(self, model: ModelInfo, name: str, version: int) -> str:
+        return shell_usage(
+            f"voxline synthesize TEXT --model <registry>/{name}/{version} --output out.wav",
+            "Signature `synthesize`: inputs `symbols` int32 [batch, symbols] (indices into the alphabet) and `lengths` "
+            "int32 [batch]; outputs `mels` float32 [batch, frames, mels], `frames` int32 [batch], `alignments` float32 "
+            f"[batch, steps, symbols], `waveforms` float32 [batch, samples] at {model.sample_rate:,} Hz, `samples` "
+            "int32 [batch] and `hit_limit` bool [batch].",
         )
 
 
@@ -95,12 +98,3 @@ def _steps_of(kind: str) -> str:
     ('frames', 'decoder steps')
     """
     return "frames" if kind == "fastspeech" else "decoder steps"
-
-
-def _full_signature(info: ModelInfo) -> str:
-    return (
-        "Signature `synthesize`: inputs `symbols` int32 [batch, symbols] (indices into the alphabet) and `lengths` "
-        "int32 [batch]; outputs `mels` float32 [batch, frames, mels], `frames` int32 [batch], `alignments` float32 "
-        f"[batch, steps, symbols], `waveforms` float32 [batch, samples] at {info.sample_rate:,} Hz, `samples` "
-        "int32 [batch] and `hit_limit` bool [batch]."
-    )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.components.evaluate.measurement import EvaluationJob, Measurements
 from voxline.components.evaluate.speech import reference_text
-from voxline.families.tts.evaluate import TtsDetails
+from voxline.families.tts.details import TtsDetails
 from voxline.families.tts.synthesize import Sample
 from voxline.inference.synthesizer import Synthesizer
 from voxline.metrics.catalog import CATALOG
@@ -31,14 +31,15 @@ MAX_TEXT = 600
 def tts_sections(job: EvaluationJob, measured: Measurements, info: EvaluationInfo) -> list[tuple[str, list[Block]]]:
     """The round trip, and samples to listen to."""
     gallery, synthesizer = measured.samples
+    # One budget for both sections: what the samples leave goes to the worst utterances.
     budget = PlayerBudget(round(job.settings.audio_megabytes * 1e6))
     results = {result.id: result for result in measured.results}
 
     def show(samples: Sequence[Sample], setting: str) -> list[Block]:
         if not samples:
             return [small_print(f"None is shown ({setting}).")]
-        heard = any("hypothesis" in results[sample.utterance.id].details for sample in samples)
-        legend = [word_diff_legend("the round-trip recognizer")] if heard else []
+        with_texts = any("hypothesis" in results[sample.utterance.id].details for sample in samples)
+        legend = [word_diff_legend("the round-trip recognizer")] if with_texts else []
         shown = (_show(sample, results[sample.utterance.id], synthesizer, budget) for sample in samples)
         return [*legend, item_list(*shown)]
 
@@ -61,7 +62,11 @@ def _round_trip(info: EvaluationInfo) -> Block:
 
 
 def _show(sample: Sample, result: UtteranceResult, synthesizer: Synthesizer, budget: PlayerBudget) -> Block:
-    utterance, rate = sample.utterance, synthesizer.sample_rate
+    """One utterance: its metrics, players of the recording and of both ways to synthesize it, and its pictures."""
+    utterance = sample.utterance
+    rate = synthesizer.sample_rate
+
+    # Teacher forcing gives the network the recorded frames, so it shows the voice without its errors of timing.
     forced = features_to_waveform(sample.teacher_forced.mels, synthesizer.features)
     ended = "cut off at the step limit" if sample.synthesized.hit_limit else "complete"
     values = {name: CATALOG[name].format(result.metrics[name].sum) for name in ("mel_l1", "mel_dtw", "mcd")}
@@ -81,8 +86,10 @@ def _show(sample: Sample, result: UtteranceResult, synthesizer: Synthesizer, bud
 
 
 def _image(sample: Sample, synthesizer: Synthesizer) -> Block:
+    """The mels in one scale of colors, that of the recording, and the attention."""
     mels = sample.features[:, synthesizer.features.mel_columns]
-    low, high = float(mels.min()), float(mels.max())
+    low = float(mels.min())
+    high = float(mels.max())
     shown = {
         "recorded": mels,
         "teacher-forced": sample.teacher_forced.mels,

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     Array = npt.NDArray[np.float32]
 
 
-RANKING = ("hit_limit", "round_trip_wer", "skips", "repeats", "mcd")
+HIT_LIMIT = "hit_limit"
+"""The metric of utterances that were cut off at the step limit."""
+
+RANKING = (HIT_LIMIT, "round_trip_wer", "skips", "repeats", "mcd")
 """Metrics by which the worst utterances are chosen, the weightiest first."""
 
 
@@ -126,7 +129,7 @@ def measure_synthesis(
             if hypotheses is not None:
                 _add_round_trip(record, reference_text(sample.utterance), hypotheses[index])
             if sample.utterance.id in mos_ids:
-                record.metrics["dnsmos"] = measure_dnsmos(waveforms[index], synthesizer.sample_rate)
+                record.metrics |= {"dnsmos": measure_dnsmos(waveforms[index], synthesizer.sample_rate)}
 
             # F0 is compared along the DTW path, all pairs together at the end.
             if sample.utterance.id in f0_ids:
@@ -202,7 +205,7 @@ def _measure(
         "attention_coverage": SumAndWeight(attention.coverage),
         "repeats": SumAndWeight(attention.repeats),
         "skips": SumAndWeight(attention.skips),
-        "hit_limit": SumAndWeight(int(sample.synthesized.hit_limit)),
+        HIT_LIMIT: SumAndWeight(int(sample.synthesized.hit_limit)),
     }
     seconds = round(len(sample.synthesized.waveform) / synthesizer.sample_rate, 3)
 
@@ -225,8 +228,8 @@ def _add_round_trip(record: SynthesisRecord, reference: str, hypothesis: str) ->
 def _add_f0(records: dict[str, SynthesisRecord], pairs: dict[str, F0Pair]) -> None:
     progress = Progress("utterances whose F0 was compared", len(pairs))
     for name, compared in zip(pairs, compare_f0(list(pairs.values())), strict=True):
-        metrics = records[name].metrics
-        metrics["voicing_error"] = SumAndWeight(compared.voicing_error)
+        values = records[name].metrics
+        values |= {"voicing_error": SumAndWeight(compared.voicing_error)}
         if compared.hertz is not None and compared.cents is not None:
-            metrics |= {"f0_rmse": SumAndWeight(compared.hertz), "f0_rmse_cents": SumAndWeight(compared.cents)}
+            values |= {"f0_rmse": SumAndWeight(compared.hertz), "f0_rmse_cents": SumAndWeight(compared.cents)}
         progress.advance(1)

@@ -25,6 +25,7 @@ from voxline.components.evaluate.speech import (
 )
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
+from voxline.families.vocoder.details import VocoderDetails, VocoderSmokeTest
 from voxline.families.vocoder.settings import VocoderEvaluateSettings
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.saved_model import read_model_info, require_family
@@ -35,9 +36,7 @@ from voxline.metrics.estoi import estoi
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     CLIP_MELS_FILE,
-    BaselineInfo,
     EvaluationInfo,
-    FamilyDetails,
     OnnxInfo,
     Values,
 )
@@ -48,7 +47,6 @@ from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edi
 from voxline.progress import Progress, print_status
 from voxline.registry.registry import Registry
 from voxline.store.files import atomic_write
-from voxline.store.versioned_json import FilePart
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,30 +63,6 @@ CLIP_SECONDS = 2.0
 VOICE = "voice"
 WAVEFORM_TOLERANCE = 0.001
 """Largest difference between the waveforms of a model's two forms, as a share of their root mean square."""
-
-
-class VocoderDetails(FamilyDetails, kw_only=True):
-    """The details of a vocoder in `metrics.json`.
-
-    Attributes:
-      griffin_lim: each metric of Griffin-Lim on the same mels.
-      recorded_wer: word error rate of the round-trip recognizer on the recordings, a floor under that of the vocoder;
-        None without a recognizer.
-      recorded_dnsmos: mean DNSMOS of the recordings, a ceiling; None: not predicted.
-      f0_utterances: utterances whose F0 was measured.
-    """
-
-    griffin_lim: dict[str, BaselineInfo]
-    recorded_wer: float | None
-    recorded_dnsmos: float | None
-    f0_utterances: int
-
-
-class VocoderSmokeTest(FilePart, forbid_unknown_fields=False):
-    """The utterance whose mels the smoke test vocodes, and the number of samples in `clip.wav`."""
-
-    id: str
-    samples: int
 
 
 class VocoderEvaluateFamily:

@@ -9,7 +9,7 @@ from voxline.components.evaluate.measurement import EvaluationJob, Measurements
 from voxline.components.evaluate.report import baseline_table
 from voxline.components.evaluate.speech import evenly_spaced_ids, read_utterance
 from voxline.data.manifest import Utterance
-from voxline.families.vocoder.evaluate import VocoderDetails
+from voxline.families.vocoder.details import VocoderDetails
 from voxline.inference.vocoder import Vocoder
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import EvaluationInfo, UtteranceResult
@@ -27,24 +27,27 @@ from voxline.report import (
 
 MAX_TEXT = 600
 """Characters of a text that are shown."""
-FLOOR_DB, CEILING_DB = -60.0, 30.0
-"""Of the spectrograms: magnitudes in dB at the ends of the scale of colors."""
+FLOOR_DB = -60.0
+CEILING_DB = 30.0
+"""Magnitudes in dB at the ends of the scale of colors of the spectrograms."""
 
 
 def vocoder_sections(job: EvaluationJob, measured: Measurements, info: EvaluationInfo) -> list[tuple[str, list[Block]]]:
     """The table beside Griffin-Lim, and utterances to listen to: recorded, by Griffin-Lim, by the vocoder."""
-    vocoder, settings = measured.samples, job.settings
+    vocoder = measured.samples
+    settings = job.settings
     budget = PlayerBudget(round(settings.audio_megabytes * 1e6))
     results = {result.id: result for result in measured.results}
-    shown = evenly_spaced_ids(job.utterances, settings.sample_utterances)
-    worst = sorted(job.utterances, key=lambda one: (-results[one.id].metrics["log_stft"].sum, one.id))
+    sample_ids = evenly_spaced_ids(job.utterances, settings.sample_utterances)
+    worst = sorted(job.utterances, key=lambda row: (-results[row.id].measured("log_stft").sum, row.id))
 
     def show(utterances: Sequence[Utterance], setting: str) -> list[Block]:
         if not utterances:
             return [small_print(f"None is shown ({setting}).")]
-        return [item_list(*(_show(one, results[one.id], vocoder, settings, budget) for one in utterances))]
+        shown = (_show(utterance, results[utterance.id], vocoder, settings, budget) for utterance in utterances)
+        return [item_list(*shown)]
 
-    samples = [utterance for utterance in job.utterances if utterance.id in shown]
+    samples = [utterance for utterance in job.utterances if utterance.id in sample_ids]
     return [
         ("Beside Griffin-Lim", _beside_griffin_lim(job, info)),
         ("Samples", show(samples, "evaluate.sample_utterances")),
@@ -55,10 +58,10 @@ def vocoder_sections(job: EvaluationJob, measured: Measurements, info: Evaluatio
 def _beside_griffin_lim(job: EvaluationJob, info: EvaluationInfo) -> list[Block]:
     details = info.family_details(VocoderDetails)
     recorded = details.recorded_wer
-    heard = "" if recorded is None else f" On the recordings the recognizer's word error rate is {recorded:.2%}."
+    round_trip = "" if recorded is None else f" On the recordings the recognizer's word error rate is {recorded:.2%}."
     note = (
         f"Griffin-Lim ran {job.settings.griffin_lim_iterations} iterations on the same mels. Differences are "
-        f"paired.{heard}"
+        f"paired.{round_trip}"
     )
     return [baseline_table(info, details.griffin_lim, "Griffin-Lim"), small_print(note)]
 
@@ -66,10 +69,14 @@ def _beside_griffin_lim(job: EvaluationJob, info: EvaluationInfo) -> list[Block]
 def _show(
     utterance: Utterance, result: UtteranceResult, vocoder: Vocoder, settings: Any, budget: PlayerBudget
 ) -> Block:
-    features, rate = vocoder.features, vocoder.sample_rate
+    """One utterance: players and spectrograms of the recording, of Griffin-Lim and of the vocoder."""
+    features = vocoder.features
+    rate = vocoder.sample_rate
+
+    # All three waveforms are of the mels of the recording, so that only what makes them differs.
     recorded = read_utterance(utterance, rate)
     mels = compute_features(recorded, features)[:, features.mel_columns]
-    made = {
+    waveforms = {
         "recorded": recorded,
         "Griffin-Lim": features_to_waveform(mels, features, iterations=settings.griffin_lim_iterations),
         "this model": vocoder.vocode([mels])[0],
@@ -80,9 +87,9 @@ def _show(
     )
     panels = [
         Panel(title, _decibels(samples, vocoder), "s", "kHz", FLOOR_DB, CEILING_DB, (len(samples) / rate, rate / 2_000))
-        for title, samples in made.items()
+        for title, samples in waveforms.items()
     ]
-    players = side_by_side(*(budget.player(samples, title, sample_rate=rate) for title, samples in made.items()))
+    players = side_by_side(*(budget.player(samples, title, sample_rate=rate) for title, samples in waveforms.items()))
     picture = figure(image_panels(panels, f"Spectrograms of {utterance.id}"), caption)
     return Block("").join([paragraphs(utterance.text[:MAX_TEXT]), players, picture])
 

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from voxline.errors import WorkError
-from voxline.metrics.evaluation import CLIP_FILE, CLIP_MELS_FILE, METRICS_FILE, REPORT_FILE, UTTERANCES_FILE
+from voxline.metrics.evaluation import (
+    CLIP_FILE,
+    CLIP_MELS_FILE,
+    METRICS_FILE,
+    REPORT_FILE,
+    UTTERANCES_FILE,
+    EvaluationInfo,
+)
 from voxline.notify.history import FOLDER
 from voxline.operations.purge.footprint import (
     Footprint,
@@ -30,6 +37,7 @@ from voxline.registry.training_data import TRAINED_ON
 from voxline.report import Page, small_print
 from voxline.store.files import atomic_write, read_json, write_json
 from voxline.store.hashing import hash_value
+from voxline.store.versioned_json import parse_versioned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +103,7 @@ def purge_registry_use(
         folder = use.evaluation
         if use.shown or use.evaluated:
             text = f"This page showed and played a speaker who was purged, {at}. The metrics have not changed."
-            page = Page(f"Evaluation of {use.name}", footer=str(read_json(folder / METRICS_FILE)["key"]))
+            page = Page(f"Evaluation of {use.name}", footer=_read_metrics(folder).key)
             page.add_opening(small_print(text))
             page.write(folder / REPORT_FILE)
             workspace.upload(folder / REPORT_FILE)
@@ -133,26 +141,33 @@ def _reason(file: Path) -> str:
 
 def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspace: Workspace) -> None:
     """Keeps the counts equal to the table, and marks the test set as another one than before."""
-    metrics = read_json(folder / METRICS_FILE)
-    metrics["utterances"] = utterances
-    metrics["test"]["fingerprint"] = hash_value({"purged": metrics["test"]["fingerprint"], "utterances": utterances})
+    info = _read_metrics(folder)
+    info.utterances = utterances
+    info.test.fingerprint = hash_value({"purged": info.test.fingerprint, "utterances": utterances})
 
     # Slices by speaker have their name as a key.
-    metrics["slices"] = {
-        slicing: {value: parts for value, parts in values.items() if value != footprint.speaker}
-        for slicing, values in metrics.get("slices", {}).items()
+    info.slices = {
+        slicing: {name: summary for name, summary in summaries.items() if name != footprint.speaker}
+        for slicing, summaries in info.slices.items()
     }
 
-    if worst := metrics.get("details", {}).get("worst_by_loss"):
-        metrics["details"]["worst_by_loss"] = [utterance for utterance in worst if utterance["id"] not in footprint.ids]
+    # The lists of a family quote its utterances: a recognizer's those of the highest loss, with their text.
+    if worst := info.details.get("worst_by_loss"):
+        info.details["worst_by_loss"] = [utterance for utterance in worst if utterance["id"] not in footprint.ids]
+
     # The clip that was synthesized or heard for the page.
-    if (metrics.get("smoke_test") or {}).get("id") in footprint.ids:
-        metrics["smoke_test"] = None
+    if info.smoke_test and info.smoke_test.get("id") in footprint.ids:
+        info.smoke_test = None
         for name in (CLIP_FILE, CLIP_MELS_FILE):
             workspace.remove(folder / name)
 
-    write_json(folder / METRICS_FILE, metrics)
+    write_json(folder / METRICS_FILE, info.to_dict())
     workspace.upload(folder / METRICS_FILE)
+
+
+def _read_metrics(folder: Path) -> EvaluationInfo:
+    file = folder / METRICS_FILE
+    return parse_versioned(read_json(file), EvaluationInfo, file)
 
 
 def _read_table(evaluation: Path) -> list[dict[str, Any]]:

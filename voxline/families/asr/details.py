@@ -1,0 +1,116 @@
+"""The part of a recognizer in `metrics.json`."""
+
+from typing import Any
+
+import msgspec
+
+from voxline.metrics.evaluation import FamilyDetails
+from voxline.metrics.wer import EditCounts
+from voxline.store.versioned_json import FilePart
+
+
+class ConfusionInfo(FilePart, forbid_unknown_fields=False):
+    """A word that was heard as another one; "" stands for no word."""
+
+    reference: str
+    hypothesis: str
+    count: int
+
+
+class MissedWordInfo(FilePart, forbid_unknown_fields=False):
+    """A word of the references that hypotheses lack."""
+
+    word: str
+    missed: int
+    occurs: int
+
+
+class HighLossInfo(FilePart, forbid_unknown_fields=False):
+    """An utterance with a high CTC loss.
+
+    Attributes:
+      loss: in nats; None: `no_loss` says why the model cannot output the reference.
+    """
+
+    id: str
+    reference: str
+    hypothesis: str
+    wer: float
+    loss: float | None
+    no_loss: str
+
+
+class GreedyInfo(FilePart, forbid_unknown_fields=False):
+    """The edits of greedy transcripts."""
+
+    words: EditCounts
+    characters: EditCounts
+
+
+class LanguageModelText(FilePart, forbid_unknown_fields=False):
+    """The text that a language model was made of."""
+
+    sentences: int
+
+
+class TuningInfo(FilePart, forbid_unknown_fields=False):
+    """The utterances on which the weights of a language model were chosen."""
+
+    split: str
+    utterances: int
+
+
+class LanguageModelInfo(FilePart, forbid_unknown_fields=False):
+    """The part of `language_model.json` that people read.
+
+    Attributes:
+      order: words of the longest n-gram.
+      vocabulary: number of words.
+      alpha: weight of the language model.
+      beta: what each word adds to the score.
+      tuned_on: None if the weights are as set.
+    """
+
+    order: int
+    vocabulary: int
+    alpha: float
+    beta: float
+    text: LanguageModelText
+    tuned_on: TuningInfo | None = None
+
+
+class AsrDetails(FamilyDetails, kw_only=True):
+    """The details of a recognizer in `metrics.json`.
+
+    Attributes:
+      words, characters: the edits of all utterances.
+      confusions, missed_words: the most frequent first.
+      worst_by_loss: the highest loss first.
+      language_model: `language_model.json`; None: decoding is greedy.
+      greedy: beside a language model, the edits without it.
+    """
+
+    words: EditCounts
+    characters: EditCounts
+    confusions: list[ConfusionInfo]
+    missed_words: list[MissedWordInfo]
+    worst_by_loss: list[HighLossInfo]
+    language_model: dict[str, Any] | None = None
+    greedy: GreedyInfo | None = None
+
+    @property
+    def language_model_info(self) -> LanguageModelInfo | None:
+        """The language model; None: decoding is greedy.
+
+        Raises:
+          msgspec.ValidationError: a key is absent or has a value of another type; naming it.
+        """
+        return None if self.language_model is None else msgspec.convert(self.language_model, LanguageModelInfo)
+
+
+class AsrSmokeTest(FilePart, forbid_unknown_fields=False):
+    """The clip of the smoke test: an utterance, and what the model transcribed."""
+
+    id: str
+    reference: str
+    text: str

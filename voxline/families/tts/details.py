@@ -1,0 +1,27 @@
+"""The part of a voice in `metrics.json`."""
+
+from voxline.metrics.evaluation import FamilyDetails
+from voxline.store.versioned_json import FilePart
+
+
+class TtsDetails(FamilyDetails, kw_only=True):
+    """The details of a voice in `metrics.json`.
+
+    Attributes:
+      recorded_wer: word error rate of the round-trip recognizer on the recordings, a floor under that of the voice;
+        None without a recognizer.
+      recorded_dnsmos: mean DNSMOS of the recordings, a ceiling; None: not predicted.
+      f0_utterances: utterances whose F0 was measured.
+    """
+
+    recorded_wer: float | None
+    recorded_dnsmos: float | None
+    f0_utterances: int
+
+
+class TtsSmokeTest(FilePart, forbid_unknown_fields=False):
+    """The text of the smoke test, and the number of frames of its mels in `clip.npy`."""
+
+    id: str
+    symbols: str
+    frames: int
