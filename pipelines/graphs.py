@@ -60,7 +60,7 @@ def steps_of(pipeline: str) -> tuple[str, ...]:
 
 def optional_steps(pipeline: str) -> list[str]:
     """The steps of a pipeline that a run has only if its config turns them on."""
-    return [step for step in steps_of(pipeline) if STEPS[step].optional_if]
+    return [step for step in steps_of(pipeline) if STEPS[step].off]
 
 
 def graph_of(pipeline: str, optional: Collection[str] = ()) -> Graph:
@@ -73,8 +73,9 @@ def graph_of(pipeline: str, optional: Collection[str] = ()) -> Graph:
     producers: dict[str, str] = {}  # kind of output → the last step so far that has it
     for name in steps_of(pipeline):
         step = STEPS[name]
-        if step.optional_if and name not in optional:
+        if step.off and name not in optional:
             continue
+
         # Before the step's own outputs: `convert` takes the manifest of `ingest`, and gives another one.
         graph[name] = {kind: producers[kind] for kind in step.inputs}
         producers |= dict.fromkeys(step.outputs, name)

@@ -27,9 +27,6 @@ DECIDES = "Output"
 _TOP_LEVEL = {"store": "store", "registry": "registry", "datasets": "datasets", "model_name": "model"}
 """Parameter of a component → the top-level key of the config that it takes its value from."""
 
-_IN_PLACE_OF = {"model_with_language": "model"}
-"""Output artifact of an optional step → the one that later steps take it for."""
-
 _TYPES = {"String": str, "Integer": int, "Float": float}
 _REST = "__settings"
 """Ends the name of the parameter that holds the other keys of a section, as JSON."""
@@ -129,9 +126,10 @@ def build_pipeline(
                     for name, spec in component.component_spec.inputs.items()
                 }
                 task = tasks[component.name] = component(**inputs)
-                if before := STEPS[component.name].after:
-                    task.after(tasks[before])
-                artifacts |= {_IN_PLACE_OF.get(name, name): output for name, output in task.outputs.items()}
+                step = STEPS[component.name]
+                if step.after:
+                    task.after(tasks[step.after])
+                artifacts |= {step.replaces.get(name, name): output for name, output in task.outputs.items()}
 
                 # The condition is left open until the end of the graph: it is over all steps that follow.
                 if DECIDES in task.outputs:

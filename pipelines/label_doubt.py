@@ -23,7 +23,9 @@ from voxline.notify.settings import NotifySettings
 from voxline.pipelines.config.load import Source, load_config
 from voxline.pipelines.config.run_config import RunConfig
 from voxline.pipelines.console import Console
+from voxline.pipelines.graphs import optional_steps
 from voxline.pipelines.local.runner import run_pipeline
+from voxline.pipelines.steps import STEPS
 from voxline.store.files import write_json, write_text
 from voxline.store.hashing import hash_value
 from voxline.store.step_cache import local_inputs
@@ -208,11 +210,11 @@ def _fold_config(
         "registry": str(folder.absolute() / "registry"),
         "corpus": corpus | {"uri": str(manifest.absolute()), "format": "manifest", "audio_roots": list(roots)},
         "validate": {"speaker_overlap": _OFF, "sentence_overlap": _OFF},
-        "language": {"kind": "none"},
         "train": {"start": {"model": ""}},
-        "forecast": {"skip_below": 0.0},
         "notify": NotifySettings().plain(),
     }
+    # A fold is trained, whatever the history says, and judged by its network alone.
+    overrides |= {STEPS[step].config_section: dict(STEPS[step].off) for step in optional_steps("asr")}
 
     # `--set` wins over every layer, so what it says of an overridden section is left out.
     keys = [assignment.partition("=")[0].split(".") for assignment in assignments]

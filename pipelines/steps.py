@@ -36,7 +36,9 @@ class Step:
       copies: key of the section → the key of the config whose value it takes.
       paths: keys of the section that hold paths; `*` stands for the names in a mapping.
       models: keys of the section that hold a model: a path, or a name in the registry.
-      optional_if: whether a config turns the step on; None: every run has it.
+      replaces: output artifact of the component → the one that later components take it for; an artifact cannot be
+        input and output under one name.
+      off: settings of the section that turn the step off; empty: every run has it.
       decides: whether it may end a run before the steps after it. A search leaves it out: a trial always trains.
       needed_on_cluster: keys that a config must set for a run on a cluster → the refusal if one is empty.
       after: a step that must accept the input first, although nothing that it writes is read.
@@ -66,7 +68,8 @@ class Step:
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     paths: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
-    optional_if: Callable[[Any], bool] | None = None
+    replaces: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    off: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     decides: bool = False
     needed_on_cluster: Mapping[str, str] = dataclasses.field(default_factory=dict)
     after: str = ""
@@ -85,6 +88,11 @@ class Step:
     def config_section(self) -> str:
         """The section of a config that holds its settings."""
         return self.section or self.name
+
+    def is_on(self, config: Any) -> bool:
+        """True if a run of this config has the step, which its pipeline must have."""
+        section = config.section(self.name)
+        return not self.off or any(getattr(section, key) != value for key, value in self.off.items())
 
     def function(self) -> Callable[..., Any]:
         """Its `run`, which a run on this machine and a component call alike."""
@@ -171,7 +179,7 @@ _STEPS = (
         inputs=("dataset", "validation"),
         pod={"memory": "2Gi"},
         copies={"history": "notify.history"},
-        optional_if=lambda config: bool(config.section("forecast").skip_below),
+        off={"skip_below": 0.0},
         decides=True,
         needed_on_cluster={
             "notify.history": "forecast.skip_below is set, and notify.history is not, so the step would know of no "
@@ -187,7 +195,7 @@ _STEPS = (
         inputs=("dataset",),
         outputs=("model",),
         image="model",
-        # A preempted training goes on from its checkpoint, so it may be tried again more often than other steps.
+        # A preempted training resumes from its checkpoint, so it may be tried again more often than other steps.
         pod={"cpu": "4", "memory": "16Gi", "shared_memory": "2Gi", "timeout_hours": 24.0 * 7, "retries": 5},
         copies={"name": "model"},
         takes_hours=True,
@@ -203,7 +211,8 @@ _STEPS = (
         pod={"cpu": "2", "memory": "16Gi"},
         copies={"frontend": "convert.frontend"},
         paths=("text",),
-        optional_if=lambda config: config.section("language").kind != "none",
+        replaces={"model_with_language": "model"},
+        off={"kind": "none"},
         checks=("manifest",),
         preparation="its text was not made into n-grams yet",
     ),

@@ -122,6 +122,7 @@ def _docker_login(registry: str) -> str:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
+
     # `docker login` writes either form of a host, and for Docker Hub the address of its first API.
     names = [registry, f"https://{registry}"]
     if registry == "docker.io":

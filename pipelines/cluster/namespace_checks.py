@@ -86,6 +86,7 @@ def _check_profile(core: Any, namespace: Any) -> Iterator[Diagnostic]:
     """Checks what a server with several users needs of a namespace."""
     name = namespace.metadata.name
     labels = namespace.metadata.labels or {}
+
     for label, value in PROFILE_LABELS.items():
         if labels.get(label) != value:
             yield Diagnostic.problem(

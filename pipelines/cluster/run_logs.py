@@ -39,7 +39,7 @@ def print_logs(cluster: KfpServer, run: ClusterRun, step: str, write: Callable[[
         names = ", ".join(status.name for status in run.steps) or "none yet"
         raise WorkError(f"run {run.id}: no step {step!r}; it has {names}")
 
-    # A step without a log is no error as long as another one has some: not every step has begun.
+    # A step without a log is no error as long as another one has some: not every step has started.
     log_count = 0
     reasons: list[str] = []
     for status in selected:
@@ -197,4 +197,5 @@ def _log_from_artifacts(cluster: KfpServer, attempt: Attempt, reasons: list[str]
     except (VoxlineError, OSError) as error:
         reasons.append(f"{attempt.log_uri}: {error}")
         return
+
     yield f", {attempt.log_uri.rpartition('/')[2]}", text

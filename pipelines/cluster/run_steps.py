@@ -123,7 +123,7 @@ def steps_of_workflow(workflow: dict[str, Any]) -> Iterator[StepStatus]:
         if named := _step_and_kind(path):
             nodes.setdefault(named[0], {}).setdefault(named[1], []).append(node)
 
-    # The loop is a step only as long as none of its trials has begun: they are what a person follows.
+    # The loop is a step only as long as none of its trials has started: they are what a person follows.
     if any(_TRIAL.fullmatch(step) for step in nodes):
         nodes = {step: kinds for step, kinds in nodes.items() if not _LOOP.fullmatch(step)}
 

@@ -145,6 +145,7 @@ def start_run(
     """Starts a run of a version, once. Returns the run's id."""
     runs = cluster.client.runs
     experiment_id = get_experiment_id(cluster, experiment)
+
     body = kfp_server_api.V2beta1Run(
         display_name=name,
         experiment_id=experiment_id,

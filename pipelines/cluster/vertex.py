@@ -49,6 +49,7 @@ def accelerator_type(accelerator: "Accelerator", step: str) -> str:
     types = TPU_TYPES if accelerator.kind == "tpu" else {gpu.lower().replace("_", "-"): gpu for gpu in GPU_TYPES}
     if name in types.values():
         return name
+
     if name not in types:
         raise SettingsError(
             f"cluster.steps.{step}.accelerator.type is {name!r}; Vertex AI has {', '.join(types)}; set one of them"

@@ -345,7 +345,7 @@ def attribute_of(section: str) -> str:
 
 
 def _pod_field(step: Step) -> Any:
-    description = f"the pod of {step.name}{', if the run has one' if step.optional_if else ''}"
+    description = f"the pod of {step.name}{', if the run has one' if step.off else ''}"
     return StepPlacement, pydantic.Field(default_factory=StepPlacement, alias=step.name, description=description)
 
 

@@ -168,7 +168,7 @@ def list_settings(classes: Mapping[str, type[RunConfig]] | None = None) -> list[
             pipelines = (*merged[same].pipelines, pipeline) if same in merged else (pipeline,)
             merged[same] = dataclasses.replace(setting, pipelines=pipelines)
 
-    # Variants of a key that only a later pipeline has stand beside those of the first one.
+    # A variant of a key that only a later pipeline has follows those of the first one.
     order = {key: number for number, key in enumerate(dict.fromkeys(setting.key for setting in merged.values()))}
     return sorted(merged.values(), key=lambda setting: order[setting.key])
 

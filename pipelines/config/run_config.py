@@ -15,7 +15,7 @@ from voxline.notify.settings import MlflowUri, NotifySettings
 from voxline.pipelines.config.cluster import ClusterSettings, attribute_of
 from voxline.pipelines.config.keys import Values, get_key, set_key
 from voxline.pipelines.config.locations import is_http_corpus, path_keys
-from voxline.pipelines.graphs import steps_of
+from voxline.pipelines.graphs import optional_steps, steps_of
 from voxline.pipelines.steps import STEPS
 from voxline.registry.signing import PRIVATE_KEY_ENV, PUBLIC_KEY_ENV
 from voxline.settings import Settings, merge
@@ -122,9 +122,7 @@ class RunConfig(Settings):
 
     def optional_steps(self) -> tuple[str, ...]:
         """The steps that this run has, and others of its pipeline have not."""
-        # A condition reads the step's own section, so the pipeline must have the step.
-        conditions = {name: STEPS[name].optional_if for name in steps_of(self.pipeline)}
-        return tuple(name for name, condition in conditions.items() if condition and condition(self))
+        return tuple(name for name in optional_steps(self.pipeline) if STEPS[name].is_on(self))
 
     def history_root(self) -> str:
         """The location that the run's result goes to, beside which its history is kept."""

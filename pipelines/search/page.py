@@ -156,6 +156,7 @@ def _add_seeds(page: Page, search: Search, seeds: list[dict[str, object]]) -> No
         rows.append((training["seed"], search.format(value) if isinstance(value, float) else str(training["reason"])))
 
     spread = f"{search.format(min(values))} to {search.format(max(values))}" if values else "no result"
+
     page.add_section(
         "The winner with other seeds",
         data_table(["seed", search.metric], rows),

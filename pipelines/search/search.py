@@ -22,6 +22,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
+from voxline.pipelines.graphs import steps_of
 from voxline.pipelines.local.plan import plan_run
 from voxline.pipelines.local.runner import hold_store, run_pipeline
 from voxline.pipelines.local.single_step import last_output
@@ -29,6 +30,7 @@ from voxline.pipelines.search.space import Space, nested, with_settings
 from voxline.pipelines.search.study import DEFAULT_TRIALS, METHODS, PROPOSALS, Study, started_now
 from voxline.pipelines.search.trial_files import Trial, TrialFailedError
 from voxline.pipelines.search.trials import DEFAULT_METRICS, TrialProcesses, trial_overlay
+from voxline.pipelines.steps import STEPS
 from voxline.report.page import plural
 from voxline.settings import changed_settings
 from voxline.store.file_locks import exclusive_lock
@@ -307,6 +309,7 @@ class Search:
         """Refuses to go on with another search that is in the folder."""
         if not (self.folder / STUDY).is_file():
             return
+
         previous = Search.open(self.folder)
         if previous.proposals != PROPOSALS.get(previous.method, 1):
             raise SettingsError(
@@ -367,7 +370,7 @@ class Search:
         best = finished[0]
         write_text(self.folder / BEST, self._best_yaml(best))
 
-        # A search that goes on may have another winner; what was made for the one before is not its own.
+        # A search that is resumed may have another winner; what was made for the one before is not its own.
         digest = hash_value([best.number, best.settings])
         winner = self.winner()
         if winner.get("digest") != digest:
@@ -415,9 +418,12 @@ class Search:
 
     def _run_gate(self, best: Trial, console: "Console") -> Values:
         """The run of the winner from its training, which is in the store, to push."""
-        # Without the step forecast: the training is made already, and is found in the store.
-        always = {**self._chosen(best), "forecast.skip_below": 0}
-        config = load_config(with_settings(self.config, always), pipeline=self.config.pipeline)
+        # Without a step that may end the run: the training is made already, and is found in the store.
+        deciding = [STEPS[name] for name in steps_of(self.config.pipeline) if STEPS[name].decides]
+        off = {f"{step.config_section}.{key}": value for step in deciding for key, value in step.off.items()}
+        overlay = {**self._chosen(best), **off}
+        config = load_config(with_settings(self.config, overlay), pipeline=self.config.pipeline)
+
         record, failure = run_pipeline(config, self.folder / "winner", console)
         if failure:
             raise WorkError(f"{record.failed_step or 'the graph'} failed: {failure.message}")

@@ -139,7 +139,7 @@ class Study:
             if first >= len(self.trials) and work.is_enough(first):
                 break
 
-            # Level by level: all that remain train for so long, and the best third goes on.
+            # Level by level: all that remain train for so long, and the best third continues.
             remaining = [self._trial(number, first) for number in numbers]
             for level, epochs in enumerate(lengths):
                 last = level == len(lengths) - 1
@@ -194,6 +194,7 @@ class Study:
         """The settings of a new trial. The config's own ones are the first, so that no search ends below them."""
         if number == 0 and self.own is not None:
             return self.own
+
         earlier = [trial.settings for trial in self.trials[:number]]
         if self.method == "tpe" and number < STRATIFIED_TRIALS:
             settings = self.space.stratified(STRATIFIED_TRIALS, self.seed, self.own)[number]
@@ -215,7 +216,7 @@ class Study:
         """
         import optuna
 
-        # From the study's seed and the trial's number alone, so that a resumed search goes on as it would have.
+        # From the study's seed and the trial's number alone, so that a resumed search continues as it would have.
         seed = int(hash_value([self.seed, number, draw] if draw else [self.seed, number])[:8], 16)
         if ended < FEWEST_KNOWN or self.method == "random" or draw >= DRAWS:
             study = self.in_optuna([], optuna.samplers.RandomSampler(seed=seed))
