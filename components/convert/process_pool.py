@@ -117,8 +117,10 @@ class _Pool(Generic[JobT, ResultT]):
         self._size = size
         self._limit = limit_seconds
         self._grow_seconds = grow_seconds
+
         self._queue = _JobQueue(jobs)
         self._workers: list[_Worker[JobT, ResultT]] = []
+
         self._attempts: Counter[int] = Counter()
         self._any_started = False
         self._failed_starts = 0

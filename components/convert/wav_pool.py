@@ -75,6 +75,7 @@ class WavPool:
         duration = float(utterance.duration)
         offset = float(utterance.offset)
         raw = raw_format_of(utterance) if utterance.extra else None
+
         if not self._shaping and not raw:  # the same name as below, in a third of the time
             return hash_bytes(
                 f'{{"audio":{canonical_json(audio)},"duration":{duration!r},'

@@ -88,6 +88,7 @@ def draw_variants(rng: np.random.Generator) -> list[str]:
 def _draw_speaker(number: int, accent: str, variant: str, seed: int, reverberation_max: float) -> Speaker:
     # By the speaker's number, so that a larger corpus has the speakers of a smaller one with the same seed.
     rng = np.random.default_rng((seed, number))
+
     voice = EspeakVoice(
         accent,
         variant,

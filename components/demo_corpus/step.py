@@ -192,6 +192,7 @@ def _is_complete(folder: Path, key: str) -> bool:
     # By sizes alone: hashing would take longer than a reused corpus is worth.
     present = _sizes(folder)
     damaged = [name for name, size in marker["files"].items() if present.get(name) != size]
+
     if damaged:
         print_status(
             f"demo corpus: {len(damaged)} files of {folder} are missing or changed ({damaged[0]}); writing it again"

@@ -157,6 +157,7 @@ class _RowCollector:
         self._rows = rows
         self._cache = cache
         self._writer = writer
+
         self._symbols = frozenset(Alphabet.from_name(settings.alphabet).symbols)
         self._seen: set[str] = set()
         self._split_names: dict[str, str] = {}

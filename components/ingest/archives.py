@@ -235,6 +235,7 @@ def _unpack_zip(archive: Path, writer: MemberWriter) -> None:
             else:
                 with file.open(member) as source:
                     writer.write(member.filename, source, member.file_size)
+
             read += member.compress_size
             writer.show(read)
 

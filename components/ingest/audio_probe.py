@@ -154,6 +154,7 @@ def _read_records(file: IO[bytes], path: Path) -> Iterator[ProbeRecord]:
     for piece in iter(lambda: file.read(_READ_BYTES), b""):
         digest.update(piece)
         size += len(piece)
+
     if header != _MAGIC + digest.digest() or size % _RECORD.size:
         print_status(f"ingest: {path} is damaged, or of another version; the recordings are read again")
         return

@@ -179,11 +179,13 @@ class FileIndex:
         digest = hashlib.blake2b(digest_size=HASH_CHARACTERS // 2)
         count = 0
         excluded = os.fsencode(exclude) + b"/"
+
         rows = self.database.execute("SELECT path, state FROM files WHERE number > ? ORDER BY path", (self._count,))
         for path, state in rows:
             if not path.startswith(excluded):
                 count += 1
                 digest.update(path + b"\0" + state[_DIGEST_FROM:])
+
         return digest.hexdigest() if count else ""
 
     def paths(self) -> Iterator[bytes]:

@@ -228,6 +228,7 @@ def _map_corpus_splits(names: set[str], settings: CorpusSettings) -> dict[str, s
             )
         else:
             splits[name] = "train"
+
     return splits
 
 
@@ -246,6 +247,7 @@ def split_patterns_cover(names: Iterable[str], patterns: SplitNames) -> bool:
         if len(matching) != 1:
             return False
         covered.add(matching[0])
+
     return {"train", "test"} <= covered
 
 

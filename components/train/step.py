@@ -293,6 +293,7 @@ def _join(
             with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:  # the chief has a folder of its own
                 task = _build_task(dataset, settings, origin, auxiliary, Path(scratch))
                 Trainer(task, work.folder).fit()
+
             print_status("train: this worker is done; the chief exports the model")
     return work
 

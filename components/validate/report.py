@@ -52,6 +52,7 @@ def validation_page(corpus: CheckedCorpus, results: list[CheckResult], settings:
     page.add_section("Checks", _checks(results), small_print(TFDV_NOTE))
     if offenders := _offenders(corpus, results, settings):
         page.add_section("Offending utterances", *offenders)
+
     page.add_section("Distributions", _distributions(corpus, settings))
     page.add_section("Splits and speakers", _splits(corpus), *_speakers(corpus), *_rejects(corpus))
     return page
@@ -163,6 +164,7 @@ def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
     rates = corpus.characters / np.maximum(corpus.durations, 1e-3)
     rate_settings = settings.speaking_rate
     rate_bounds = [rate_settings.min_rate, rate_settings.max_rate] if rate_settings.unit == "characters" else []
+
     plots = [
         _histogram(corpus, corpus.durations, "duration, seconds"),
         _histogram(corpus, rates, "speaking rate, characters a second", rate_bounds),
@@ -176,6 +178,7 @@ def _distributions(corpus: CheckedCorpus, settings: ValidateSettings) -> Block:
             _histogram(corpus, corpus.measured["rms_db"], "level, dB below full scale", [limits.min_db, limits.max_db]),
             _histogram(corpus, corpus.measured["silence_share"], "share of silence", [settings.silence.silence_share]),
         ]
+
     return side_by_side(*plots)
 
 
@@ -214,6 +217,7 @@ def _splits(corpus: CheckedCorpus) -> Block:
                 int(corpus.words[indices].sum()),
             ]
         )
+
     return data_table(["split", "utterances", "audio", "median", "speakers", "distinct sentences", "words"], rows)
 
 

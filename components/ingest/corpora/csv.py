@@ -40,6 +40,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
         if (from_table := table_entries(corpus, path, path.stem)) is not None:
             tables += 1
             yield from from_table
+
     if not tables:
         raise WorkError(
             f"{corpus.path}: no CSV or TSV with a header that names recordings and texts; {_accepted(corpus)}; "

@@ -58,6 +58,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
                 continue  # LJSpeech's metadata.csv has the same name
             yield from rows
         files += 1
+
     if not files:
         raise WorkError(
             f"{corpus.path}: no *.parquet, no *.arrow and no metadata.csv or .jsonl with file_name in this folder; "

@@ -31,6 +31,7 @@ def entries(corpus: Corpus) -> Iterator[CorpusEntry | Reject]:
     manifests = [path for path in corpus.find(*EXTENSIONS) if corpus.table or _is_manifest(path)]
     if not manifests:
         raise WorkError(f"{corpus.root}: no manifest (*.jsonl or *manifest*.json) in this folder; check corpus.format")
+
     read_line = LineReader(corpus.settings.columns)
     for path in manifests:
         # Paths are relative to the manifest; offset, speaker and id may be absent, other keys are kept:

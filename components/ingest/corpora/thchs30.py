@@ -123,6 +123,7 @@ def _read_list(corpus: Corpus, path: PurePosixPath, split: str, kind: str, utter
         parts = _parts_of(utterances, id)
         if (kind, split) in parts.listed:
             parts.faults.append(f"{path}:{number}: {id} is in this list twice")
+
         parts.listed.add((kind, split))
 
         if not parts.source.endswith(".trn"):

@@ -83,11 +83,13 @@ class JobLauncher:
         self.finished = finished
         self.poll = poll
         self.delete_seconds = delete_seconds
+
         self.kind = TRAIN_JOB
         self.pod = cluster.pod(own_pod_name())
         self.spec = dataclasses.replace(spec, image=_image(self.pod))
         # Set once a job is created or joined: before that there is nothing to delete.
         self.uid = ""
+
         self.pods = PodWatcher(cluster, self.kind, spec.name)
 
     def run(self) -> None:

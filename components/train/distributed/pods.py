@@ -93,6 +93,7 @@ class PodWatcher:
         name = pod["metadata"]["name"]
         if pod.get("status", {}).get("phase") not in ("Running", "Succeeded", "Failed"):
             return
+
         if self._printed and uid not in self._printed:  # the failures may be gone with their pods
             print_status("train: the workers restarted; they resume from the last checkpoint")
 

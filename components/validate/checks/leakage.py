@@ -36,6 +36,7 @@ def duplicate_audio(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckF
 
     original = rows[_first_alike(within)]
     offenders = rows[original != rows]
+
     same = dict(zip(offenders.tolist(), original[original != rows].tolist(), strict=True))
     return CheckFinding(
         len(offenders),

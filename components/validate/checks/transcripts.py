@@ -69,6 +69,7 @@ def ctc_feasibility(corpus: CheckedCorpus, settings: ValidateSettings) -> CheckF
     rate = settings.frames_per_second
     if rate is None:
         return not_checked("validate.frames_per_second is empty")
+
     rows = corpus.rows("train")
     if not rows.size:
         return not_checked("train is empty")
@@ -113,6 +114,7 @@ def unseen_characters(corpus: CheckedCorpus, settings: ValidateSettings) -> Chec
     unseen = sorted(set(corpus.character_counts("dev", "test")) - set(corpus.character_counts("train")))
     if not unseen:
         return CheckFinding(0, "train has all of them")
+
     offenders = [
         row for row, utterance in corpus.utterances(judged) if any(character in utterance.text for character in unseen)
     ]

@@ -68,6 +68,7 @@ def write_statistics(examples: Examples, path: Path) -> None:
                 | "statistics" >> tfdv.GenerateStatistics(options)
                 | "write" >> tfdv.WriteStatisticsToBinaryFile(str(computed))
             )
+
         with atomic_write(path, "wb") as file:
             file.write(computed.read_bytes())
     finally:

@@ -49,6 +49,7 @@ class Examples:
         # Columns by the name of the feature, as the schema and the page have it.
         durations = corpus.durations
         lengths = np.array([len(text) for text in corpus.texts.names], dtype=np.int64)
+
         return cls(
             numbers={
                 "duration": durations,

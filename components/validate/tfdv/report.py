@@ -111,6 +111,7 @@ def _drift(tfdv_result: TfdvResult) -> list[Block]:
         ]
         for drift in rows
     ]
+
     return [data_table(["", "feature", "measure", "distance", "accepted", "TFDV's description"], cells)]
 
 
@@ -144,6 +145,7 @@ def _texts(statistics: StatisticsBySplit) -> Block:
         ]
         for statistic, split in _by_feature(statistics, numeric=False)
     ]
+
     columns = ["feature", "of", "present", "missing", "values", "distinct", "most frequent", "count"]
     return data_table(columns, rows)
 

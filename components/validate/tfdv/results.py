@@ -172,6 +172,7 @@ def feature_domains(schema: Any) -> dict[str, FeatureDomain]:
             domains[feature.name] = FeatureDomain(values=tuple(feature.string_domain.value))
         elif kind == "domain":
             domains[feature.name] = FeatureDomain(values=shared.get(feature.domain, ()))
+
     return domains
 
 
