@@ -11,6 +11,7 @@
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,11 +23,11 @@ from voxline.errors import SettingsError, WorkError
 from voxline.pipelines.config.keys import Values, get_key
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
-from voxline.pipelines.graphs import steps_of
+from voxline.pipelines.graphs import graph_of, steps_of
 from voxline.pipelines.local.plan import plan_run
 from voxline.pipelines.local.runner import hold_store, run_pipeline
 from voxline.pipelines.local.single_step import last_output
-from voxline.pipelines.search.space import Space, nested, with_settings
+from voxline.pipelines.search.space import Space, model_steps, nested, with_settings
 from voxline.pipelines.search.study import DEFAULT_TRIALS, METHODS, PROPOSALS, Study, started_now
 from voxline.pipelines.search.trial_files import Trial, TrialFailedError
 from voxline.pipelines.search.trials import DEFAULT_METRICS, TrialProcesses, trial_overlay
@@ -345,20 +346,30 @@ class Search:
 
     def _prepare(self, console: "Console") -> tuple[str, str]:
         """The dataset and the manifest: made once, or found."""
+        # The last steps before the model's that have a dataset and a manifest; no step after them runs.
+        graph = graph_of(self.config.pipeline, self.config.optional_steps())
+        trial_steps = model_steps(self.config.pipeline)
+        producers: dict[str, str] = {}
+        for name in itertools.takewhile(lambda step: step not in trial_steps, graph):
+            producers |= dict.fromkeys(STEPS[name].outputs, name)
+        dataset_step = producers["dataset"]
+        manifest_step = producers["manifest"]
+        until = max(dataset_step, manifest_step, key=list(graph).index)
+
         run_dir = self.folder / "data"
-        plan = {step.name: step for step in plan_run(self.config, run_dir, until="extract")}
+        plan = {step.name: step for step in plan_run(self.config, run_dir, until=until)}
         if all(step.action == "reuse" for step in plan.values()):
-            return plan["extract"].output, plan["convert"].output
+            return plan[dataset_step].output, plan[manifest_step].output
 
         run_dir.mkdir(parents=True, exist_ok=True)
-        record, failure = run_pipeline(self.config, run_dir, console, until="extract")
+        record, failure = run_pipeline(self.config, run_dir, console, until=until)
         if failure:
             raise WorkError(f"{record.failed_step or 'the graph'} failed: {failure.message}")
 
-        dataset = last_output(run_dir, "extract")
-        manifest = last_output(run_dir, "convert")
+        dataset = last_output(run_dir, dataset_step)
+        manifest = last_output(run_dir, manifest_step)
         if not dataset or not manifest:
-            raise WorkError(f"{run_dir}: extract left no dataset; this is a bug")
+            raise WorkError(f"{run_dir}: {until} left no dataset or no manifest; this is a bug")
         return dataset, manifest
 
     def _run_winner(self, study: Study, processes: TrialProcesses, limits: Limits, console: "Console") -> None:
