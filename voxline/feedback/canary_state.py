@@ -274,14 +274,17 @@ def describe_canary(root: Path | str, model: str) -> dict[str, Any]:
     registry = Registry(root, model)
 
     pair = current_pair(registry)
+    # No trial: the journal may still say how the last one ended.
     if pair is None:
         last = next((event for event in reversed(registry.journal()) if event.action == WITHDRAW), None)
         withdrawn = {"version": last.version, "at": last.at, "note": last.note} if last else None
         return {"model": model, "verdict": "none", "withdrawn": withdrawn}
 
+    # Without a server's file nothing was measured yet, with the default settings.
     states = CanaryStore(root, model, pair).read()
     state = CanaryState.merged(states.values()) if states else CanaryState(CanarySettings())
     failed = state.tests["failed"]
+
     return {
         "model": model,
         "verdict": state.verdict,

@@ -265,6 +265,8 @@ class Recognizer:
         directions = model.get("directions", "concatenated")
         if kind not in ("deepspeech", "deepspeech2"):
             return f"cannot stream: a {kind} sees the whole recording; deepspeech and a forward deepspeech2 can"
+
+        # All reasons at once, with the settings that a streaming model needs.
         why = []
         change = []
         if kind == "deepspeech2" and directions != "forward":
@@ -276,6 +278,7 @@ class Recognizer:
         if top_db := model.get("top_db"):
             why.append(f"levels are relative to the loudest frames of a recording (train.model.top_db: {top_db:g})")
             change.append("top_db 0")
+
         if why:
             return f"cannot stream: {', and '.join(why)}; train one with {', '.join(change)} and train.export.streaming"
         return "no streaming graph beside the model; train it with train.export.onnx and train.export.streaming"

@@ -259,6 +259,8 @@ def _time_vocoder(
 
     vocoder = Vocoder(folder, engine=engine)
     timing.model["engine"] = vocoder.engine
+
+    # The mels of one recording, as often as a batch has rows.
     file = _recording(timing_input, vocoder.sample_rate, scratch)
     samples = read_waveform(file, vocoder.sample_rate)
     mels = [compute_features(samples, vocoder.features)[:, vocoder.features.mel_columns]] * timing_input.batch
@@ -296,6 +298,8 @@ def _time_recognizer(
         with timing.stage("reading", "samples") as items:
             waveforms = [read_waveform(file, recognizer.sample_rate) for _ in range(timing_input.batch)]
             items.append(sum(map(len, waveforms)))
+
+        # Run again within the next stage, which cannot be timed in two parts.
         with timing.stage("network", "frames", part_of="network and decoding") as items:
             items.append(sum(map(len, recognizer.log_probabilities(waveforms))))
         with timing.stage("network and decoding", "samples") as items:

@@ -235,6 +235,8 @@ def mel_conventions(features: FeatureSettings) -> dict[str, Any]:
     (8000.0, 512)
     """
     rate = features.sample_rate
+
+    # In seconds and Hz, as they are heard, and not as the settings spell them.
     values: dict[str, Any] = {
         "kind": "log_mel" if features.kind == "mel_and_prosody" else features.kind,
         "sample_rate": rate,
@@ -245,6 +247,8 @@ def mel_conventions(features: FeatureSettings) -> dict[str, Any]:
         "lowest_hz": features.lowest_hz,
         "highest_hz": rate / 2 if features.highest_hz is None else features.highest_hz,
     }
+
+    # Each kind has a scale of its own.
     if features.kind == "mel_and_linear":
         names = {"preemphasis": features.preemphasis_factor, "reference_db": features.reference_db}
         return {**values, **names, "floor_db": features.floor_db}

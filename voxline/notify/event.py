@@ -292,6 +292,7 @@ class RunEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """The event as JSON values; the schema of the webhook's body."""
+        # Receivers parse this: keys are added, never renamed, or the number of the schema changes.
         return {
             "schema": "voxline.run/1",
             "run": {

@@ -159,6 +159,7 @@ def write_sqlite(runs: Sequence[Run], path: Path) -> None:
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript(_SCHEMA)
         for run in runs:
+            # A repeated run replaces its own rows: histories may be merged.
             fields = run["run"]
             database.execute(
                 "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -93,6 +93,7 @@ def _model_storage(model: str, settings: KserveSettings) -> tuple[str, str]:
 
 
 def _predictor(model: str, served: str, storage: str, settings: KserveSettings, percent: int) -> Object:
+    # The pod has no token of the cluster, no root, and a disk that is read-only but for /tmp.
     return {
         "serviceAccountName": "voxline-serving",
         "automountServiceAccountToken": False,

@@ -238,6 +238,7 @@ def _why_not(parent: Parent, test: Collection[Recording]) -> str:
 
 
 def _open(model: str, registry: Path | str, own_name: str, setting: str) -> Parent | None:
+    # A path or a URI: anything that holds a model. The message says how a version would be named.
     if not (named := _NAMED.fullmatch(model)):
         try:
             return _open_folder(find_model(model), model)
@@ -252,6 +253,8 @@ def _open(model: str, registry: Path | str, own_name: str, setting: str) -> Pare
         raise SettingsError(f"{setting} is {model!r}, and no registry is given; give the one of the runs")
     versions = Registry(registry, name)
     version = versions.in_service() if which == PRODUCTION else int(which)
+
+    # The first version of a model has nothing to start from, which is no mistake.
     if version is None and name == own_name:
         print_status(f"train: {name} has no version in service yet; starting from random weights")
         return None

@@ -240,11 +240,14 @@ class Drawing:
         middle = (self.left + self.right) / 2
         half = (self.top + self.bottom) / 2
         texts = [_text(middle, self.height - 6, self.label, "middle", LARGE)]
+
+        # Turned by 90 degrees around its own middle, along the vertical axis.
         if self.value_label:
             turned = f' transform="rotate(-90 11 {half:.1f})"'
             texts.append(_text(11, half, self.value_label, "middle", LARGE, turned))
         if self.remark:
             texts.append(_text(self.right, self.top - 5, self.remark, "end"))
+
         for row, entries in enumerate(self._legend):
             for index, across, name in entries:
                 dash = DASHES[index % len(DASHES)]

@@ -110,11 +110,13 @@ class RecognizerServer:
         decode_limits = DecodeLimits(self.limits.max_seconds, self.limits.decode_seconds)
         self._decoders = DecodePool(decode_limits, self.limits.concurrency * (2 if canaries else 1))
 
+        # Changed on the event loop only, so without a lock.
         self._pending = 0
 
         self.uploads = Uploads(self.limits, lambda: self._pending)
         self.realtime = RealtimeRoute(self._find_recognizer, self.limits, capture, self._canaries)
         self.metrics = ServerMetrics(models, capture, canaries, lambda: self.realtime.streams)
+
         self.access = access or Access()
         self.access.count = lambda status: self.metrics.answers.labels(str(status)).inc()
         self.health = Health(

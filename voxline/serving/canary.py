@@ -83,23 +83,25 @@ class Canary:
     ) -> None:
         self.model = production.reference.partition("@")[0]
         self.settings = settings
-
         self.rollbacks = 0
         self.fault = ""
         self._limits = limits or ServingLimits()
         self._root = root
         self._production = production
-
         self._threads = threads
         self._registry = Registry(root, self.model)
+
+        # What `look` finds: the loaded candidate, its trial, and a pair that cannot be loaded.
         self._candidate: FollowedModel | None = None
         self._trial: CanaryTrial | None = None
         self._refused: CanaryPair | None = None
 
+        # What was printed already, so that it is printed once.
         self._announced = ""
         self._faults: set[str] = set()
         self.on_end: Callable[[str, Turn], None] = lambda *_: None
 
+        # `look` runs in a thread of its own; other threads wake it when a verdict is near.
         self._stopped = threading.Event()
         self._wake = threading.Event()
         self._start_threads()

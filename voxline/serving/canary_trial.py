@@ -141,13 +141,19 @@ class CanaryTrial:
         self.stream_seconds = seconds if stream_seconds is None else stream_seconds
         self.is_superseded = False
         self.streams = 0
+
+        # A server's name is random: after a restart it is another server, whose file stays.
         self._server = secrets.token_hex(6)
         self._own = CanaryState(settings)
         self._others = CanaryState(settings)
         self._published: dict[str, Any] | None = None
+
+        # Requests in the order in which they came, and sessions that were claimed and not counted yet.
         self._turns: deque[Turn] = deque()
         self._claimed: list[Turn] = []
         self._costs: dict[bool, deque[float]] = {kind: deque(maxlen=_COSTS) for kind in (False, True)}
+
+        # `_lock` guards what is counted; `_syncing` lets one thread at a time read and write the files.
         self._lock = threading.Lock()
         self._syncing = threading.Lock()
         self.state = self._own

@@ -76,10 +76,13 @@ class FollowedModel:
 
         self._root = root
         self._threads = threads
+
+        # Versions that could not be loaded, with the files that they had then.
         self._refused: dict[int, tuple[str, ...]] = {}
         self._stopped = threading.Event()
         self._current: LoadedVersion | None = None
 
+        # A server may start without a version: it picks up the first that can be served.
         try:
             self._look()
         except SettingsError:

@@ -27,6 +27,8 @@ class ServerMetrics:
         self._models = models
         self._capture = capture
         self._canaries = canaries
+
+        # A registry of its own: several servers in one process, as in tests, do not share counters.
         self._registry = prometheus_client.CollectorRegistry()
 
         self.answers = self._counter("requests", "Answered requests", ["status"])
@@ -41,6 +43,7 @@ class ServerMetrics:
             lambda: streams() + sum(canary.streams for canary in canaries)
         )
 
+        # Gauges of each model, set when they are read.
         self._version = self._gauge("model_version", "The version that serves; 0: none", ["model"])
         self._swaps = self._gauge("swaps", "Versions that took the place of another one", ["model"])
         self._failures = self._gauge("load_failures", "Versions that could not be loaded", ["model"])

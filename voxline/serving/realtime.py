@@ -130,6 +130,7 @@ class RealtimeRoute:
             message = str(error).removeprefix(f"{recognizer.folder}: ")
             raise RefusedError(HTTPStatus.BAD_REQUEST, message) from None
 
+        # The arm is drawn once, and the session keeps it.
         canary = self._canaries.get(model.reference.removesuffix(f"@{PRODUCTION}"))
         sessions = joined([*headers.getlist(SESSION_HEADER), *query.getlist(SESSION_FIELD)])
         full = RefusedError(HTTPStatus.TOO_MANY_REQUESTS, "too many sessions at a time; try again later")
@@ -142,6 +143,7 @@ class RealtimeRoute:
             stream.refuse(full)
             raise full
 
+        # Nothing is kept without consent, and a browser's counts only with a key.
         keep = None
         if self._capture:
             consent = joined([*headers.getlist(CONSENT_HEADER), *query.getlist(CONSENT_FIELD)])

@@ -111,7 +111,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     >>> [file.name for file in target.iterdir()]
     ['weights']
     """
-    # The caller holds the folder's lock, so what is unfinished here was left by a killed process.
+    # No other process writes this folder now, so what is unfinished was left by a killed one.
     remove_unfinished(folder.parent, f".{folder.name}.*.part", older_than=0)
     unfinished = _unfinished_path(folder)
     try:

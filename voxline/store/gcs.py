@@ -337,6 +337,8 @@ def _explain(uri: str, action: str, error: Exception) -> Exception:
             f"{uri}: the storage failed to {action} it, for all retries ({_in_one_line(cause)}); what has been moved "
             "stays, so start again, and it resumes"
         )
+
+    # From here on a person has to act: each message says what to do, and where.
     if isinstance(cause, auth.GoogleAuthError) or code == 401:
         return WorkError(
             f"{uri}: no credentials that Google Cloud Storage accepts ({_in_one_line(cause).rstrip('.')}); on a "

@@ -114,7 +114,7 @@ class LocalStore(ObjectStore):
     def upload_folder(self, name: str, last: Sequence[str] = ()) -> None:
         folder = self.folder / name
 
-        # Files, then folders: an entry may reach the disk before the bytes that it names.
+        # The folders too: an entry may reach the disk before the bytes that it names, or after them.
         for path in folder.rglob("*"):
             if path.is_file():
                 with open(path, "rb") as file:

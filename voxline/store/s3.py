@@ -246,13 +246,14 @@ class S3Store(ObjectStore):
             return False
         chunk = TransferSettings.of_environment().chunk
         if has_checksum(source, info.checksum, part=chunk):
-            # Large objects of other clients: the ETag says the number of parts, and the size is tried.
             return True
         if info.checksum.startswith("crc32c:"):
             return False
         refined = self.stat(info.name)  # the ETag of an encrypted object is no MD5; ours have metadata
         if refined is None or refined.version != info.version:
             return False
+
+        # Large objects of other clients: the ETag says the number of parts, the first part their size.
         if refined.checksum.startswith("md5-parts:") and (part := self._part_size(info)):
             return md5_of_parts(source, part) == refined.checksum.removeprefix("md5-parts:")
         return has_checksum(source, refined.checksum)
@@ -429,7 +430,7 @@ class S3Store(ObjectStore):
             return
         header = "If-None-Match" if absent else "If-Match"
 
-        # A condition that cannot hold: no object is absent here, and none has this version.
+        # The object exists by now, and has another version: neither condition can hold.
         condition = _condition(ABSENT if absent else "0" * 32)
         try:
             self._request(self.uri_of(name), "write", "put_object", **arguments, **condition)

@@ -133,6 +133,7 @@ def _explain(uri: str, action: str, error: Exception) -> Exception:
             "again, and it resumes"
         )
 
+    # From here on another try is of no use: a person has to act, and the message says how.
     no_credentials = isinstance(error, (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError))
     if no_credentials or code in _CREDENTIALS or status == 401:
         return WorkError(

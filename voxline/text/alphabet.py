@@ -46,7 +46,7 @@ def normalize_transcript(text: str) -> str:
     if not text.isascii() or "`" in text:  # most English is: a third of the time
         text = unicodedata.normalize("NFC", text).translate(_APOSTROPHES)
 
-    # Lower-casing may compose or decompose letters, hence NFC a second time at the end.
+    # Lower case may decompose a letter, such as İ, hence NFC a second time at the end.
     text = text.lower()
     text = _PUNCTUATION.sub(" ", _DASHES.sub(" ", text))
     return unicodedata.normalize("NFC", " ".join(text.split()))

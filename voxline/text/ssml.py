@@ -240,12 +240,14 @@ class _Reader:
         elif name == "speak":
             self._end_sentence(0.0)
         elif name in ("phoneme", "sub"):
+            # The content is complete only now; it is what the attributes replace or pronounce.
             content = self._content
             self._content = ""
             required = "ph" if name == "phoneme" else "alias"
             value = " ".join(attributes.get(required, "").split())
             if not value:
                 raise _refuse(line, f"<{name}> has no {required}; say how it is to be read")
+
             if name == "sub":
                 self._add(Span(value, self._rates[-1], line=line))
             else:

@@ -181,6 +181,8 @@ def _find(speaker: str, locations: PurgeLocations) -> PurgeFindings:
     versions = [dataset.folder / str(number) for dataset in locations.versions() for number in dataset.numbers()]
 
     datasets.check_path_of_store(store, versions)
+
+    # The footprint first: everything else is found by its ids, names of WAVs and clips.
     footprint = find_footprint(speaker, store, versions)
     trainings = find_trainings(store, footprint, workspace)
     rows = {f"{folder.parent.name}/{folder.name}": _count_rows(folder, speaker) for folder in versions}
@@ -292,6 +294,7 @@ def _complete(findings: PurgeFindings, locations: PurgeLocations) -> None:
 
 def _changed_uris(findings: PurgeFindings, locations: PurgeLocations) -> Iterator[str]:
     """URIs of what is removed or changed in buckets."""
+    # Folders as well as files: older versions of all objects below them go.
     paths = (
         *(root / name for root in locations.datasets for name in findings.rows),
         *(info.folder for info, _ in findings.shards),

@@ -82,6 +82,8 @@ def find_registry_uses(registry: Path | str, footprint: Footprint) -> list[Regis
 
         for version in versions.versions():
             folder = versions.folder / str(version)
+
+            # By its list of utterances, or, where it has none, by the key of its dataset.
             lines = count_lines(folder / TRAINED_ON, footprint.speaker)
             trained = bool(lines) or _dataset_key(folder) in footprint.datasets
             evaluated = sum(line["speaker"] == footprint.speaker for line in _read_table(folder / EVALUATION))
