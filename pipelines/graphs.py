@@ -38,7 +38,7 @@ DEFAULT_PIPELINE = "asr"
 
 def pipeline_names() -> list[str]:
     """Every pipeline: one for each family that can be evaluated and pushed, and those that train nothing."""
-    # A family that is a part of another's models, and is not evaluated by itself, has no pipeline.
+    # A family whose models are not evaluated and pushed by themselves has no pipeline.
     trained = [name for name in family_names() if find_family(name).has_pipeline]
     return [*trained, *DESCRIPTIONS]
 

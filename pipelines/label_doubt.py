@@ -140,7 +140,7 @@ def doubts(evaluation: Evaluation) -> dict[str, tuple[float, str]]:
     doubt_of = {}
     for result in evaluation.results:
         # Both losses are negative log-probabilities, so their difference is the logarithm of a ratio. A transcript
-        # that is longer than the frames allow has no loss: it cannot be what was said.
+        # without a loss is one that the model cannot output, with more characters than frames: the most doubtful.
         loss = result.details.get("loss")
         greedy_loss = result.details.get("greedy_loss") or 0.0
         doubt = math.inf if loss is None else loss - greedy_loss

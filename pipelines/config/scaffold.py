@@ -111,7 +111,7 @@ def propose_config(folder: Path, name: str = "") -> ConfigProposal:
     epochs = max(15, math.ceil(STEPS / steps_per_epoch)) if look.complete else 15
     closed = small and _has_few_words(look, spoken)
 
-    # About 15 evaluations in all: more of them would take longer than the training of a small corpus.
+    # About 15 evaluations in all, however many epochs a small corpus needs.
     seldom = f", evaluate_epochs: {math.ceil(epochs / 15)}" if epochs > 15 else ""
     network = ", units: 64, dropout: 0.2" if small else ""
     augment = (
