@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from voxline.api import (
         cer,
-        load_intent_classifier,
+        load_model,
         load_recognizer,
         load_synthesizer,
         open_dataset,
@@ -46,7 +46,7 @@ __all__ = [
     "cer",
     "compute_features",
     "load_audio",
-    "load_intent_classifier",
+    "load_model",
     "load_recognizer",
     "load_synthesizer",
     "open_dataset",

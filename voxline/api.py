@@ -17,7 +17,6 @@ from voxline.errors import SettingsError, TransientError, VoxlineError, WorkErro
 
 if TYPE_CHECKING:
     from voxline.data.reader import DatasetReader
-    from voxline.inference.intent_classifier import IntentClassifier
     from voxline.inference.recognizer import Recognizer
     from voxline.inference.synthesizer import Synthesizer
     from voxline.metrics.bootstrap import Interval
@@ -67,22 +66,27 @@ def load_synthesizer(location: Path | str, vocoder: Path | str | None = None) ->
     return Synthesizer(_model_folder(location), vocoder=None if vocoder is None else _model_folder(vocoder))
 
 
-def load_intent_classifier(location: Path | str) -> "IntentClassifier":
-    """Loads an exported classifier of intents.
+def load_model(location: Path | str) -> Any:
+    """Loads an exported model of any family.
 
     Args:
       location: as for `load_recognizer`.
 
+    Returns:
+      As its family loads it: a `Recognizer`, a `Synthesizer`, a `Vocoder`, …
+
     Raises:
-      WorkError: no classifier is there, or it is damaged.
+      WorkError: no model is there, or it is damaged.
+      SettingsError: no installed package has its family.
 
     Example:
-      classifier = voxline.load_intent_classifier("runs/demo/registry/intents")
-      classifier.classify("Turn the kitchen lights on!")     # Intent(name='switch', probability=0.99…)
+      vocoder = voxline.load_model("runs/demo-vocoder/registry/vocoder")
     """
-    from voxline.inference.intent_classifier import IntentClassifier
+    from voxline.families.family import find_family
+    from voxline.inference.saved_model import exported_folder, read_model_info
 
-    return IntentClassifier(_model_folder(location))
+    folder = exported_folder(_model_folder(location))
+    return find_family(read_model_info(folder).family).load_model(folder)
 
 
 def open_dataset(location: Path | str) -> "DatasetReader":

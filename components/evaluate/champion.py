@@ -2,7 +2,7 @@
 recognizer."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,10 +113,13 @@ def stored_results(
     return {result.id: result.metrics for result in before.results}
 
 
-def find_auxiliary(registry: Path | str, name: str, *, family: str, setting: str) -> ModelVersion | None:
+def find_auxiliary(
+    registry: Path | str, name: str, *, family: str | Sequence[str], setting: str
+) -> ModelVersion | None:
     """The model of a family that is in service under a name; None if the name is empty.
 
     Args:
+      family: that it must be of, or several that are accepted.
       setting: that gives the name, for messages.
 
     Raises:
@@ -126,9 +129,10 @@ def find_auxiliary(registry: Path | str, name: str, *, family: str, setting: str
         return None
     version = find_in_service(Registry(registry, name))
     if version is None:
+        pipelines = family if isinstance(family, str) else " or ".join(family)
         raise SettingsError(
             f"evaluate: {setting!r} is {name!r}, and {registry}/{name} holds no version; push a model there first "
-            f"(voxline run {family}), or leave the setting empty to do without it"
+            f"(voxline run {pipelines}), or leave the setting empty to do without it"
         )
     try:
         require_family(read_model_info(version.folder), family, version.folder)

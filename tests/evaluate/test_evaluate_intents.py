@@ -19,10 +19,11 @@ from voxline.data.manifest import read_manifest, write_manifest
 from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
+from voxline.families.family import find_family
+from voxline.families.intents.inference import Intent, IntentClassifier
 from voxline.families.intents.push import IntentsPushFamily
 from voxline.families.intents.settings import IntentsEvaluateSettings, IntentsPushSettings, IntentsTrainSettings
 from voxline.families.intents.task import TextBatches, Vocabulary, drop_words
-from voxline.inference.intent_classifier import Intent, IntentClassifier
 from voxline.inference.saved_model import model_digest
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
@@ -109,7 +110,7 @@ def test_what_was_heard_and_what_was_said_are_measured_beside_mean_pooling(
     assert sorted(file.name for file in (version / "evaluation").iterdir()) == [
         "metrics.json", "report.html", "utterances.jsonl",
     ]  # fmt: skip
-    classifier = voxline.load_intent_classifier(places[0] / "intents")
+    classifier = voxline.load_model(places[0] / "intents")
     assert classifier.classify("Four, seven!").name == "close"
     assert evaluate(model, corpus, *places, settings).reused  # of the version itself, now that it is in service
 
@@ -119,16 +120,42 @@ def test_a_recognizer_is_judged_by_the_intents_that_it_loses(
 ) -> None:
     places = tmp_path / "registry", tmp_path / "store"
     publish(places[0], "intents", model / "model")
-    quick = AsrEvaluateSettings(intents="intents", bootstrap_samples=200, worst_utterances=0, aligned_utterances=0)
+    quick = AsrEvaluateSettings(text_judge="intents", bootstrap_samples=200, worst_utterances=0, aligned_utterances=0)
     recognizer = make_asr_model({"two": "three", "one": "two"})
     output = evaluate(recognizer, corpus, *places, quick)
     metrics = Evaluation.read(output.folder).info.to_dict()
     assert metrics["metrics"]["wer"]["value"] == pytest.approx(8 / 48)  # of these errors half change nothing
     assert metrics["metrics"]["intent_error_rate"]["value"] == pytest.approx(4 / 23)
-    assert metrics["auxiliary_models"]["intents"]["version"] == 1
+    assert metrics["auxiliary_models"]["text_judge"]["version"] == 1
     gate = AsrPushSettings(smoke_test=False, limits={"intent_error_rate": 0.1})
     verdict = json.loads(push(recognizer, output.folder, *places, gate).path("verdict").read_text())
     assert "intent error rate of what was heard 17.39%, above the limit of 10.00%" in verdict["reasons"][0]
+
+
+def test_only_a_model_that_judges_texts_may_judge_a_recognizer(
+    corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    recognizer = make_asr_model({})
+    publish(tmp_path / "registry", "other", recognizer)
+    settings = AsrEvaluateSettings(text_judge="other", bootstrap_samples=200)
+    with pytest.raises(SettingsError, match=r"'other', and .* family 'asr' \(ctc\), 'intents' is accept"):
+        evaluate(recognizer, corpus, tmp_path / "registry", tmp_path / "store", settings)
+    settings = AsrEvaluateSettings(text_judge="none", bootstrap_samples=200)
+    with pytest.raises(SettingsError, match=r"none holds no version; push a model there first \(voxline run intents\)"):
+        evaluate(recognizer, corpus, tmp_path / "registry", tmp_path / "store", settings)
+    with pytest.raises(SettingsError, match="models of the family 'asr' judge no texts"):
+        find_family("asr").text_judge(recognizer)
+
+
+def test_a_model_json_without_the_keys_of_the_family_is_refused(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model / "model", tmp_path / "old")
+    file = tmp_path / "old" / "model.json"
+    about = json.loads(file.read_text())
+    assert about["extra"].keys() == {"vocabulary", "intents"}
+    about["extra"]["intentions"] = about["extra"].pop("intents")
+    file.write_text(json.dumps(about))
+    with pytest.raises(WorkError, match=r"old: model.json, 'extra': .*`intentions`; run train again"):
+        voxline.load_model(tmp_path / "old")
 
 
 def test_a_text_is_classified_alone_as_in_a_list_and_one_without_words_has_no_intent(model: Path) -> None:

@@ -76,7 +76,8 @@ def _change(file: Path, diff: str) -> None:
 
 def _run(words: list[str], folder: Path, package: Path) -> str:
     site = folder / ".site"
-    program = {"voxline": [sys.executable, "-m", "voxline"], "pip": [sys.executable, "-m", "pip"]}[words[0]]
+    python = [sys.executable]
+    program = {"voxline": [*python, "-m", "voxline"], "pip": [*python, "-m", "pip"], "python": python}[words[0]]
     if words[0] == "pip":
         words = [*words, "-q", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
     ended = subprocess.run(

@@ -31,12 +31,9 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("package")
     source = ROOT / "voxline" / "families" / "intents"
     files = {file.relative_to(source): file for file in source.rglob("*.py")}
-    files[Path("intent_classifier.py")] = ROOT / "voxline" / "inference" / "intent_classifier.py"
     for name, file in files.items():
         text = file.read_text(encoding="utf-8")
-        text = text.replace("voxline.families.intents", "topics").replace(
-            "voxline.inference.intent_classifier", "topics.intent_classifier"
-        )
+        text = text.replace("voxline.families.intents", "topics")
         text = text.replace('"intents"', '"topics"').replace("intent_error_rate", "topic_error_rate")
         text = text.replace("class IntentsFamily", "class TopicsFamily")
         target = folder / "topics" / name

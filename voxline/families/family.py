@@ -11,7 +11,7 @@ import abc
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from voxline.components.push.gate import RepeatedOutput
     from voxline.components.push.settings import PushSettings
     from voxline.data.dataset import Dataset
+    from voxline.data.manifest import Utterance
     from voxline.inference.model_info import ModelInfo
+    from voxline.metrics.bootstrap import SumAndWeight
     from voxline.metrics.evaluation import Evaluation, EvaluationInfo
     from voxline.report import Block
     from voxline.store.step_cache import StepOutput
@@ -56,6 +58,31 @@ class AuxiliaryModel:
     setting: str
     model: str
     family: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TextJudgement:
+    """The judgement of one text.
+
+    Attributes:
+      label: in a word, for the table of utterances, such as the intent of the text.
+      metric: of the catalog, that `error` adds to.
+    """
+
+    label: str
+    metric: str
+    error: SumAndWeight
+
+
+class TextJudge(Protocol):
+    """A model that judges texts, such as a recognizer's transcripts, by a field of the manifest."""
+
+    def judge(self, texts: Sequence[str], utterances: Sequence[Utterance]) -> list[TextJudgement]:
+        """Judges the normalized text of each utterance.
+
+        Raises:
+          WorkError: no utterance has the field.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +166,22 @@ class Family(abc.ABC):
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
         """Corpora that `voxline corpus demo --set kind=<kind>` generates, by kind."""
         return {}
+
+    def load_model(self, folder: Path) -> Any:
+        """Loads an exported model, for `voxline.load_model`.
+
+        Raises:
+          WorkError: it is damaged.
+        """
+        raise SettingsError(f"{folder}: models of the family {self.name!r} cannot be loaded for inference")
+
+    def text_judge(self, folder: Path) -> TextJudge:
+        """Loads an exported model that judges texts; the evaluation of recognizers may name one.
+
+        Raises:
+          WorkError: it is damaged.
+        """
+        raise SettingsError(f"{folder}: models of the family {self.name!r} judge no texts")
 
     @abc.abstractmethod
     def task(self) -> type[TrainingTask]:
@@ -282,6 +325,11 @@ def family_names() -> list[str]:
     """The names of all families, sorted."""
     _load_entry_points()
     return sorted(_registered)
+
+
+def text_judging_families() -> list[str]:
+    """The names of the families whose models judge texts, sorted."""
+    return [name for name in family_names() if type(_registered[name]).text_judge is not Family.text_judge]
 
 
 def find_family(name: str) -> Family:

@@ -1,15 +1,18 @@
 """`model.json`: what an exported model says about itself.
 
 Every family has the same required keys. The further ones belong to a family; they are here, since inference reads them
-without the family's own code. A family of another package keeps its own under `extra`. Any other key is refused: it is
-misspelt, or of a version of Voxline that means something by it which this one would ignore.
+without the family's own code. Those that only the family's code reads are under `extra`, and have a type there. Any
+other key is refused: it is misspelt, or of a version of Voxline that means something by it which this one would ignore.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
+from voxline.errors import WorkError
 from voxline.store.versioned_json import FilePart, VersionedFile
+
+FilePartT = TypeVar("FilePartT", bound=FilePart)
 
 
 class DatasetInfo(FilePart):
@@ -94,9 +97,8 @@ class ModelInfo(VersionedFile):
       max_steps, reduction: of a voice: most decoder steps, and frames of each.
       vocoder: that a voice ships with.
       context_frames: of a vocoder: frames on each side on which a sample depends; None: all.
-      vocabulary, intents: of a classifier of intents, in the order of its inputs and outputs.
       attributes: of a converter of voices: the values of each.
-      extra: keys of a family that is not in this package.
+      extra: further keys of a family, which its own code alone reads; see `family_part`.
     """
 
     REMEDY: ClassVar[str] = "run train again"
@@ -120,10 +122,23 @@ class ModelInfo(VersionedFile):
     reduction: int = 0
     vocoder: ShippedVocoder | None = None
     context_frames: int | None = None
-    vocabulary: list[str] = msgspec.field(default_factory=list)
-    intents: list[str] = msgspec.field(default_factory=list)
     attributes: dict[str, list[str]] = msgspec.field(default_factory=dict)
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def family_part(self, kind: type[FilePartT], where: object) -> FilePartT:
+        """The further keys of the family, which `extra` has.
+
+        Args:
+          kind: their type.
+          where: the model, for messages.
+
+        Raises:
+          WorkError: a key is missing, unknown, or has a value of another type.
+        """
+        try:
+            return msgspec.convert(self.extra, kind)
+        except msgspec.ValidationError as error:
+            raise WorkError(f"{where}: model.json, 'extra': {error}; {self.REMEDY}") from None
 
     @property
     def model_settings(self) -> dict[str, Any]:

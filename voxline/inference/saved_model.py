@@ -136,19 +136,21 @@ def write_model_info(folder: Path, info: ModelInfo) -> None:
     write_json(folder / MODEL_JSON, info.to_dict())
 
 
-def require_family(info: ModelInfo, family: str, source: Path | str) -> None:
+def require_family(info: ModelInfo, family: str | Sequence[str], source: Path | str) -> None:
     """Refuses a model of another family.
 
     Args:
-      family: "asr" or "tts".
+      family: the accepted one, or several.
 
     Raises:
       WorkError: naming both families.
     """
-    if info.family != family:
+    accepted = (family,) if isinstance(family, str) else tuple(family)
+    if info.family not in accepted:
         raise WorkError(
-            f"{source}: a model of the family {info.family!r} ({info.kind}), {family!r} is accepted here; "
-            f"give a model that voxline run {family} trained"
+            f"{source}: a model of the family {info.family!r} ({info.kind}), "
+            f"{' or '.join(map(repr, accepted))} is accepted here; "
+            f"give a model that voxline run {' or '.join(accepted)} trained"
         )
 
 

@@ -26,10 +26,10 @@ from voxline.families.asr.details import (
     MissedWordInfo,
 )
 from voxline.families.asr.settings import AsrEvaluateSettings
-from voxline.inference.intent_classifier import IntentClassifier, intent_of
+from voxline.families.family import TextJudge, TextJudgement, find_family, text_judging_families
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.recognizer import Recognizer
-from voxline.inference.saved_model import batches_by_length
+from voxline.inference.saved_model import batches_by_length, read_model_info
 from voxline.inference.streaming_graph import STREAM_FILE
 from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 MAX_CONFUSIONS = 1000
 """Pairs of confused words kept in metrics.json."""
 
-INTENTS = "intents"
-"""Key of the classifier of intents among the auxiliary models."""
+TEXT_JUDGE = "text_judge"
+"""The setting that names a model which judges the transcripts, and its key among the auxiliary models."""
 
 WORST_BY_LOSS = 10
 """Utterances with the highest loss, in metrics.json and the report: as many as Mozilla DeepSpeech showed."""
@@ -77,7 +77,7 @@ class AsrResult:
       greedy_loss: the CTC loss of the greedy transcript.
       confidence: of the hypothesis; see `Transcript`. None without words.
       bands_db: the spectrum of the recording; see `AudioProfile`.
-      intent, intent_error: of the hypothesis, and whether the manifest has another one; without a classifier none.
+      judgement: of the hypothesis; None without a model that judges texts.
     """
 
     hypothesis: str
@@ -90,8 +90,7 @@ class AsrResult:
     greedy_loss: float | None = None
     confidence: float | None = None
     bands_db: list[float] = dataclasses.field(default_factory=list)
-    intent: str = ""
-    intent_error: SumAndWeight | None = None
+    judgement: TextJudgement | None = None
 
     def metrics(self) -> dict[str, SumAndWeight]:
         """What it adds to each metric of the catalog."""
@@ -101,7 +100,7 @@ class AsrResult:
             **self.words.by_kind,
             **(self.syllables.metrics() if self.syllables else {}),
             "sentence_error_rate": SumAndWeight(int(self.words.errors > 0)),
-            **({} if self.intent_error is None else {"intent_error_rate": self.intent_error}),
+            **({} if self.judgement is None else {self.judgement.metric: self.judgement.error}),
             "ctc_loss": SumAndWeight(0, 0) if self.loss is None else SumAndWeight(self.loss),
         }
 
@@ -124,9 +123,10 @@ class AsrEvaluateFamily:
         registry: Path | str,
         settings: AsrEvaluateSettings,
     ) -> dict[str, ModelVersion | None]:
-        if not settings.intents:
+        if not settings.text_judge:
             return {}  # so that earlier evaluations are found
-        return {INTENTS: find_auxiliary(registry, settings.intents, family="intents", setting=INTENTS)}
+        accepted = text_judging_families()
+        return {TEXT_JUDGE: find_auxiliary(registry, settings.text_judge, family=accepted, setting=TEXT_JUDGE)}
 
     def measure(self, job: EvaluationJob) -> Measurements:
         settings, utterances = job.settings, job.utterances
@@ -135,10 +135,10 @@ class AsrEvaluateFamily:
         results = _transcribe(recognizer, utterances, "utterances transcribed", reference=True)
         champion, champion_rtf = _transcribe_with(job, job.champion, "the model in service")
         anchor, _ = _transcribe_with(job, job.anchor, "the anchor")
-        if classifier := _intent_classifier(job):
-            results = _with_intents(classifier, utterances, results)
-            champion = champion and _with_intents(classifier, utterances, champion)
-            anchor = anchor and _with_intents(classifier, utterances, anchor)
+        if judge := _text_judge(job):
+            results = _with_judgements(judge, utterances, results)
+            champion = champion and _with_judgements(judge, utterances, champion)
+            anchor = anchor and _with_judgements(judge, utterances, anchor)
         onnx, streaming, by_onnx = _measure_onnx(job, results)
         details = [
             {
@@ -151,7 +151,7 @@ class AsrEvaluateFamily:
                 "loss": result.loss,
                 "greedy_loss": result.greedy_loss,
                 **({"no_loss": result.no_loss} if result.no_loss else {}),
-                **({"intent": result.intent} if classifier else {}),
+                **({"judgement": result.judgement.label} if result.judgement else {}),
                 **({ONNX_WER: list(by_onnx[index].words.as_metric)} if by_onnx else {}),
                 **dict(zip(("level_db", "snr_db"), measure_audio(utterance), strict=True)),
                 "speaking_rate": round(characters_per_second(utterance), 2),
@@ -286,33 +286,25 @@ def _transcribe(
     ]
 
 
-def _intent_classifier(job: EvaluationJob) -> IntentClassifier | None:
-    version = job.auxiliary_models.get(INTENTS)
+def _text_judge(job: EvaluationJob) -> TextJudge | None:
+    version = job.auxiliary_models.get(TEXT_JUDGE)
     if version is None:
         return None
-    print_status(f"evaluate: classifying what was heard with {version.name} {version.version}")
+    print_status(f"evaluate: judging what was heard with {version.name} {version.version}")
     try:
-        return IntentClassifier(version.folder)
+        return find_family(read_model_info(version.folder).family).text_judge(version.folder)
     except WorkError as error:
         raise version.unusable(error) from None
 
 
-def _with_intents(
-    classifier: IntentClassifier, utterances: Sequence[Utterance], results: Sequence[AsrResult]
+def _with_judgements(
+    judge: TextJudge, utterances: Sequence[Utterance], results: Sequence[AsrResult]
 ) -> list[AsrResult]:
-    """The results with the intents of their hypotheses; an utterance without one in the manifest is not counted."""
-    found = classifier.classify_words([result.hypothesis for result in results])
-    judged = []
-    for utterance, result, one in zip(utterances, results, found, strict=True):
-        wanted = intent_of(utterance.extra, classifier.field)
-        error = SumAndWeight(int(bool(wanted) and one.name != wanted), int(bool(wanted)))
-        judged.append(dataclasses.replace(result, intent=one.name, intent_error=error))
-    if not any(result.intent_error and result.intent_error.weight for result in judged):
-        raise WorkError(
-            f"no utterance has the manifest field {classifier.field!r}, so no intent can be judged; add it to the "
-            "corpus or leave evaluate.intents empty"
-        )
-    return judged
+    """The results with the judgements of their hypotheses."""
+    judgements = judge.judge([result.hypothesis for result in results], utterances)
+    return [
+        dataclasses.replace(result, judgement=judgement) for result, judgement in zip(results, judgements, strict=True)
+    ]
 
 
 def _worst_by_loss(utterances: Sequence[Utterance], results: Sequence[AsrResult]) -> list[HighLossInfo]:

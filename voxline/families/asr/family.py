@@ -1,12 +1,14 @@
 """The family `asr`."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
-from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PushFamily, StepTexts
+from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PushFamily, StepTexts, text_judging_families
 
 if TYPE_CHECKING:
+    from voxline.inference.recognizer import Recognizer
     from voxline.training.task import TrainingTask
 
 
@@ -60,7 +62,8 @@ class AsrFamily(Family):
         check_text_exists(config.language.text_settings())
 
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
-        return [("evaluate.intents", config.evaluate.intents, "intents")]
+        judge = config.evaluate.text_judge
+        return [("evaluate.text_judge", judge, " or ".join(text_judging_families()))] if judge else []
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
         from voxline.components.demo_corpus.asr_corpora import write_commands_corpus, write_words_corpus
@@ -70,6 +73,11 @@ class AsrFamily(Family):
             "commands": DemoCorpus(CommandsCorpusSettings, write_commands_corpus),
             "words": DemoCorpus(WordsCorpusSettings, write_words_corpus),
         }
+
+    def load_model(self, folder: Path) -> "Recognizer":
+        from voxline.inference.recognizer import Recognizer
+
+        return Recognizer(folder)
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.asr.task import AsrTask

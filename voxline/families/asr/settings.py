@@ -221,11 +221,11 @@ class AsrEvaluateSettings(EvaluateSettings):
     rate_bands: ClassVar[tuple[float, ...]] = (8.0, 12.0, 16.0, 20.0)
     """Bounds between slices by speaking rate, in characters of the reference per second."""
 
-    intents: str = pydantic.Field(
+    text_judge: str = pydantic.Field(
         "",
         pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
-        description="name of a classifier of intents in the same registry, by which the transcripts are judged too "
-        "(intent_error_rate); the manifest has its field; empty: none",
+        description="name of a model in the same registry that judges the transcripts too, such as a classifier of "
+        "what was meant, by a field that the manifest has; empty: none",
     )
 
     confusions: ClassVar[int] = 30

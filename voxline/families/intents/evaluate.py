@@ -24,8 +24,8 @@ from voxline.families.intents.details import (
     IntentsSmokeTest,
     RecognizedIntents,
 )
+from voxline.families.intents.inference import Intent, IntentClassifier, intent_of
 from voxline.families.intents.settings import IntentsEvaluateSettings
-from voxline.inference.intent_classifier import Intent, IntentClassifier, intent_of
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length
 from voxline.inference.waveforms import read_waveform

@@ -1,13 +1,15 @@
 """The family `intents`."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from voxline.families.family import EvaluateFamily, Family, PushFamily, StepTexts
+from voxline.families.family import EvaluateFamily, Family, PushFamily, StepTexts, TextJudge
 from voxline.families.intents.settings import IntentsEvaluateSettings, IntentsPushSettings, IntentsTrainSettings
 from voxline.metrics.catalog import Metric
 
 if TYPE_CHECKING:
+    from voxline.families.intents.inference import IntentClassifier
     from voxline.training.task import TrainingTask
 
 METRICS = (
@@ -52,6 +54,16 @@ class IntentsFamily(Family):
 
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
         return [("evaluate.recognizer", config.evaluate.recognizer, "asr")]
+
+    def load_model(self, folder: Path) -> "IntentClassifier":
+        from voxline.families.intents.inference import IntentClassifier
+
+        return IntentClassifier(folder)
+
+    def text_judge(self, folder: Path) -> TextJudge:
+        from voxline.families.intents.inference import IntentJudge
+
+        return IntentJudge(folder)
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.intents.task import IntentsTask

@@ -4,6 +4,7 @@ from typing import Any
 
 from voxline.components.push.gate import RepeatedOutput
 from voxline.families.intents.details import IntentsDetails, IntentsSmokeTest
+from voxline.families.intents.inference import IntentClassifier, IntentsInfo
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.evaluation import Evaluation
 
@@ -32,16 +33,15 @@ class IntentsPushFamily:
 
     def repeat(self, *arguments: str) -> dict[str, Any]:
         """Args: the model's folder, and a normalized text."""
-        from voxline.inference.intent_classifier import IntentClassifier
-
         model, text = arguments
         (intent,) = IntentClassifier(model).classify_words([text])
         return {"intent": intent.name, "probability": intent.probability}
 
     def describe(self, model: ModelInfo) -> str:
+        part = model.family_part(IntentsInfo, model.name)
         return (
-            f"A classifier of transcripts ({model.kind}): {len(model.intents):,} intents by "
-            f"{len(model.vocabulary):,} words. Intents: {', '.join(model.intents)}."
+            f"A classifier of transcripts ({model.kind}): {len(part.intents):,} intents by "
+            f"{len(part.vocabulary):,} words. Intents: {', '.join(part.intents)}."
         )
 
     def errors(self, evaluation: Evaluation) -> str:
@@ -70,7 +70,8 @@ class IntentsPushFamily:
         return " ".join(sentences)
 
     def limitations(self, evaluation: Evaluation) -> list[str]:
-        vocabulary = evaluation.model_info.vocabulary
+        model = evaluation.model_info
+        vocabulary = model.family_part(IntentsInfo, model.name).vocabulary
         return [
             f"The metrics hold for texts like those of the test split, {evaluation.info.utterances:,} utterances; "
             "other phrasings of the same intent may be missed.",
@@ -81,9 +82,9 @@ class IntentsPushFamily:
     def usage(self, model: ModelInfo, name: str, version: int) -> str:
         return (
             "```python\n"
-            f'voxline.load_intent_classifier("<registry>/{name}/{version}").classify("…")\n'
+            f'voxline.load_model("<registry>/{name}/{version}").classify("…")\n'
             "```\n\n"
-            "Signature `classify`: inputs `words` int32 [batch, words] (2 + the index in `vocabulary` of model.json; "
-            "1: unknown, 0: padding) and `counts` int32 [batch]; output `probabilities` float32 [batch, intents], in "
-            "the order of `intents` of model.json."
+            "Signature `classify`: inputs `words` int32 [batch, words] (2 + the index in `extra.vocabulary` of "
+            "model.json; 1: unknown, 0: padding) and `counts` int32 [batch]; output `probabilities` float32 "
+            "[batch, intents], in the order of `extra.intents` of model.json."
         )

@@ -18,17 +18,19 @@ import tensorflow as tf
 from voxline.data.dataset import Dataset
 from voxline.data.reader import Example
 from voxline.errors import WorkError
-from voxline.families.intents.networks.capsules import TextClassifier
-from voxline.families.intents.settings import IntentsTrainSettings
-from voxline.inference.intent_classifier import (
+from voxline.families.intents.inference import (
     BASELINE,
     CLASSIFY,
     FIRST_WORD,
     UNKNOWN_WORD,
+    IntentsInfo,
     intent_of,
     number_words,
 )
+from voxline.families.intents.networks.capsules import TextClassifier
+from voxline.families.intents.settings import IntentsTrainSettings
 from voxline.progress import print_status
+from voxline.store.versioned_json import to_json_values
 from voxline.text.alphabet import split_words
 from voxline.training import devices
 from voxline.training.batches import Array, Batches, Record, mixed_order
@@ -290,8 +292,7 @@ class IntentsTask(TrainingTask):
             training,
             weight_names(model),
             frontend=self.dataset.frontend,
-            vocabulary=self.vocabulary.words,
-            intents=self.vocabulary.intents,
+            extra=to_json_values(IntentsInfo(vocabulary=self.vocabulary.words, intents=self.vocabulary.intents)),
         )
         write_exported(folder, graph, signatures, info)
 

@@ -10,6 +10,7 @@ from voxline.settings import merge
 
 if TYPE_CHECKING:
     from voxline.data.dataset import Dataset
+    from voxline.inference.synthesizer import Synthesizer
     from voxline.training.task import TrainingTask
 
 DEFAULT_FRONTEND = "english"
@@ -93,6 +94,11 @@ class TtsFamily(Family):
             "mandarin": DemoCorpus(TtsCorpusSettings, write_tts_corpus, "data_thchs30"),
             "round_trip": DemoCorpus(RoundTripCorpusSettings, write_round_trip_corpus),
         }
+
+    def load_model(self, folder: Path) -> "Synthesizer":
+        from voxline.inference.synthesizer import Synthesizer
+
+        return Synthesizer(folder)
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.tts.task import TtsTask

@@ -1,5 +1,6 @@
 """The family `vocoder`."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.errors import SettingsError
@@ -8,6 +9,7 @@ from voxline.families.tts.family import speech_defaults
 from voxline.families.vocoder.settings import VocoderEvaluateSettings, VocoderPushSettings, VocoderTrainSettings
 
 if TYPE_CHECKING:
+    from voxline.inference.vocoder import Vocoder
     from voxline.training.task import TrainingTask
 
 
@@ -45,6 +47,11 @@ class VocoderFamily(Family):
 
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
         return [("evaluate.round_trip_recognizer", config.evaluate.round_trip_recognizer, "asr")]
+
+    def load_model(self, folder: Path) -> "Vocoder":
+        from voxline.inference.vocoder import Vocoder
+
+        return Vocoder(folder)
 
     def task(self) -> type["TrainingTask"]:
         from voxline.families.vocoder.task import VocoderTask

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
+from voxline.families.family import TextJudgement
 from voxline.inference.saved_model import (
     SignatureSpec,
     batches_by_length,
@@ -22,6 +24,8 @@ from voxline.inference.saved_model import (
     read_model_info,
     require_family,
 )
+from voxline.metrics.bootstrap import SumAndWeight
+from voxline.store.versioned_json import FilePart
 from voxline.text.alphabet import EmptyText, UnsupportedText, quote_text, split_words
 from voxline.text.frontend import apply_frontend
 from voxline.text.settings import FrontendSettings
@@ -38,6 +42,13 @@ FIRST_WORD = 2
 """Number of every word that is not in the vocabulary, and that of the vocabulary's first; 0 is padding."""
 BATCH_WORDS = 4_000
 """Most words in one batch, padding included."""
+
+
+class IntentsInfo(FilePart):
+    """The keys of a classifier of intents in `model.json`, in the order of its inputs and outputs."""
+
+    vocabulary: list[str]
+    intents: list[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,9 +86,10 @@ class IntentClassifier:
         self.info = read_model_info(self.folder)
         require_family(self.info, "intents", self.folder)
         self.field = str(self.info.settings["field"])
-        self.intents: list[str] = self.info.intents
+        part = self.info.family_part(IntentsInfo, self.folder)
+        self.intents: list[str] = part.intents
         self._frontend = FrontendSettings.of(self.info.frontend, str(self.folder))
-        self._numbers = {word: number for number, word in enumerate(self.info.vocabulary, FIRST_WORD)}
+        self._numbers = {word: number for number, word in enumerate(part.vocabulary, FIRST_WORD)}
         name = BASELINE if baseline else CLASSIFY
         self._model, signatures = load_saved_model(self.folder, {name: SPEC})
         self._signature = signatures[name]
@@ -151,6 +163,30 @@ class IntentClassifier:
             return ""
         except UnsupportedText as unreadable:
             raise SettingsError(f"the text {quote_text(text)} cannot be read: {unreadable}") from None
+
+
+class IntentJudge:
+    """Judges texts by their intent; see `TextJudge`."""
+
+    def __init__(self, model: Path) -> None:
+        self._classifier = IntentClassifier(model)
+
+    def judge(self, texts: Sequence[str], utterances: Sequence[Utterance]) -> list[TextJudgement]:
+        field = self._classifier.field
+        expected = [intent_of(utterance.extra, field) for utterance in utterances]
+        if not any(expected):
+            raise WorkError(
+                f"no utterance has the manifest field {field!r}, so no intent can be judged; add it to the corpus, or "
+                "leave the setting empty that names the classifier"
+            )
+
+        # An utterance without an intent counts neither as right nor as wrong.
+        return [
+            TextJudgement(
+                intent.name, "intent_error_rate", SumAndWeight(int(bool(name) and intent.name != name), int(bool(name)))
+            )
+            for intent, name in zip(self._classifier.classify_words(texts), expected, strict=True)
+        ]
 
 
 def number_words(text: str, numbers: Mapping[str, int]) -> list[int]:
