@@ -1,7 +1,7 @@
-"""Small inputs for the steps with a model: train, language, evaluate and push.
+"""Small inputs for language, evaluate and push, which get a recognizer of tones.
 
-train's model is a vector that takes a second to train and export, with all files that a recognizer has. The others get
-a recognizer of tones. TensorFlow is imported here and used in forks alone.
+language runs its ONNX graph. evaluate runs its SavedModel, as do the evaluations that push gets; push itself runs no
+model, so its trials need no TensorFlow.
 """
 
 import datetime
@@ -11,32 +11,23 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
-
-import tensorflow as tf
+from typing import Any
 
 from tests.faults.steps import Step, end_state
-from tests.tone_asr_model import export_asr_model, write_corpus
-from tests.training.tones import make_utterances, write_dataset
-from tests.training.toy_family import ToyTask, ToyTrainSettings
+from tests.tone_asr_model import export_asr_model, export_onnx_tones, write_corpus
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.language.step import run as language
 from voxline.components.push.step import run as push
-from voxline.components.train.step import run as train
 from voxline.data.manifest import read_manifest, write_manifest
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
-from voxline.families.family import Family, register
 from voxline.operations.store_contents import StoreUsers
 from voxline.operations.store_gc import collect_store
 from voxline.registry.registry import Registry
 from voxline.store.files import DONE
 from voxline.store.finished import read_done
-from voxline.store.hashing import hash_bytes, hash_file
+from voxline.store.hashing import hash_file
 from voxline.store.step_cache import StepOutput
-from voxline.training.checkpoints import Arrays
-from voxline.training.export import VARIABLES, model_info, write_exported
-from voxline.training.weight_names import weight_names
 
 SENTENCES = {
     "train": [("ada", "one six"), ("ada", "six one"), ("ada", "two one six")],
@@ -48,73 +39,22 @@ LANGUAGE = LanguageSettings(kind="ngram", order=2, alphas=[0.5, 2.0], betas=[0.0
 PUSH = AsrPushSettings.of({"smoke_test": False, "limits": {"wer": 1.0}, "max_regression": {"wer": 1.0}})
 """Without the fresh process of the smoke test, which writes nothing."""
 WORSE, BETTER = {"six": "seven", "two": "one"}, {"six": "seven"}
-TRAIN = {"epochs": 2, "batch_size": 4, "learning_rate": 0.5, "warm_up_steps": 5, "strategy": "one"}
 
 
-class GraphTrainSettings(ToyTrainSettings):
-    """How a toy model with an ONNX graph is trained."""
-
-    family: ClassVar[str] = "toy with a graph"
-
-
-class GraphTask(ToyTask):
-    """A toy whose export has the file of an ONNX graph too."""
-
-    def export(self, folder: Path, weights: Arrays, training: dict[str, Any]) -> None:
-        graph = tf.Module()
-        graph.mean = tf.Variable(weights["model/0"])
-        graph.predict = tf.function(lambda: {"mean": graph.mean + 0.0}, input_signature=())
-        metadata = model_info("mean", self.settings, self.dataset, training, weight_names(self.module.model))
-        files = {"model.onnx": bytes(100_000)}
-        write_exported(folder, graph, {"predict": graph.predict}, metadata, files)
-
-
-class GraphFamily(Family):
-    name = GraphTrainSettings.family
-    train_settings = GraphTrainSettings
-
-    def task(self) -> type[GraphTask]:
-        return GraphTask
-
-
-register(GraphFamily())
-
-
-def _make_tones(corpus: Path) -> None:
-    write_dataset(corpus / "dataset", make_utterances(8, 4))
-
-
-def _train(corpus: Path, folder: Path) -> StepOutput:
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    return train(corpus / "dataset", folder / "store", GraphTrainSettings.of(TRAIN))
-
-
-def _of_training(folder: Path) -> Any:
-    """What later steps read; a graph, its fingerprint and the logs hold times and random numbers."""
-    done, model = read_done(folder), folder / "model"
-    reader = tf.train.load_checkpoint(str(model / VARIABLES))
-    names = sorted(name for name in reader.get_variable_to_shape_map() if "OBJECT_GRAPH" not in name)
-    metadata = json.loads((model / "model.json").read_text())
-    return {
-        "done": {name: done[name] for name in ("key", "counts", "metrics", "outputs")},
-        "weights": [(name, hash_bytes(reader.get_tensor(name).tobytes())) for name in names],
-        "loads": sorted(tf.saved_model.load(str(model)).signatures),
-        "model.json": {name: value for name, value in metadata.items() if name != "provenance"},
-        "files": {name: hash_file(folder / name) for name in ("model/model.onnx", "curves.json", "logs/curves.json")},
-        "checkpoints": sorted(path.name for name in ("best", "checkpoints") for path in (folder / name).iterdir()),
-        "all": sorted(file.name for file in folder.rglob("*") if not file.name.startswith(("events.", "."))),
-    }
-
-
-def _training_state(folder: Path) -> Any:
-    return [_of_training(done.parent) for done in sorted(folder.glob("store/train/*/done.json"))]
+def _write_sentences(corpus: Path) -> None:
+    parts = [write_corpus(corpus / split, sentences, split) for split, sentences in SENTENCES.items()]
+    write_manifest(corpus / "manifest.jsonl", [utterance for part in parts for utterance in read_manifest(part)])
 
 
 def _make_words(corpus: Path) -> None:
-    parts = [write_corpus(corpus / split, sentences, split) for split, sentences in SENTENCES.items()]
-    write_manifest(corpus / "manifest.jsonl", [utterance for part in parts for utterance in read_manifest(part)])
+    _write_sentences(corpus)
     for name, substitutions in (("worse", WORSE), ("better", BETTER), ("perfect", {})):
         export_asr_model(corpus / name / "model", substitutions)
+
+
+def _make_words_without_tensorflow(corpus: Path) -> None:
+    _write_sentences(corpus)
+    export_onnx_tones(corpus / "better" / "model", BETTER)
 
 
 def _with_language_model(corpus: Path, folder: Path) -> StepOutput:
@@ -198,22 +138,12 @@ def _registered_files(folder: Path) -> list[str]:
 
 
 MODEL_STEPS = {
-    "train": Step(
-        lambda corpus, folder: None,
-        _train,
-        None,
-        _of_training,
-        corpus=_make_tones,
-        state=_training_state,
-        forks=True,
-        sample=2,
-    ),
     "language": Step(
         lambda corpus, folder: None,
         _with_language_model,
         None,
         end_state,
-        corpus=_make_words,
+        corpus=_make_words_without_tensorflow,
         forks=True,
         sample=2,
     ),
@@ -236,6 +166,6 @@ MODEL_STEPS = {
         corpus=_make_words,
         state=_registry_state,
         forks=True,
-        sample=4,
+        prepared_with=("keras", "tensorflow"),
     ),
 }

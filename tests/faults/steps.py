@@ -1,4 +1,7 @@
-"""Small inputs for the steps without a model, and what counts of their outputs; `model_steps` has the others."""
+"""Small inputs for the steps without a model, and what counts of their outputs.
+
+`train_step` and `model_steps` have the others.
+"""
 
 import dataclasses
 import json
@@ -50,6 +53,7 @@ class Step:
       state: all in the folder that must be the same after a fault as without one.
       forks: TensorFlow or ONNX Runtime does the work, in forks alone: neither survives the fork of a process that used
         it.
+      prepared_with: packages that only the corpus and the undisturbed runs need: trials do without importing them.
       sample: how many changes of each kind get a fault where not all do: few where a trial takes long.
     """
 
@@ -61,6 +65,7 @@ class Step:
     corpus: Callable[[Path], object] = lambda corpus: make_corpus(corpus)
     state: Callable[[Path], Any] = lambda folder: end_state(folder)
     forks: bool = False
+    prepared_with: tuple[str, ...] = ()
     sample: int = 4
 
     @property

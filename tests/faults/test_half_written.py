@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.faults.steps import EXTRACT, STEPS, extract, make_corpus
+from tests.faults.steps import EXTRACT, extract, make_corpus
 from voxline.errors import WorkError
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", ["convert", "extract", pytest.param("publish", marks=pytest.mark.slow)])
 def test_any_file_of_the_store_may_be_damaged(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.faults.damage", name, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
