@@ -18,8 +18,9 @@ SERVED := .tensorflow-serving-venv
 SERVED_READY := $(SERVED)/.ready
 MONITORING := .cluster-tools/monitoring
 SIGNING := .cluster-tools/signing
-# Twice the two cores of a small machine: a test often waits, for a disk, a lease, a lock or another process.
-JOBS ?= 4
+# One more than the two cores of a small machine: a test often waits, for a disk, a lease, a lock or another process. Each
+# process more imports TensorFlow, Keras, Beam and all test files once more, ten seconds of processor time.
+JOBS ?= 3
 FSDD ?= /data/fsdd
 SEEDS ?= 1
 RUN ?= runs/demo
@@ -100,7 +101,7 @@ demo-tts-vocoder: $(READY)
 TESTS = $(PY) -m compileall -q -j 0 -x '/(test_|conftest)' voxline components pipelines tests && \
 	  $(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 20 -k "not in_a_browser"
 
-test: $(READY) ## Run the tests but those marked slow (JOBS=4 processes, one test file per process at a time)
+test: $(READY) ## Run the tests but those marked slow (JOBS=3 processes, one test file per process at a time)
 	@$(TESTS) -m "not slow"
 
 test-all: $(READY) ## Run the tests, also those marked slow: whole runs and trainings, processes that are killed

@@ -1,5 +1,6 @@
 """Vocoders are measured beside Griffin-Lim, gated, pushed, rolled back, and used by voices of the same features."""
 
+import functools
 import json
 import shutil
 import types
@@ -45,11 +46,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def make_vocoder(tmp_path_factory: pytest.TempPathFactory) -> MakeVocoder:
-    """Builds an exported vocoder that is Griffin-Lim in a graph, of so many iterations: the fewer, the worse."""
+    """Builds an exported vocoder that is Griffin-Lim in a graph, of so many iterations: the fewer, the worse.
+
+    The tests share the folders and only read them.
+    """
     import tensorflow as tf
 
     from voxline.families.tts.griffin_lim import reconstruct_waveforms
 
+    @functools.cache
     def make(iterations: int, features: FeatureSettings = FEATURES) -> Path:
         folder = tmp_path_factory.mktemp("train") / "model"
         graph = tf.Module()
@@ -172,7 +177,8 @@ def test_a_voice_ships_with_its_vocoder(
 ) -> None:
     registry, features = tmp_path / "registry", FEATURES.model_copy(update={"hop_seconds": 0.01})
     digests = []
-    for model in (make_vocoder(1), make_vocoder(2, features)):
+    for exported in (make_vocoder(1), make_vocoder(2, features)):
+        model = Path(shutil.copytree(exported, tmp_path / "vocoders" / exported.parent.name))
         of_vocoder = TrainingData("k", "r", 0, [line_of("b", "mara")])
         of_vocoder.write(model / TRAINED_ON)
         versions, digest = Registry(registry, "vocoder"), model_digest(model)
