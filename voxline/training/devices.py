@@ -62,11 +62,13 @@ def without_graph_optimizer() -> Iterator[None]:
     if tf.config.list_logical_devices("GPU") or _wants_tpu():
         yield
         return
+    # A process may have turned it off for all of its graphs, as the tests do: it stays off there.
+    was_off = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     try:
         yield
     finally:
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": was_off})
 
 
 def check_accelerator() -> None:

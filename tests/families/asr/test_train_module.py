@@ -87,15 +87,24 @@ def test_two_views_have_the_mean_of_their_losses_and_their_consistency(tones: Da
     assert (apart.numpy() > 0).all()
 
 
-def test_the_optimizer_of_graphs_is_off_within_a_training_alone(tmp_path: Path) -> None:
+def test_the_optimizer_of_graphs_is_off_within_a_training_and_then_as_before(tmp_path: Path) -> None:
     def is_off() -> bool:
         return bool(tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer"))
 
     seen: list[bool] = []
     task = AsrTask(tiny_asr_settings(epochs=1, model=ONE_LOOP), write_dataset(tmp_path, make_utterances(8)))
-    Trainer(task, tmp_path / "run", on_checkpoint=lambda: seen.append(is_off())).fit()
-    assert seen == [True]
-    assert not is_off()
+    off_in_tests = is_off()
+    try:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+        Trainer(task, tmp_path / "run", on_checkpoint=lambda: seen.append(is_off())).fit()
+        assert seen == [True]
+        assert not is_off()
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+        with devices.without_graph_optimizer():
+            pass
+        assert is_off()
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": off_in_tests})
 
 
 def test_adamw_is_keras_adamw() -> None:
