@@ -37,19 +37,19 @@ from voxline.training.batches import Batch
 
 @pytest.fixture(scope="module")
 def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, AsrTrainSettings]:
-    network = {**ONE_LOOP, "rnn_batch_norm": True, "layers": 2}
-    settings = tiny_asr_settings(epochs=6, model=network, export={"onnx": "float32"})
+    network = {"rnn": "simple", "rnn_batch_norm": True, "layers": 2}  # other loops take longer to build
+    settings = tiny_asr_settings(epochs=4, model=network, export={"onnx": "float32"})
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
 def test_learns_the_tones_and_records_metrics_and_curves(trained: tuple[Any, AsrTrainSettings]) -> None:
     work, _ = trained
     assert work.metrics["dev_wer"] <= 0.1
-    assert work.metrics["steps"] == 6 * 20
+    assert work.metrics["steps"] == 4 * 20
     assert work.counts == {"utterances": 160, "dev": 24, "infeasible": 0, "skipped_steps": 0}
     curves = json.loads((work.path("logs") / "curves.json").read_text())
-    assert [point["step"] for point in curves["train"]] == [20, 40, 60, 80, 100, 120]
-    assert [point["epoch"] for point in curves["dev"]] == [1, 2, 3, 4, 5, 6]
+    assert [point["step"] for point in curves["train"]] == [20, 40, 60, 80]
+    assert [point["epoch"] for point in curves["dev"]] == [1, 2, 3, 4]
     assert curves["train"][-1]["loss"] < curves["train"][0]["loss"]
 
 
@@ -125,7 +125,7 @@ def test_tensorboard_has_settings_to_compare_and_what_the_model_hears(
     images = [tag for tag in tags if tag.startswith("dev/posteriors")]
     heard = [tag for tag in tags if tag.startswith("dev/features")]
     assert (len(images), len(heard)) == (3, 3)
-    assert (len(events.Tensors(images[0])), len(events.Tensors(heard[0]))) == (6, 1)
+    assert (len(events.Tensors(images[0])), len(events.Tensors(heard[0]))) == (4, 1)
     _, height, png = events.Tensors(images[0])[0].tensor_proto.string_val[:3]
     assert int(height) > tones.features.bins * 3
     assert png.startswith(b"\x89PNG")
