@@ -1,7 +1,9 @@
 """Decoding strangers' recordings in processes with limits: the same samples, and no file takes more than it may."""
 
+import multiprocessing
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -173,6 +175,16 @@ def test_cancelled_work_ends_its_decoder_at_once(tmp_path: Path, monkeypatch: py
         assert children() == before
         monkeypatch.undo()
         assert len(pool.load_audio(path, RATE)) == RATE
+
+
+def test_a_message_that_is_too_long_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a decoder would send it that a recording has taken over: `-1`, and a length of one tebibyte."""
+    decoder = decode_pool._Decoder()
+    ours, theirs = multiprocessing.Pipe()
+    monkeypatch.setattr(decoder, "_pipe", ours)
+    os.write(theirs.fileno(), struct.pack("!iQ", -1, 1 << 40))
+    with pytest.raises(BadAudioError, match="decoding it"):
+        decoder._receive(10)
 
 
 def test_an_idle_worker_that_was_killed_loses_no_recording(tmp_path: Path) -> None:

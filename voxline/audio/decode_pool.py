@@ -254,7 +254,7 @@ class _Decoder:
                 raise self._broken()
             samples = np.empty(count, np.float32)
             view = samples.data.cast("B")
-            # In frames of 1 MiB, straight into the array, without a copy of the samples.
+            # In frames of 1 MiB, so that no more than one of them is held beside the array.
             for at in range(0, len(view), _FRAME_BYTES):
                 frame = view[at : at + _FRAME_BYTES]
                 if self._read(limits.decode_seconds, len(frame), frame) != len(frame):
@@ -287,7 +287,7 @@ class _Decoder:
         Raises:
           BadAudioError: it is the fault of the recording.
         """
-        # One message at most: a longer one is not a worker's, and `recv_bytes_into` fails.
+        # One message at most: a longer one is not a worker's, and `_read` refuses it.
         buffer = bytearray(_MAX_MESSAGE_BYTES)
         count = self._read(seconds, _MAX_MESSAGE_BYTES, memoryview(buffer))
         try:
@@ -312,7 +312,10 @@ class _Decoder:
             if not self._pipe.poll(seconds):
                 self._process.abandon()
                 raise BadAudioError(Reason.UNREADABLE, f"not decoded within {seconds:g} s, which is the limit")
-            return self._pipe.recv_bytes_into(into)
+            # `recv_bytes` refuses a longer message by its header; `recv_bytes_into` would first read it into memory.
+            message = self._pipe.recv_bytes(size)
+            into[: len(message)] = message
+            return len(message)
         except (EOFError, OSError):
             how = self._process.end()
             # The kernel ends a process that has used up its processor time with this signal.
