@@ -8,7 +8,7 @@ import pytest
 from tests.evaluations import evaluation_info
 from tests.push.conftest import Judge
 from tests.tone_asr_model import MakeAsrModel
-from voxline.components.push.gate import check_limits
+from voxline.components.push.gate import GateCheck, check_limits, check_onnx
 from voxline.errors import SettingsError
 from voxline.families.asr.evaluate import AsrResult
 from voxline.families.asr.settings import AsrPushSettings as PushSettings
@@ -92,3 +92,21 @@ def test_a_limit_whose_figure_was_not_measured_is_not_passed(settings: Any, tmp_
     checks = check_limits(evaluation, settings)
     assert len(checks) == len(settings.limits)
     assert {check.status for check in checks} == {"not checked"}
+
+
+def test_an_onnx_graph_passes_only_if_it_was_compared_and_writes_the_same_texts(tmp_path: Path) -> None:
+    def check(**onnx: Any) -> GateCheck:
+        evaluation = Evaluation(tmp_path, evaluation_info(details={"onnx": {"precision": "float32", **onnx}}), [])
+        (result,) = check_onnx(evaluation, PushSettings())
+        return result
+
+    assert check(count=0, different=[]).passed
+    different = check(count=2, different=[{"id": "a-1", "saved_model": "six", "onnx": "sixty"}])
+    assert not different.passed
+    assert "such as a-1: 'sixty', not 'six'; set train.export.onnx to none" in different.detail
+    uncompared = check()
+    assert uncompared.passed is False
+    assert uncompared.detail == "the ONNX graph was not compared with the SavedModel; run evaluate again"
+
+    assert check(largest=0.01, limit=0.05, unit="dB", id="a-1").passed
+    assert not check(largest=0.06, limit=0.05, unit="dB", id="a-1").passed

@@ -23,6 +23,7 @@ class IntentsPushFamily:
         return [evaluation.smoke_test(IntentsSmokeTest).text]
 
     def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
+        # The intent alone may be right by chance; the probability shows that it is the same network.
         expected = evaluation.smoke_test(IntentsSmokeTest)
         difference = abs(answer["probability"] - expected.probability)
         detail = (

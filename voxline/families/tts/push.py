@@ -25,6 +25,7 @@ class TtsPushFamily:
         return [evaluation.smoke_test(TtsSmokeTest).symbols, str(evaluation.folder / CLIP_MELS_FILE)]
 
     def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
+        # In standard deviations of the expected mels: features of other settings have another scale.
         distance = answer["distance"] / max(answer["deviation"], 1e-9)
         finding = (
             f"{answer['frames']} frames, {answer['expected']} in evaluate, {distance:.3f} standard deviations apart"

@@ -24,6 +24,7 @@ class VocoderPushFamily:
         return [str(evaluation.folder / name) for name in (CLIP_MELS_FILE, CLIP_FILE)]
 
     def compare_repeated(self, answer: dict[str, Any], evaluation: Evaluation) -> RepeatedOutput:
+        # Relative to the level of the recording, so that a quiet clip is judged as strictly as a loud one.
         difference = answer["difference"] / max(answer["level"], 1e-9)
         finding = f"{answer['samples']:,} samples, {answer['expected']:,} in evaluate, {difference:.2%} apart"
         passed = answer["samples"] == answer["expected"] and difference <= TOLERANCE
