@@ -49,6 +49,8 @@ def find_champion(registry: Registry, digest: str) -> ModelVersion | None:
         return None
     if registry.event(version).digest != digest:
         return find_in_service(registry)
+
+    # The model itself is in service: a comparison with itself would say nothing.
     return _compared_before(registry, version, "champion")
 
 
@@ -58,6 +60,8 @@ def _compared_before(registry: Registry, version: int, role: Literal["champion",
         info = Evaluation.read(registry.path(version) / EVALUATION).info
     except WorkError:
         return None
+
+    # It may have been removed since, or its files may have changed.
     before = info.champion if role == "champion" else info.anchor
     if before is None or before.version not in registry.existing():
         return None
@@ -80,6 +84,7 @@ def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | 
       SettingsError: the version that the setting names does not exist.
       WorkError: the anchor is damaged.
     """
+    # An anchor is a second version to compare with: nothing is in service, so nothing is compared.
     in_service = registry.in_service()
     if in_service is None or anchor == "none":
         return None
@@ -97,17 +102,20 @@ def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | 
 def stored_results(
     anchor: ModelVersion, test: str, auxiliary: Mapping[str, RegisteredModel | None]
 ) -> dict[str, Values] | None:
-    """What each utterance adds to each metric of a version, if its own evaluation was of the same utterances.
+    """Reads the metrics of each utterance from a version's own evaluation; None if it was of other utterances.
 
     Args:
       test: the fingerprint of the utterances.
       auxiliary: the further models that take part, as in `metrics.json`.
     """
+    # A person can edit the registry's files: an evaluation that contradicts itself is measured again.
     try:
         before = Evaluation.read(anchor.folder / EVALUATION)
         before.check_figures()
     except WorkError:
         return None
+
+    # Another recognizer that listens would count other errors on the same utterances.
     if before.test_fingerprint != test or before.info.auxiliary_models != auxiliary:
         return None
     return {result.id: result.metrics for result in before.results}

@@ -1,83 +1,48 @@
-"""What evaluate measures, and by which slices."""
+"""The models that evaluate measures, what it measures of each, and the slices of a test split."""
 
+import abc
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.data.manifest import Utterance
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
+from voxline.inference.onnx_model import ONNX_FILE
 from voxline.metrics.bootstrap import Bootstrap, aggregate
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
     BaselineInfo,
+    DetailsT,
+    EvaluationInfo,
+    FamilyDetails,
     IntervalInfo,
+    OnnxInfo,
     RegisteredModel,
     SplitCounts,
     UtteranceResult,
     Values,
 )
+from voxline.progress import print_status
 from voxline.store.versioned_json import FilePart
+
+if TYPE_CHECKING:
+    from voxline.families.family import EvaluateFamily
+    from voxline.report import Block
+
+ModelT = TypeVar("ModelT")
+"""A model, loaded: a recognizer, a synthesizer."""
+RecordT = TypeVar("RecordT")
+"""One utterance, as a model did on it, with more than the metrics have."""
 
 SLICES = "Slices"
 """The heading of the shared section. A family puts (SLICES, []) among its own where that section is to be."""
 
 Slicing = Callable[[Utterance], tuple[Any, str]]
 """An utterance → a key to sort slices by, and the name of its slice."""
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationJob:
-    """A model to measure.
-
-    Attributes:
-      model: the exported model's folder.
-      output: the folder for clips and the like.
-      slices: of each utterance, by the name of the slicing.
-      champion: the model in service, if any, to measure on the same utterances.
-      auxiliary_models: what the family asked for.
-      anchor: a further version to measure on the same utterances; None if there is none, or if it is the champion or
-        was measured on them before.
-    """
-
-    model: Path
-    output: Path
-    utterances: Sequence[Utterance]
-    slices: Sequence[dict[str, str]]
-    champion: ModelVersion | None
-    auxiliary_models: Mapping[str, ModelVersion | None]
-    settings: Any
-    anchor: ModelVersion | None = None
-
-    @property
-    def auxiliary_info(self) -> dict[str, RegisteredModel | None]:
-        """The auxiliary models, as metrics.json names them."""
-        return {name: version.info if version else None for name, version in self.auxiliary_models.items()}
-
-    def results(
-        self,
-        metrics: Sequence[Values],
-        champion: Sequence[Values] | None,
-        details: Sequence[dict[str, Any]],
-        anchor: Sequence[Values] | None = None,
-    ) -> list[UtteranceResult]:
-        """A result for each utterance, from its metrics, the champion's, the anchor's and further details."""
-        return [
-            UtteranceResult(
-                utterance.id,
-                utterance.speaker,
-                utterance.duration,
-                self.slices[index],
-                metrics[index],
-                champion[index] if champion else None,
-                details[index],
-                anchor[index] if anchor else None,
-            )
-            for index, utterance in enumerate(self.utterances)
-        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,28 +59,282 @@ class TestSplit:
     data: dict[str, SplitCounts]
 
 
-@dataclasses.dataclass
-class Measurements:
-    """What a family measured.
+@dataclasses.dataclass(frozen=True)
+class EvaluationJob:
+    """A model to measure.
 
     Attributes:
-      results: in the order of the utterances.
-      rtf, champion_rtf: seconds of computing per second of speech; None: not measured.
-      details: for metrics.json, the family's own subclass of `FamilyDetails`.
-      smoke_test: for metrics.json, what push's smoke test expects.
-      outputs: further files in the output folder, by name.
-      counts: for run.json.
-      samples: for the family's own sections of the report.
+      model: the exported model's folder.
+      output: the folder for the clip of the smoke test.
+      slices: of each utterance, by the name of the slicing.
+      champion: the model in service, if any, to measure on the same utterances.
+      auxiliary_models: those that the family named.
+      settings: of the family.
+      anchor: a further version to measure on the same utterances; None if there is none, or if it is the champion.
+      anchor_values: id → metrics of the anchor, if it was measured on these utterances before; else None.
     """
 
-    results: list[UtteranceResult]
-    rtf: float | None
+    model: Path
+    output: Path
+    utterances: Sequence[Utterance]
+    slices: Sequence[dict[str, str]]
+    champion: ModelVersion | None
+    auxiliary_models: Mapping[str, ModelVersion | None]
+    settings: Any
+    anchor: ModelVersion | None = None
+    anchor_values: Mapping[str, Values] | None = None
+
+    @property
+    def auxiliary_info(self) -> dict[str, RegisteredModel | None]:
+        """The auxiliary models, as metrics.json names them."""
+        return {name: version.info if version else None for name, version in self.auxiliary_models.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A model that is measured: the new one, or a version that it is compared with.
+
+    Attributes:
+      unit: the plural that the progress line counts, such as "utterances transcribed by the anchor".
+      version: in the registry; None of the new model.
+      role: of the version: "the model in service", "the anchor".
+    """
+
+    unit: str
+    version: ModelVersion | None = None
+    role: str = "the new model"
+
+    @property
+    def is_new(self) -> bool:
+        return self.version is None
+
+    @property
+    def label(self) -> str:
+        """Names it in messages.
+
+        >>> Candidate("utterances", ModelVersion("digits", 3, "9f", Path("digits/3")), "the anchor").label
+        'version 3 of digits, the anchor'
+        """
+        return f"version {self.version.version} of {self.version.name}, {self.role}" if self.version else self.role
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredModel(Generic[RecordT]):
+    """A model, measured on every utterance of a job, in their order.
+
+    Attributes:
+      values: what each utterance adds to each metric.
+      rtf: seconds of computing per second of speech; None: not measured.
+      details: further keys of each utterance's line, if this is the new model.
+      champion_details: further keys of each utterance's line, if this is the model in service.
+      records: the family's own, for its details, report and smoke test.
+    """
+
+    values: Sequence[Values]
+    rtf: float | None = None
+    details: Sequence[dict[str, Any]] = ()
+    champion_details: Sequence[dict[str, Any]] = ()
+    records: Sequence[RecordT] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class MeasuredGraph:
+    """The ONNX graph of the new model, compared with its SavedModel.
+
+    Attributes:
+      streaming: the same of the graph for speech that arrives; None without one.
+      details: further keys of each utterance's line.
+    """
+
+    onnx: OnnxInfo
+    streaming: OnnxInfo | None = None
+    details: Sequence[dict[str, Any]] = ()
+
+
+class Evaluator(abc.ABC, Generic[ModelT, RecordT, DetailsT]):
+    """Measures the models of one job; the family's `EvaluateFamily.evaluator` makes it.
+
+    It holds what the models share: recognizers that listen, baselines, recordings that were read.
+
+    Args:
+      job: the utterances, and the auxiliary models.
+      model: the new model, as `EvaluateFamily.load` returned it.
+    """
+
+    def __init__(self, job: EvaluationJob, model: ModelT) -> None:
+        self.job = job
+        self.model = model
+
+    @abc.abstractmethod
+    def measure(self, model: ModelT, candidate: Candidate) -> MeasuredModel[RecordT]:
+        """Runs a model on every utterance. The new model comes first.
+
+        Raises:
+          WorkError: a recording cannot be read.
+          SettingsError: a version cannot be compared with the new model; naming `candidate.label`.
+        """
+
+    def compare_onnx(self, graph: ModelT, measured: MeasuredModel[RecordT], unit: str) -> MeasuredGraph | None:
+        """Compares the ONNX graph of the new model with its SavedModel; it is called if there is a graph.
+
+        Args:
+          graph: the new model, loaded from its graph.
+          measured: the new model.
+          unit: for the progress line.
+
+        Raises:
+          WorkError: one of the two makes NaN or infinity.
+        """
+        return None
+
+    def details(self, measured: MeasuredModel[RecordT], graph: MeasuredGraph | None) -> DetailsT | FamilyDetails:
+        """The family's part of `metrics.json`, as the type that `describe_method` takes.
+
+        Args:
+          measured: the new model.
+        """
+        return FamilyDetails(onnx=graph.onnx if graph else None, streaming=graph.streaming if graph else None)
+
+    @abc.abstractmethod
+    def smoke_test(self, measured: MeasuredModel[RecordT]) -> FilePart:
+        """An output of the new model that push expects from a fresh process, and its input.
+
+        It may write `CLIP_FILE` and `CLIP_MELS_FILE` into `job.output`.
+        """
+
+    def counts(self, measured: MeasuredModel[RecordT]) -> dict[str, int]:
+        """Sizes for run.json, beside the number of utterances.
+
+        Args:
+          measured: the new model.
+        """
+        return {}
+
+    def report_sections(
+        self, results: Sequence[UtteranceResult], info: EvaluationInfo
+    ) -> list[tuple[str, list["Block"]]]:
+        """The family's own sections of the report: headings and blocks.
+
+        Args:
+          info: the contents of `metrics.json`.
+        """
+        return []
+
+    @abc.abstractmethod
+    def describe_method(self, details: DetailsT) -> str:
+        """Says how the metrics were measured, for the end of the report; an empty line separates paragraphs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurements:
+    """The models of a job, measured.
+
+    Attributes:
+      measured: the new model.
+      graph: its ONNX graph; None without one.
+      champion_rtf: the real-time factor of the model in service; None: not measured.
+      results: in the order of the utterances.
+    """
+
+    evaluator: Evaluator[Any, Any, Any]
+    measured: MeasuredModel[Any]
+    graph: MeasuredGraph | None
     champion_rtf: float | None
-    details: Any
-    smoke_test: FilePart
-    outputs: dict[str, str]
-    counts: dict[str, int]
-    samples: Any = None
+    results: list[UtteranceResult]
+
+
+def measure_models(family: "EvaluateFamily", job: EvaluationJob) -> Measurements:
+    """Measures the new model, its ONNX graph, the model in service and the anchor.
+
+    Raises:
+      WorkError: a model or a recording cannot be read.
+      SettingsError: a version cannot be compared with the new model.
+    """
+    # The new model is first: the evaluator takes from it what the others are measured by.
+    count = len(job.utterances)
+    unit = f"utterances {family.participle}"
+    print_status(f"evaluate: {family.activity} {count:,} utterances of the split {job.settings.split!r}")
+    model = family.load(job.model, job.settings, "tensorflow")
+    evaluator = family.evaluator(job, model)
+    measured = evaluator.measure(model, Candidate(unit))
+
+    # The SavedModel and its graph are two forms of one model, so push only asks whether they agree.
+    graph = None
+    if (job.model / ONNX_FILE).is_file():
+        print_status(f"evaluate: {family.activity} them with the model's ONNX graph")
+        loaded = family.load(job.model, job.settings, "onnx")
+        graph = evaluator.compare_onnx(loaded, measured, f"{unit} by ONNX Runtime")
+
+    # One version at a time is held beside the new model: `MeasuredModel` keeps what it did, not the model.
+    champion = _measure_version(family, evaluator, job.champion, "the model in service")
+
+    # An anchor that was measured before is not run again, unless it lacks a metric: push could never judge by it.
+    anchor: Sequence[Values] | None = None
+    if job.anchor_values is not None:
+        anchor = [job.anchor_values[utterance.id] for utterance in job.utterances]
+    if anchor is None or not all(map(_is_comparable, measured.values, anchor)):
+        anchored = _measure_version(family, evaluator, job.anchor, "the anchor")
+        anchor = anchored.values if anchored else None
+
+    return Measurements(
+        evaluator=evaluator,
+        measured=measured,
+        graph=graph,
+        champion_rtf=champion.rtf if champion else None,
+        results=_results(job, measured, graph, champion, anchor),
+    )
+
+
+def _measure_version(
+    family: "EvaluateFamily", evaluator: Evaluator[Any, Any, Any], version: ModelVersion | None, role: str
+) -> MeasuredModel[Any] | None:
+    """Measures a version of the registry; None without one."""
+    if version is None:
+        return None
+    print_status(f"evaluate: {family.activity} them with version {version.version}, {role}")
+    try:
+        model = family.load(version.folder, evaluator.job.settings, "tensorflow")
+    except WorkError as error:
+        raise version.unusable(error) from None
+    return evaluator.measure(model, Candidate(f"utterances {family.participle} by {role}", version, role))
+
+
+def _is_comparable(measured: Values, before: Values) -> bool:
+    """Returns whether an earlier evaluation of an utterance has all metrics of this one, in the same units."""
+    # A rate over other words or characters, as of another normalization, cannot be paired; a mean has no units.
+    return all(
+        name in before and (CATALOG[name].kind == "mean" or before[name].weight == value.weight)
+        for name, value in measured.items()
+    )
+
+
+def _results(
+    job: EvaluationJob,
+    measured: MeasuredModel[Any],
+    graph: MeasuredGraph | None,
+    champion: MeasuredModel[Any] | None,
+    anchor: Sequence[Values] | None,
+) -> list[UtteranceResult]:
+    """A result for each utterance, from what each model made of it."""
+    results = []
+    for index, utterance in enumerate(job.utterances):
+        # A family that has nothing to add leaves the list empty. Later keys win: the champion's fill those left null.
+        details: dict[str, Any] = {}
+        for rows in (measured.details, graph.details if graph else (), champion.champion_details if champion else ()):
+            details |= rows[index] if rows else {}
+        results.append(
+            UtteranceResult(
+                utterance.id,
+                utterance.speaker,
+                utterance.duration,
+                job.slices[index],
+                dict(measured.values[index]),
+                dict(champion.values[index]) if champion else None,
+                details,
+                dict(anchor[index]) if anchor else None,
+            )
+        )
+    return results
 
 
 def slice_by_sentence(seen: frozenset[str]) -> Slicing:
@@ -131,6 +350,7 @@ def slice_by_sentence(seen: frozenset[str]) -> Slicing:
 def slice_by_field(name: str) -> Slicing:
     """Slices by the speaker, or by a further field of the manifest."""
 
+    # Without a value it is a slice of its own, so that the slices add up to the split.
     def slicing(utterance: Utterance) -> tuple[Any, str]:
         value = utterance.speaker if name == "speaker" else utterance.extra.get(name)
         label = ("(unknown)" if name == "speaker" else "(none)") if value in (None, "") else str(value)
@@ -140,7 +360,7 @@ def slice_by_field(name: str) -> Slicing:
 
 
 def slice_by_band(value: Callable[[Utterance], float], bounds: Sequence[float], unit: str) -> Slicing:
-    """Slices by the band that a number falls in."""
+    """Slices by the band that a number falls in; a bound belongs to the band above it."""
     names = band_names(bounds, unit)
 
     def slicing(utterance: Utterance) -> tuple[Any, str]:
@@ -161,11 +381,12 @@ def band_names(bounds: Sequence[float], unit: str) -> list[str]:
     >>> band_names([1, 2, 5], "words")
     ['under 1 words', '1 words', '2-4 words', '5 words and over']
     """
+    # Between whole numbers a band ends one before the next begins: "2-4 words".
     whole = all(isinstance(bound, int) for bound in bounds)
     names = [f"under {bounds[0]:g} {unit}"]
     for low, high in itertools.pairwise(bounds):
         last = high - 1 if whole else high
-        to = " to " if low < 0 else "-"
+        to = " to " if low < 0 else "-"  # "-30--20" cannot be read
         names.append(f"{low:g} {unit}" if last == low else f"{low:g}{to}{last:g} {unit}")
     return [*names, f"{bounds[-1]:g} {unit} and over"]
 
@@ -176,6 +397,7 @@ def all_slicings(own: dict[str, Slicing], split: TestSplit, settings: Any) -> di
     Raises:
       SettingsError: no utterance has a field, naming those that exist.
     """
+    # Checked against the whole split, so that a misspelt field is found before a model is loaded.
     slicings = own | {"sentence": slice_by_sentence(split.seen)}
     fields = {"speaker", *(field for utterance in split.utterances for field in utterance.extra)}
     unknown = [name for name in settings.slices if name not in fields | slicings.keys()]
@@ -184,6 +406,8 @@ def all_slicings(own: dict[str, Slicing], split: TestSplit, settings: Any) -> di
             f"evaluate: 'slices' is {settings.slices!r}; no utterance of the split has {', '.join(unknown)}; "
             f"besides {', '.join(slicings)} they have {', '.join(sorted(fields - slicings.keys())) or 'no other field'}"
         )
+
+    # A run over several corpora is always reported by corpus.
     of_corpora = ["corpus"] if "corpus" in fields else []
     return slicings | {name: slice_by_field(name) for name in (*of_corpora, *settings.slices) if name not in slicings}
 

@@ -1,17 +1,16 @@
-"""What a model that started from another one still knows: both, measured on the test split of its parent.
+"""Measures how much of its parent's task a model still knows: both, on the test split of the parent.
 
 The utterances are those that the parent was judged by. Those of today's test split are measured already; others, of a
 corpus that today's run does not have, are found in the parent's dataset, and measured beside. docs/decisions/0063
 """
 
 import dataclasses
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from voxline.components.evaluate.champion import ModelVersion, version_of
-from voxline.components.evaluate.measurement import EvaluationJob
+from voxline.components.evaluate.measurement import EvaluationJob, measure_models
 from voxline.data.manifest import Utterance, fingerprint_utterances
 from voxline.data.recordings import PCM_HASH, logged_hashes
 from voxline.data.rows import DatasetRow
@@ -27,7 +26,6 @@ from voxline.registry.training_data import TRAINED_ON, Recording, read_training_
 from voxline.store.bucket_cache import local_path
 from voxline.store.layout import WAVS
 from voxline.store.objects import open_store
-from voxline.store.scratch import scratch_root
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +46,7 @@ class ParentTest:
     missing: str = ""
 
     def inputs(self) -> dict[str, Any]:
-        """For the step's key."""
+        """Returns what the step's key depends on."""
         return {**dataclasses.asdict(self.ancestor), "test": fingerprint_utterances(self.utterances)}
 
     def measure(
@@ -62,26 +60,28 @@ class ParentTest:
         """
         if self.version is None:
             return []
+
+        # With the parent in service, the utterances of today's split are measured already, against the same model.
         is_champion = job.champion is not None and job.champion.digest == self.version.digest
-        known = {result.id: result for result in results} if is_champion else {}
+        by_id = {result.id: result for result in results} if is_champion else {}
         today = {utterance.id: utterance for utterance in job.utterances}
-        measured = [known[one.id] for one in self.utterances if one.id in known and today[one.id] is one]
-        others = [one for one in self.utterances if not (one.id in known and today[one.id] is one)]
-        if others:
-            print_status(f"evaluate: {len(others):,} utterances of the test split of {self.ancestor.label}, the parent")
-            with tempfile.TemporaryDirectory(
-                dir=scratch_root()
-            ) as scratch:  # the clips that a family writes are not wanted
-                beside = dataclasses.replace(
-                    job,
-                    output=Path(scratch),
-                    utterances=others,
-                    slices=[{} for _ in others],
-                    champion=self.version,
-                    anchor=None,
-                )
-                measured += family.measure(beside).results
-        return measured
+        measured = []
+        others = []
+        for utterance in self.utterances:
+            if utterance.id in by_id and today[utterance.id] is utterance:
+                measured.append(by_id[utterance.id])
+            else:
+                others.append(utterance)
+        if not others:
+            return measured
+
+        print_status(f"evaluate: {len(others):,} utterances of the test split of {self.ancestor.label}, the parent")
+
+        # The parent takes the place of the champion, so that the gate compares them as any two models.
+        beside = dataclasses.replace(
+            job, utterances=others, slices=[{} for _ in others], champion=self.version, anchor=None, anchor_values=None
+        )
+        return measured + measure_models(family, beside).results
 
     def info(self, results: Sequence[UtteranceResult], bootstrap: Bootstrap) -> ParentInfo:
         """Describes the parent and the results on its test split in metrics.json."""
@@ -112,40 +112,55 @@ def find_parent_test(
     ancestors = ancestors_of(read_model_info(model))
     if not ancestors:
         return None
+
+    # Without its version or its recordings, the gate says why nothing was compared.
     parent = ancestors[0]
     if parent.is_published:
         return ParentTest(parent, None, [], 0, f"{parent.label} is a file of published weights, without a test split")
     version = _find_version(parent, registry)
     if version is None:
         return ParentTest(parent, None, [], 0, f"{parent.label} is not in {registry}")
+
+    # The utterances that the parent was judged by; its dataset has their texts and the hashes of their recordings.
     dataset = parent.open_dataset(store, shards=False)
     rows = {row.id: row for row in dataset.rows() if row.split == split} if dataset else {}
     try:
         listed = [result.id for result in Evaluation.read(version.folder / EVALUATION).results]
     except WorkError:  # a version that a person copied into the registry
         listed = list(rows)
-    now = {utterance.id: utterance for utterance in today}
+
+    # An utterance of today's split is taken as it is, another one from the store, if its recording is still there.
+    by_id = {utterance.id: utterance for utterance in today}
     hashes = logged_hashes(local_path(store) / WAVS, {row.audio_hash for row in rows.values()})
-    found = [
-        now[one] if one in now and _same(now[one], rows.get(one)) else _stored_utterance(store, rows.get(one), hashes)
-        for one in listed
-    ]
-    there = [utterance for utterance in found if utterance is not None]
+    available = []
+    for name in listed:
+        utterance = by_id.get(name)
+        if utterance is None or not _same(utterance, rows.get(name)):
+            utterance = _stored_utterance(store, rows.get(name), hashes)
+        if utterance is not None:
+            available.append(utterance)
+
+    # A model trained on an utterance says nothing there about forgetting.
     trained_on = _recordings(model)
-    utterances = [one for one in there if (one.audio_hash or one.id, one.offset) not in trained_on]
+    utterances = [
+        utterance
+        for utterance in available
+        if (utterance.audio_hash or utterance.id, utterance.offset) not in trained_on
+    ]
+
     missing = []
-    if len(there) < len(listed) or not listed:
+    if len(available) < len(listed) or not listed:
         missing.append(
-            f"{len(listed) - len(there):,} of {len(listed):,} utterances are neither in today's {split} split "
+            f"{len(listed) - len(available):,} of {len(listed):,} utterances are neither in today's {split} split "
             f"nor, with their recordings, in {store} (dataset {parent.dataset[:12]})"
         )
-    if len(utterances) < len(there):
-        missing.append(f"the model was trained on {len(there) - len(utterances):,} of {len(listed):,} utterances")
+    if len(utterances) < len(available):
+        missing.append(f"the model was trained on {len(available) - len(utterances):,} of {len(listed):,} utterances")
     return ParentTest(parent, version, utterances, len(listed), "; ".join(missing))
 
 
 def _recordings(model: Path) -> set[Recording]:
-    """What a model was trained on, as far as it is known."""
+    """The recordings that a model was trained on, as far as they are known."""
     file = model / TRAINED_ON
     return read_training_data(file.read_bytes(), str(file)).recordings() if file.is_file() else set()
 
@@ -154,8 +169,9 @@ def _find_version(parent: Ancestor, registry: Path | str) -> ModelVersion | None
     versions = Registry(registry, parent.name)
     if parent.version is None or parent.version not in versions.existing():
         return None
-    found = version_of(versions, parent.version)
-    return found if found.digest == parent.digest else None
+    # A registry that was copied in part, or started again, may have another model under this number.
+    version = version_of(versions, parent.version)
+    return version if version.digest == parent.digest else None
 
 
 def _stored_utterance(store: Path | str, row: DatasetRow | None, hashes: dict[str, str]) -> Utterance | None:
@@ -166,12 +182,15 @@ def _stored_utterance(store: Path | str, row: DatasetRow | None, hashes: dict[st
     """
     if row is None:
         return None
-    place, wav = open_store(store), f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"
-    if place.stat(wav) is None:
+
+    # WAVs in the store are named by their hash, and `gc` may have removed this one since.
+    files = open_store(store)
+    wav = f"{WAVS}/{row.audio_hash[:2]}/{row.audio_hash}.wav"
+    if files.stat(wav) is None:
         return None
     return Utterance(
         row.id,
-        str(place.local_path(wav)),
+        str(files.local_path(wav)),
         row.duration,
         row.text,
         row.speaker,
@@ -184,5 +203,5 @@ def _stored_utterance(store: Path | str, row: DatasetRow | None, hashes: dict[st
 
 
 def _same(today: Utterance, before: DatasetRow | None) -> bool:
-    """Whether an id names the same recording as in the parent's dataset, as far as that is known."""
+    """Returns whether an id names the same recording as in the parent's dataset, as far as that is known."""
     return before is None or (today.audio_hash, today.offset) == (before.audio_hash, before.offset)

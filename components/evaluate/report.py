@@ -148,6 +148,7 @@ def _headline(info: EvaluationInfo) -> list[Metric]:
 
 
 def _cards(info: EvaluationInfo) -> Block:
+    # Speed is the inverse of the real-time factor: more is better, as a person expects of a speed.
     cards = {metric.title: metric.format(info.metrics[metric.name].value) for metric in _headline(info)}
     rtf = info.metrics[RTF].value
     speed = "—" if not rtf else f"{1 / rtf:,.0f}" if rtf < 0.01 else f"{1 / rtf:.3g}"

@@ -27,7 +27,7 @@ class EvaluateSettings(Settings):
     bootstrap_samples: int = pydantic.Field(2000, ge=100, le=100_000, description="resamples behind an interval")
 
     seed: ClassVar[int] = 0
-    """Of the resamples."""
+    """Seeds the resamples."""
     min_speakers: ClassVar[int] = 10
     """With this many speakers or more, speakers are resampled instead of utterances."""
 
@@ -74,5 +74,5 @@ class SpeechEvaluateSettings(EvaluateSettings):
 
     @pydantic.field_validator("f0_max")
     @classmethod
-    def _above_the_lowest(cls, highest: float, others: pydantic.ValidationInfo) -> float:
-        return check_f0_range(highest, others.data.get("f0_min", 0.0))
+    def _above_the_lowest(cls, highest: float, info: pydantic.ValidationInfo) -> float:
+        return check_f0_range(highest, info.data.get("f0_min", 0.0))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from voxline.components.evaluate.champion import ModelVersion, find_auxiliary
+from voxline.components.evaluate.measurement import EvaluationJob
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.inference.recognizer import Recognizer
@@ -13,6 +14,8 @@ from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.dnsmos import dnsmos, mean_dnsmos
 from voxline.metrics.evaluation import OnnxInfo
+from voxline.metrics.wer import count_word_edits, sum_edits
+from voxline.progress import print_status
 
 if TYPE_CHECKING:
     from voxline.inference.waveforms import Waveform
@@ -48,10 +51,38 @@ class RoundTripRecognizer:
 
         from voxline.audio.decoding import resample
 
+        # Resampling overshoots at steep edges, and a recognizer expects samples in [-1, 1].
         rate = self._recognizer.sample_rate
         return self._recognizer.transcribe_waveforms(
             [np.clip(resample(waveform, sample_rate, rate), -1, 1) for waveform in waveforms]
         )
+
+    def recorded_wer(self, utterances: Sequence[Utterance], sample_rate: int) -> float:
+        """Its word error rate on the recordings, a floor under that of generated speech.
+
+        Args:
+          sample_rate: of the generated speech, so that both are resampled alike.
+        """
+        references = [reference_text(utterance) for utterance in utterances]
+
+        # One at a time: a whole test split of samples need not fit into memory.
+        hypotheses = [
+            self.transcribe([read_utterance(utterance, sample_rate)], sample_rate)[0] for utterance in utterances
+        ]
+        return sum_edits(count_word_edits(references, hypotheses)).rate
+
+
+def load_round_trip_recognizer(job: EvaluationJob) -> RoundTripRecognizer | None:
+    """The recognizer of a job; None, with a line that says so, if the settings name none.
+
+    Raises:
+      WorkError: the version is damaged.
+    """
+    version = job.auxiliary_models[ROUND_TRIP_RECOGNIZER]
+    if version is None:
+        print_status("evaluate: no evaluate.round_trip_recognizer is set, so intelligibility is not measured")
+        return None
+    return RoundTripRecognizer(version)
 
 
 def reference_text(utterance: Utterance) -> str:
@@ -76,6 +107,7 @@ def read_utterance(utterance: Utterance, sample_rate: int) -> "Waveform":
 
 def evenly_spaced_ids(utterances: Sequence[Utterance], count: int) -> set[str]:
     """Ids of that many utterances, evenly spaced by the length of their text."""
+    # Sorted by length, and the id breaks ties: every version is measured on the same ones.
     order = sorted(utterances, key=lambda utterance: (len(utterance.text), utterance.id))
     count = min(count, len(order))
     return {order[index * len(order) // count].id for index in range(count)}
@@ -88,13 +120,15 @@ def measure_dnsmos(waveform: "Waveform", sample_rate: int) -> SumAndWeight:
 
 
 def recorded_dnsmos(utterances: Sequence[Utterance], count: int, sample_rate: int) -> float | None:
-    """The mean of the recordings of as many utterances as are measured, which is what synthesis can come to."""
+    """The mean over the recordings of as many utterances as are measured: a ceiling of what synthesis can reach."""
+    # The same ids as `measure_dnsmos` is called for, so that both means are over the same utterances.
     ids = evenly_spaced_ids(utterances, count)
-    return mean_dnsmos((read_utterance(one, sample_rate) for one in utterances if one.id in ids), sample_rate)
+    recordings = (read_utterance(utterance, sample_rate) for utterance in utterances if utterance.id in ids)
+    return mean_dnsmos(recordings, sample_rate)
 
 
 def describe_dnsmos(count: int, recorded: float | None) -> str:
-    """How opinions were predicted, for the report.
+    """Says how opinions were predicted, for the report.
 
     Args:
       count: utterances that they were predicted of.
@@ -115,18 +149,26 @@ ROUND_TRIP_RECOGNIZER = "round_trip_recognizer"
 
 
 def describe_difference(
-    utterances: Sequence[Utterance], apart: Sequence[float], unit: str, limit: float, rtf: float
+    utterances: Sequence[Utterance], differences: Sequence[float], unit: str, limit: float, rtf: float
 ) -> OnnxInfo:
     """The largest difference of a model's two forms, and the utterance that has it.
+
+    Args:
+      differences: of each utterance.
+      limit: the largest that push accepts.
+      rtf: of the ONNX graph.
 
     Raises:
       WorkError: a difference is no number, since one of the forms made NaN or infinity.
     """
-    for utterance, difference in zip(utterances, apart, strict=True):
+    # The largest of numbers with a NaN among them depends on their order.
+    for utterance, difference in zip(utterances, differences, strict=True):
         if not math.isfinite(difference):
             raise WorkError(
                 f"evaluate: utterance {utterance.id}: the ONNX graph differs from the SavedModel by {difference} "
                 f"{unit}; one of them makes NaN or infinity; set train.export.onnx to none, and report it"
             )
-    worst = max(range(len(apart)), key=apart.__getitem__)
-    return OnnxInfo(rtf=rtf, precision="float32", largest=apart[worst], id=utterances[worst].id, unit=unit, limit=limit)
+    worst = max(range(len(differences)), key=differences.__getitem__)
+    return OnnxInfo(
+        rtf=rtf, precision="float32", largest=differences[worst], id=utterances[worst].id, unit=unit, limit=limit
+    )

@@ -2,11 +2,12 @@
 
 It measures the bytes that would ship. The step's key consists of the model's digest, the test utterances, the model in
 service and further models that the result depends on, such as a round-trip recognizer; the evaluation is repeated only
-if one of these changes. What is measured of each family: asr/ and tts/.
+if one of these changes. A family measures one model (`EvaluateFamily`); this step knows which models there are.
 """
 
 import collections
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from voxline.components.evaluate.measurement import (
     TestSplit,
     all_slicings,
     bootstrap_of,
+    measure_models,
     slice_order,
 )
 from voxline.components.evaluate.parent_test import ParentTest, find_parent_test
@@ -36,6 +38,7 @@ from voxline.inference.saved_model import (
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
     CLIP_FILE,
+    CLIP_MELS_FILE,
     METRICS_FILE,
     PARENT_FILE,
     REPORT_FILE,
@@ -47,7 +50,7 @@ from voxline.metrics.evaluation import (
     EvaluationInfo,
     ParentInfo,
     SplitCounts,
-    Values,
+    UtteranceResult,
     headline_values,
     speed_metric,
     summarize_results,
@@ -81,6 +84,7 @@ def run(
       WorkError: the split is empty, a recording or a model cannot be read, or the model is of another family.
       SettingsError: no utterance has a field to slice by, or the registry lacks a model that the settings name.
     """
+    # All that can be refused is refused here, before a model is loaded.
     family = find_family(settings.family).evaluation()
     folder = exported_folder(Path(model))
     info = read_model_info(folder)
@@ -88,9 +92,12 @@ def run(
     split = _read_split(Path(manifest), settings)
     utterances = split.utterances
     slicings = all_slicings(family.slicings(settings), split, settings)
+
+    # Other models that the result depends on: they become part of the key.
     digest = model_digest(folder)
     models = Registry(registry, settings.model_name)
-    champion, anchor = find_champion(models, digest), find_anchor(models, digest, settings.anchor)
+    champion = find_champion(models, digest)
+    anchor = find_anchor(models, digest, settings.anchor)
     auxiliary = family.auxiliary_models(registry, settings)
     parent_test = find_parent_test(folder, utterances, registry, store, settings.split)
     inputs: dict[str, Any] = {
@@ -102,20 +109,27 @@ def run(
         **{name: version and version.to_dict() for name, version in auxiliary.items()},
         **({"parent": parent_test.inputs()} if parent_test else {}),
     }
+
     with cached_step(store, "evaluate", settings, inputs, revision=REVISION, check=Evaluation.read) as output:
         if not output.reused:
+            from voxline.components.evaluate.report import write_report
+
+            # A recording that changed since convert would be measured against the text of another one.
             recordings = [*utterances, *(parent_test.utterances if parent_test else [])]
             localize_audio(recordings)
             refuse_changed_audio(recordings, "evaluate")
-            slices = [{name: slicing(one)[1] for name, slicing in slicings.items()} for one in utterances]
+            slices = [{name: slicing(utterance)[1] for name, slicing in slicings.items()} for utterance in utterances]
             job = EvaluationJob(folder, output.folder, utterances, slices, champion, auxiliary, settings)
-            measured = _measure(family, job, anchor, inputs["test"])
-            parent = _measure_parent(family, job, measured, parent_test)
+            measured = measure_models(family, _with_anchor(job, anchor, inputs["test"]))
+            parent = _measure_parent(family, job, measured.results, parent_test)
+            evaluator = measured.evaluator
+            details = evaluator.details(measured.measured, measured.graph)
+            smoke_test = evaluator.smoke_test(measured.measured)
 
             print_status("evaluate: computing metrics and their intervals")
             summary = summarize_results(measured.results, bootstrap_of(settings))
-            # It depends on the machine and its load, so it takes part in no comparison and no key.
-            summary.metrics[RTF] = speed_metric(measured.rtf, measured.champion_rtf, len(utterances))
+            # Speed depends on the machine and its load, so it takes part in no comparison and no key.
+            summary.metrics[RTF] = speed_metric(measured.measured.rtf, measured.champion_rtf, len(utterances))
             evaluation = EvaluationInfo(
                 family=settings.family,
                 key=output.key,
@@ -136,55 +150,45 @@ def run(
                 anchor=anchor.info if anchor else None,
                 parent=parent,
                 auxiliary_models=job.auxiliary_info,
-                details=to_json_values(measured.details),
-                smoke_test=to_json_values(measured.smoke_test),
+                details=to_json_values(details),
+                smoke_test=to_json_values(smoke_test),
                 settings=settings.plain(),
             )
-            _write(output, family, job, measured, evaluation, _read_curves(Path(model)))
+            _write(output, measured, evaluation)
+
+            print_status("evaluate: writing the report")
+            sections = evaluator.report_sections(measured.results, evaluation)
+            method = evaluator.describe_method(details)
+            write_report(output.folder / REPORT_FILE, evaluation, sections, method, _read_curves(Path(model)))
+
+        # Read from the file, since a reused evaluation was measured by an earlier run.
         metrics_file = output.path("metrics")
         print_status(f"evaluate: {summarize(parse_versioned(read_json(metrics_file), EvaluationInfo, metrics_file))}")
     return output
 
 
-def _measure(family: EvaluateFamily, job: EvaluationJob, anchor: ModelVersion | None, test: str) -> Measurements:
-    """Measures the model, the champion and the anchor.
-
-    The anchor is not run if it is the champion, or if its own evaluation was of the same utterances. If that lacks a
-    metric of this one, as that of an earlier release may, the anchor is run after all: push could never judge by it.
+def _with_anchor(job: EvaluationJob, anchor: ModelVersion | None, test: str) -> EvaluationJob:
+    """The job with the anchor, unless that is the champion; and with what its own evaluation measured.
 
     Args:
       test: the fingerprint of the utterances.
     """
     if anchor is None or (job.champion and job.champion.digest == anchor.digest):
-        return family.measure(job)
+        return job
+    # The registry has the anchor's own evaluation: of the same utterances, it need not be measured again.
     stored = stored_results(anchor, test, job.auxiliary_info)
-    with_anchor = dataclasses.replace(job, anchor=anchor)
-    if stored is None:
-        return family.measure(with_anchor)
-    measured = family.measure(job)
-    if not all(_is_comparable(result.metrics, stored[result.id]) for result in measured.results):
-        return family.measure(with_anchor)
-    measured.results = [dataclasses.replace(result, anchor=stored[result.id]) for result in measured.results]
-    return measured
+    return dataclasses.replace(job, anchor=anchor, anchor_values=stored)
 
 
 def _measure_parent(
-    family: EvaluateFamily, job: EvaluationJob, measured: Measurements, test: ParentTest | None
+    family: EvaluateFamily, job: EvaluationJob, results: Sequence[UtteranceResult], test: ParentTest | None
 ) -> ParentInfo | None:
     """Measures the model and its parent on the parent's test split."""
     if test is None:
         return None
-    results = test.measure(family, job, measured.results)
-    write_results(job.output / PARENT_FILE, results)
-    return test.info(results, bootstrap_of(job.settings))
-
-
-def _is_comparable(measured: Values, before: Values) -> bool:
-    """Whether an earlier evaluation of an utterance has all metrics of this one, counted in the same units."""
-    return all(
-        name in before and (CATALOG[name].kind == "mean" or before[name].weight == value.weight)
-        for name, value in measured.items()
-    )
+    on_parent_test = test.measure(family, job, results)
+    write_results(job.output / PARENT_FILE, on_parent_test)
+    return test.info(on_parent_test, bootstrap_of(job.settings))
 
 
 def summarize(info: EvaluationInfo) -> str:
@@ -206,6 +210,8 @@ def summarize(info: EvaluationInfo) -> str:
 
 def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
     utterances: list[Utterance] = []
+
+    # One pass over the manifest, which may have millions of lines: sums of each split, the utterances of one.
     counts: collections.Counter[str] = collections.Counter()
     seconds: collections.defaultdict[str, float] = collections.defaultdict(float)
     speakers: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
@@ -220,6 +226,8 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
             f"{manifest}: no utterance in the split {settings.split!r}, so there is nothing to measure a model on; "
             "give the corpus a test split (corpus settings), or set evaluate.split"
         )
+
+    # Results of several models are paired by id.
     ((most, times),) = collections.Counter(utterance.id for utterance in utterances).most_common(1)
     if times > 1:
         raise WorkError(f"{manifest}: id {most} appears {times} times; utterances are compared by id, make it unique")
@@ -231,6 +239,8 @@ def _read_split(manifest: Path, settings: EvaluateSettings) -> TestSplit:
         for utterance in read_manifest(manifest)
         if utterance.split == "train" and utterance.text in sentences
     )
+
+    # The order of a person: train, dev, test, then other splits by name.
     data = {
         split: SplitCounts(
             utterances=counts[split], seconds=round(seconds[split], 3), speakers=len(speakers[split] - {""})
@@ -246,27 +256,14 @@ def _read_curves(model: Path) -> dict[str, Any] | None:
     return None if file is None else dict(read_json(file))
 
 
-def _write(
-    output: StepOutput,
-    family: EvaluateFamily,
-    job: EvaluationJob,
-    measured: Measurements,
-    info: EvaluationInfo,
-    curves: dict[str, Any] | None,
-) -> None:
-    """Writes metrics.json, the table of utterances and the report."""
-    from voxline.components.evaluate.report import write_report
-
+def _write(output: StepOutput, measured: Measurements, info: EvaluationInfo) -> None:
+    """Writes metrics.json and the table of utterances, and notes what the step has made."""
     write_results(output.folder / UTTERANCES_FILE, measured.results)
     write_json(output.folder / METRICS_FILE, info.to_dict())
-
-    print_status("evaluate: writing the report")
-    sections = family.report_sections(job, measured, info)
-    write_report(output.folder / REPORT_FILE, info, sections, family.describe_method(job, measured), curves)
-
     output.outputs = {"metrics": METRICS_FILE, "utterances": UTTERANCES_FILE, "report": REPORT_FILE}
-    if (output.folder / CLIP_FILE).is_file():
-        output.outputs["clip"] = CLIP_FILE
-    output.outputs |= measured.outputs
-    output.counts = {"utterances": len(measured.results), **measured.counts}
+
+    # The clip of the smoke test, and the mels behind it, are of the families that make sound.
+    clips = {"clip": CLIP_FILE, "clip_mels": CLIP_MELS_FILE}
+    output.outputs |= {name: file for name, file in clips.items() if (output.folder / file).is_file()}
+    output.counts = {"utterances": len(measured.results), **measured.evaluator.counts(measured.measured)}
     output.metrics = headline_values(info.metrics)

@@ -1,7 +1,7 @@
 """A model family added to evaluate and push, without TensorFlow."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,16 +9,23 @@ import pydantic
 import pytest
 
 from tests.tone_asr_model import write_corpus
-from voxline.components.evaluate.champion import ModelVersion
-from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing, slice_by_field
+from voxline.components.evaluate.measurement import (
+    Candidate,
+    EvaluationJob,
+    Evaluator,
+    MeasuredModel,
+    Slicing,
+    slice_by_field,
+)
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.gate import RepeatedOutput
 from voxline.components.push.settings import PushSettings
 from voxline.components.push.step import run as push
 from voxline.errors import WorkError
-from voxline.families.family import Family, register, unregister
+from voxline.families.family import EvaluateFamily, Family, register, unregister
 from voxline.inference.model_info import ModelInfo
+from voxline.inference.onnx_model import Engine
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.catalog import Metric
 from voxline.metrics.evaluation import (
@@ -28,6 +35,7 @@ from voxline.metrics.evaluation import (
     Evaluation,
     EvaluationInfo,
     FamilyDetails,
+    UtteranceResult,
 )
 from voxline.registry.registry import Registry
 from voxline.store.versioned_json import FilePart
@@ -63,32 +71,33 @@ def count_error(model: Path, text: str) -> SumAndWeight:
     return SumAndWeight(abs(json.loads((model / "model.json").read_text())["settings"]["offset"]) + 0 * len(text))
 
 
-class WordCountEvaluateFamily:
+class WordCountEvaluateFamily(EvaluateFamily):
+    activity = "counting"
+
     def slicings(self, settings: WordCountEvaluateSettings) -> dict[str, Slicing]:
         return {"speaker": slice_by_field("speaker")}
 
-    def auxiliary_models(
-        self, registry: Path | str, settings: WordCountEvaluateSettings
-    ) -> dict[str, ModelVersion | None]:
-        return {}
+    def load(self, folder: Path, settings: WordCountEvaluateSettings, engine: Engine) -> Path:
+        return folder
 
-    def measure(self, job: EvaluationJob) -> Measurements:
-        (job.output / CLIP_FILE).write_bytes(b"")
+    def evaluator(self, job: EvaluationJob, model: Path) -> "WordCountEvaluator":
+        return WordCountEvaluator(job, model)
 
-        def metrics(model: Path) -> list[dict[str, SumAndWeight]]:
-            return [{"count_error": count_error(model, utterance.text)} for utterance in job.utterances]
 
-        champion, anchor = (other and metrics(other.folder) for other in (job.champion, job.anchor))
-        details = [{"text": utterance.text} for utterance in job.utterances]
-        results = job.results(metrics(job.model), champion, details, anchor)
-        return Measurements(results, 0.1, None, FamilyDetails(), FilePart(), {}, {})
+class WordCountEvaluator(Evaluator[Path, str, FamilyDetails]):
+    def measure(self, model: Path, candidate: Candidate) -> MeasuredModel[str]:
+        texts = [utterance.text for utterance in self.job.utterances]
+        values = [{"count_error": count_error(model, text)} for text in texts]
+        return MeasuredModel(values, 0.1 if candidate.is_new else None, [{"text": text} for text in texts])
 
-    def report_sections(
-        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
-    ) -> list[tuple[str, list[Any]]]:
+    def smoke_test(self, measured: MeasuredModel[str]) -> FilePart:
+        (self.job.output / CLIP_FILE).write_bytes(b"")
+        return FilePart()
+
+    def report_sections(self, results: Sequence[UtteranceResult], info: EvaluationInfo) -> list[tuple[str, list[Any]]]:
         return [("Counts", ["a section of its own"])]
 
-    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
+    def describe_method(self, details: FamilyDetails) -> str:
         return "Words were counted."
 
 

@@ -22,16 +22,16 @@ from voxline.plugins import FAMILIES, load_plugins
 if TYPE_CHECKING:
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
     from voxline.components.evaluate.champion import ModelVersion
-    from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing
+    from voxline.components.evaluate.measurement import EvaluationJob, Evaluator, Slicing
     from voxline.components.evaluate.settings import EvaluateSettings
     from voxline.components.push.gate import RepeatedOutput
     from voxline.components.push.settings import PushSettings
     from voxline.data.dataset import Dataset
     from voxline.data.manifest import Utterance
     from voxline.inference.model_info import ModelInfo
+    from voxline.inference.onnx_model import Engine
     from voxline.metrics.bootstrap import SumAndWeight
-    from voxline.metrics.evaluation import Evaluation, EvaluationInfo
-    from voxline.report import Block
+    from voxline.metrics.evaluation import Evaluation
     from voxline.store.step_cache import StepOutput
     from voxline.training.settings import TrainSettings
     from voxline.training.task import TrainingTask
@@ -229,11 +229,21 @@ class Family(abc.ABC):
         return task(settings, task.prepare(settings, dataset, parent))
 
 
-class EvaluateFamily(Protocol):
-    """A family of models, as evaluate sees it."""
+class EvaluateFamily(abc.ABC):
+    """A family of models, as evaluate sees it: how a model is loaded, and what measures it.
+
+    The step knows which models there are: the new one, its ONNX graph, the one in service, and the anchor.
+
+    Attributes:
+      activity, participle: of the measuring, for status lines: "transcribing", "transcribed".
+    """
+
+    activity: ClassVar[str] = "measuring"
+    participle: ClassVar[str] = "measured"
 
     def slicings(self, settings: Any) -> dict[str, Slicing]:
         """The slicings that are always reported."""
+        return {}
 
     def auxiliary_models(self, registry: Path | str, settings: Any) -> dict[str, ModelVersion | None]:
         """Other models that the result depends on, by their key in metrics.json; they become part of the step's key.
@@ -241,21 +251,23 @@ class EvaluateFamily(Protocol):
         Raises:
           SettingsError: a model that the settings name is missing.
         """
+        return {}
 
-    def measure(self, job: EvaluationJob) -> Measurements:
-        """Runs the model, the champion and the anchor on every utterance."""
+    @abc.abstractmethod
+    def load(self, folder: Path, settings: Any, engine: Engine) -> Any:
+        """Loads an exported model.
 
-    def report_sections(
-        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
-    ) -> list[tuple[str, list[Block]]]:
-        """The family's own sections of the report: headings and blocks.
-
-        Args:
-          info: the contents of `metrics.json`.
+        Raises:
+          WorkError: it is damaged.
         """
 
-    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
-        """How the metrics were measured, for the end of the report; an empty line separates paragraphs."""
+    @abc.abstractmethod
+    def evaluator(self, job: EvaluationJob, model: Any) -> Evaluator[Any, Any, Any]:
+        """Measures the models of a job.
+
+        Args:
+          model: the new one, as `load` returned it.
+        """
 
 
 class PushFamily(Protocol):

@@ -1,4 +1,4 @@
-"""What evaluate writes and push reads: `metrics.json` about a test split, and a line for each utterance of it.
+"""The files that evaluate writes and push reads: `metrics.json` of a test split, and a line for each utterance of it.
 
 A line of `utterances.jsonl`:
   {"id": "1988-0001", "speaker": "1988", "duration": 3.2,
@@ -33,8 +33,8 @@ from voxline.store.versioned_json import FilePart, VersionedFile, parse_versione
 METRICS_FILE = "metrics.json"
 UTTERANCES_FILE = "utterances.jsonl"
 PARENT_FILE = "parent_utterances.jsonl"
-"""Of a model that started from another one: the results on the test split of its parent, which is there in the place of
-the champion. Only the gate reads it; the registry keeps no copy."""
+"""The results on the test split of a model's parent, which is there in the place of the champion. Only the gate reads
+it; the registry keeps no copy."""
 REPORT_FILE = "report.html"
 RTF = "rtf"
 """The real-time factor among the metrics: seconds of computing per second of speech."""
@@ -42,13 +42,15 @@ ONNX_WER = "onnx_wer"
 """The key of an utterance's errors and words by the model's ONNX graph, in its details."""
 CLIP_FILE = "clip.wav"
 CLIP_MELS_FILE = "clip.npy"
-"""Of a TTS model: the mels of the smoke test's text, float32 [frames, mels]."""
-VERDICT_SLOT, HISTORY_SLOT = "verdict", "history"
-"""Parts of the report that push fills in."""
-RUN_SLOT, RUN_DETAILS_SLOT = "run", "run details"
-"""Parts of the report that the run fills in."""
+"""The mels of the smoke test, float32 [frames, mels]: of a voice those that it made, of a vocoder those it reads."""
+VERDICT_SLOT = "verdict"
+HISTORY_SLOT = "history"
+"""Parts of the report that push fills in, as the one above."""
+RUN_SLOT = "run"
+RUN_DETAILS_SLOT = "run details"
+"""Parts of the report that the run fills in, as the one above."""
 Values = dict[str, SumAndWeight]
-"""What an utterance adds to each metric, by name."""
+"""The share of an utterance in each metric, by name."""
 
 
 class IntervalInfo(FilePart, forbid_unknown_fields=False):
@@ -73,6 +75,7 @@ class IntervalInfo(FilePart, forbid_unknown_fields=False):
         return cls(low=low, high=high, over=interval.over, units=interval.units)
 
 
+# A figure of the whole run, such as its speed, has nothing to resample.
 UNKNOWN_INTERVAL = IntervalInfo(low=None, high=None, over="utterances", units=0)
 
 
@@ -211,7 +214,7 @@ class OnnxDifference(FilePart, forbid_unknown_fields=False):
 
 
 class OnnxInfo(FilePart, forbid_unknown_fields=False):
-    """How a model's ONNX graph compares with its SavedModel.
+    """A model's ONNX graph beside its SavedModel.
 
     Attributes:
       rtf: seconds of computing per second of speech; None: not measured.
@@ -237,7 +240,7 @@ class OnnxInfo(FilePart, forbid_unknown_fields=False):
 
 
 class FamilyDetails(FilePart, forbid_unknown_fields=False):
-    """What `details` of `metrics.json` has for every family; each has a subclass with its own keys.
+    """The keys of `details` in `metrics.json` that all families share; each has a subclass with its own.
 
     Attributes:
       onnx: None of a model without an ONNX graph.
@@ -347,13 +350,15 @@ class UtteranceResult:
 
     @classmethod
     def from_line(cls, values: dict[str, Any]) -> "UtteranceResult":
-        known = {field.name for field in dataclasses.fields(cls)}
-        champion, anchor = values["champion"], values.get("anchor")
+        # All keys that are no field are the family's own.
+        fields = {field.name for field in dataclasses.fields(cls)}
+        champion = values["champion"]
+        anchor = values.get("anchor")
         return cls(
             **{name: values[name] for name in ("id", "speaker", "duration", "slices")},
             metrics=_metrics_from_line(values["metrics"]),
             champion=None if champion is None else _metrics_from_line(champion),
-            details={name: value for name, value in values.items() if name not in known},
+            details={name: value for name, value in values.items() if name not in fields},
             anchor=None if anchor is None else _metrics_from_line(anchor),
         )
 
@@ -384,11 +389,14 @@ class Evaluation:
           WorkError: it is missing or damaged.
         """
         folder = Path(folder).absolute()
+        # The report and the clips may be absent: nothing is computed from them.
         missing = [name for name in (METRICS_FILE, UTTERANCES_FILE) if not (folder / name).is_file()]
         if missing:
             raise WorkError(f"{folder}: no {' and no '.join(missing)}, so not an evaluation; run evaluate first")
         try:
             info = parse_versioned(read_json(folder / METRICS_FILE), EvaluationInfo, folder / METRICS_FILE)
+
+            # Both files are written by one step: another number of lines means that one was cut or exchanged.
             results = _read_results(folder / UTTERANCES_FILE)
             if not results or len(results) != info.utterances:
                 raise ValueError(f"{len(results)} of {info.utterances} utterances")
@@ -416,6 +424,7 @@ class Evaluation:
         Raises:
           WorkError: a figure is another one, or one is absent; naming it, and both values.
         """
+        # The whole split, each slice, and the test of the parent, each from its own lines.
         info = self.info
         wrong = _wrong_figures(info.utterances, info.metrics, self.results)
         for slicing, slices in info.slices.items():
@@ -434,6 +443,7 @@ class Evaluation:
 
     def content_digest(self) -> str:
         """The hash of what the gate judges by: metrics, utterances, and the results on a parent's test."""
+        # Not the report, whose slots push fills in afterwards.
         names = (METRICS_FILE, UTTERANCES_FILE, PARENT_FILE)
         return hash_value([[name, hash_file(self.folder / name)] for name in names if (self.folder / name).is_file()])
 
@@ -467,7 +477,7 @@ class Evaluation:
 
     @property
     def digest(self) -> str:
-        """Of the model that was evaluated."""
+        """The digest of the model that was evaluated."""
         return self.info.model.digest
 
     @property
@@ -477,7 +487,7 @@ class Evaluation:
 
     @property
     def champion_digest(self) -> str | None:
-        """Of the model that it was compared with."""
+        """The digest of the model that it was compared with."""
         champion = self.info.champion
         return None if champion is None else champion.digest
 
@@ -540,11 +550,13 @@ def _wrong_figures(utterances: int, metrics: Mapping[str, MetricInfo], results: 
 def _same_figure(stated: float | None, computed: float | None) -> bool:
     if stated is None or computed is None:
         return stated is computed
-    return math.isclose(stated, computed, rel_tol=1e-9, abs_tol=1e-12)  # another numpy may add up in another order
+    # Another release of NumPy may add up in another order.
+    return math.isclose(stated, computed, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def write_results(path: Path, results: Iterable[UtteranceResult]) -> None:
     with atomic_write(path, "w") as file:
+        # JSON has no NaN, and readers in other languages refuse it.
         for result in results:
             file.write(json.dumps(result.to_line(), ensure_ascii=False, allow_nan=False) + "\n")
 
@@ -566,6 +578,7 @@ def summarize_slices(
     Args:
       slice_order: the slices of each slicing, as the report is to show them.
     """
+    # A slice without an utterance is left out: an empty band has no metrics.
     slices = {}
     for name, order in slice_order.items():
         groups = group_by_slice(results, name)
@@ -575,6 +588,7 @@ def summarize_slices(
 
 def summarize_results(results: Sequence[UtteranceResult], bootstrap: Bootstrap) -> SummaryInfo:
     """Every metric of the results with its interval, and beside that of the model in service."""
+    # A family measures the same metrics on every utterance, some of them with a weight of 0.
     measured = results[0].metrics
     return SummaryInfo(
         utterances=len(results),

@@ -5,12 +5,15 @@ import functools
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from voxline.components.evaluate.champion import ModelVersion, find_auxiliary
 from voxline.components.evaluate.measurement import (
+    Candidate,
     EvaluationJob,
-    Measurements,
+    Evaluator,
+    MeasuredGraph,
+    MeasuredModel,
     Slicing,
     slice_by_band,
     slice_by_field,
@@ -26,8 +29,8 @@ from voxline.families.asr.details import (
     MissedWordInfo,
 )
 from voxline.families.asr.settings import AsrEvaluateSettings
-from voxline.families.family import TextJudge, TextJudgement, find_family, text_judging_families
-from voxline.inference.onnx_model import ONNX_FILE
+from voxline.families.family import EvaluateFamily, TextJudge, TextJudgement, find_family, text_judging_families
+from voxline.inference.onnx_model import Engine
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length, read_model_info
 from voxline.inference.streaming_graph import STREAM_FILE
@@ -39,6 +42,7 @@ from voxline.metrics.evaluation import (
     EvaluationInfo,
     OnnxDifference,
     OnnxInfo,
+    UtteranceResult,
 )
 from voxline.metrics.wer import (
     EditCounts,
@@ -93,20 +97,24 @@ class AsrResult:
     judgement: TextJudgement | None = None
 
     def metrics(self) -> dict[str, SumAndWeight]:
-        """What it adds to each metric of the catalog."""
+        """Returns what the utterance adds to each metric of the catalog."""
         return {
             "wer": self.words.as_metric,
             "cer": self.characters.as_metric,
             **self.words.by_kind,
             **(self.syllables.metrics() if self.syllables else {}),
             "sentence_error_rate": SumAndWeight(int(self.words.errors > 0)),
+            # Without a judge the metric is absent; a loss that does not exist is there, with a weight of 0.
             **({} if self.judgement is None else {self.judgement.metric: self.judgement.error}),
             "ctc_loss": SumAndWeight(0, 0) if self.loss is None else SumAndWeight(self.loss),
         }
 
 
-class AsrEvaluateFamily:
-    """How evaluate measures ASR models; see `EvaluateFamily`."""
+class AsrEvaluateFamily(EvaluateFamily):
+    """Loads recognizers to measure, and makes their evaluator."""
+
+    activity = "transcribing"
+    participle = "transcribed"
 
     def slicings(self, settings: AsrEvaluateSettings) -> dict[str, Slicing]:
         return {
@@ -118,91 +126,171 @@ class AsrEvaluateFamily:
             "snr": slice_by_band(lambda utterance: measure_audio(utterance)[1], settings.snr_bands, "dB"),
         }
 
-    def auxiliary_models(
-        self,
-        registry: Path | str,
-        settings: AsrEvaluateSettings,
-    ) -> dict[str, ModelVersion | None]:
+    def auxiliary_models(self, registry: Path | str, settings: AsrEvaluateSettings) -> dict[str, ModelVersion | None]:
         if not settings.text_judge:
-            return {}  # so that earlier evaluations are found
+            return {}
         accepted = text_judging_families()
         return {TEXT_JUDGE: find_auxiliary(registry, settings.text_judge, family=accepted, setting=TEXT_JUDGE)}
 
-    def measure(self, job: EvaluationJob) -> Measurements:
-        settings, utterances = job.settings, job.utterances
-        print_status(f"evaluate: transcribing {len(utterances):,} utterances of the split {settings.split!r}")
-        recognizer = Recognizer(job.model, batch_seconds=settings.batch_seconds, engine="tensorflow")
-        results = _transcribe(recognizer, utterances, "utterances transcribed", reference=True)
-        champion, champion_rtf = _transcribe_with(job, job.champion, "the model in service")
-        anchor, _ = _transcribe_with(job, job.anchor, "the anchor")
-        if judge := _text_judge(job):
-            results = _with_judgements(judge, utterances, results)
-            champion = champion and _with_judgements(judge, utterances, champion)
-            anchor = anchor and _with_judgements(judge, utterances, anchor)
-        onnx, streaming, by_onnx = _measure_onnx(job, results)
-        details = [
-            {
-                "reference": utterance.text,
-                "hypothesis": result.hypothesis,
-                **({"greedy_hypothesis": result.greedy} if recognizer.language_model else {}),
-                "champion_hypothesis": champion and champion[index].hypothesis,
-                "words": dataclasses.asdict(result.words),
-                "characters": dataclasses.asdict(result.characters),
-                "loss": result.loss,
-                "greedy_loss": result.greedy_loss,
-                **({"no_loss": result.no_loss} if result.no_loss else {}),
-                **({"judgement": result.judgement.label} if result.judgement else {}),
-                **({ONNX_WER: list(by_onnx[index].words.as_metric)} if by_onnx else {}),
-                **dict(zip(("level_db", "snr_db"), measure_audio(utterance), strict=True)),
-                "speaking_rate": round(characters_per_second(utterance), 2),
-                "confidence": result.confidence,
-                "bands_db": result.bands_db,
-            }
-            for index, (utterance, result) in enumerate(zip(utterances, results, strict=True))
-        ]
-        words = sum_edits(result.words for result in results)
-        texts = [one.text for one in utterances], [result.hypothesis for result in results]
-        pairs, missed = count_confusions(*texts), count_missed_words(*texts)
-        return Measurements(
-            results=job.results(
-                [result.metrics() for result in results],
-                [result.metrics() for result in champion] if champion else None,
-                details,
-                [result.metrics() for result in anchor] if anchor else None,
-            ),
-            rtf=_rtf(recognizer),
-            champion_rtf=champion_rtf,
-            details=AsrDetails(
-                words=words,
-                characters=sum_edits(result.characters for result in results),
-                confusions=[
-                    ConfusionInfo(reference=reference, hypothesis=hypothesis, count=count)
-                    for reference, hypothesis, count in pairs[:MAX_CONFUSIONS]
-                ],
-                missed_words=[
-                    MissedWordInfo(word=word, missed=times, occurs=occurs)
-                    for word, times, occurs in missed[:MAX_CONFUSIONS]
-                ],
-                worst_by_loss=_worst_by_loss(utterances, results),
-                language_model=recognizer.language_model,
-                greedy=_greedy_edits(texts[0], results) if recognizer.language_model else None,
-                onnx=onnx,
-                streaming=streaming,
-            ),
-            smoke_test=_write_clip(job, recognizer, results),
-            outputs={},
-            counts={"words": words.length},
-            samples=recognizer,
+    def load(self, folder: Path, settings: AsrEvaluateSettings, engine: Engine) -> Recognizer:
+        return Recognizer(folder, batch_seconds=settings.batch_seconds, engine=engine)
+
+    def evaluator(self, job: EvaluationJob, model: Recognizer) -> "AsrEvaluator":
+        return AsrEvaluator(job, model)
+
+
+class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
+    """Measures recognizers on the same utterances, with one model that judges the texts of all of them."""
+
+    def __init__(self, job: EvaluationJob, model: Recognizer) -> None:
+        super().__init__(job, model)
+        self._judge = _text_judge(job)
+
+    def measure(self, model: Recognizer, candidate: Candidate) -> MeasuredModel[AsrResult]:
+        utterances = self.job.utterances
+        results = _transcribe(model, utterances, candidate.unit, reference=candidate.is_new)
+        if self._judge:
+            results = _with_judgements(self._judge, utterances, results)
+        return MeasuredModel(
+            values=[result.metrics() for result in results],
+            rtf=_rtf(model),
+            details=[self._line(*pair) for pair in zip(utterances, results, strict=True)] if candidate.is_new else (),
+            champion_details=[{"champion_hypothesis": result.hypothesis} for result in results],
+            records=results,
         )
 
+    def _line(self, utterance: Utterance, result: AsrResult) -> dict[str, Any]:
+        """The further keys of an utterance's line; `champion_hypothesis` is null without a model in service."""
+        level_db, snr_db = measure_audio(utterance)
+
+        # Texts and losses tell doubtful transcripts; sound and confidence are what `voxline watch` compares.
+        return {
+            "reference": utterance.text,
+            "hypothesis": result.hypothesis,
+            **({"greedy_hypothesis": result.greedy} if self.model.language_model else {}),
+            "champion_hypothesis": None,
+            "words": dataclasses.asdict(result.words),
+            "characters": dataclasses.asdict(result.characters),
+            "loss": result.loss,
+            "greedy_loss": result.greedy_loss,
+            **({"no_loss": result.no_loss} if result.no_loss else {}),
+            **({"judgement": result.judgement.label} if result.judgement else {}),
+            "level_db": level_db,
+            "snr_db": snr_db,
+            "speaking_rate": round(characters_per_second(utterance), 2),
+            "confidence": result.confidence,
+            "bands_db": result.bands_db,
+        }
+
+    def compare_onnx(self, graph: Recognizer, measured: MeasuredModel[AsrResult], unit: str) -> MeasuredGraph:
+        """Compares the texts of the ONNX graphs, for whole recordings and for streams, with those of the SavedModel."""
+        results = _transcribe(graph, self.job.utterances, unit)
+        different = self._differences(measured, [result.hypothesis for result in results])
+        return MeasuredGraph(
+            onnx=OnnxInfo(
+                rtf=_rtf(graph),
+                precision=graph.info.onnx_precision,
+                count=len(different),
+                different=different[:MAX_CONFUSIONS],
+            ),
+            streaming=self._compare_streaming(graph, measured) if (self.job.model / STREAM_FILE).is_file() else None,
+            # A graph of 8 bits writes other texts, so push judges it by its own errors.
+            details=[{ONNX_WER: list(result.words.as_metric)} for result in results],
+        )
+
+    def _compare_streaming(self, graph: Recognizer, measured: MeasuredModel[AsrResult]) -> OnnxInfo:
+        utterances = self.job.utterances
+        print_status("evaluate: transcribing them while they arrive, with the model's streaming graph")
+        progress = Progress("utterances streamed", len(utterances))
+        streaming = OnnxInfo()
+        texts = []
+        for utterance, result in zip(utterances, measured.records, strict=True):
+            stream = graph.stream()
+            stream.feed(_read(utterance, graph.sample_rate))
+            transcript = stream.finish()
+
+            # The waiting times follow from the graph, so they are the same for every utterance.
+            streaming.lookahead_ms = stream.latency.lookahead_ms
+            streaming.chunk_ms = stream.latency.chunk_ms
+            streaming.algorithmic_ms = stream.latency.algorithmic_ms
+
+            # A stream has no text for silence, and the comparison is about the network.
+            texts.append(result.hypothesis if transcript.note else transcript.text)
+            progress.advance(1)
+
+        different = self._differences(measured, texts)
+        streaming.count = len(different)
+        streaming.different = different[:MAX_CONFUSIONS]
+        return streaming
+
+    def _differences(self, measured: MeasuredModel[AsrResult], texts: Sequence[str]) -> list[OnnxDifference]:
+        """The utterances whose text by another graph is not that of the SavedModel."""
+        return [
+            OnnxDifference(id=utterance.id, saved_model=result.hypothesis, onnx=text)
+            for utterance, result, text in zip(self.job.utterances, measured.records, texts, strict=True)
+            if result.hypothesis != text
+        ]
+
+    def details(self, measured: MeasuredModel[AsrResult], graph: MeasuredGraph | None) -> AsrDetails:
+        results = measured.records
+        references = [utterance.text for utterance in self.job.utterances]
+        hypotheses = [result.hypothesis for result in results]
+        language_model = self.model.language_model
+        return AsrDetails(
+            words=sum_edits(result.words for result in results),
+            characters=sum_edits(result.characters for result in results),
+            confusions=[
+                ConfusionInfo(reference=reference, hypothesis=hypothesis, count=count)
+                for reference, hypothesis, count in count_confusions(references, hypotheses)[:MAX_CONFUSIONS]
+            ],
+            missed_words=[
+                MissedWordInfo(word=word, missed=times, occurs=occurs)
+                for word, times, occurs in count_missed_words(references, hypotheses)[:MAX_CONFUSIONS]
+            ],
+            worst_by_loss=_worst_by_loss(self.job.utterances, results),
+            language_model=language_model,
+            greedy=_greedy_edits(references, results) if language_model else None,
+            onnx=graph.onnx if graph else None,
+            streaming=graph.streaming if graph else None,
+        )
+
+    def smoke_test(self, measured: MeasuredModel[AsrResult]) -> AsrSmokeTest:
+        """Writes a recording for push's smoke test, which expects the same text from a fresh process.
+
+        It prefers a clip of about three seconds that was transcribed without an error.
+        """
+        import soundfile
+
+        from voxline.audio.wav import to_int16
+
+        # An empty text is no test at all, and a wrong one is a weak test.
+        def preference(index: int) -> tuple[Any, ...]:
+            result = measured.records[index]
+            utterance = self.job.utterances[index]
+            return not result.hypothesis, result.words.errors > 0, abs(utterance.duration - 3), utterance.id
+
+        utterance = self.job.utterances[min(range(len(measured.records)), key=preference)]
+        samples = to_int16(_read(utterance, self.model.sample_rate))
+        wav = io.BytesIO()
+        soundfile.write(wav, samples, self.model.sample_rate, format="WAV", subtype="PCM_16")
+        clip = self.job.output / CLIP_FILE
+        with atomic_write(clip) as file:
+            file.write(wav.getvalue())
+
+        # Read back from the file, whose 16 bits are what the fresh process reads.
+        return AsrSmokeTest(id=utterance.id, reference=utterance.text, text=self.model.transcribe(clip))
+
+    def counts(self, measured: MeasuredModel[AsrResult]) -> dict[str, int]:
+        return {"words": sum(result.words.length for result in measured.records)}
+
     def report_sections(
-        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
-    ) -> list[tuple[str, "list[Block]"]]:
+        self, results: Sequence[UtteranceResult], info: EvaluationInfo
+    ) -> list[tuple[str, list["Block"]]]:
         from voxline.families.asr.report import asr_sections
 
-        return asr_sections(job, measured.results, info, measured.samples)
+        return asr_sections(self.job, results, info, self.model)
 
-    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
+    def describe_method(self, details: AsrDetails) -> str:
         return (
             "The exported model was loaded from the files that would ship, and transcribed the test split. jiwer "
             "counts the errors; an error rate is all errors over all words (or characters) of the references.\n\n"
@@ -220,12 +308,14 @@ def characters_per_second(utterance: Utterance) -> float:
     return len(utterance.text) / max(utterance.duration, 0.001)
 
 
+# Slicings and lines ask for the same recordings, and reading one takes milliseconds.
 @functools.lru_cache(maxsize=65_536)
 def _measured(file: str, offset: float, duration: float) -> tuple[float, float]:
     import soundfile
 
     from voxline.audio.loudness import level_and_snr
 
+    # An utterance may be a part of a long recording; its samples [samples, channels] are averaged to one channel.
     with soundfile.SoundFile(file) as sound:
         sound.seek(min(round(offset * sound.samplerate), sound.frames))
         samples = sound.read(round(duration * sound.samplerate), dtype="float32", always_2d=True).mean(axis=1)
@@ -253,37 +343,79 @@ def _transcribe(
     """Transcribes every utterance, holding one batch of audio at a time.
 
     Args:
+      unit: for the progress line.
       reference: measures confidences and spectra too, with which `voxline watch` compares what is heard in service.
     """
     from voxline.audio.profile import audio_profile
     from voxline.inference.ctc_alignment import text_loss
 
-    decoded: list[tuple[str, str, float | None, str, float | None]] = [("", "", None, "", None)] * len(utterances)
-    measured: list[tuple[float | None, list[float]]] = [(None, [])] * len(utterances)
-    progress, alphabet = Progress(unit, len(utterances)), Alphabet(recognizer.info.alphabet)
+    # Batches of similar length pad little; results come back in the order of the utterances.
+    partial: list[_Transcribed | None] = [None] * len(utterances)
+    progress = Progress(unit, len(utterances))
+    alphabet = Alphabet(recognizer.info.alphabet)
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
-        for index, waveform, one in zip(batch, waveforms, recognizer.decode_waveforms(waveforms), strict=True):
-            text = utterances[index].text
-            loss = text_loss(one.log_probabilities, text, alphabet)
-            free = loss[0] if one.greedy == text else text_loss(one.log_probabilities, one.greedy, alphabet)[0]
-            decoded[index] = (one.text, one.greedy, *loss, free)
+        for index, waveform, decoded in zip(batch, waveforms, recognizer.decode_waveforms(waveforms), strict=True):
+            utterance = utterances[index]
+
+            # log_probabilities: [frames, symbols + 1]. The greedy text of a right answer is the reference itself.
+            loss, no_loss = text_loss(decoded.log_probabilities, utterance.text, alphabet)
+            greedy_loss = loss
+            if decoded.greedy != utterance.text:
+                greedy_loss, _ = text_loss(decoded.log_probabilities, decoded.greedy, alphabet)
+
+            # Both compare a model with itself in service, so versions that it is judged against need none.
+            confidence = None
+            bands_db: list[float] = []
             if reference:
-                sure = recognizer.confidence(one, utterances[index].duration)
-                bands = audio_profile(waveform, recognizer.sample_rate).bands_db
-                measured[index] = (None if sure is None else round(float(sure), 4), bands)
+                probability = recognizer.confidence(decoded, utterance.duration)
+                confidence = None if probability is None else round(float(probability), 4)
+                bands_db = audio_profile(waveform, recognizer.sample_rate).bands_db
+            partial[index] = _Transcribed(
+                decoded.text, decoded.greedy, loss, no_loss, greedy_loss, confidence, bands_db
+            )
         progress.advance(len(batch))
+
+    # The edits are counted of all texts at once, which decides whether the language has syllables to count.
+    transcribed = [result for result in partial if result is not None]
     references = [utterance.text for utterance in utterances]
-    hypotheses = [text for text, *_ in decoded]
-    nothing: list[SyllableEdits | None] = [None] * len(decoded)
-    syllables = count_syllable_edits(references, hypotheses) or nothing
-    words, characters = count_word_edits(references, hypotheses), count_character_edits(references, hypotheses)
-    rows = zip(decoded, words, characters, syllables, measured, strict=True)
+    hypotheses = [result.hypothesis for result in transcribed]
+    no_syllables: list[SyllableEdits | None] = [None] * len(transcribed)
+    rows = zip(
+        transcribed,
+        count_word_edits(references, hypotheses),
+        count_character_edits(references, hypotheses),
+        count_syllable_edits(references, hypotheses) or no_syllables,
+        strict=True,
+    )
     return [
-        AsrResult(text, one, other, third, greedy, loss, why, free, *more)
-        for (text, greedy, loss, why, free), one, other, third, more in rows
+        AsrResult(
+            hypothesis=result.hypothesis,
+            words=words,
+            characters=characters,
+            syllables=syllables,
+            greedy=result.greedy,
+            loss=result.loss,
+            no_loss=result.no_loss,
+            greedy_loss=result.greedy_loss,
+            confidence=result.confidence,
+            bands_db=result.bands_db,
+        )
+        for result, words, characters, syllables in rows
     ]
+
+
+class _Transcribed(NamedTuple):
+    """An `AsrResult` before its edits are counted."""
+
+    hypothesis: str
+    greedy: str
+    loss: float | None
+    no_loss: str
+    greedy_loss: float | None
+    confidence: float | None
+    bands_db: list[float]
 
 
 def _text_judge(job: EvaluationJob) -> TextJudge | None:
@@ -310,6 +442,7 @@ def _with_judgements(
 def _worst_by_loss(utterances: Sequence[Utterance], results: Sequence[AsrResult]) -> list[HighLossInfo]:
     """The utterances with the highest CTC loss, those that the model cannot output first."""
 
+    # A loss of None is infinite: False sorts first. The id breaks ties, so that a repetition lists the same.
     def order(index: int) -> tuple[Any, ...]:
         loss = results[index].loss
         return loss is not None, -(loss or 0.0), utterances[index].id
@@ -335,76 +468,6 @@ def _greedy_edits(references: Sequence[str], results: Sequence[AsrResult]) -> Gr
     )
 
 
-def _measure_onnx(
-    job: EvaluationJob, results: Sequence[AsrResult]
-) -> tuple[OnnxInfo | None, OnnxInfo | None, list[AsrResult]]:
-    """Compares the texts of the model's ONNX graphs with those of the SavedModel.
-
-    Returns:
-      the comparison of the graph for whole recordings, that of the graph for streams, and the results of the first;
-      None or [] of a graph that the model does not have.
-    """
-    if not (job.model / ONNX_FILE).is_file():
-        return None, None, []
-    print_status("evaluate: transcribing them with the model's ONNX graph")
-    recognizer = Recognizer(job.model, batch_seconds=job.settings.batch_seconds, engine="onnx")
-    others = _transcribe(recognizer, job.utterances, "utterances transcribed by ONNX Runtime")
-    different = _differences(job.utterances, results, [result.hypothesis for result in others])
-    onnx = OnnxInfo(
-        rtf=_rtf(recognizer),
-        precision=recognizer.info.onnx_precision,
-        count=len(different),
-        different=different[:MAX_CONFUSIONS],
-    )
-    streaming = None
-    if (job.model / STREAM_FILE).is_file():
-        print_status("evaluate: transcribing them while they arrive, with the model's streaming graph")
-        texts = []
-        streaming = OnnxInfo()
-        progress = Progress("utterances streamed", len(job.utterances))
-        for utterance, result in zip(job.utterances, results, strict=True):
-            stream = recognizer.stream()
-            stream.feed(_read(utterance, recognizer.sample_rate))
-            transcript = stream.finish()
-            # The waiting times follow from the graph, so they are the same for every utterance.
-            streaming.lookahead_ms = stream.latency.lookahead_ms
-            streaming.chunk_ms = stream.latency.chunk_ms
-            streaming.algorithmic_ms = stream.latency.algorithmic_ms
-            # Of silence a stream has no text, and the comparison is about the network.
-            texts.append(result.hypothesis if transcript.note else transcript.text)
-            progress.advance(1)
-        different = _differences(job.utterances, results, texts)
-        streaming.count = len(different)
-        streaming.different = different[:MAX_CONFUSIONS]
-    return onnx, streaming, others
-
-
-def _differences(
-    utterances: Sequence[Utterance], results: Sequence[AsrResult], texts: Sequence[str]
-) -> list[OnnxDifference]:
-    """The utterances whose text by another graph is not that of the SavedModel."""
-    return [
-        OnnxDifference(id=utterance.id, saved_model=result.hypothesis, onnx=text)
-        for utterance, result, text in zip(utterances, results, texts, strict=True)
-        if result.hypothesis != text
-    ]
-
-
-def _transcribe_with(
-    job: EvaluationJob, version: ModelVersion | None, role: str
-) -> tuple[list[AsrResult] | None, float | None]:
-    """The results of another version, and its real-time factor; None without one."""
-    if version is None:
-        return None, None
-    print_status(f"evaluate: transcribing them with version {version.version}, {role}")
-    try:
-        recognizer = Recognizer(version.folder, batch_seconds=job.settings.batch_seconds, engine="tensorflow")
-    except WorkError as error:
-        raise version.unusable(error) from None
-    results = _transcribe(recognizer, job.utterances, f"utterances transcribed by {role}")
-    return results, _rtf(recognizer)
-
-
 def _rtf(recognizer: Recognizer) -> float | None:
     return recognizer.seconds / recognizer.audio_seconds if recognizer.audio_seconds else None
 
@@ -414,25 +477,3 @@ def _read(utterance: Utterance, sample_rate: int) -> "Waveform":
         return read_waveform(Path(utterance.audio_filepath), sample_rate, utterance.offset, utterance.duration)
     except WorkError as error:
         raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None
-
-
-def _write_clip(job: EvaluationJob, recognizer: Recognizer, results: Sequence[AsrResult]) -> AsrSmokeTest:
-    """Writes a recording for push's smoke test, which expects the same text from a fresh process.
-
-    It prefers a clip of about three seconds that was transcribed without an error.
-    """
-    import soundfile
-
-    from voxline.audio.wav import to_int16
-
-    def preference(index: int) -> tuple[Any, ...]:
-        result, utterance = results[index], job.utterances[index]
-        return not result.hypothesis, result.words.errors > 0, abs(utterance.duration - 3), utterance.id
-
-    utterance = job.utterances[min(range(len(results)), key=preference)]
-    wav = io.BytesIO()
-    samples = to_int16(_read(utterance, recognizer.sample_rate))
-    soundfile.write(wav, samples, recognizer.sample_rate, format="WAV", subtype="PCM_16")
-    with atomic_write(job.output / CLIP_FILE) as file:
-        file.write(wav.getvalue())
-    return AsrSmokeTest(id=utterance.id, reference=utterance.text, text=recognizer.transcribe(job.output / CLIP_FILE))

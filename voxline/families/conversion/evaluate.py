@@ -1,9 +1,9 @@
-"""What a converter of voices achieves on a split of a dataset: which attributes are heard, and whether the words are.
+"""Measures a converter of voices on a split of a dataset: its attributes by a classifier, its words by a recognizer.
 
-One attribute of each utterance is changed at a time, to a random other value; of an utterance whose own value is not
-known, to any. The classifier learned from recordings
-alone, and reads recordings of the split too. A recognizer hears the recording, its mels made audible again, and the
-converted mels made audible: the difference of the last two is the conversion's.
+One attribute of each utterance is changed at a time, to a random other value; to any value if its own is not known. The
+classifier learned from recordings alone, and reads recordings of the split too. The recognizer transcribes the
+recording, its mels made audible again, and the converted mels made audible: the difference of the last two is the
+conversion's.
 """
 
 import dataclasses
@@ -28,7 +28,9 @@ from voxline.metrics.wer import count_word_edits
 from voxline.progress import Progress
 
 Waveform = npt.NDArray[np.float32]
-RECORDED, RESYNTHESIZED, CONVERTED = "recorded", "resynthesized", "converted"
+RECORDED = "recorded"
+RESYNTHESIZED = "resynthesized"
+CONVERTED = "converted"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,9 +62,9 @@ def evaluate_conversion(
 
     Args:
       folder: of the dataset.
-      recognizer: that listens; None: nobody does.
-      strength: of what is changed.
-      seed: draws what each utterance is converted to.
+      recognizer: transcribes; None: words are not measured.
+      strength: of the change; 0.5 is that of the training.
+      seed: draws the value that each utterance is converted to.
 
     Raises:
       SettingsError: the converter reads other features, or the dataset has no such split.
@@ -70,48 +72,61 @@ def evaluate_conversion(
     """
     reader = DatasetReader(folder)
     converter.check_features(reader.info.features, f"the converter {converter.folder}")
-    settings = [AttributeSettings.of(one) for one in converter.info.settings["attributes"]]
+    settings = [AttributeSettings.of(values) for values in converter.info.settings["attributes"]]
     rows = [row for row in reader.info.rows() if row.split == split]
     examples = list(reader.examples(split))
     progress = Progress("utterances converted", len(examples))
-    sums: dict[str, list[tuple[str, SumAndWeight]]] = {}
+    counts: dict[str, list[tuple[str, SumAndWeight]]] = {}
     converted: list[Waveform] = []
     for number, (row, example) in enumerate(zip(rows, examples, strict=True)):
+        # Drawn from (seed, number), so that an utterance is converted alike whatever comes before it.
         random = np.random.default_rng([seed, number])
-        heard = converter.read(example.features)
-        for one, (name, values) in zip(settings, converter.attributes.items(), strict=True):
-            value = value_of(row, one)
-            others = [each for each in values if each != value]
-            wanted = others[int(random.integers(len(others)))]
-            made = converter.convert(example.features, {name: wanted}, strength)
-            for of, probabilities, right in ((RECORDED, heard, value), (CONVERTED, converter.read(made), wanted)):
-                if right in values:
-                    read = max(probabilities[name], key=probabilities[name].__getitem__)
-                    count = SumAndWeight(float(read == right), 1)
-                    sums.setdefault(f"read/{of}/{name}", []).append((row.speaker, count))
+        read_of_recording = converter.read(example.features)
+        for attribute, (name, values) in zip(settings, converter.attributes.items(), strict=True):
+            value = value_of(row, attribute)
+            targets = [candidate for candidate in values if candidate != value]
+            target = targets[int(random.integers(len(targets)))]
+
+            # mels [frames, mels]; the classifier reads {attribute: {value: probability}} of them.
+            mels = converter.convert(example.features, {name: target}, strength)
+            readings = ((RECORDED, read_of_recording, value), (CONVERTED, converter.read(mels), target))
+            for form, probabilities, expected in readings:
+                # The value of a recording may be unknown, or one that the converter does not have.
+                if expected in values:
+                    most_probable = max(probabilities[name], key=probabilities[name].__getitem__)
+                    count = SumAndWeight(float(most_probable == expected), 1)
+                    counts.setdefault(f"read/{form}/{name}", []).append((row.speaker, count))
             if recognizer:
-                converted.append(_audible(made, converter))
+                converted.append(_audible(mels, converter))
         progress.advance()
+
+    # Griffin-Lim costs words of its own, so the recording is made audible from its mels too.
     if recognizer:
-        recordings, times = _recordings(reader.info, rows, converter.features.sample_rate), len(settings)
+        sample_rate = converter.features.sample_rate
+        recordings = _recordings(reader.info, rows, sample_rate)
         resynthesized = [_audible(example.features, converter) for example in examples]
-        listened = {RECORDED: (rows, recordings), RESYNTHESIZED: (rows, resynthesized)}
-        listened[CONVERTED] = ([row for row in rows for _ in range(times)], converted)
-        for of, (said, waveforms) in listened.items():
-            found = _transcribe(recognizer, waveforms, converter.features.sample_rate)
-            edits = count_word_edits([row.text for row in said], found)
-            sums[f"wer/{of}"] = [(row.speaker, one.as_metric) for row, one in zip(said, edits, strict=True)]
-    return [_share(name, values) for name, values in sums.items()]
+        each_converted = [row for row in rows for _ in settings]
+        forms = {
+            RECORDED: (rows, recordings),
+            RESYNTHESIZED: (rows, resynthesized),
+            CONVERTED: (each_converted, converted),
+        }
+        for form, (spoken, waveforms) in forms.items():
+            hypotheses = _transcribe(recognizer, waveforms, sample_rate)
+            edits = count_word_edits([row.text for row in spoken], hypotheses)
+            counts[f"wer/{form}"] = [(row.speaker, words.as_metric) for row, words in zip(spoken, edits, strict=True)]
+    return [_share(name, values) for name, values in counts.items()]
 
 
 def _share(name: str, counted: Sequence[tuple[str, SumAndWeight]]) -> Share:
-    """Of the speaker and the count of each utterance."""
+    """The share over utterances, from the speaker and the count of each."""
     speakers, values = zip(*counted, strict=True)
     interval = Bootstrap().interval(values, speakers)
     return Share(name, aggregate(values) or 0.0, interval.low, interval.high, len(values))
 
 
 def _audible(mels: npt.NDArray[np.float32], converter: VoiceConverter) -> Waveform:
+    # mels [frames, mels] → waveform [samples]; Griffin-Lim may overshoot full scale.
     return np.clip(features_to_waveform(mels, converter.features), -1, 1)
 
 
@@ -122,4 +137,6 @@ def _recordings(dataset: Dataset, rows: Sequence[DatasetRow], sample_rate: int) 
 
 def _transcribe(recognizer: Recognizer, waveforms: Sequence[Waveform], sample_rate: int) -> list[str]:
     rate = recognizer.sample_rate
-    return recognizer.transcribe_waveforms([np.clip(resample(one, sample_rate, rate), -1, 1) for one in waveforms])
+    return recognizer.transcribe_waveforms(
+        [np.clip(resample(waveform, sample_rate, rate), -1, 1) for waveform in waveforms]
+    )

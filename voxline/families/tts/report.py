@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from voxline.audio.griffin_lim import features_to_waveform
-from voxline.components.evaluate.measurement import EvaluationJob, Measurements
+from voxline.components.evaluate.measurement import EvaluationJob
 from voxline.components.evaluate.speech import reference_text
 from voxline.families.tts.details import TtsDetails
-from voxline.families.tts.synthesize import Sample
+from voxline.families.tts.synthesize import Sample, SampleGallery
 from voxline.inference.synthesizer import Synthesizer
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import EvaluationInfo, UtteranceResult
@@ -28,12 +28,23 @@ MAX_TEXT = 600
 """Characters of a text that are shown."""
 
 
-def tts_sections(job: EvaluationJob, measured: Measurements, info: EvaluationInfo) -> list[tuple[str, list[Block]]]:
-    """The round trip, and samples to listen to."""
-    gallery, synthesizer = measured.samples
+def tts_sections(
+    job: EvaluationJob,
+    measured: Sequence[UtteranceResult],
+    info: EvaluationInfo,
+    gallery: SampleGallery,
+    synthesizer: Synthesizer,
+) -> list[tuple[str, list[Block]]]:
+    """The round trip, and samples to listen to.
+
+    Args:
+      measured: every utterance.
+      gallery: the samples.
+      synthesizer: the new model.
+    """
     # One budget for both sections: what the samples leave goes to the worst utterances.
     budget = PlayerBudget(round(job.settings.audio_megabytes * 1e6))
-    results = {result.id: result for result in measured.results}
+    results = {result.id: result for result in measured}
 
     def show(samples: Sequence[Sample], setting: str) -> list[Block]:
         if not samples:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.components.evaluate.champion import ModelVersion, find_in_service
-from voxline.components.evaluate.measurement import EvaluationJob, Measurements, Slicing, compare_with, slice_by_band
+from voxline.components.evaluate.measurement import (
+    Candidate,
+    EvaluationJob,
+    Evaluator,
+    MeasuredGraph,
+    MeasuredModel,
+    Slicing,
+    compare_with,
+    slice_by_band,
+)
 from voxline.components.evaluate.speech import (
     NOT_MEASURED,
     ROUND_TRIP_RECOGNIZER,
@@ -18,6 +27,7 @@ from voxline.components.evaluate.speech import (
     describe_dnsmos,
     evenly_spaced_ids,
     find_round_trip_recognizer,
+    load_round_trip_recognizer,
     measure_dnsmos,
     read_utterance,
     recorded_dnsmos,
@@ -25,9 +35,10 @@ from voxline.components.evaluate.speech import (
 )
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
+from voxline.families.family import EvaluateFamily
 from voxline.families.vocoder.details import VocoderDetails, VocoderSmokeTest
 from voxline.families.vocoder.settings import VocoderEvaluateSettings
-from voxline.inference.onnx_model import ONNX_FILE
+from voxline.inference.onnx_model import Engine
 from voxline.inference.saved_model import read_model_info, require_family
 from voxline.inference.synthesizer import Synthesizer
 from voxline.inference.vocoder import Vocoder, check_same_mels
@@ -37,13 +48,13 @@ from voxline.metrics.evaluation import (
     CLIP_FILE,
     CLIP_MELS_FILE,
     EvaluationInfo,
-    OnnxInfo,
+    UtteranceResult,
     Values,
 )
 from voxline.metrics.f0 import F0Pair, compare_f0
 from voxline.metrics.mcd import log_magnitude
 from voxline.metrics.stft import stft_distance
-from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
+from voxline.metrics.wer import count_character_edits, count_word_edits
 from voxline.progress import Progress, print_status
 from voxline.registry.registry import Registry
 from voxline.store.files import atomic_write
@@ -65,8 +76,11 @@ WAVEFORM_TOLERANCE = 0.001
 """Largest difference between the waveforms of a model's two forms, as a share of their root mean square."""
 
 
-class VocoderEvaluateFamily:
-    """How evaluate measures vocoders; see `EvaluateFamily`."""
+class VocoderEvaluateFamily(EvaluateFamily):
+    """Loads vocoders to measure, and makes their evaluator."""
+
+    activity = "vocoding"
+    participle = "vocoded"
 
     def slicings(self, settings: VocoderEvaluateSettings) -> dict[str, Slicing]:
         return {"duration": slice_by_band(lambda utterance: utterance.duration, settings.duration_bands, "s")}
@@ -74,73 +88,153 @@ class VocoderEvaluateFamily:
     def auxiliary_models(
         self, registry: Path | str, settings: VocoderEvaluateSettings
     ) -> dict[str, ModelVersion | None]:
-        found = {ROUND_TRIP_RECOGNIZER: find_round_trip_recognizer(registry, settings.round_trip_recognizer)}
-        return {**found, **({VOICE: _find_voice(registry, settings.voice)} if settings.voice else {})}
+        recognizer = find_round_trip_recognizer(registry, settings.round_trip_recognizer)
+        voice = {VOICE: _find_voice(registry, settings.voice)} if settings.voice else {}
+        return {ROUND_TRIP_RECOGNIZER: recognizer, **voice}
 
-    def measure(self, job: EvaluationJob) -> Measurements:
-        settings, utterances = job.settings, job.utterances
-        print_status(f"evaluate: vocoding {len(utterances):,} utterances of the split {settings.split!r}")
-        vocoder = Vocoder(job.model, batch_frames=settings.batch_frames, engine="tensorflow")
-        version = job.auxiliary_models[ROUND_TRIP_RECOGNIZER]
-        recognizer = None if version is None else RoundTripRecognizer(version)
-        if recognizer is None:
-            print_status("evaluate: no evaluate.round_trip_recognizer is set, so intelligibility is not measured")
+    def load(self, folder: Path, settings: VocoderEvaluateSettings, engine: Engine) -> Vocoder:
+        return Vocoder(folder, batch_frames=settings.batch_frames, engine=engine)
+
+    def evaluator(self, job: EvaluationJob, model: Vocoder) -> "VocoderEvaluator":
+        return VocoderEvaluator(job, model)
+
+
+class VocoderEvaluator(Evaluator[Vocoder, Values, VocoderDetails]):
+    """Measures vocoders on the same recordings, each by mels of its own settings, beside Griffin-Lim.
+
+    The recognizer that listens, the voice whose mels are vocoded, and the settings of the mels that are compared are
+    the same for all.
+    """
+
+    def __init__(self, job: EvaluationJob, model: Vocoder) -> None:
+        super().__init__(job, model)
+        self._recognizer = load_round_trip_recognizer(job)
         voice = job.auxiliary_models.get(VOICE)
-        measure = functools.partial(
-            measure_vocoder,
-            utterances,
-            voice=None if voice is None else Synthesizer(voice.folder),
-            judged_by=vocoder.features,
-            recognizer=recognizer,
-            settings=settings,
-        )
-        ours = measure(vocoder.vocode, vocoder.features, unit="utterances vocoded")
-        rtf = vocoder.seconds / max(vocoder.audio_seconds, 1 / vocoder.sample_rate)
+        self._voice = None if voice is None else Synthesizer(voice.folder)
+
+    def measure(self, model: Vocoder, candidate: Candidate) -> MeasuredModel[Values]:
+        if model.sample_rate != self.model.sample_rate:
+            raise SettingsError(
+                f"evaluate: {candidate.label}, makes {model.sample_rate:,} samples a second"
+                f" and this model {self.model.sample_rate:,}, so they cannot be compared; give the new model a name of "
+                "its own ('model')"
+            )
+        values = self._measure_vocode(model.vocode, model.features, candidate.unit)
+        rtf = _rtf(model)
+        _compare_with_griffin_lim(values, self._griffin_lim)
+        details = [
+            {
+                "text": utterance.text,
+                "griffin_lim": {name: share.sum for name, share in baseline.items() if share.weight},
+            }
+            for utterance, baseline in zip(self.job.utterances, self._griffin_lim, strict=True)
+        ]
+        return MeasuredModel(values=values, rtf=rtf, details=details, records=values)
+
+    @functools.cached_property
+    def _griffin_lim(self) -> list[Values]:
+        """The metrics of Griffin-Lim on the mels of the new model, measured once."""
+        from voxline.audio.griffin_lim import features_to_waveform
+
+        features = self.model.features
+        iterations = self.job.settings.griffin_lim_iterations
         start = time.perf_counter()
-        griffin_lim = measure(
-            _griffin_lim(vocoder.features, settings), vocoder.features, unit="utterances by Griffin-Lim"
+        values = self._measure_vocode(
+            lambda batch: [features_to_waveform(mels, features, iterations=iterations) for mels in batch],
+            features,
+            "utterances by Griffin-Lim",
         )
         print_status(f"evaluate: Griffin-Lim and its measures took {time.perf_counter() - start:.0f} s")
-        champion, champion_rtf = _measure_version(job, job.champion, "the model in service", vocoder, measure)
-        anchor, _ = _measure_version(job, job.anchor, "the anchor", vocoder, measure)
-        for records in (ours, champion, anchor):
-            _compare_with_griffin_lim(records, griffin_lim)
-        details = [
-            {"text": utterance.text, "griffin_lim": {name: value.sum for name, value in values.items() if value.weight}}
-            for utterance, values in zip(utterances, griffin_lim, strict=True)
-        ]
-        return Measurements(
-            results=job.results(ours, champion, details, anchor),
-            rtf=rtf,
-            champion_rtf=champion_rtf,
-            details=VocoderDetails(
-                griffin_lim=compare_with(griffin_lim, ours, [utterance.speaker for utterance in utterances], settings),
-                recorded_wer=None if recognizer is None else _recorded_wer(recognizer, vocoder, utterances),
-                recorded_dnsmos=recorded_dnsmos(utterances, settings.mos_utterances, vocoder.sample_rate),
-                f0_utterances=min(settings.f0_utterances, len(utterances)),
-                onnx=_compare_onnx(job, vocoder),
-            ),
-            smoke_test=_write_clip(job, vocoder),
-            outputs={"clip_mels": CLIP_MELS_FILE},
-            counts={"samples": round(sum(utterance.duration for utterance in utterances) * vocoder.sample_rate)},
-            samples=vocoder,
+        return values
+
+    def _measure_vocode(self, vocode: Vocode, features: FeatureSettings, unit: str) -> list[Values]:
+        return measure_vocoder(
+            self.job.utterances,
+            vocode,
+            features,
+            judged_by=self.model.features,
+            voice=self._voice,
+            recognizer=self._recognizer,
+            settings=self.job.settings,
+            unit=unit,
         )
 
+    def compare_onnx(self, graph: Vocoder, measured: MeasuredModel[Values], unit: str) -> MeasuredGraph:
+        """Compares the waveforms of the ONNX graph with those of the SavedModel, on the mels of the recordings."""
+        import numpy as np
+
+        utterances = self.job.utterances
+        differences: list[float] = []
+        progress = Progress(unit, len(utterances))
+        for start in range(0, len(utterances), self.job.settings.batch_size):
+            batch = utterances[start : start + self.job.settings.batch_size]
+            recordings = [read_utterance(utterance, self.model.sample_rate) for utterance in batch]
+            mels = [_mels_of(samples, self.model.features) for samples in recordings]
+
+            # Waveforms [samples], of equal length: both forms make (frames - 1) · hop of them.
+            for waveform, by_graph in zip(self.model.vocode(mels), graph.vocode(mels), strict=True):
+                level = float(np.sqrt(np.mean(waveform**2))) if len(waveform) else 0.0
+                difference = float(np.sqrt(np.mean((waveform - by_graph) ** 2))) if len(waveform) else 0.0
+                differences.append(difference / max(level, 1e-9))
+            progress.advance(len(batch))
+        unit_of_waveforms = "of the waveform's root mean square"
+        return MeasuredGraph(
+            describe_difference(utterances, differences, unit_of_waveforms, WAVEFORM_TOLERANCE, _rtf(graph))
+        )
+
+    def details(self, measured: MeasuredModel[Values], graph: MeasuredGraph | None) -> VocoderDetails:
+        settings = self.job.settings
+        utterances = self.job.utterances
+        speakers = [utterance.speaker for utterance in utterances]
+        rate = self.model.sample_rate
+        return VocoderDetails(
+            griffin_lim=compare_with(self._griffin_lim, measured.values, speakers, settings),
+            recorded_wer=None if self._recognizer is None else self._recognizer.recorded_wer(utterances, rate),
+            recorded_dnsmos=recorded_dnsmos(utterances, settings.mos_utterances, rate),
+            f0_utterances=min(settings.f0_utterances, len(utterances)),
+            onnx=graph.onnx if graph else None,
+        )
+
+    def smoke_test(self, measured: MeasuredModel[Values]) -> VocoderSmokeTest:
+        """Writes mels and the waveform made of them alone: push's smoke test expects the same in a fresh process."""
+        import numpy as np
+        import soundfile
+
+        def preference(utterance: Utterance) -> tuple[float, str]:
+            return abs(utterance.duration - CLIP_SECONDS), utterance.id
+
+        utterance = min(self.job.utterances, key=preference)
+        rate = self.model.sample_rate
+        clip_mels = _mels_of(read_utterance(utterance, rate), self.model.features)  # float32 [frames, mels]
+        (waveform,) = self.model.vocode([clip_mels])
+
+        mels = io.BytesIO()
+        np.save(mels, clip_mels)
+        wav = io.BytesIO()
+        soundfile.write(wav, np.clip(waveform, -1, 1), rate, format="WAV", subtype="PCM_16")
+        for name, content in ((CLIP_MELS_FILE, mels), (CLIP_FILE, wav)):
+            with atomic_write(self.job.output / name) as file:
+                file.write(content.getvalue())
+        return VocoderSmokeTest(id=utterance.id, samples=len(waveform))
+
+    def counts(self, measured: MeasuredModel[Values]) -> dict[str, int]:
+        seconds = sum(utterance.duration for utterance in self.job.utterances)
+        return {"samples": round(seconds * self.model.sample_rate)}
+
     def report_sections(
-        self, job: EvaluationJob, measured: Measurements, info: EvaluationInfo
-    ) -> list[tuple[str, "list[Block]"]]:
+        self, results: Sequence[UtteranceResult], info: EvaluationInfo
+    ) -> list[tuple[str, list["Block"]]]:
         from voxline.families.vocoder.report import vocoder_sections
 
-        return vocoder_sections(job, measured, info)
+        return vocoder_sections(self.job, results, info, self.model)
 
-    def describe_method(self, job: EvaluationJob, measured: Measurements) -> str:
-        settings = job.settings
-        details = measured.details
+    def describe_method(self, details: VocoderDetails) -> str:
+        settings = self.job.settings
         opinions = describe_dnsmos(settings.mos_utterances, details.recorded_dnsmos)
         return (
             "The exported vocoder was loaded from the files that would ship. It and Griffin-Lim "
             f"({settings.griffin_lim_iterations} iterations) made waveforms of the same mels, "
-            f"{_whose_mels(job.auxiliary_models.get(VOICE))}. The log-STFT distance is the mean of |20 log10| "
+            f"{_whose_mels(self.job.auxiliary_models.get(VOICE))}. The log-STFT distance is the mean of |20 log10| "
             "of the ratio of magnitudes over bins, frames and three resolutions; the spectral convergence is the "
             "difference of magnitudes as a share of the "
             "recording's. The mel distance compares log-mels of magnitude in dB. ESTOI is 1 where "
@@ -168,7 +262,8 @@ def _find_voice(registry: Path | str, name: str) -> ModelVersion:
 
 
 def _whose_mels(voice: ModelVersion | None) -> str:
-    """
+    """Names the origin of the mels that are vocoded.
+
     >>> _whose_mels(None), _whose_mels(ModelVersion("digits", 2, "9f", Path("digits/2")))
     ('those of the recordings', 'those of version 2 of the voice digits, teacher-forced')
     """
@@ -206,163 +301,95 @@ def measure_vocoder(
 
     if voice is not None:
         check_same_mels(features, voice.features, "evaluate", f"the voice {voice.folder}")
-    found: list[Values] = []
+    measured: list[Values] = []
+
+    # F0 and DNSMOS are slow, so only some utterances have them.
     f0_ids = evenly_spaced_ids(utterances, settings.f0_utterances)
     mos_ids = evenly_spaced_ids(utterances, settings.mos_utterances)
     pairs: dict[int, F0Pair] = {}
     progress = Progress(unit, len(utterances))
     for start in range(0, len(utterances), settings.batch_size):
         batch = utterances[start : start + settings.batch_size]
-        recorded = [read_utterance(utterance, features.sample_rate) for utterance in batch]
-        frames_of = [compute_features(samples, voice.features if voice else features) for samples in recorded]
+
+        # Recordings [samples] each, and features [frames, bins] of the recording or as the voice reads them.
+        recordings = [read_utterance(utterance, features.sample_rate) for utterance in batch]
+        read_by = voice.features if voice else features
+        recorded_features = [compute_features(samples, read_by) for samples in recordings]
         if voice is None:
-            mels = [one[:, features.mel_columns] for one in frames_of]
+            mels = [bins[:, features.mel_columns] for bins in recorded_features]
         else:
-            mels = [one.mels for one in voice.teacher_forced([utterance.text for utterance in batch], frames_of)]
+            forced = voice.teacher_forced([utterance.text for utterance in batch], recorded_features)
+            mels = [result.mels for result in forced]
         waveforms = vocode(mels)
-        heard = recognizer.transcribe(waveforms, features.sample_rate) if recognizer else None
-        for index, (utterance, samples, waveform) in enumerate(zip(batch, recorded, waveforms, strict=True)):
-            samples = samples[: len(waveform)]
+        hypotheses = recognizer.transcribe(waveforms, features.sample_rate) if recognizer else None
+
+        for index, (utterance, recording, waveform) in enumerate(zip(batch, recordings, waveforms, strict=True)):
+            # A waveform has whole hops, (frames - 1) · hop samples, so the recording may be the longer one.
+            samples = recording[: len(waveform)]
             distance = stft_distance(samples, waveform)
+            intelligibility = estoi(samples, waveform, features.sample_rate)
             values: Values = {
                 "log_stft": SumAndWeight(distance.log_stft),
                 "spectral_convergence": SumAndWeight(distance.spectral_convergence),
                 "mel_distance": SumAndWeight(_mel_distance(samples, waveform, judged_by)),
-                "estoi": NOT_MEASURED
-                if (score := estoi(samples, waveform, features.sample_rate)) is None
-                else SumAndWeight(score),
+                "estoi": NOT_MEASURED if intelligibility is None else SumAndWeight(intelligibility),
                 "dnsmos": measure_dnsmos(waveform, features.sample_rate) if utterance.id in mos_ids else NOT_MEASURED,
-                **dict.fromkeys(("f0_rmse", "f0_rmse_cents", "voicing_error"), NOT_MEASURED),
+                "f0_rmse": NOT_MEASURED,
+                "f0_rmse_cents": NOT_MEASURED,
+                "voicing_error": NOT_MEASURED,
             }
-            if heard is not None:
-                reference = [reference_text(utterance)], [heard[index]]
-                values["round_trip_wer"] = count_word_edits(*reference)[0].as_metric
-                values["round_trip_cer"] = count_character_edits(*reference)[0].as_metric
+            if hypotheses is not None:
+                reference = [reference_text(utterance)]
+                hypothesis = [hypotheses[index]]
+                values["round_trip_wer"] = count_word_edits(reference, hypothesis)[0].as_metric
+                values["round_trip_cer"] = count_character_edits(reference, hypothesis)[0].as_metric
+
+            # A vocoder keeps the timing, so frame n of one is frame n of the other: the path is the diagonal.
             if utterance.id in f0_ids:
                 frames = np.arange(1 + len(waveform) // features.hop_length, dtype=np.int32)
-                pairs[len(found)] = F0Pair(
+                pairs[len(measured)] = F0Pair(
                     samples, waveform, np.stack([frames, frames], axis=1), features.sample_rate,
                     features.hop_length, settings.f0_min, settings.f0_max,
                 )  # fmt: skip
-            found.append(values)
+            measured.append(values)
         progress.advance(len(batch))
+
+    # All pairs together, which keeps every core busy.
     for row, compared in zip(pairs, compare_f0(list(pairs.values())), strict=True):
-        found[row]["voicing_error"] = SumAndWeight(compared.voicing_error)
+        measured[row]["voicing_error"] = SumAndWeight(compared.voicing_error)
         if compared.hertz is not None and compared.cents is not None:
-            found[row] |= {"f0_rmse": SumAndWeight(compared.hertz), "f0_rmse_cents": SumAndWeight(compared.cents)}
-    return found
+            measured[row] |= {"f0_rmse": SumAndWeight(compared.hertz), "f0_rmse_cents": SumAndWeight(compared.cents)}
+    return measured
+
+
+def _mels_of(samples: "Array", features: FeatureSettings) -> "Array":
+    """The mels of a recording [samples], float32 [frames, mels]: its features without the further columns."""
+    from voxline.audio.features import compute_features
+
+    return compute_features(samples, features)[:, features.mel_columns]
 
 
 def _mel_distance(recorded: "Array", generated: "Array", features: FeatureSettings) -> float:
     """Mean absolute difference of log-mels in dB of magnitude."""
     import numpy as np
 
-    from voxline.audio.features import compute_features
-
-    one, other = (
-        log_magnitude(compute_features(samples, features)[:, features.mel_columns], features)
-        for samples in (recorded, generated)
-    )
-    return float(np.abs(one - other).mean() * (20 / np.log(10)))
+    # Log-mels [frames, mels], as natural logarithms of magnitude: 20 / ln 10 makes them dB.
+    of_recorded = log_magnitude(_mels_of(recorded, features), features)
+    of_generated = log_magnitude(_mels_of(generated, features), features)
+    return float(np.abs(of_recorded - of_generated).mean() * (20 / np.log(10)))
 
 
-def _compare_with_griffin_lim(records: Sequence[Values] | None, griffin_lim: Sequence[Values]) -> None:
-    for values, baseline in zip(records or (), griffin_lim, strict=bool(records)):
+def _compare_with_griffin_lim(measured: Sequence[Values], griffin_lim: Sequence[Values]) -> None:
+    """Adds the metrics that relate each utterance to Griffin-Lim."""
+    for values, baseline in zip(measured, griffin_lim, strict=True):
         ratio = values["log_stft"].sum / max(baseline["log_stft"].sum, 1e-9)
         values["log_stft_reduction"] = SumAndWeight(1 - ratio)
-        measured = values["estoi"].weight and baseline["estoi"].weight
-        values["estoi_gain"] = SumAndWeight(values["estoi"].sum - baseline["estoi"].sum) if measured else NOT_MEASURED
+
+        # ESTOI is not measured with less than 0.4 seconds of speech.
+        has_estoi = values["estoi"].weight and baseline["estoi"].weight
+        values["estoi_gain"] = SumAndWeight(values["estoi"].sum - baseline["estoi"].sum) if has_estoi else NOT_MEASURED
 
 
-def _griffin_lim(features: FeatureSettings, settings: VocoderEvaluateSettings) -> Vocode:
-    from voxline.audio.griffin_lim import features_to_waveform
-
-    return lambda mels: [
-        features_to_waveform(one, features, iterations=settings.griffin_lim_iterations) for one in mels
-    ]
-
-
-def _measure_version(
-    job: EvaluationJob,
-    other: ModelVersion | None,
-    role: str,
-    challenger: Vocoder,
-    measure: Callable[..., list[Values]],
-) -> tuple[list[Values] | None, float | None]:
-    """Another version on the same recordings, each by mels of its own settings, and its real-time factor.
-
-    Raises:
-      SettingsError: its sample rate is another one.
-    """
-    if other is None:
-        return None, None
-    print_status(f"evaluate: vocoding them with version {other.version}, {role}")
-    try:
-        vocoder = Vocoder(other.folder, batch_frames=job.settings.batch_frames, engine="tensorflow")
-    except WorkError as error:
-        raise other.unusable(error) from None
-    if vocoder.sample_rate != challenger.sample_rate:
-        raise SettingsError(
-            f"evaluate: version {other.version} of {other.name}, {role}, makes {vocoder.sample_rate:,} samples a second"
-            f" and this model {challenger.sample_rate:,}, so they cannot be compared; give the new model a name of its "
-            "own ('model')"
-        )
-    records = measure(vocoder.vocode, vocoder.features, unit=f"utterances vocoded by {role}")
-    return records, vocoder.seconds / max(vocoder.audio_seconds, 1 / vocoder.sample_rate)
-
-
-def _compare_onnx(job: EvaluationJob, vocoder: Vocoder) -> OnnxInfo | None:
-    """Measures how far the waveforms of the model's ONNX graph are from those of the SavedModel, on the mels of the
-    recordings; None without a graph.
-    """
-    import numpy as np
-
-    from voxline.audio.features import compute_features
-
-    if not (job.model / ONNX_FILE).is_file():
-        return None
-    print_status("evaluate: vocoding them with the model's ONNX graph")
-    other = Vocoder(job.model, batch_frames=job.settings.batch_frames, engine="onnx")
-    apart, progress = [], Progress("utterances vocoded by ONNX Runtime", len(job.utterances))
-    for start in range(0, len(job.utterances), job.settings.batch_size):
-        batch = job.utterances[start : start + job.settings.batch_size]
-        mels = [
-            compute_features(read_utterance(one, vocoder.sample_rate), vocoder.features)[
-                :, vocoder.features.mel_columns
-            ]
-            for one in batch
-        ]
-        for ours, theirs in zip(vocoder.vocode(mels), other.vocode(mels), strict=True):
-            level = float(np.sqrt(np.mean(ours**2))) if len(ours) else 0.0
-            difference = float(np.sqrt(np.mean((ours - theirs) ** 2))) if len(ours) else 0.0
-            apart.append(difference / max(level, 1e-9))
-        progress.advance(len(batch))
-    rtf = other.seconds / max(other.audio_seconds, 1 / other.sample_rate)
-    unit = "of the waveform's root mean square"
-    return describe_difference(job.utterances, apart, unit, WAVEFORM_TOLERANCE, rtf)
-
-
-def _recorded_wer(recognizer: RoundTripRecognizer, vocoder: Vocoder, utterances: Sequence[Utterance]) -> float:
-    rate = vocoder.sample_rate
-    heard = [recognizer.transcribe([read_utterance(one, rate)], rate)[0] for one in utterances]
-    return sum_edits(count_word_edits([reference_text(one) for one in utterances], heard)).rate
-
-
-def _write_clip(job: EvaluationJob, vocoder: Vocoder) -> VocoderSmokeTest:
-    """Writes mels and the waveform made of them alone: push's smoke test expects the same in a fresh process."""
-    import numpy as np
-    import soundfile
-
-    from voxline.audio.features import compute_features
-
-    utterance = min(job.utterances, key=lambda one: (abs(one.duration - CLIP_SECONDS), one.id))
-    samples = read_utterance(utterance, vocoder.sample_rate)
-    mels = compute_features(samples, vocoder.features)[:, vocoder.features.mel_columns]
-    (waveform,) = vocoder.vocode([mels])
-    written, wav = io.BytesIO(), io.BytesIO()
-    np.save(written, mels)
-    soundfile.write(wav, np.clip(waveform, -1, 1), vocoder.sample_rate, format="WAV", subtype="PCM_16")
-    for name, content in ((CLIP_MELS_FILE, written), (CLIP_FILE, wav)):
-        with atomic_write(job.output / name) as file:
-            file.write(content.getvalue())
-    return VocoderSmokeTest(id=utterance.id, samples=len(waveform))
+def _rtf(vocoder: Vocoder) -> float:
+    # A model that outputs no audio would divide by zero: one sample keeps the factor finite, and bad.
+    return vocoder.seconds / max(vocoder.audio_seconds, 1 / vocoder.sample_rate)

@@ -5,7 +5,7 @@ from typing import Any
 
 from voxline.audio.features import compute_features, magnitude_spectrogram
 from voxline.audio.griffin_lim import features_to_waveform
-from voxline.components.evaluate.measurement import EvaluationJob, Measurements
+from voxline.components.evaluate.measurement import EvaluationJob
 from voxline.components.evaluate.report import baseline_table
 from voxline.components.evaluate.speech import evenly_spaced_ids, read_utterance
 from voxline.data.manifest import Utterance
@@ -32,12 +32,18 @@ CEILING_DB = 30.0
 """Magnitudes in dB at the ends of the scale of colors of the spectrograms."""
 
 
-def vocoder_sections(job: EvaluationJob, measured: Measurements, info: EvaluationInfo) -> list[tuple[str, list[Block]]]:
-    """The table beside Griffin-Lim, and utterances to listen to: recorded, by Griffin-Lim, by the vocoder."""
-    vocoder = measured.samples
+def vocoder_sections(
+    job: EvaluationJob, measured: Sequence[UtteranceResult], info: EvaluationInfo, vocoder: Vocoder
+) -> list[tuple[str, list[Block]]]:
+    """The table beside Griffin-Lim, and utterances to listen to: recorded, by Griffin-Lim, by the vocoder.
+
+    Args:
+      measured: every utterance.
+      vocoder: the new model.
+    """
     settings = job.settings
     budget = PlayerBudget(round(settings.audio_megabytes * 1e6))
-    results = {result.id: result for result in measured.results}
+    results = {result.id: result for result in measured}
     sample_ids = evenly_spaced_ids(job.utterances, settings.sample_utterances)
     worst = sorted(job.utterances, key=lambda row: (-results[row.id].measured("log_stft").sum, row.id))
 
