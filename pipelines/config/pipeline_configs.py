@@ -128,7 +128,7 @@ def _training_config(family: Family) -> type[RunConfig]:
             settings = getattr(family, f"{name}_settings")
             fields[name] = (settings, pydantic.Field(default_factory=settings, description=STEPS[name].description))
 
-    # `intents` becomes IntentsConfig; `__getattr__` below finds it again by that name.
+    # `tts` becomes TtsConfig; `__getattr__` below finds it again by that name.
     name = f"{family.name.title().replace('_', '').replace('-', '')}Config"
     config: type[RunConfig] = pydantic.create_model(
         name, __base__=TrainingRunConfig, __doc__=f"A run of the `{family.name}` pipeline.", **fields

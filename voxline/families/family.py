@@ -65,7 +65,7 @@ class TextJudgement:
     """The judgement of one text.
 
     Attributes:
-      label: in a word, for the table of utterances, such as the intent of the text.
+      label: in a word, for the table of utterances, such as the class of the text.
       metric: of the catalog, that `error` adds to.
     """
 
