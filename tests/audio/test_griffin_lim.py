@@ -60,7 +60,8 @@ def test_re_analysis_of_the_waveform_is_close_in_decibels(
     assert error < accepted
 
 
-@pytest.mark.parametrize("how", [pytest.param(TACOTRON, marks=pytest.mark.slow), TACOTRON_2])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [TACOTRON, TACOTRON_2])
 def test_it_comes_as_near_as_librosas(real_data: Path, how: FeatureSettings) -> None:
     import librosa
 

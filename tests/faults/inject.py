@@ -42,9 +42,9 @@ KINDS = {
 }
 """Of faults, by the step that they befall: only convert has workers; Beam writes as extract does without it."""
 EVERY = "VOXLINE_TEST_EVERY_CHANGE"
-"""If set, a fault hits every change: `make test-faults`. Else it hits a few of each kind: first, last and between."""
+"""If set, a fault hits every change: `make test-faults`. Else it hits a few of each kind: last, first and between."""
 FEW = "VOXLINE_TEST_FEW_CHANGES"
-"""If set, a fault hits the first and the last change of each kind alone: `make test`."""
+"""If set, a kill hits the first and the last change of each kind alone, any other fault the last: `make test`."""
 
 
 def find_step(name: str) -> Step:
@@ -125,7 +125,10 @@ def _plain(value: Any) -> Any:
 
 
 def _chosen(changes: list[str], how: str, sample: int) -> list[int]:
-    """The numbers of the changes that are worth a fault; a sample of each kind of change, unless all are asked for."""
+    """The numbers of the changes that are worth a fault; a sample of each kind of change, unless all are asked for.
+
+    A kill gets twice as many as another fault, after which the process can still tidy up.
+    """
     worth = [number for number, change in enumerate(changes, start=1) if _worth_it(change, how)]
     if os.environ.get(EVERY):
         return worth
@@ -134,8 +137,10 @@ def _chosen(changes: list[str], how: str, sample: int) -> list[int]:
         kinds.setdefault(changes[number - 1], []).append(number)
     sampled = set()
     for numbers in kinds.values():
-        places = min(2 if os.environ.get(FEW) else sample, len(numbers))
-        sampled |= {numbers[place * (len(numbers) - 1) // max(places - 1, 1)] for place in range(places)}
+        wanted = 2 if os.environ.get(FEW) else sample
+        places = min(wanted if how == KILLED else wanted // 2, len(numbers))
+        # The last first: it is the one that publishes.
+        sampled |= {numbers[-1 - place * (len(numbers) - 1) // max(places - 1, 1)] for place in range(places)}
     return sorted(sampled)
 
 

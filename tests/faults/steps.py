@@ -54,7 +54,8 @@ class Step:
       forks: TensorFlow or ONNX Runtime does the work, in forks alone: neither survives the fork of a process that used
         it.
       prepared_with: packages that only the corpus and the undisturbed runs need: trials do without importing them.
-      sample: how many changes of each kind get a fault where not all do: few where a trial takes long.
+      sample: how many changes of each kind get a kill where not all do, and twice as many as get another fault: few
+        where a trial takes long.
     """
 
     prepare: Callable[[Path, Path], object]

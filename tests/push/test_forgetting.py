@@ -73,7 +73,7 @@ class Night:
         return folder
 
     def judge(self, model: Path, corpus: Path) -> dict[str, Any]:
-        settings = AsrEvaluateSettings(bootstrap_samples=200)
+        settings = AsrEvaluateSettings(bootstrap_samples=200, worst_utterances=1, aligned_utterances=0)
         self.evaluation = evaluate(model, corpus, self.registry, self.store, settings)
         gate = AsrPushSettings(smoke_test=False, max_regression={"wer": 0.02})
         work = push(model, self.evaluation.folder, self.registry, self.store, gate)
