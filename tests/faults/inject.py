@@ -112,8 +112,6 @@ def _answer(step: Step, report: Path, work: Callable[[], Any]) -> Any:
     answer, modules = json.loads(report.read_text())
     report.unlink()
     for module in modules:
-        if module.startswith(step.prepared_with):
-            continue
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     return answer

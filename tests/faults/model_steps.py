@@ -1,7 +1,7 @@
-"""Small inputs for language, evaluate and push, which get a recognizer of tones.
+"""Small inputs for language, evaluate and push.
 
-language runs its ONNX graph. evaluate runs its SavedModel, as do the evaluations that push gets; push itself runs no
-model, so its trials need no TensorFlow.
+language runs the ONNX graph of a recognizer of tones, evaluate its SavedModel. push runs no model: it gets counters of
+words, whose evaluations need no TensorFlow.
 """
 
 import datetime
@@ -14,13 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.steps import Step, end_state
+from tests.push.test_add_a_family import (
+    WordCountEvaluateSettings,
+    WordCountFamily,
+    WordCountPushSettings,
+    write_model,
+)
 from tests.tone_asr_model import export_asr_model, export_onnx_tones, write_corpus
+from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.language.settings import LanguageSettings
 from voxline.components.language.step import run as language
 from voxline.components.push.step import run as push
 from voxline.data.manifest import read_manifest, write_manifest
-from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
+from voxline.families.asr.settings import AsrEvaluateSettings
+from voxline.families.family import register
 from voxline.operations.store_contents import StoreUsers
 from voxline.operations.store_gc import collect_store
 from voxline.registry.registry import Registry
@@ -36,9 +44,12 @@ SENTENCES = {
 }
 EVALUATE = AsrEvaluateSettings(bootstrap_samples=100, worst_utterances=1, aligned_utterances=0)
 LANGUAGE = LanguageSettings(kind="ngram", order=2, alphas=[0.5, 2.0], betas=[0.0, 1.0], width=8)
-PUSH = AsrPushSettings.of({"smoke_test": False, "limits": {"wer": 1.0}, "max_regression": {"wer": 1.0}})
-"""Without the fresh process of the smoke test, which writes nothing."""
-WORSE, BETTER = {"six": "seven", "two": "one"}, {"six": "seven"}
+BETTER = {"six": "seven"}
+register(WordCountFamily())
+OFFSETS = {"worse": 0.9, "better": 0.5, "perfect": 0.0}
+"""Of the counters of words: the error of each."""
+COUNT = WordCountEvaluateSettings(bootstrap_samples=100)
+PUSH = WordCountPushSettings(max_regression={"count_error": 1.0}, max_slice_regression={})
 
 
 def _write_sentences(corpus: Path) -> None:
@@ -48,8 +59,7 @@ def _write_sentences(corpus: Path) -> None:
 
 def _make_words(corpus: Path) -> None:
     _write_sentences(corpus)
-    for name, substitutions in (("worse", WORSE), ("better", BETTER), ("perfect", {})):
-        export_asr_model(corpus / name / "model", substitutions)
+    export_asr_model(corpus / "better" / "model", BETTER)
 
 
 def _make_words_without_tensorflow(corpus: Path) -> None:
@@ -61,11 +71,21 @@ def _with_language_model(corpus: Path, folder: Path) -> StepOutput:
     return language(corpus / "better" / "model", corpus, folder / "store", LANGUAGE)
 
 
-def _evaluated(model: str) -> Callable[[Path, Path], StepOutput]:
+def _evaluated(model: str, settings: EvaluateSettings) -> Callable[[Path, Path], StepOutput]:
     def run(corpus: Path, folder: Path) -> StepOutput:
-        return evaluate(corpus / model / "model", corpus, folder / "registry", folder / "store", EVALUATE)
+        return evaluate(corpus / model / "model", corpus, folder / "registry", folder / "store", settings)
 
     return run
+
+
+def _make_counters(corpus: Path) -> None:
+    """Exported models with a folder in the folder, as a SavedModel has; enough utterances for the gate."""
+    write_corpus(corpus, SENTENCES["test"] * 10)
+    for name, offset in OFFSETS.items():
+        (corpus / name).mkdir()
+        model = write_model(corpus / name / "model", offset)
+        (model / "variables").mkdir()
+        (model / "variables" / "variables.index").write_bytes(bytes(1_000))
 
 
 def _pushed(model: str) -> Callable[[Path, Path], StepOutput]:
@@ -78,9 +98,9 @@ def _pushed(model: str) -> Callable[[Path, Path], StepOutput]:
 
 def _prepare_push(corpus: Path, folder: Path) -> None:
     """A model in service, and evaluations of the next two."""
-    for model in ("worse", "better", "perfect"):
+    for model in OFFSETS:
         (folder / "evaluations").mkdir(exist_ok=True)
-        _evaluated(model)(corpus, folder).folder.rename(folder / "evaluations" / model)
+        _evaluated(model, COUNT)(corpus, folder).folder.rename(folder / "evaluations" / model)
     _pushed("worse")(corpus, folder)
 
 
@@ -115,7 +135,7 @@ def _of_push(folder: Path) -> str:
 
 
 def _registry_state(folder: Path) -> Any:
-    models = Registry(folder / "registry", "asr")
+    models = Registry(folder / "registry", "counter")
     events = [(event.version, event.action, event.digest, event.replaces) for event in models.journal()]
     versions = {
         version: [models.is_intact(version), _registered_files(models.path(version))] for version in models.versions()
@@ -149,7 +169,7 @@ MODEL_STEPS = {
     ),
     "evaluate": Step(
         lambda corpus, folder: None,
-        _evaluated("better"),
+        _evaluated("better", EVALUATE),
         None,
         _of_evaluation,
         corpus=_make_words,
@@ -163,9 +183,7 @@ MODEL_STEPS = {
         _pushed("perfect"),
         _of_push,
         _collect_unfinished,
-        corpus=_make_words,
+        corpus=_make_counters,
         state=_registry_state,
-        forks=True,
-        prepared_with=("keras", "tensorflow"),
     ),
 }

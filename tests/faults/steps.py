@@ -53,7 +53,6 @@ class Step:
       state: all in the folder that must be the same after a fault as without one.
       forks: TensorFlow or ONNX Runtime does the work, in forks alone: neither survives the fork of a process that used
         it.
-      prepared_with: packages that only the corpus and the undisturbed runs need: trials do without importing them.
       sample: how many changes of each kind get a kill where not all do, and twice as many as get another fault: few
         where a trial takes long.
     """
@@ -66,7 +65,6 @@ class Step:
     corpus: Callable[[Path], object] = lambda corpus: make_corpus(corpus)
     state: Callable[[Path], Any] = lambda folder: end_state(folder)
     forks: bool = False
-    prepared_with: tuple[str, ...] = ()
     sample: int = 4
 
     @property
