@@ -1,7 +1,7 @@
 """Measures how much of its parent's task a model still knows: both, on the test split of the parent.
 
-The utterances are those that the parent was judged by. Those of today's test split are measured already; others, of a
-corpus that today's run does not have, are found in the parent's dataset, and measured beside. docs/decisions/0063
+The utterances are those that the parent was judged by. Those of today's test split are measured already; those of a
+corpus that today's run does not have are read from the parent's dataset, and measured beside. docs/decisions/0063
 """
 
 import dataclasses
@@ -66,20 +66,25 @@ class ParentTest:
         by_id = {result.id: result for result in results} if is_champion else {}
         today = {utterance.id: utterance for utterance in job.utterances}
         measured = []
-        others = []
+        unmeasured = []
         for utterance in self.utterances:
             if utterance.id in by_id and today[utterance.id] is utterance:
                 measured.append(by_id[utterance.id])
             else:
-                others.append(utterance)
-        if not others:
+                unmeasured.append(utterance)
+        if not unmeasured:
             return measured
 
-        print_status(f"evaluate: {len(others):,} utterances of the test split of {self.ancestor.label}, the parent")
+        print_status(f"evaluate: {len(unmeasured):,} utterances of the test split of {self.ancestor.label}, the parent")
 
         # The parent takes the place of the champion, so that the gate compares them as any two models.
         beside = dataclasses.replace(
-            job, utterances=others, slices=[{} for _ in others], champion=self.version, anchor=None, anchor_values=None
+            job,
+            utterances=unmeasured,
+            slices=[{} for _ in unmeasured],
+            champion=self.version,
+            anchor=None,
+            anchor_values=None,
         )
         return measured + measure_models(family, beside).results
 

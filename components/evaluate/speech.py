@@ -1,4 +1,4 @@
-"""Measures of generated speech that voices and vocoders share: the round trip through a recognizer, and DNSMOS."""
+"""Recordings that families read, and measures of generated speech: the round trip through a recognizer, and DNSMOS."""
 
 import math
 from collections.abc import Sequence

@@ -524,6 +524,7 @@ def _wrong_figures(utterances: int, metrics: Mapping[str, MetricInfo], results: 
         return wrong
 
     champions = [result.champion for result in results if result.champion is not None]
+    # Every metric that the utterances have must be there; one of the whole run, such as speed, is not in them.
     for name in [name for name in CATALOG if name in results[0].metrics]:
         metric = CATALOG[name]
         if name not in metrics:
@@ -652,6 +653,7 @@ def speed_metric(value: float | None, champion_value: float | None, utterances: 
 
 def headline_values(metrics: Mapping[str, MetricInfo]) -> dict[str, float]:
     """The metrics for run.json: every value, the intervals of headline metrics, and the main comparison."""
+    # run.json is for overviews: intervals of headline metrics alone, and one comparison.
     values: dict[str, float | None] = {}
     compared = False
     for name, metric in metrics.items():

@@ -18,6 +18,7 @@ from voxline.components.evaluate.measurement import (
     slice_by_band,
     slice_by_field,
 )
+from voxline.components.evaluate.speech import read_utterance
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.families.asr.details import (
@@ -34,7 +35,6 @@ from voxline.inference.onnx_model import Engine
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length, read_model_info
 from voxline.inference.streaming_graph import STREAM_FILE
-from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import (
     CLIP_FILE,
@@ -59,7 +59,6 @@ from voxline.store.files import atomic_write
 from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
-    from voxline.inference.waveforms import Waveform
     from voxline.report import Block
 
 MAX_CONFUSIONS = 1000
@@ -206,7 +205,7 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
         texts = []
         for utterance, result in zip(utterances, measured.records, strict=True):
             stream = graph.stream()
-            stream.feed(_read(utterance, graph.sample_rate))
+            stream.feed(read_utterance(utterance, graph.sample_rate))
             transcript = stream.finish()
 
             # The waiting times follow from the graph, so they are the same for every utterance.
@@ -270,7 +269,7 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             return not result.hypothesis, result.words.errors > 0, abs(utterance.duration - 3), utterance.id
 
         utterance = self.job.utterances[min(range(len(measured.records)), key=preference)]
-        samples = to_int16(_read(utterance, self.model.sample_rate))
+        samples = to_int16(read_utterance(utterance, self.model.sample_rate))
         wav = io.BytesIO()
         soundfile.write(wav, samples, self.model.sample_rate, format="WAV", subtype="PCM_16")
         clip = self.job.output / CLIP_FILE
@@ -355,7 +354,7 @@ def _transcribe(
     alphabet = Alphabet(recognizer.info.alphabet)
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
-        waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
+        waveforms = [read_utterance(utterances[index], recognizer.sample_rate) for index in batch]
         for index, waveform, decoded in zip(batch, waveforms, recognizer.decode_waveforms(waveforms), strict=True):
             utterance = utterances[index]
 
@@ -470,10 +469,3 @@ def _greedy_edits(references: Sequence[str], results: Sequence[AsrResult]) -> Gr
 
 def _rtf(recognizer: Recognizer) -> float | None:
     return recognizer.seconds / recognizer.audio_seconds if recognizer.audio_seconds else None
-
-
-def _read(utterance: Utterance, sample_rate: int) -> "Waveform":
-    try:
-        return read_waveform(Path(utterance.audio_filepath), sample_rate, utterance.offset, utterance.duration)
-    except WorkError as error:
-        raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None

@@ -18,6 +18,7 @@ from voxline.components.evaluate.measurement import (
     slice_by_band,
     slice_by_field,
 )
+from voxline.components.evaluate.speech import read_utterance
 from voxline.data.manifest import Utterance
 from voxline.errors import WorkError
 from voxline.families.family import EvaluateFamily
@@ -33,7 +34,6 @@ from voxline.families.intents.settings import IntentsEvaluateSettings
 from voxline.inference.onnx_model import Engine
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length
-from voxline.inference.waveforms import read_waveform
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.evaluation import BaselineInfo, EvaluationInfo, UtteranceResult, Values
 from voxline.metrics.wer import count_word_edits, sum_edits
@@ -271,18 +271,11 @@ def _transcribe(version: ModelVersion, utterances: Sequence[Utterance], batch_se
     progress = Progress("utterances transcribed", len(utterances))
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(batch_seconds * 1000)):
-        waveforms = [_read(utterances[index], recognizer.sample_rate) for index in batch]
+        waveforms = [read_utterance(utterances[index], recognizer.sample_rate) for index in batch]
         for index, text in zip(batch, recognizer.transcribe_waveforms(waveforms), strict=True):
             hypotheses[index] = text
         progress.advance(len(batch))
     return hypotheses
-
-
-def _read(utterance: Utterance, sample_rate: int) -> Any:
-    try:
-        return read_waveform(Path(utterance.audio_filepath), sample_rate, utterance.offset, utterance.duration)
-    except WorkError as error:
-        raise WorkError(f"utterance {utterance.id}: {error}; run convert again") from None
 
 
 def _texts(job: EvaluationJob) -> Texts:
