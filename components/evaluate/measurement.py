@@ -5,13 +5,13 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.onnx_model import ONNX_FILE
+from voxline.inference.onnx_model import ONNX_FILE, Engine
 from voxline.metrics.bootstrap import Bootstrap, aggregate
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
@@ -30,7 +30,6 @@ from voxline.progress import print_status
 from voxline.store.versioned_json import FilePart
 
 if TYPE_CHECKING:
-    from voxline.families.family import EvaluateFamily
     from voxline.report import Block
 
 ModelT = TypeVar("ModelT")
@@ -243,7 +242,21 @@ class Measurements:
     results: list[UtteranceResult]
 
 
-def measure_models(family: "EvaluateFamily", job: EvaluationJob) -> Measurements:
+class MeasuredFamily(Protocol):
+    """The part of `EvaluateFamily` that `measure_models` needs; that class names the types of this module."""
+
+    @property
+    def activity(self) -> str: ...
+
+    @property
+    def participle(self) -> str: ...
+
+    def load(self, folder: Path, settings: Any, engine: Engine) -> Any: ...
+
+    def evaluator(self, job: EvaluationJob, model: Any) -> Evaluator[Any, Any, Any]: ...
+
+
+def measure_models(family: MeasuredFamily, job: EvaluationJob) -> Measurements:
     """Measures the new model, its ONNX graph, the model in service and the anchor.
 
     Raises:
@@ -286,7 +299,7 @@ def measure_models(family: "EvaluateFamily", job: EvaluationJob) -> Measurements
 
 
 def _measure_version(
-    family: "EvaluateFamily", evaluator: Evaluator[Any, Any, Any], version: ModelVersion | None, role: str
+    family: MeasuredFamily, evaluator: Evaluator[Any, Any, Any], version: ModelVersion | None, role: str
 ) -> MeasuredModel[Any] | None:
     """Measures a version of the registry; None without one."""
     if version is None:
