@@ -185,3 +185,31 @@ def test_a_family_of_its_own_is_evaluated_and_pushed(tmp_path: Path) -> None:
         assert part in card
     with pytest.raises(WorkError, match=r"family 'asr' \(adder\), 'word_count' is accepted here"):
         judge(write_model(tmp_path / "other", 0.5, "asr"))
+
+
+@pytest.mark.usefixtures("word_count")
+def test_each_version_is_named_once_and_one_that_cannot_be_loaded_with_a_remedy(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three")] * 20)
+    registry = tmp_path / "registry"
+    places = registry, tmp_path / "store"
+    settings = WordCountEvaluateSettings(bootstrap_samples=200)
+    first = write_model(tmp_path / "first", 0.5)
+    push(first, evaluate(first, corpus, *places, settings).folder, *places, WordCountPushSettings())
+
+    capfd.readouterr()
+    evaluate(write_model(tmp_path / "second", 0.4), corpus, *places, settings)
+    printed = "".join(capfd.readouterr())
+    assert printed.count("evaluate: counting 40 utterances of the split 'test'") == 1
+    assert printed.count("evaluate: counting them with version 1, the model in service") == 1
+
+    def load(self: WordCountEvaluateFamily, folder: Path, settings: WordCountEvaluateSettings, engine: Engine) -> Path:
+        if registry in folder.parents:
+            raise WorkError("its signature is absent")
+        return folder
+
+    monkeypatch.setattr(WordCountEvaluateFamily, "load", load)
+    expected = "version 1 of counter, .* cannot be used: its signature is absent; roll back to an intact version"
+    with pytest.raises(WorkError, match=expected):
+        evaluate(write_model(tmp_path / "third", 0.3), corpus, *places, settings)
