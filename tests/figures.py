@@ -104,13 +104,15 @@ def families() -> Iterator[tuple[str, str]]:
     """What the family intents occupies, and what families import from one another."""
     touched = [
         name
-        for name in (*listed(*OURS), "pyproject.toml")
-        if name.endswith((".py", ".toml")) and re.search(r"\bintents?\b|Intents", (ROOT / name).read_text())
+        for name in listed(*OURS)
+        if name.endswith(".py")
+        and not name.endswith("__init__.py")
+        and re.search(r"\bintents?\b|Intents", (ROOT / name).read_text())
     ]
     folders = {str(Path(name).parent) for name in touched}
-    own = [name for name in listed("voxline/families/intents") if name.endswith(".py")]
-    yield f"{len(touched)}/{len(folders)}", "files/folders that say intent, intents or Intents"
-    yield f"{len(own)}/{len({str(Path(name).parent) for name in own})}", "files/folders of the family intents itself"
+    own = [name for name in touched if name.startswith("voxline/families/intents/")]
+    yield f"{len(touched)}/{len(folders)}", "modules/folders that say intent, intents or Intents"
+    yield f"{len(own)}/{len({str(Path(name).parent) for name in own})}", "of these in the family's own folder"
     pairs = set()
     for name in listed("voxline/families"):
         family = name.split("/")[2]
