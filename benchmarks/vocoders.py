@@ -43,6 +43,7 @@ from voxline.families.vocoder.settings import VocoderEvaluateSettings
 from voxline.inference.vocoder import Vocoder
 from voxline.metrics.bootstrap import Bootstrap, aggregate
 from voxline.metrics.catalog import CATALOG
+from voxline.metrics.evaluation import IntervalInfo
 from voxline.registry.models import find_model
 
 SECONDS, SECONDS_OF_A_LARGE_FLOW = 4.0, 0.5
@@ -107,8 +108,9 @@ def judge(model: str, wavs: Sequence[str]) -> None:
     bootstrap = Bootstrap(settings.confidence, settings.bootstrap_samples, settings.seed)
 
     def with_interval(name: str, values: Any) -> str:
-        metric, interval = CATALOG[name], bootstrap.interval(values, nobody[: len(values)], CATALOG[name].kind)
-        return f"{metric.format(aggregate(values, metric.kind))} ({metric.format_interval(interval.to_dict())})"
+        metric = CATALOG[name]
+        interval = IntervalInfo.of(bootstrap.interval(values, nobody[: len(values)], metric.kind))
+        return f"{metric.format(aggregate(values, metric.kind))} ({metric.format_range(interval.low, interval.high)})"
 
     print("| metric | recorded | Griffin-Lim, 60 iterations | vocoder | paired difference, 95% interval |")
     print("| --- | --- | --- | --- | --- |")

@@ -7,6 +7,7 @@ import pytest
 
 from voxline.errors import WorkError
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
+from voxline.metrics.evaluation import IntervalInfo
 
 
 def test_an_interval_contains_the_true_rate_as_often_as_stated() -> None:
@@ -110,7 +111,7 @@ def test_unmeasured_utterances_are_left_out_of_a_mean() -> None:
 
 def test_a_mean_of_too_few_utterances_has_no_interval() -> None:
     interval = Bootstrap().interval([SumAndWeight(2.5)] * 4, [""] * 4, "mean")
-    assert interval.to_dict() == {"low": None, "high": None, "over": "utterances", "units": 4}
+    assert IntervalInfo.of(interval) == IntervalInfo(low=None, high=None, over="utterances", units=4)
     compared = Bootstrap().compare([SumAndWeight(2.5)] * 4, [SumAndWeight(1.5)] * 4, [""] * 4, "mean")
     assert (compared.difference, compared.highest) == (1, math.inf)
     assert aggregate([SumAndWeight(0, 0)] * 9, "mean") is None

@@ -9,7 +9,7 @@ speaker's utterances are correlated, and resampling them separately would give t
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from voxline.errors import WorkError
 
@@ -47,11 +47,6 @@ class Interval:
     high: float
     over: str
     units: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns plain values for JSON, which has no infinity: null stands for it."""
-        ends = {name: end if math.isfinite(end) else None for name, end in (("low", self.low), ("high", self.high))}
-        return {**ends, "over": self.over, "units": self.units}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

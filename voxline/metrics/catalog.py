@@ -9,7 +9,7 @@ docs/decisions/0017-how-tts-is-judged.md.
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from voxline.errors import SettingsError, WorkError
 from voxline.metrics.bootstrap import MetricKind
@@ -66,10 +66,6 @@ class Metric:
         if self.unit == "%":
             return f"{value:.2%}"
         return f"{value:.3g} {self.unit}".rstrip()
-
-    def format_interval(self, interval: dict[str, Any]) -> str:
-        """Writes an interval of metrics.json, in which an unknown bound is null."""
-        return self.format_range(interval["low"], interval["high"])
 
     def format_range(self, low: float | None, high: float | None) -> str:
         """Writes the ends of an interval; None is an unknown end."""
