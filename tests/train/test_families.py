@@ -12,25 +12,17 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import ROOT
-from tests.training.toy_family import ToyTask, ToyTrainSettings
+from tests.training.toy_family import ToyFamily, ToyTrainSettings
 from voxline.components.train.distributed import worker
 from voxline.components.train.distributed.jobs import worker_arguments
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
-from voxline.families.family import Family, find_family, register, unregister
+from voxline.families.family import find_family, register, unregister
 from voxline.store.step_cache import StepOutput
 from voxline.training.settings import TrainSettings
 
 TRAINING = {"epochs": 4, "learning_rate": 0.5, "warm_up_steps": 5, "strategy": "one"}
-
-
-class ToyFamily(Family):
-    name = "toy"
-    train_settings = ToyTrainSettings
-
-    def task(self) -> type[ToyTask]:
-        return ToyTask
 
 
 @pytest.fixture(autouse=True)
@@ -81,11 +73,15 @@ TRAIN_ONCE = """
 import sys
 from pathlib import Path
 
-from tests.train.test_families import ToyFamily
-from tests.training.toy_family import ToyTrainSettings
 from voxline.components.train.step import run
 from voxline.families.family import register
-from voxline.inference.saved_model import model_digest
+from voxline.inference.saved_model import hidden_packages, model_digest
+
+# As a training imports it.
+with hidden_packages("sklearn", "matplotlib"):
+    import keras
+
+from tests.training.toy_family import ToyFamily, ToyTrainSettings
 
 register(ToyFamily())
 output = run(Path(sys.argv[1]), Path(sys.argv[2]), ToyTrainSettings(epochs=1, strategy="one"))

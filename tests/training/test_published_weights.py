@@ -7,6 +7,7 @@ own ops (training/deepspeech_training/train.py, release 0.9.3).
 import dataclasses
 import json
 import shutil
+import types
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +187,8 @@ def test_a_training_starts_from_the_file_and_its_lineage_says_so(
     assert about.start
     assert about.start.training_data == "unknown"
     assert about.normalization == Normalization(mean=[0.0] * 26, deviation=[1.0] * 26)
-    card = _ancestors(about, {})
+    evaluated: Any = types.SimpleNamespace(model=types.SimpleNamespace(about=about), parent=None)
+    card = _ancestors(evaluated)
     assert f"behind the published weights {ancestor.label}, whose speakers are not known; no purge finds them" in card
     publish_with_list(tmp_path / "registry", work.path("model"))
     listed = "\n".join(format_training_data(str(tmp_path / "registry"), "asr", 1, None))

@@ -7,6 +7,7 @@ import keras
 import pydantic
 import tensorflow as tf
 
+from voxline.families.family import Family
 from voxline.training import devices
 from voxline.training.batches import Batches
 from voxline.training.checkpoints import Arrays
@@ -83,3 +84,11 @@ class ToyTask(TrainingTask):
         graph.predict = tf.function(lambda: {"mean": graph.mean + 0.0}, input_signature=())
         metadata = model_info("mean", self.settings, self.dataset, training, weight_names(self.module.model))
         write_exported(folder, graph, {"predict": graph.predict}, metadata)
+
+
+class ToyFamily(Family):
+    name = "toy"
+    train_settings = ToyTrainSettings
+
+    def task(self) -> type[ToyTask]:
+        return ToyTask

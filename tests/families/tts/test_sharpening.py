@@ -425,6 +425,7 @@ def test_a_killed_training_resumes_to_the_same_weights(
     assert all(np.array_equal(resumed.weights[f"model/{index}"], value) for index, value in enumerate(whole))
 
 
+@pytest.mark.slow
 def test_another_recognizer_costs_another_training(
     dataset: Dataset,
     voices: tuple[Path, Path, Path],
