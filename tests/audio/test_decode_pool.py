@@ -178,7 +178,7 @@ def test_cancelled_work_ends_its_decoder_at_once(tmp_path: Path, monkeypatch: py
 
 
 def test_a_message_that_is_too_long_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a decoder would send it that a recording has taken over: `-1`, and a length of one tebibyte."""
+    """A decoder that a hostile recording controls might send this: `-1`, and a length of one tebibyte."""
     decoder = decode_pool._Decoder()
     ours, theirs = multiprocessing.Pipe()
     monkeypatch.setattr(decoder, "_pipe", ours)

@@ -2,8 +2,7 @@
 
 A metric is an entry here, or in `Family.metrics` of the family that computes it, and a value for each utterance in
 `voxline/families/<family>/evaluate.py`; metrics.json, the report, the model card, the gate and the command then have
-it. docs/extend/metric.md shows one being added. The formulas of the TTS metrics are in
-docs/decisions/0017-how-tts-is-judged.md.
+it. docs/extend/metric.md shows one being added. The formulas are in docs/metrics.md.
 """
 
 import dataclasses
