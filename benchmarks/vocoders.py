@@ -115,10 +115,10 @@ def judge(model: str, wavs: Sequence[str]) -> None:
     print("| metric | recorded | Griffin-Lim, 60 iterations | vocoder | paired difference, 95% interval |")
     print("| --- | --- | --- | --- | --- |")
     for name, beside in compare_with(theirs, ours, nobody, settings).items():
-        metric, ends = CATALOG[name], beside["interval"]
+        metric, ends = CATALOG[name], beside.interval
         recorded = with_interval(name, opinions) if name == "dnsmos" else "1" if name == "estoi" else "-"
         cells = [with_interval(name, [one[name] for one in rows]) for rows in (theirs, ours)]
-        apart = f"{metric.format_difference(ends['low'])} to {metric.format_difference(ends['high'])}"
+        apart = f"{metric.format_difference(ends.low)} to {metric.format_difference(ends.high)}"
         print(f"| {metric.title} | {recorded} | {' | '.join(cells)} | {apart} |", flush=True)
     spoken = sum(one.duration for one in utterances)
     speeds = " | ".join(f"{spoken / seconds[name]:.3g}" for name in ("griffin_lim", "vocoder"))

@@ -126,7 +126,7 @@ def test_hoarse_speech_is_not_all_unvoiced() -> None:
 @pytest.mark.parametrize("at", [0, 1])
 def test_two_forms_of_a_model_that_differ_by_no_number_are_an_error(bad: float, at: int) -> None:
     utterances = [Utterance(id, f"{id}.wav", 1.0, id) for id in ("u1", "u2")]
-    assert describe_difference(utterances, [0.1, 0.2], "dB", 0.5, 1.0)["id"] == "u2"
+    assert describe_difference(utterances, [0.1, 0.2], "dB", 0.5, 1.0).id == "u2"
     apart = [0.1, 0.2]
     apart[at] = bad
     with pytest.raises(WorkError, match=rf"utterance u{at + 1}: the ONNX graph differs .* by (nan|inf) dB"):

@@ -159,6 +159,30 @@ def test_the_registry_keeps_models_and_metrics_and_loses_the_speaker(places: Fol
     assert not (version / EVALUATION / "clip.wav").exists()
 
 
+@pytest.mark.parametrize("change", [{"format": 2}, {"anchor": ...}, {"slices": None, "note": "kept"}, None])
+def test_an_evaluation_that_push_would_refuse_loses_the_speaker_too(
+    places: Folders, change: dict[str, Any] | None
+) -> None:
+    """Of another release, changed by hand, or damaged: an erasure is owed all the same. Unknown keys stay."""
+    folder = places.registry / "asr" / "1" / EVALUATION
+    document = json.loads((folder / "metrics.json").read_text())
+    document |= change or {}
+    if change and ... in change.values():
+        document.pop("anchor")
+    (folder / "metrics.json").write_text(json.dumps(document) if change else '{"key": "a\\')
+
+    purge_speaker(GONE, places.scope)
+    table = [json.loads(line) for line in (folder / "utterances.jsonl").read_text().splitlines()]
+    assert {line["speaker"] for line in table} == {"ada", "bo"}
+    if change:
+        purged = json.loads((folder / "metrics.json").read_text())
+        assert purged["utterances"] == len(table)
+        assert purged.get("note") == change.get("note")
+        assert GONE not in json.dumps(purged)
+    else:
+        assert not (folder / "metrics.json").exists()
+
+
 def test_the_history_of_runs_loses_reasons_that_name_the_speaker(places: Folders) -> None:
     purge_speaker(GONE, places.scope)
     for root in (places.registry, places.datasets[0]):

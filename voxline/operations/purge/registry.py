@@ -19,7 +19,6 @@ from voxline.metrics.evaluation import (
     METRICS_FILE,
     REPORT_FILE,
     UTTERANCES_FILE,
-    EvaluationInfo,
 )
 from voxline.notify.history import FOLDER
 from voxline.operations.purge.footprint import (
@@ -37,7 +36,6 @@ from voxline.registry.training_data import TRAINED_ON
 from voxline.report import Page, small_print
 from voxline.store.files import atomic_write, read_json, write_json
 from voxline.store.hashing import hash_value
-from voxline.store.versioned_json import parse_versioned
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +103,9 @@ def purge_registry_use(
         folder = use.evaluation
         if use.shown or use.evaluated:
             text = f"This page showed and played a speaker who was purged, {at}. The metrics have not changed."
-            page = Page(f"Evaluation of {use.name}", footer=_read_metrics(folder).key)
+            page = Page(
+                f"Evaluation of {use.name}", footer=(_read_document(folder / METRICS_FILE) or {}).get("key", "")
+            )
             page.add_opening(small_print(text))
             page.write(folder / REPORT_FILE)
             workspace.upload(folder / REPORT_FILE)
@@ -142,34 +142,52 @@ def _reason(file: Path) -> str:
 
 
 def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspace: Workspace) -> None:
-    """Keeps the counts equal to the table, and marks the test set as another one than before."""
-    info = _read_metrics(folder)
-    info.utterances = utterances
-    info.test.fingerprint = hash_value({"purged": info.test.fingerprint, "utterances": utterances})
+    """Keeps the counts equal to the table, and marks the test set as another one than before.
+
+    It changes the JSON document that lies there and asks for no format: an erasure is owed by evaluations of every
+    release, also by those that push would refuse today, and what it does not know it leaves as it is. A file that
+    cannot be read at all is removed, since nobody can say whom it names.
+    """
+    file = folder / METRICS_FILE
+    document = _read_document(file)
+    if document is None:
+        workspace.remove(file)
+        return
+
+    test = document.get("test")
+    before = test.get("fingerprint") if isinstance(test, dict) else None
+    fingerprint = hash_value({"purged": before, "utterances": utterances})
+    document["utterances"] = utterances
+    document["test"] = {**(test if isinstance(test, dict) else {}), "fingerprint": fingerprint}
 
     # Slices by speaker have their name as a key.
-    info.slices = {
-        slicing: {name: summary for name, summary in summaries.items() if name != footprint.speaker}
-        for slicing, summaries in info.slices.items()
-    }
+    slices = document.get("slices")
+    for summaries in slices.values() if isinstance(slices, dict) else ():
+        summaries.pop(footprint.speaker, None)
 
     # The lists of a family quote its utterances: a recognizer's those of the highest loss, with their text.
-    if worst := info.details.get("worst_by_loss"):
-        info.details["worst_by_loss"] = [utterance for utterance in worst if utterance["id"] not in footprint.ids]
+    details = document.get("details")
+    if isinstance(details, dict) and (worst := details.get("worst_by_loss")):
+        details["worst_by_loss"] = [utterance for utterance in worst if utterance["id"] not in footprint.ids]
 
     # The clip that was synthesized or heard for the page.
-    if info.smoke_test and info.smoke_test.get("id") in footprint.ids:
-        info.smoke_test = None
+    smoke_test = document.get("smoke_test")
+    if isinstance(smoke_test, dict) and smoke_test.get("id") in footprint.ids:
+        document["smoke_test"] = None
         for name in (CLIP_FILE, CLIP_MELS_FILE):
             workspace.remove(folder / name)
 
-    write_json(folder / METRICS_FILE, info.to_dict())
-    workspace.upload(folder / METRICS_FILE)
+    write_json(file, document)
+    workspace.upload(file)
 
 
-def _read_metrics(folder: Path) -> EvaluationInfo:
-    file = folder / METRICS_FILE
-    return parse_versioned(read_json(file), EvaluationInfo, file)
+def _read_document(file: Path) -> dict[str, Any] | None:
+    """A JSON object as it lies there; None if it is none, or there is no file."""
+    try:
+        document = read_json(file)
+    except (FileNotFoundError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _read_table(evaluation: Path) -> list[dict[str, Any]]:
