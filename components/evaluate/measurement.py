@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from voxline.components.evaluate.champion import ModelVersion
 from voxline.components.evaluate.settings import EvaluateSettings
 from voxline.data.manifest import Utterance
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.onnx_model import ONNX_FILE, Engine
+from voxline.inference.streaming_graph import STREAM_FILE
 from voxline.metrics.bootstrap import Bootstrap, aggregate
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
@@ -174,7 +177,9 @@ class Evaluator(abc.ABC, Generic[ModelT, RecordT, DetailsT]):
         """
 
     def compare_onnx(self, graph: ModelT, measured: MeasuredModel[RecordT], unit: str) -> MeasuredGraph | None:
-        """Compares the ONNX graph of the new model with its SavedModel; it is called if there is a graph.
+        """Compares the ONNX graphs of the new model with its SavedModel; it is called if there is a graph.
+
+        A graph that is not compared fails push's gate, and so does every graph if this returns None.
 
         Args:
           graph: the new model, loaded from its graph.
@@ -186,13 +191,15 @@ class Evaluator(abc.ABC, Generic[ModelT, RecordT, DetailsT]):
         """
         return None
 
-    def details(self, measured: MeasuredModel[RecordT], graph: MeasuredGraph | None) -> DetailsT | FamilyDetails:
+    def details(self, measured: MeasuredModel[RecordT]) -> DetailsT | FamilyDetails:
         """The family's part of `metrics.json`, as the type that `describe_method` takes.
+
+        `onnx` and `streaming` stay empty: evaluate adds them.
 
         Args:
           measured: the new model.
         """
-        return FamilyDetails(onnx=graph.onnx if graph else None, streaming=graph.streaming if graph else None)
+        return FamilyDetails()
 
     @abc.abstractmethod
     def smoke_test(self, measured: MeasuredModel[RecordT]) -> FilePart:
@@ -230,7 +237,7 @@ class Measurements:
 
     Attributes:
       measured: the new model.
-      graph: its ONNX graph; None without one.
+      graph: its ONNX graphs; None without one.
       champion_rtf: the real-time factor of the model in service; None: not measured.
       results: in the order of the utterances.
     """
@@ -240,6 +247,14 @@ class Measurements:
     graph: MeasuredGraph | None
     champion_rtf: float | None
     results: list[UtteranceResult]
+
+    def details(self) -> FamilyDetails:
+        """The family's part of `metrics.json`, with the comparisons of the graphs."""
+        # A family that forgot them would otherwise hide from the gate that a graph writes something else.
+        details: FamilyDetails = self.evaluator.details(self.measured)
+        if self.graph is None:
+            return details
+        return msgspec.structs.replace(details, onnx=self.graph.onnx, streaming=self.graph.streaming)
 
 
 class MeasuredFamily(Protocol):
@@ -271,12 +286,7 @@ def measure_models(family: MeasuredFamily, job: EvaluationJob) -> Measurements:
     evaluator = family.evaluator(job, model)
     measured = evaluator.measure(model, Candidate(unit))
 
-    # The SavedModel and its graph are two forms of one model, so push only asks whether they agree.
-    graph = None
-    if (job.model / ONNX_FILE).is_file():
-        print_status(f"evaluate: {family.activity} them with the model's ONNX graph")
-        loaded = family.load(job.model, job.settings, "onnx")
-        graph = evaluator.compare_onnx(loaded, measured, f"{unit} by ONNX Runtime")
+    graph = _compare_graphs(family, evaluator, measured, f"{unit} by ONNX Runtime")
 
     # One version at a time is held beside the new model: `MeasuredModel` keeps what it did, not the model.
     champion = _measure_version(family, evaluator, job.champion, "the model in service")
@@ -296,6 +306,26 @@ def measure_models(family: MeasuredFamily, job: EvaluationJob) -> Measurements:
         champion_rtf=champion.rtf if champion else None,
         results=_results(job, measured, graph, champion, anchor),
     )
+
+
+def _compare_graphs(
+    family: MeasuredFamily, evaluator: Evaluator[Any, Any, Any], measured: MeasuredModel[Any], unit: str
+) -> MeasuredGraph | None:
+    """Compares the ONNX graphs of the new model with its SavedModel; None without a graph."""
+    model = evaluator.job.model
+    if not (model / ONNX_FILE).is_file():
+        return None
+
+    # The SavedModel and its graph are two forms of one model, so push only asks whether they agree.
+    print_status(f"evaluate: {family.activity} them with the model's ONNX graph")
+    loaded = family.load(model, evaluator.job.settings, "onnx")
+    graph = evaluator.compare_onnx(loaded, measured, unit)
+
+    # An empty comparison fails the gate: a graph ships with the model, so none may be left out.
+    graph = graph or MeasuredGraph(OnnxInfo())
+    if graph.streaming is None and (model / STREAM_FILE).is_file():
+        graph = dataclasses.replace(graph, streaming=OnnxInfo())
+    return graph
 
 
 def _measure_version(

@@ -123,7 +123,7 @@ def run(
             measured = measure_models(family, _with_anchor(job, anchor, inputs["test"]))
             parent = _measure_parent(family, job, measured.results, parent_test)
             evaluator = measured.evaluator
-            details = evaluator.details(measured.measured, measured.graph)
+            details = measured.details()
             smoke_test = evaluator.smoke_test(measured.measured)
 
             print_status("evaluate: computing metrics and their intervals")

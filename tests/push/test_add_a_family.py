@@ -1,6 +1,7 @@
 """A model family added to evaluate and push, without TensorFlow."""
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ from voxline.components.evaluate.measurement import (
     Candidate,
     EvaluationJob,
     Evaluator,
+    MeasuredGraph,
     MeasuredModel,
     Slicing,
     slice_by_field,
@@ -25,16 +27,19 @@ from voxline.components.push.step import run as push
 from voxline.errors import WorkError
 from voxline.families.family import EvaluateFamily, Family, register, unregister
 from voxline.inference.model_info import ModelInfo
-from voxline.inference.onnx_model import Engine
+from voxline.inference.onnx_model import ONNX_FILE, Engine
+from voxline.inference.streaming_graph import STREAM_FILE
 from voxline.metrics.bootstrap import SumAndWeight
 from voxline.metrics.catalog import Metric
 from voxline.metrics.evaluation import (
     CLIP_FILE,
     METRICS_FILE,
+    REPORT_FILE,
     UTTERANCES_FILE,
     Evaluation,
     EvaluationInfo,
     FamilyDetails,
+    OnnxInfo,
     UtteranceResult,
 )
 from voxline.registry.registry import Registry
@@ -84,11 +89,18 @@ class WordCountEvaluateFamily(EvaluateFamily):
         return WordCountEvaluator(job, model)
 
 
-class WordCountEvaluator(Evaluator[Path, str, FamilyDetails]):
+class CountDetails(FamilyDetails):
+    texts: int = 0
+
+
+class WordCountEvaluator(Evaluator[Path, str, CountDetails]):
     def measure(self, model: Path, candidate: Candidate) -> MeasuredModel[str]:
         texts = [utterance.text for utterance in self.job.utterances]
         values = [{"count_error": count_error(model, text)} for text in texts]
         return MeasuredModel(values, 0.1 if candidate.is_new else None, [{"text": text} for text in texts])
+
+    def details(self, measured: MeasuredModel[str]) -> CountDetails:
+        return CountDetails(texts=len(measured.values))
 
     def smoke_test(self, measured: MeasuredModel[str]) -> FilePart:
         (self.job.output / CLIP_FILE).write_bytes(b"")
@@ -97,7 +109,7 @@ class WordCountEvaluator(Evaluator[Path, str, FamilyDetails]):
     def report_sections(self, results: Sequence[UtteranceResult], info: EvaluationInfo) -> list[tuple[str, list[Any]]]:
         return [("Counts", ["a section of its own"])]
 
-    def describe_method(self, details: FamilyDetails) -> str:
+    def describe_method(self, details: CountDetails) -> str:
         return "Words were counted."
 
 
@@ -213,3 +225,56 @@ def test_each_version_is_named_once_and_one_that_cannot_be_loaded_with_a_remedy(
     expected = "version 1 of counter, .* cannot be used: its signature is absent; roll back to an intact version"
     with pytest.raises(WorkError, match=expected):
         evaluate(write_model(tmp_path / "third", 0.3), corpus, *places, settings)
+
+
+@pytest.mark.usefixtures("word_count")
+@pytest.mark.parametrize("count", [None, 0, 7])
+@pytest.mark.parametrize("file", [ONNX_FILE, STREAM_FILE])
+def test_a_graph_is_pushed_only_if_the_family_compared_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, count: int | None
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three")] * 20)
+    places = tmp_path / "registry", tmp_path / "store"
+    model = write_model(tmp_path / "model", 0.5)
+    for name in {ONNX_FILE, file}:
+        (model / name).write_bytes(b"no graph")
+
+    # The family compares the graph of whole recordings, and may leave out the one under test.
+    compared = OnnxInfo(count=0)
+    tested = None if count is None else OnnxInfo(count=count)
+    graph = MeasuredGraph(compared, tested) if file == STREAM_FILE else tested and MeasuredGraph(tested)
+    monkeypatch.setattr(WordCountEvaluator, "compare_onnx", lambda *arguments: graph)
+    evaluation = evaluate(model, corpus, *places, WordCountEvaluateSettings(bootstrap_samples=200))
+    output = push(model, evaluation.folder, *places, WordCountPushSettings())
+    verdict = json.loads(output.path("verdict").read_text())
+    assert verdict["pushed"] == (count == 0)
+    if count is None:
+        assert "graph was not compared with the SavedModel; " in verdict["reasons"][0]
+    if count == 7:
+        assert "wrote another text than the SavedModel for 7 of 40 utterances" in verdict["reasons"][0]
+
+    # The step adds the graphs: the family's details have only its own keys.
+    info = Evaluation.read(evaluation.folder).info
+    assert info.details["texts"] == 40
+    assert ("streaming" in info.details) == (file == STREAM_FILE)
+
+
+@pytest.mark.usefixtures("word_count")
+def test_an_evaluation_that_says_nothing_of_a_graph_does_not_pass_it(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three")] * 20)
+    places = tmp_path / "registry", tmp_path / "store"
+    model = write_model(tmp_path / "model", 0.5)
+    (model / ONNX_FILE).write_bytes(b"no graph")
+
+    # A copy has no marker with the hashes of its files, so it can be edited.
+    output = evaluate(model, corpus, *places, WordCountEvaluateSettings(bootstrap_samples=200)).folder
+    evaluation = tmp_path / "evaluation"
+    evaluation.mkdir()
+    for name in (METRICS_FILE, UTTERANCES_FILE, REPORT_FILE):
+        shutil.copyfile(output / name, evaluation / name)
+    metrics = evaluation / METRICS_FILE
+    values = json.loads(metrics.read_text())
+    assert values["details"].pop("onnx") == {}
+    metrics.write_text(json.dumps(values))
+    verdict = json.loads(push(model, evaluation, *places, WordCountPushSettings()).path("verdict").read_text())
+    assert "the ONNX graph was not compared with the SavedModel" in verdict["reasons"][0]

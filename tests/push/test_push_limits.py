@@ -97,7 +97,7 @@ def test_a_limit_whose_figure_was_not_measured_is_not_passed(settings: Any, tmp_
 def test_an_onnx_graph_passes_only_if_it_was_compared_and_writes_the_same_texts(tmp_path: Path) -> None:
     def check(**onnx: Any) -> GateCheck:
         evaluation = Evaluation(tmp_path, evaluation_info(details={"onnx": {"precision": "float32", **onnx}}), [])
-        (result,) = check_onnx(evaluation, PushSettings())
+        (result,) = check_onnx(evaluation, PushSettings(), tmp_path)
         return result
 
     assert check(count=0, different=[]).passed
@@ -106,7 +106,10 @@ def test_an_onnx_graph_passes_only_if_it_was_compared_and_writes_the_same_texts(
     assert "such as a-1: 'sixty', not 'six'; set train.export.onnx to none" in different.detail
     uncompared = check()
     assert uncompared.passed is False
-    assert uncompared.detail == "the ONNX graph was not compared with the SavedModel; run evaluate again"
+    assert uncompared.detail == (
+        "the ONNX graph was not compared with the SavedModel; let the family's compare_onnx do it and run evaluate "
+        "again (--force evaluate), or set train.export.onnx to none"
+    )
 
     assert check(largest=0.01, limit=0.05, unit="dB", id="a-1").passed
     assert not check(largest=0.06, limit=0.05, unit="dB", id="a-1").passed

@@ -230,7 +230,7 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             if result.hypothesis != text
         ]
 
-    def details(self, measured: MeasuredModel[AsrResult], graph: MeasuredGraph | None) -> AsrDetails:
+    def details(self, measured: MeasuredModel[AsrResult]) -> AsrDetails:
         results = measured.records
         references = [utterance.text for utterance in self.job.utterances]
         hypotheses = [result.hypothesis for result in results]
@@ -249,8 +249,6 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             worst_by_loss=_worst_by_loss(self.job.utterances, results),
             language_model=language_model,
             greedy=_greedy_edits(references, results) if language_model else None,
-            onnx=graph.onnx if graph else None,
-            streaming=graph.streaming if graph else None,
         )
 
     def smoke_test(self, measured: MeasuredModel[AsrResult]) -> AsrSmokeTest:

@@ -11,7 +11,6 @@ from voxline.components.evaluate.measurement import (
     Candidate,
     EvaluationJob,
     Evaluator,
-    MeasuredGraph,
     MeasuredModel,
     Slicing,
     compare_with,
@@ -158,7 +157,7 @@ class IntentsEvaluator(Evaluator[IntentClassifier, ClassifiedTexts, IntentsDetai
             }
         return line
 
-    def details(self, measured: MeasuredModel[ClassifiedTexts], graph: MeasuredGraph | None) -> IntentsDetails:
+    def details(self, measured: MeasuredModel[ClassifiedTexts]) -> IntentsDetails:
         intents = self._texts.intents
         return IntentsDetails(
             mean_pooling=self._compare_with_mean_pooling(measured.values),

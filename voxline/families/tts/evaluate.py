@@ -167,7 +167,7 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             onnx.precision = precision
         return MeasuredGraph(onnx, details=details)
 
-    def details(self, measured: MeasuredModel[SynthesisRecord], graph: MeasuredGraph | None) -> TtsDetails:
+    def details(self, measured: MeasuredModel[SynthesisRecord]) -> TtsDetails:
         settings = self.job.settings
         utterances = self.job.utterances
         rate = self.model.sample_rate
@@ -175,7 +175,6 @@ class TtsEvaluator(Evaluator[Synthesizer, SynthesisRecord, TtsDetails]):
             recorded_wer=None if self._recognizer is None else self._recognizer.recorded_wer(utterances, rate),
             recorded_dnsmos=recorded_dnsmos(utterances, settings.mos_utterances, rate),
             f0_utterances=min(settings.f0_utterances, len(utterances)),
-            onnx=graph.onnx if graph else None,
         )
 
     def smoke_test(self, measured: MeasuredModel[SynthesisRecord]) -> TtsSmokeTest:

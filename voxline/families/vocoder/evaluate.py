@@ -182,7 +182,7 @@ class VocoderEvaluator(Evaluator[Vocoder, Values, VocoderDetails]):
             describe_difference(utterances, differences, unit_of_waveforms, WAVEFORM_TOLERANCE, _rtf(graph))
         )
 
-    def details(self, measured: MeasuredModel[Values], graph: MeasuredGraph | None) -> VocoderDetails:
+    def details(self, measured: MeasuredModel[Values]) -> VocoderDetails:
         settings = self.job.settings
         utterances = self.job.utterances
         speakers = [utterance.speaker for utterance in utterances]
@@ -192,7 +192,6 @@ class VocoderEvaluator(Evaluator[Vocoder, Values, VocoderDetails]):
             recorded_wer=None if self._recognizer is None else self._recognizer.recorded_wer(utterances, rate),
             recorded_dnsmos=recorded_dnsmos(utterances, settings.mos_utterances, rate),
             f0_utterances=min(settings.f0_utterances, len(utterances)),
-            onnx=graph.onnx if graph else None,
         )
 
     def smoke_test(self, measured: MeasuredModel[Values]) -> VocoderSmokeTest:
