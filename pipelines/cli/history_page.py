@@ -111,14 +111,8 @@ def _state(status: Freshness) -> Block:
 def _versions(registry: Registry, runs: Sequence[Run], anchor: int | None) -> list[Block]:
     """The headline metric of each version with its interval, and the hours that it was trained on."""
     # The first headline metric of the catalog that a run has is the one of the model's family.
-    metric = next(
-        (
-            metric
-            for metric in CATALOG.values()
-            if metric.headline and any(metric.name in run["metrics"] for run in runs)
-        ),
-        None,
-    )
+    names = {name for run in runs for name in run["metrics"]}
+    metric = next((metric for metric in CATALOG.select(names) if metric.headline), None)
     if metric is None:
         return []
     numbers = registry.versions()[-MAX_VERSIONS:]
@@ -224,7 +218,8 @@ def _figures(runs: Sequence[Run]) -> list[Block]:
                 count = len(forecast.anomalies)
                 caption += f"; {count} run{'s' * (count > 1)} stood out"
 
-        percent = name in CATALOG and CATALOG[name].unit == "%"
+        metric = CATALOG.find(name)
+        percent = metric is not None and metric.unit == "%"
         plot = line_plot(days, series, "days since the first run", title_of(name), percent=percent)
         blocks.append(
             figure(plot, f"{caption}." if caption else "", f"{title_of(name)} of the runs of {runs[0]['run']['name']}")
@@ -263,8 +258,8 @@ def _moment(run: Run) -> datetime:
 
 def headline(run: Run) -> str:
     """The headline metric with its interval; empty if nothing was evaluated."""
-    for metric in CATALOG.values():
-        if metric.headline and (measured := run["metrics"].get(metric.name)):
+    for metric in CATALOG.select(run["metrics"]):
+        if metric.headline and (measured := run["metrics"][metric.name]):
             low = measured["low"]
             interval = "" if low is None else f" ({metric.format(low)} to {metric.format(measured['high'])})"
             return f"{metric.label} {metric.format(measured['value'])}{interval}"

@@ -75,11 +75,13 @@ def format_model_version(root: Path | str, model: str, version: int) -> list[str
 
 
 def _value(metric: str, value: float) -> str:
-    return CATALOG[metric].format(value) if metric in CATALOG else f"{value:g}"
+    entry = CATALOG.find(metric)
+    return f"{value:g}" if entry is None else entry.format(value)
 
 
 def _label(metric: str) -> str:
-    return (CATALOG[metric].label or CATALOG[metric].title) if metric in CATALOG else metric
+    entry = CATALOG.find(metric)
+    return metric if entry is None else entry.label or entry.title
 
 
 def roll_back(root: Path | str, model: str, to: int | None, note: str) -> str:
@@ -135,7 +137,7 @@ def recover(root: str, model: str, production: int | None, candidate: int | None
 
 
 def _format_event(change: RegistryEvent) -> str:
-    metrics = [metric for metric in CATALOG.values() if metric.headline and metric.name in change.metrics]
+    metrics = [metric for metric in CATALOG.select(change.metrics) if metric.headline]
     headline = f"  {metrics[0].label} {metrics[0].format(change.metrics[metrics[0].name])}" if metrics else ""
 
     # A push to production is the usual case, and says nothing of the alias.

@@ -68,7 +68,7 @@ def show_run(
         return
 
     # In the catalog's order, not in that of the record.
-    metrics = [metric for metric in CATALOG.values() if metric.name in run.metrics]
+    metrics = CATALOG.select(run.metrics)
     rows = [("run", f"{record['name']} ({record['pipeline']}), {str(record['started'])[:16].replace('T', ' ')} UTC")]
     rows += [("verdict", run.verdict)]
     rows += [(metric.label or metric.title, metric.format(run.metrics[metric.name])) for metric in metrics]
@@ -106,8 +106,8 @@ def compare_runs(
     # Settings and counts that are equal are left out; metrics are all there, since an equal one is a result too.
     settings = changed_settings(run_before.settings, run_after.settings)
     counts = changed_settings(run_before.counts, run_after.counts)
-    names = [name for name in CATALOG if name in run_before.metrics or name in run_after.metrics]
-    metrics = {name: (run_before.metric(name), run_after.metric(name)) for name in names}
+    measured = CATALOG.select({*run_before.metrics, *run_after.metrics})
+    metrics = {metric.name: (run_before.metric(metric.name), run_after.metric(metric.name)) for metric in measured}
     if as_json:
         document = {
             "settings": {key: [value_before, value_after] for key, value_before, value_after in settings},
@@ -121,8 +121,8 @@ def compare_runs(
     # Four columns: name, before, after, difference.
     rows = [("run", str(before), str(after), ""), ("verdict", run_before.verdict, run_after.verdict, "")]
     rows += [(key, value_before, value_after, "") for key, value_before, value_after in [*settings, *counts]]
-    for name, (value_before, value_after) in metrics.items():
-        metric = CATALOG[name]
+    for metric in measured:
+        value_before, value_after = metrics[metric.name]
         difference = ""
         if value_before is not None and value_after is not None and value_before != value_after:
             difference = metric.format_difference(value_after - value_before)
@@ -196,7 +196,7 @@ class _RunFolder:
     def headline(self) -> str:
         from voxline.metrics.catalog import CATALOG
 
-        headlines = [metric for metric in CATALOG.values() if metric.headline and metric.name in self.metrics]
+        headlines = [metric for metric in CATALOG.select(self.metrics) if metric.headline]
         if not headlines:
             return ""
         metric = headlines[0]

@@ -1,14 +1,16 @@
 """The catalog holds the metrics of every family that is installed or registered, each name once."""
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from voxline.errors import SettingsError
 from voxline.families.family import Family, register, unregister
-from voxline.metrics.catalog import CATALOG, Metric, UnknownMetricError, family_metrics, headline_metrics
-from voxline.plugins import FAMILIES, load_plugins
+from voxline.metrics.catalog import CATALOG, Catalog, Metric, UnknownMetricError, family_metrics, headline_metrics
+from voxline.plugins import FAMILIES, find_plugins, load_plugins
 
 
 class PitchFamily(Family):
@@ -58,3 +60,105 @@ def test_two_metrics_of_one_name_are_refused(taken: str) -> None:
     assert "other_error" not in CATALOG
     unregister("other")
     assert CATALOG[taken] == before
+
+
+class ToneFamily(PitchFamily):
+    name = "tone"
+
+
+@pytest.mark.usefixtures("pitch")
+def test_a_metric_stays_until_its_last_family_is_gone() -> None:
+    register(ToneFamily())  # declares an equal metric
+    unregister("tone")
+    assert "pitch_error" in CATALOG
+    register(ToneFamily())
+    unregister("pitch")
+    assert "pitch_error" in CATALOG
+    unregister("tone")
+    assert "pitch_error" not in CATALOG
+
+
+def test_a_family_that_lists_a_metric_of_the_catalog_leaves_it_there() -> None:
+    class WordsFamily(PitchFamily):
+        name = "words"
+        metrics = (CATALOG["wer"],)
+
+    register(WordsFamily())
+    unregister("words")
+    assert "wer" in CATALOG
+
+
+@pytest.mark.usefixtures("pitch")
+def test_an_edited_family_takes_its_own_place() -> None:
+    """A cell of a notebook is run twice."""
+
+    class EditedFamily(PitchFamily):
+        metrics = (Metric("pitch_error", "error of the pitch", ("pitch",)), Metric("pitch_bias", "bias", ("pitch",)))
+
+    register(EditedFamily())
+    assert CATALOG["pitch_error"].title == "error of the pitch"
+    register(PitchFamily())
+    assert CATALOG["pitch_error"].title == "pitch error"
+    assert "pitch_bias" not in CATALOG
+
+
+def write_package(folder: Path, name: str, module: str) -> None:
+    """Installs a package with a family, as far as `importlib.metadata` can tell."""
+    (folder / f"{name}.py").write_text(module, encoding="utf-8")
+    about = folder / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text(f"[{FAMILIES}]\n{name} = {name}:Family\n", encoding="utf-8")
+
+
+GOOD = """
+from voxline.metrics.catalog import Metric
+
+class Family:
+    name = "zither"
+    metrics = (Metric("string_error", "wrong strings", ("zither",)),)
+"""
+CLASH = """
+from voxline.metrics.catalog import Metric
+
+class Family:
+    name = "clash"
+    metrics = (Metric("wer", "another rate", ("clash",)),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (
+            "import absent_engine",
+            r"package faulty 1\.0: .* 'faulty' .*No module named 'absent_engine'.*uninstall faulty",
+        ),
+        ("1 / 0", r"package faulty 1\.0: .*ZeroDivisionError"),
+        (CLASH, r"'wer' \(another rate\) of the family clash"),
+    ],
+)
+def test_a_faulty_family_is_named_and_hides_no_other_from_views(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, message: str
+) -> None:
+    write_package(tmp_path, "faulty", module)
+    write_package(tmp_path, "zither", GOOD)
+    monkeypatch.syspath_prepend(tmp_path)
+    find_plugins.cache_clear()
+    try:
+        catalog = Catalog([CATALOG["rtf"], CATALOG["wer"]])
+        assert [metric.name for metric in catalog.select(["rtf", "string_error", "other", "wer"])] == [
+            "wer", "string_error", "rtf",
+        ]  # fmt: skip
+        assert catalog.find("other") is None
+
+        # Work that needs every metric is refused, each time.
+        for _ in range(2):
+            with pytest.raises(SettingsError, match=message):
+                list(catalog)
+            with pytest.raises(SettingsError, match=message):
+                catalog["other"]
+    finally:
+        find_plugins.cache_clear()
+        for name in ("faulty", "zither"):
+            sys.modules.pop(name, None)

@@ -1,12 +1,16 @@
 """`voxline runs list|show|compare` and `voxline doctor` on a machine without a cluster."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.waiting import PATIENCE_SECONDS
 from voxline.errors import WorkError
 from voxline.notify.event import FigureAnomaly
 from voxline.pipelines.cli.main import app
@@ -131,3 +135,32 @@ def test_the_doctor_checks_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
     well = voxline("doctor", "-c", config, "--run-dir", tmp_path / "run")
     assert well.exit_code == 0, well.output
     assert "tensorflow   2.21: GPU:0" in well.output
+
+
+def test_a_faulty_package_hides_no_run_and_is_named_where_it_matters(tmp_path: Path) -> None:
+    run = leave_run(tmp_path / "runs", "old", 3, 0.05, status="succeeded", started=0.0)
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    record["metrics"]["of_no_package"] = 1.0
+    (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    about = tmp_path / "faulty-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty\nVersion: 1.0\n", encoding="utf-8")
+    (about / "entry_points.txt").write_text("[voxline.families]\nfaulty = faulty:Family\n", encoding="utf-8")
+    (tmp_path / "faulty.py").write_text("import absent_engine", encoding="utf-8")
+
+    def in_process(*arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "voxline", *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+
+    shown = in_process("runs", "list", tmp_path / "runs")
+    assert (shown.returncode, "word error rate 5.00%" in shown.stdout) == (0, True), shown.stderr
+    explained = in_process("config", "explain", "train.epochs")
+    assert explained.returncode == 2
+    assert "package faulty 1.0" in explained.stderr
+    assert "Traceback" not in explained.stderr

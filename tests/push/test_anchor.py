@@ -140,8 +140,8 @@ def test_a_margin_that_a_config_gives_must_be_measured(
     tmp_path: Path, request: pytest.FixtureRequest, kind: str
 ) -> None:
     other = (Metric("other", "something else", ("word_count",)),)
-    CATALOG.register(other)
-    request.addfinalizer(lambda: CATALOG.unregister(other))
+    CATALOG.register(other, "another family")
+    request.addfinalizer(lambda: CATALOG.unregister("another family"))
     corpus, places = write_corpus(tmp_path / "corpus", SENTENCES), (tmp_path / "registry", tmp_path / "store")
     model = write_model(tmp_path / "model", 0.5)
     evaluation = evaluate(model, corpus, *places, WordCountEvaluateSettings(bootstrap_samples=100)).folder

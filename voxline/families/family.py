@@ -320,17 +320,19 @@ def _load_entry_points() -> None:
 def register(family: Family) -> None:
     """Adds a family to this process alone, as a notebook or a test does; a package uses an entry point.
 
+    An edited family takes the place of the one of its name.
+
     Raises:
       SettingsError: another family has a metric of the same name as one of its own.
     """
-    CATALOG.register(family.metrics)
+    CATALOG.register(family.metrics, family.name)
     _registered[family.name] = family
 
 
 def unregister(name: str) -> None:
-    """Removes a family, and its metrics, from this process."""
-    if name in _registered:
-        CATALOG.unregister(_registered.pop(name).metrics)
+    """Removes a family, and the metrics that it alone has, from this process."""
+    if _registered.pop(name, None) is not None:
+        CATALOG.unregister(name)
 
 
 def family_names() -> list[str]:

@@ -30,7 +30,8 @@ def complete_runs(runs: Iterable[Run]) -> list[Run]:
 
 def is_headline(figure: str) -> bool:
     """Returns whether pages show the figure: headline metrics do, and what is no metric."""
-    return figure not in CATALOG or CATALOG[figure].headline
+    metric = CATALOG.find(figure)
+    return metric is None or metric.headline
 
 
 def format_figure(figure: str, value: float) -> str:
@@ -39,13 +40,17 @@ def format_figure(figure: str, value: float) -> str:
     >>> format_figure("wer", 0.031), format_figure("seconds", 61.5)
     ('3.10%', '61.5 s')
     """
-    unit = FIGURES[figure][1] if figure in FIGURES else CATALOG[figure].unit if figure in CATALOG else ""
+    metric = None if figure in FIGURES else CATALOG.find(figure)
+    unit = metric.unit if metric else FIGURES.get(figure, ("", ""))[1]
     return f"{value:.2%}" if unit == "%" else f"{value:,.4g} {unit}".rstrip()
 
 
 def title_of(figure: str) -> str:
     """Names a figure in words."""
-    return FIGURES[figure][0] if figure in FIGURES else CATALOG[figure].title if figure in CATALOG else figure
+    if figure in FIGURES:
+        return FIGURES[figure][0]
+    metric = CATALOG.find(figure)
+    return metric.title if metric else figure
 
 
 def describe_anomaly(anomaly: FigureAnomaly) -> str:
@@ -116,7 +121,8 @@ def with_anomalies(event: RunEvent, history: str) -> RunEvent:
 def judged_run(run: Run) -> JudgedRun:
     """Returns the values of a run from which its promotion is predicted."""
     # The first that was measured of the headline metrics of which less is better.
-    headline = (metric for metric in CATALOG.values() if metric.headline and metric.better == "lower")
+    metrics = CATALOG.select(run["metrics"])
+    headline = (metric for metric in metrics if metric.headline and metric.better == "lower")
     values = (figure_of(run, metric.name) for metric in headline)
     value = next((number for number in values if number is not None), None)
     drift = figure_of(run, "drift") or 0.0

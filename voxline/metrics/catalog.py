@@ -5,6 +5,7 @@ A metric is an entry here, or in `Family.metrics` of the family that computes it
 it. docs/extend/metric.md shows one being added. The formulas are in docs/metrics.md.
 """
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Literal
 
 from voxline.errors import SettingsError, WorkError
 from voxline.metrics.bootstrap import MetricKind
-from voxline.plugins import FAMILIES, load_plugins
+from voxline.plugins import FAMILIES, find_plugins, load_plugin
 
 ASR = ("asr",)
 TTS = ("tts",)
@@ -141,6 +142,10 @@ _METRICS = (
 )  # fmt: skip
 
 
+_VOXLINE = ""
+"""The owner of the metrics above, which no family can remove."""
+
+
 class UnknownMetricError(WorkError, KeyError):
     """No installed package registers the metric."""
 
@@ -153,39 +158,71 @@ class Catalog(Mapping[str, Metric]):
 
     Every process that reads metrics.json has the same metrics: the first name that is not above, and any list of all
     metrics, reads the families that are installed.
+
+    Every metric has owners: Voxline, or the families that declare it. It stays until the last of them is gone.
     """
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._by_name: dict[str, Metric] = {}
+        self._owners: dict[str, set[str]] = {}
         self._has_families = False
-        self._add(metrics)
+        self._add(metrics, _VOXLINE)
 
-    def register(self, metrics: Iterable[Metric]) -> None:
-        """Adds metrics in this process; one that is already there, and equal, is left alone.
+    def register(self, metrics: Iterable[Metric], family: str) -> None:
+        """Makes these the metrics of a family in this process, in place of those that it had.
+
+        Two families may share a metric, by declaring equal ones.
 
         Raises:
-          SettingsError: another metric has the name of one of them. None was added.
+          SettingsError: another family has another metric of the name of one of them. Nothing was changed.
         """
         # First the installed families, so that a clash with one of theirs is found here.
         self._read_families()
-        self._add(metrics)
+        self._add(metrics, family)
 
-    def _add(self, metrics: Iterable[Metric]) -> None:
-        # Two families may share a metric, by declaring equal ones.
+    def _add(self, metrics: Iterable[Metric], family: str) -> None:
+        # An edited family may change a metric that it alone has.
         added = {metric.name: metric for metric in metrics}
         for name, metric in added.items():
             present = self._by_name.get(name, metric)
-            if present != metric:
+            if present != metric and self._owners[name] != {family}:
                 raise SettingsError(
-                    f"metric {name!r} ({metric.title}) of {_owners(metric)}: {_owners(present)} has another one of "
-                    f"this name ({present.title}); give it a name that no other family uses"
+                    f"metric {name!r} ({metric.title}) of {_declared_by(metric)}: {_declared_by(present)} has another "
+                    f"one of this name ({present.title}); give it a name that no other family uses"
                 )
+        self.unregister(family)
         self._by_name |= added
+        for name in added:
+            self._owners.setdefault(name, set()).add(family)
 
-    def unregister(self, metrics: Iterable[Metric]) -> None:
-        """Removes metrics from this process."""
-        for metric in metrics:
-            self._by_name.pop(metric.name, None)
+    def unregister(self, family: str) -> None:
+        """Removes the metrics that a family alone has from this process."""
+        for name, owners in list(self._owners.items()):
+            owners.discard(family)
+            if not owners:
+                del self._owners[name]
+                del self._by_name[name]
+
+    def find(self, name: str) -> Metric | None:
+        """A metric, for a view; None if no family that can be read registers it."""
+        metrics = self.select([name])
+        return metrics[0] if metrics else None
+
+    def select(self, names: Iterable[str]) -> list[Metric]:
+        """The metrics of these names, in the order of reports, for a view of runs or versions.
+
+        A name that no family registers is left out, and so is one of a family that cannot be read: a faulty package
+        must not hide the runs of other families. What judges models looks metrics up, and is refused.
+        """
+        chosen = frozenset(names)
+        if not chosen <= self._by_name.keys():
+            with contextlib.suppress(SettingsError):
+                self._read_families()
+        return [metric for metric in self._in_order() if metric.name in chosen]
+
+    def _in_order(self) -> list[Metric]:
+        # What depends on the machine comes last, after the metrics of families too.
+        return sorted(self._by_name.values(), key=lambda metric: not metric.comparable)
 
     def __getitem__(self, name: str) -> Metric:
         # The metrics above need no search through the installed packages, which takes a third of a second.
@@ -200,8 +237,7 @@ class Catalog(Mapping[str, Metric]):
 
     def __iter__(self) -> Iterator[str]:
         self._read_families()
-        # What depends on the machine comes last, after the metrics of families too.
-        return iter(sorted(self._by_name, key=lambda name: not self._by_name[name].comparable))
+        return iter([metric.name for metric in self._in_order()])
 
     def __len__(self) -> int:
         self._read_families()
@@ -210,14 +246,22 @@ class Catalog(Mapping[str, Metric]):
     def _read_families(self) -> None:
         if self._has_families:
             return
-        for family in load_plugins(FAMILIES).values():
-            self._add(family.metrics)
+        # All are read before the first fault is raised, so that a faulty one hides no other from a view.
+        faults = []
+        for point in find_plugins(FAMILIES).values():
+            try:
+                family = load_plugin(point)
+                self._add(family.metrics, family.name)
+            except SettingsError as error:
+                faults.append(error)
 
-        # Only now: a family that cannot be imported, or whose metrics clash, is reported by each call.
+        # A family that cannot be imported, or whose metrics clash, is reported by each call.
+        if faults:
+            raise faults[0]
         self._has_families = True
 
 
-def _owners(metric: Metric) -> str:
+def _declared_by(metric: Metric) -> str:
     return f"the family {' and '.join(metric.families)}" if metric.families else "Voxline"
 
 
