@@ -171,6 +171,9 @@ class Evaluator(abc.ABC, Generic[ModelT, RecordT, DetailsT]):
     def measure(self, model: ModelT, candidate: Candidate) -> MeasuredModel[RecordT]:
         """Runs a model on every utterance. The new model comes first.
 
+        Returns:
+          A row for each utterance, in their order; the rows of details may be left out.
+
         Raises:
           WorkError: a recording cannot be read.
           SettingsError: a version cannot be compared with the new model; naming `candidate.label`.
@@ -284,11 +287,12 @@ def measure_models(family: MeasuredFamily, job: EvaluationJob) -> Measurements:
     print_status(f"evaluate: {family.activity} {count:,} utterances of the split {job.settings.split!r}")
     model = family.load(job.model, job.settings, "tensorflow")
     evaluator = family.evaluator(job, model)
-    measured = evaluator.measure(model, Candidate(unit))
+    measured = _measure(evaluator, model, Candidate(unit))
 
     graph = _compare_graphs(family, evaluator, measured, f"{unit} by ONNX Runtime")
 
-    # One version at a time is held beside the new model: `MeasuredModel` keeps what it did, not the model.
+    # Beside the new model, and its graph if the family keeps that, one version at a time is in memory: the results
+    # of a version do not hold its model.
     champion = _measure_version(family, evaluator, job.champion, "the model in service")
 
     # An anchor that was measured before is not run again, unless it lacks a metric: push could never judge by it.
@@ -323,6 +327,7 @@ def _compare_graphs(
 
     # An empty comparison fails the gate: a graph ships with the model, so none may be left out.
     graph = graph or MeasuredGraph(OnnxInfo())
+    _require_rows(evaluator, "compare_onnx", "the ONNX graph", "details", graph.details, optional=True)
     if graph.streaming is None and (model / STREAM_FILE).is_file():
         graph = dataclasses.replace(graph, streaming=OnnxInfo())
     return graph
@@ -339,7 +344,45 @@ def _measure_version(
         model = family.load(version.folder, evaluator.job.settings, "tensorflow")
     except WorkError as error:
         raise version.unusable(error) from None
-    return evaluator.measure(model, Candidate(f"utterances {family.participle} by {role}", version, role))
+    return _measure(evaluator, model, Candidate(f"utterances {family.participle} by {role}", version, role))
+
+
+def _measure(evaluator: Evaluator[Any, Any, Any], model: Any, candidate: Candidate) -> MeasuredModel[Any]:
+    """Measures a model, and refuses too few or too many rows."""
+    measured = evaluator.measure(model, candidate)
+    _require_rows(evaluator, "measure", candidate.label, "values", measured.values)
+    for field, rows in (("details", measured.details), ("champion_details", measured.champion_details)):
+        _require_rows(evaluator, "measure", candidate.label, field, rows, optional=True)
+    return measured
+
+
+def _require_rows(
+    evaluator: Evaluator[Any, Any, Any],
+    method: str,
+    label: str,
+    field: str,
+    rows: Sequence[Any],
+    *,
+    optional: bool = False,
+) -> None:
+    """Refuses rows of a family that are not one for each utterance: they would be paired with the wrong ones.
+
+    Args:
+      method: of the evaluator, that returned them.
+      label: of the model.
+      field: of what the method returned.
+      optional: no rows at all are accepted.
+
+    Raises:
+      WorkError: naming the method and both numbers.
+    """
+    count = len(evaluator.job.utterances)
+    if len(rows) == count or (optional and not rows):
+        return
+    raise WorkError(
+        f"evaluate: {type(evaluator).__name__}.{method} returned {len(rows):,} {field} of {label} for {count:,} "
+        "utterances; it must return one for each, in their order"
+    )
 
 
 def _is_comparable(measured: Values, before: Values) -> bool:

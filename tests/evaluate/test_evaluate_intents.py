@@ -147,6 +147,17 @@ def test_only_a_model_that_judges_texts_may_judge_a_recognizer(
         find_family("asr").text_judge(recognizer)
 
 
+def test_a_corpus_without_intents_is_refused_by_the_setting_that_names_the_judge(
+    model: Path, make_asr_model: MakeAsrModel, tmp_path: Path
+) -> None:
+    publish(tmp_path / "registry", "intents", model / "model")
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three")])
+    settings = AsrEvaluateSettings(text_judge="intents", bootstrap_samples=200)
+    expected = r"no utterance has the manifest field 'meaning'.*, or set evaluate\.text_judge to ''"
+    with pytest.raises(WorkError, match=expected):
+        evaluate(make_asr_model({}), corpus, tmp_path / "registry", tmp_path / "store", settings)
+
+
 def test_a_model_json_without_the_keys_of_the_family_is_refused(model: Path, tmp_path: Path) -> None:
     shutil.copytree(model / "model", tmp_path / "old")
     file = tmp_path / "old" / "model.json"

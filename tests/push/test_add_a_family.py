@@ -1,11 +1,14 @@
 """A model family added to evaluate and push, without TensorFlow."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
+import numpy as np
 import pydantic
 import pytest
 
@@ -91,6 +94,7 @@ class WordCountEvaluateFamily(EvaluateFamily):
 
 class CountDetails(FamilyDetails):
     texts: int = 0
+    shares: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class WordCountEvaluator(Evaluator[Path, str, CountDetails]):
@@ -278,3 +282,65 @@ def test_an_evaluation_that_says_nothing_of_a_graph_does_not_pass_it(tmp_path: P
     metrics.write_text(json.dumps(values))
     verdict = json.loads(push(model, evaluation, *places, WordCountPushSettings()).path("verdict").read_text())
     assert "the ONNX graph was not compared with the SavedModel" in verdict["reasons"][0]
+
+
+@pytest.mark.usefixtures("word_count")
+@pytest.mark.parametrize("count", [39, 45])
+@pytest.mark.parametrize(
+    ("field", "role"),
+    [
+        ("values", "the new model"),
+        ("details", "the new model"),
+        ("values", "version 1 of counter, the model in service"),
+        ("champion_details", "version 1 of counter, the model in service"),
+    ],
+)
+def test_a_family_returns_a_row_for_each_utterance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, role: str, count: int
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three")] * 20)
+    places = tmp_path / "registry", tmp_path / "store"
+    settings = WordCountEvaluateSettings(bootstrap_samples=200)
+    first = write_model(tmp_path / "first", 0.5)
+    push(first, evaluate(first, corpus, *places, settings).folder, *places, WordCountPushSettings())
+    measure = WordCountEvaluator.measure
+
+    def miscounted(self: WordCountEvaluator, model: Path, candidate: Candidate) -> MeasuredModel[str]:
+        measured = measure(self, model, candidate)
+        if candidate.label != role:
+            return measured
+        rows = list(getattr(measured, field)) or [{}]
+        return dataclasses.replace(measured, **{field: (rows * 45)[:count]})
+
+    monkeypatch.setattr(WordCountEvaluator, "measure", miscounted)
+    expected = f"WordCountEvaluator.measure returned {count} {field} of {role} for 40 utterances"
+    with pytest.raises(WorkError, match=expected):
+        evaluate(write_model(tmp_path / "second", 0.4), corpus, *places, settings)
+
+
+@pytest.mark.usefixtures("word_count")
+def test_the_details_of_a_graph_have_a_row_for_each_utterance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three")] * 20)
+    model = write_model(tmp_path / "model", 0.5)
+    (model / ONNX_FILE).write_bytes(b"no graph")
+    graph = MeasuredGraph(OnnxInfo(count=0), details=[{}] * 41)
+    monkeypatch.setattr(WordCountEvaluator, "compare_onnx", lambda *arguments: graph)
+    with pytest.raises(WorkError, match=r"WordCountEvaluator\.compare_onnx returned 41 details .* for 40 utterances"):
+        evaluate(model, corpus, tmp_path / "registry", tmp_path / "store", WordCountEvaluateSettings())
+
+
+@pytest.mark.usefixtures("word_count")
+def test_details_may_have_numbers_of_numpy_and_other_values_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three")] * 20)
+    places = tmp_path / "registry", tmp_path / "store"
+    shares: dict[str, Any] = {"half": np.float32(0.5), "three": np.int64(3), "quarter": np.float64(0.25)}
+    monkeypatch.setattr(WordCountEvaluator, "details", lambda self, measured: CountDetails(shares=shares))
+    settings = WordCountEvaluateSettings(bootstrap_samples=200)
+    output = evaluate(write_model(tmp_path / "first", 0.5), corpus, *places, settings)
+    assert Evaluation.read(output.folder).info.details["shares"] == {"half": 0.5, "three": 3, "quarter": 0.25}
+
+    shares["list"] = [1, np.zeros(2)]
+    with pytest.raises(WorkError, match=r"CountDetails\.shares\.list\.1: ndarray .* is no JSON value"):
+        evaluate(write_model(tmp_path / "second", 0.4), corpus, *places, settings)

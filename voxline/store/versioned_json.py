@@ -1,9 +1,12 @@
 """JSON files of a type, with a `format` number: `model.json`, `metrics.json`.
 
-The number is raised when a file of before would be misread. A file of another number, without one, with a key that the
-type lacks, or with a value of another type is refused, and the message says what to do.
+The number is raised when a file of before would be misread. A file of another number, without one, without a key of its
+type, or with a value of another type is refused, and the message says what to do. So is one with an unknown key, unless
+its type accepts them (`forbid_unknown_fields=False`), as that of `metrics.json` does.
 """
 
+import numbers
+from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -36,9 +39,34 @@ class FilePart(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_
 
 
 def to_json_values(part: msgspec.Struct) -> dict[str, Any]:
-    """The JSON values of a file or of a part of one; NumPy's floats become Python's."""
-    values: dict[str, Any] = msgspec.to_builtins(part, enc_hook=_plain_number)
+    """The JSON values of a file or of a part of one; NumPy's numbers become Python's.
+
+    Raises:
+      WorkError: a value, such as an array, is no JSON value; naming its key.
+    """
+    try:
+        values: dict[str, Any] = msgspec.to_builtins(part, enc_hook=_plain_number)
+    except TypeError as error:
+        raise WorkError(f"{_key_without_json(part, type(part).__name__)}: {error}") from None
     return values
+
+
+def _key_without_json(value: Any, key: str) -> str:
+    """The dotted key of the first value, at or below a key, that is no JSON value."""
+    children: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, msgspec.Struct):
+        children = msgspec.structs.asdict(value).items()
+    elif isinstance(value, dict):
+        children = value.items()
+    elif isinstance(value, list | tuple):
+        children = enumerate(value)
+
+    for name, child in children:
+        try:
+            msgspec.to_builtins(child, enc_hook=_plain_number)
+        except TypeError:
+            return _key_without_json(child, f"{key}.{name}")
+    return key
 
 
 FileT = TypeVar("FileT", bound=VersionedFile)
@@ -51,7 +79,7 @@ def parse_versioned(values: Any, kind: type[FileT], where: object) -> FileT:
       where: the file, for messages.
 
     Raises:
-      WorkError: it has another format, lacks a key, or has an unknown one; naming it.
+      WorkError: it has another format, lacks a key, or has an unknown one that its type refuses; naming it.
     """
     check_format(values, kind.FORMAT, where, kind.REMEDY)
 
@@ -90,6 +118,9 @@ def format_keys(number: int) -> dict[str, Any]:
 
 def _plain_number(value: Any) -> Any:
     """A NumPy number as Python's, which `json` would take it for."""
-    if isinstance(value, float):
+    # NumPy registers its types of numbers with these two.
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
         return float(value)
-    raise TypeError(f"{type(value).__name__} {value!r} is no JSON value")
+    raise TypeError(f"{type(value).__name__} {value!r} is no JSON value; make it a number, a text, a list or a mapping")

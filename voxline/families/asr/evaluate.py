@@ -429,8 +429,16 @@ def _text_judge(job: EvaluationJob) -> TextJudge | None:
 def _with_judgements(
     judge: TextJudge, utterances: Sequence[Utterance], results: Sequence[AsrResult]
 ) -> list[AsrResult]:
-    """The results with the judgements of their hypotheses."""
-    judgements = judge.judge([result.hypothesis for result in results], utterances)
+    """The results with the judgements of their hypotheses.
+
+    Raises:
+      WorkError: the judge cannot judge them; naming its setting.
+    """
+    try:
+        judgements = judge.judge([result.hypothesis for result in results], utterances)
+    except WorkError as error:
+        # The judge does not know which setting named it.
+        raise WorkError(f"{error}, or set evaluate.{TEXT_JUDGE} to ''") from None
     return [
         dataclasses.replace(result, judgement=judgement) for result, judgement in zip(results, judgements, strict=True)
     ]

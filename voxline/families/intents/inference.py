@@ -176,8 +176,7 @@ class IntentJudge:
         expected = [intent_of(utterance.extra, field) for utterance in utterances]
         if not any(expected):
             raise WorkError(
-                f"no utterance has the manifest field {field!r}, so no intent can be judged; add it to the corpus, or "
-                "leave the setting empty that names the classifier"
+                f"no utterance has the manifest field {field!r}, so no intent can be judged; add it to the corpus"
             )
 
         # An utterance without an intent counts neither as right nor as wrong.
