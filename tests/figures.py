@@ -22,7 +22,7 @@ REACH = ("audio.wav", "data.shards", "registry.registry", *(f"components.{step}.
 _BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 _PRAGMA = re.compile(r"# (noqa|type:|fmt:)")
 _HOUSE_WORDS = {"one", "found", "made", "known", "wanted", "heard", "asked", "given", "now", "kept", "told"}
-UNTYPED = re.compile(r'about\["|about\.get\(|metrics\["|metrics\.get\(')
+UNTYPED = re.compile(r'about\["|about\.get\(|metrics\["|(?<!self\.)metrics\.get\(')
 
 ROOT = Path(__file__).parent.parent
 

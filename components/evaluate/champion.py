@@ -84,7 +84,7 @@ def find_anchor(registry: Registry, digest: str, anchor: str) -> ModelVersion | 
       SettingsError: the version that the setting names does not exist.
       WorkError: the anchor is damaged.
     """
-    # An anchor is a second version to compare with: nothing is in service, so nothing is compared.
+    # An anchor stops margins from adding up over many pushes; before the first push there is none.
     in_service = registry.in_service()
     if in_service is None or anchor == "none":
         return None

@@ -84,7 +84,7 @@ def run(
       WorkError: the split is empty, a recording or a model cannot be read, or the model is of another family.
       SettingsError: no utterance has a field to slice by, or the registry lacks a model that the settings name.
     """
-    # All that can be refused is refused here, before a model is loaded.
+    # Refused before a model is loaded: another family, an empty split, a field to slice by that no utterance has.
     family = find_family(settings.family).evaluation()
     folder = exported_folder(Path(model))
     info = read_model_info(folder)
@@ -199,12 +199,14 @@ def summarize(info: EvaluationInfo) -> str:
     if not info.champion or not headline:
         return line
 
-    # The first headline metric is the main one; with a champion every metric has a comparison.
+    # The first headline metric is the main one.
     name, metric = next(iter(headline.items()))
-    if compared := metric.comparison:
-        line += f"; version {info.champion.version}: {CATALOG[name].format(compared.champion_value)}"
-        if compared.probability_worse is not None:
-            line += f", this one is worse with probability {compared.probability_worse:.0%}"
+    compared = metric.comparison
+    if compared is None:
+        return line
+    line += f"; version {info.champion.version}: {CATALOG[name].format(compared.champion_value)}"
+    if compared.probability_worse is not None:
+        line += f", this one is worse with probability {compared.probability_worse:.0%}"
     return line
 
 

@@ -121,7 +121,8 @@ def _number_words(sentences: Iterable[Sequence[str]], vocabulary: int) -> tuple[
 
     Words are numbered by the alphabet, so that the order of the sentences does not matter.
     """
-    # First in the order of the text, with -1 and -2 for the ends: which words are kept is not known yet.
+    # These numbers are by first appearance: which words the vocabulary keeps is known only once all are counted.
+    # -1 stands for <s>, and -2 for </s>.
     numbers: dict[str, int] = {}
     tokens: list[int] = []
     ends: list[int] = []

@@ -128,22 +128,22 @@ def forecast_figures(
         raise WorkError(f"{location}: none of its {len(recorded)} runs did all of its work, so nothing is forecast")
     if len(names := sorted({run["run"]["name"] for run in runs})) > 1:
         raise SettingsError(f"{location} has runs of several configs: {', '.join(names)}; choose one with --name")
-    names_of_figures = history.figure_names(runs)
-    if unknown := [figure_name for figure_name in figure or [] if figure_name not in names_of_figures]:
-        accepted = ", ".join(names_of_figures)
+    figure_names = history.figure_names(runs)
+    if unknown := [figure_name for figure_name in figure or [] if figure_name not in figure_names]:
+        accepted = ", ".join(figure_names)
         raise SettingsError(f"--figure {', '.join(unknown)}: not a figure of these runs; accepted: {accepted}")
     if method not in METHODS:
         raise SettingsError(f"--method {method!r}: accepted: {', '.join(METHODS)}")
 
     # The LSTM reads all figures at once; the structural model is fitted to each by itself.
-    together = {} if method == "structural" else _forecast_together(runs, names_of_figures)
+    together = {} if method == "structural" else _forecast_together(runs, figure_names)
     if method == "lstm" and not together:
         raise WorkError(f"{location}: {len(runs)} runs are too few for the LSTM; give --method structural")
 
     documents = []
     alarms = []
     periods = (1, 7) if period == 0 else (max(1, period),)
-    for figure_name in figure or names_of_figures:
+    for figure_name in figure or figure_names:
         document = _forecast(runs, figure_name, periods, limit)
         if figure_name in together:
             # For a fair comparison the structural model is fitted again, to the runs that the LSTM has seen.

@@ -166,8 +166,7 @@ class _RunFolder:
 
     def metric(self, name: str) -> float | None:
         """A metric of the model; None if evaluate did not measure it."""
-        measured = self.metrics
-        return measured.get(name)
+        return self.metrics.get(name)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -235,8 +235,8 @@ def synthesize_to_folder(
         unrecorded = [file for file in files if file not in earlier and (folder / file).is_file()]
         for file in set(files) & (earlier.keys() - reused.keys()):
             (folder / file).unlink(missing_ok=True)
-        beyond = sorted(file for file in earlier.keys() - set(files) if (folder / file).is_file())
-        notes = {"of another list of texts, and stay": beyond, "of no earlier call; replaced": unrecorded}
+        unlisted = sorted(file for file in earlier.keys() - set(files) if (folder / file).is_file())
+        notes = {"of another list of texts, and stay": unlisted, "of no earlier call; replaced": unrecorded}
         for note, noted_files in notes.items():
             if noted_files:
                 listed = ", ".join(noted_files[:3]) + " …" * (len(noted_files) > 3)
@@ -244,7 +244,7 @@ def synthesize_to_folder(
 
         # The record is written again with the lines that are still true, and grows by a line with each file.
         with atomic_write(folder / RECORD_FILE, "w") as record:
-            record.writelines(_json_line(earlier[file]) for file in (*reused, *beyond))
+            record.writelines(_json_line(earlier[file]) for file in (*reused, *unlisted))
 
         # The network is loaded for the first text that needs it: TensorFlow is not imported where nothing has changed.
         synthesizer = None

@@ -80,8 +80,8 @@ def load_config(
     Raises:
       SettingsError: a line for each fault, with its source, key, value and what is accepted.
     """
-    several = [sources] if isinstance(sources, Path | str | Mapping) else sources
-    return resolve_layers(read_layers(several, assignments), pipeline)
+    source_list = [sources] if isinstance(sources, Path | str | Mapping) else sources
+    return resolve_layers(read_layers(source_list, assignments), pipeline)
 
 
 def resolve_layers(layers: ConfigLayers, pipeline: str | None = None) -> RunConfig:

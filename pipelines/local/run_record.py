@@ -51,7 +51,7 @@ class RunRecord:
     started: float = dataclasses.field(default_factory=time.time)
     seconds: float = 0.0
     steps: list[StepRecord] = dataclasses.field(default_factory=list)
-    metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict)
     pushed: bool = False
     reason: str = ""
     warnings: list[str] = dataclasses.field(default_factory=list)
@@ -66,8 +66,7 @@ class RunRecord:
 
     def metric(self, name: str) -> float | None:
         """A metric of the exported model, such as `wer`; None if evaluate did not measure it."""
-        measured: dict[str, float] = self.metrics
-        return measured.get(name)
+        return self.metrics.get(name)
 
     def step(self, name: str) -> StepRecord | None:
         return next((step for step in self.steps if step.name == name), None)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from voxline.components.train.trials.component import TrialOrder
+from voxline.components.train.trials.component import TrialItem
 from voxline.errors import SettingsError
 from voxline.pipelines.cluster.compiler import compile_pipeline
 from voxline.pipelines.config.keys import Values, get_key
@@ -117,8 +117,8 @@ def _item(config: RunConfig, base: Values, number: int, settings: Values) -> str
     """
     epochs = int(settings.get("train.epochs", get_key(config.plain(), "train.epochs")))
     trial_config = load_config(with_settings(config, trial_overlay(config, settings, epochs)), pipeline=config.pipeline)
-    order = TrialOrder(trial=number, settings=settings, train=dict(_changes(base, trial_config.plain()["train"])))
-    return json.dumps(msgspec.to_builtins(order), ensure_ascii=False)
+    item = TrialItem(trial=number, settings=settings, train=dict(_changes(base, trial_config.plain()["train"])))
+    return json.dumps(msgspec.to_builtins(item), ensure_ascii=False)
 
 
 def _changes(base: Values, other: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:

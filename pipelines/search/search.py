@@ -323,9 +323,9 @@ class Search:
         changed = changed_settings(previous._plain(), self._plain())
         changed = [change for change in changed if change[0].partition(".")[0] != "assigned"]
         if changed:
-            key, value_there, value_here = changed[0]
+            key, previous_value, new_value = changed[0]
             raise SettingsError(
-                f"{self.folder}: another search is here, with {key} {value_there}, not {value_here}; "
+                f"{self.folder}: another search is here, with {key} {previous_value}, not {new_value}; "
                 "give --name another one"
             )
 

@@ -44,16 +44,14 @@ class Training:
     @property
     def steps(self) -> int:
         """Training steps that this training made, or had made when it was first done."""
-        measured = self.metrics
-        total = measured.get("steps", 0.0)
-        share = self.continued_epochs / max(measured.get("epochs", self.epochs), 1)
+        total = self.metrics.get("steps", 0.0)
+        share = self.continued_epochs / max(self.metrics.get("epochs", self.epochs), 1)
         return round(total * (1 - min(share, 1.0)))  # above 1 where the shorter training stopped early
 
     @property
     def rank(self) -> tuple[float, float]:
         """Orders trainings: equal error rates, as of models that output nothing yet, by the loss on dev."""
-        measured = self.metrics
-        return self.value, measured.get("dev_loss", 0.0)
+        return self.value, self.metrics.get("dev_loss", 0.0)
 
 
 @dataclasses.dataclass

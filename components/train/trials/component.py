@@ -25,7 +25,7 @@ FAILED = "failed"
 """Key of an artifact's metadata: why the trial came to no model."""
 
 
-class TrialOrder(msgspec.Struct, kw_only=True, frozen=True):
+class TrialItem(msgspec.Struct, kw_only=True, frozen=True):
     """An item of the graph's loop, as JSON: the trial that a task trains.
 
     Attributes:
@@ -103,9 +103,9 @@ def trial(
     from voxline.store.artifacts import artifact_uri, publish_artifact
 
     # Only what differs comes with the loop's item; the config's section is the same for all trials.
-    order = msgspec.json.decode(given, type=TrialOrder)
-    label = TrialLabel(number=order.trial, settings=order.settings).to_json()
-    train = find_family(settings.family).train_settings.of(with_changes(json.loads(base), order.train), "train")
+    item = msgspec.json.decode(given, type=TrialItem)
+    label = TrialLabel(number=item.trial, settings=item.settings).to_json()
+    train = find_family(settings.family).train_settings.of(with_changes(json.loads(base), item.train), "train")
 
     try:
         output = run(artifact_uri(dataset), store, train, registry)
@@ -116,7 +116,7 @@ def trial(
         if not isinstance(error, VoxlineError):
             traceback.print_exc()
             why = f"{type(error).__name__}: {why.strip().partition(chr(10))[0][:300]}"
-        print_status(f"trial {order.trial} failed: {why}")
+        print_status(f"trial {item.trial} failed: {why}")
 
         # The task succeeds, with a text in place of a model: a failed one would take the loop and the run with it.
         trained.metadata.update({TRIAL: label, FAILED: why})

@@ -362,7 +362,7 @@ def _transcribe(
             if decoded.greedy != utterance.text:
                 greedy_loss, _ = text_loss(decoded.log_probabilities, decoded.greedy, alphabet)
 
-            # Both compare a model with itself in service, so versions that it is judged against need none.
+            # Only of the new model, as the reference of `voxline watch`: a version has those of its own evaluation.
             confidence = None
             bands_db: list[float] = []
             if reference:
