@@ -3,8 +3,14 @@
 from typing import Any
 
 from voxline.inference.model_info import DatasetInfo, ModelInfo, Provenance
-from voxline.metrics.bootstrap import Bootstrap
-from voxline.metrics.evaluation import EvaluatedModel, EvaluatedSplit, EvaluationInfo, IntervalInfo, MetricInfo
+from voxline.metrics.bootstrap import Bootstrap, BootstrapInfo
+from voxline.metrics.evaluation import (
+    EvaluatedModel,
+    EvaluatedSplit,
+    EvaluationInfo,
+    IntervalInfo,
+    MetricInfo,
+)
 
 
 def metric_info(value: float, low: float, high: float) -> MetricInfo:
@@ -33,7 +39,7 @@ def evaluation_info(**values: Any) -> EvaluationInfo:
     fields: dict[str, Any] = {
         "family": "asr",
         "key": "abc",
-        "bootstrap": Bootstrap(),
+        "bootstrap": BootstrapInfo.of(Bootstrap()),
         "utterances": 9,
         "seconds": 9.0,
         "metrics": {},

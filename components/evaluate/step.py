@@ -35,6 +35,7 @@ from voxline.inference.saved_model import (
     read_model_info,
     require_family,
 )
+from voxline.metrics.bootstrap import BootstrapInfo
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
     CLIP_FILE,
@@ -133,7 +134,7 @@ def run(
             evaluation = EvaluationInfo(
                 family=settings.family,
                 key=output.key,
-                bootstrap=bootstrap_of(settings),
+                bootstrap=BootstrapInfo.of(bootstrap_of(settings)),
                 utterances=summary.utterances,
                 seconds=summary.seconds,
                 metrics=summary.metrics,

@@ -9,9 +9,12 @@ speaker's utterances are correlated, and resampling them separately would give t
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import msgspec
 
 from voxline.errors import WorkError
+from voxline.store.versioned_json import FilePart
 
 if TYPE_CHECKING:
     import numpy as np
@@ -224,6 +227,19 @@ class Bootstrap:
             pairs = zip(sums[::2], sums[1::2], strict=True)
             blocks.append([above / np.maximum(below, 1) for above, below in pairs])
         return [np.concatenate(columns) for columns in zip(*blocks, strict=True)]
+
+
+class BootstrapInfo(FilePart, forbid_unknown_fields=False):
+    """A `Bootstrap` in metrics.json; every key is needed."""
+
+    confidence: Annotated[float, msgspec.Meta(gt=0, lt=1)]
+    samples: Annotated[int, msgspec.Meta(ge=1)]
+    seed: Annotated[int, msgspec.Meta(ge=0)]
+    min_speakers: Annotated[int, msgspec.Meta(ge=1)]
+
+    @classmethod
+    def of(cls, bootstrap: Bootstrap) -> "BootstrapInfo":
+        return cls(**dataclasses.asdict(bootstrap))
 
 
 def _binomial_bound(tail: float, chances: "Floats") -> float:

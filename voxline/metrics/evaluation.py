@@ -15,20 +15,19 @@ service. All further keys are a family's own, for people: texts, edits.
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import msgspec
-
 from voxline.errors import WorkError
 from voxline.inference.model_info import ModelInfo
-from voxline.metrics.bootstrap import Bootstrap, Interval, SumAndWeight, aggregate
+from voxline.metrics.bootstrap import Bootstrap, BootstrapInfo, Interval, SumAndWeight, aggregate
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.store.files import atomic_write, read_json
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.size_limits import iter_bounded_lines, open_regular
-from voxline.store.versioned_json import FilePart, VersionedFile, parse_versioned
+from voxline.store.versioned_json import FilePart, PartT, VersionedFile, parse_part, parse_versioned
 
 METRICS_FILE = "metrics.json"
 UTTERANCES_FILE = "utterances.jsonl"
@@ -253,7 +252,6 @@ class FamilyDetails(FilePart, forbid_unknown_fields=False):
 
 DetailsT = TypeVar("DetailsT", bound=FamilyDetails)
 SmokeTestT = TypeVar("SmokeTestT", bound=FilePart)
-PartT = TypeVar("PartT", bound=FilePart)
 
 
 class EvaluationInfo(VersionedFile, forbid_unknown_fields=False):
@@ -278,7 +276,7 @@ class EvaluationInfo(VersionedFile, forbid_unknown_fields=False):
 
     family: str
     key: str
-    bootstrap: Bootstrap
+    bootstrap: BootstrapInfo
     utterances: int
     seconds: float
     metrics: dict[str, MetricInfo]
@@ -309,9 +307,9 @@ class EvaluationInfo(VersionedFile, forbid_unknown_fields=False):
           kind: `FamilyDetails`, or the family's class for it.
 
         Raises:
-          msgspec.ValidationError: a key is absent or has a value of another type; naming it.
+          WorkError: a key is absent or has a value of another type; naming it.
         """
-        return msgspec.convert(self.details, kind)
+        return parse_part(self.details, kind, f"{METRICS_FILE}: details", self.REMEDY)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -354,17 +352,37 @@ class UtteranceResult:
         fields = {field.name for field in dataclasses.fields(cls)}
         champion = values["champion"]
         anchor = values.get("anchor")
+        where = f"utterance {values['id']!r}"
+        if not _is_number(values["duration"]):
+            raise ValueError(f"{where}: duration {values['duration']!r} is not a number of seconds")
+        texts = (values["id"], values["speaker"], *_mapping(values["slices"], f"{where}: slices").values())
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError(f"{where}: the id, the speaker and the slices are texts, not {texts!r}")
         return cls(
             **{name: values[name] for name in ("id", "speaker", "duration", "slices")},
-            metrics=_metrics_from_line(values["metrics"]),
-            champion=None if champion is None else _metrics_from_line(champion),
+            metrics=_metrics_from_line(values["metrics"], where),
+            champion=None if champion is None else _metrics_from_line(champion, where),
             details={name: value for name, value in values.items() if name not in fields},
-            anchor=None if anchor is None else _metrics_from_line(anchor),
+            anchor=None if anchor is None else _metrics_from_line(anchor, where),
         )
 
 
-def _metrics_from_line(metrics: dict[str, list[float]]) -> dict[str, SumAndWeight]:
+def _metrics_from_line(metrics: Any, where: str) -> dict[str, SumAndWeight]:
+    for name, value in _mapping(metrics, f"{where}: metrics").items():
+        if not (isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))):
+            raise ValueError(f"{where}: metric {name!r} {value!r} is not a pair of numbers, a sum and a weight")
     return {name: SumAndWeight(*value) for name, value in metrics.items()}
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{where} {value!r} is not a mapping")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    # To Python True is an int, and `json` reads NaN and integers that no float holds.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 @dataclasses.dataclass(frozen=True)
@@ -470,10 +488,7 @@ class Evaluation:
         return self._convert(self.info.smoke_test, kind, "smoke_test")
 
     def _convert(self, values: Any, kind: type[PartT], key: str) -> PartT:
-        try:
-            return msgspec.convert(values, kind)
-        except msgspec.ValidationError as error:
-            raise WorkError(f"{self.folder / METRICS_FILE}: {key}: {error}; run evaluate again") from None
+        return parse_part(values, kind, f"{self.folder / METRICS_FILE}: {key}", EvaluationInfo.REMEDY)
 
     @property
     def digest(self) -> str:
@@ -505,7 +520,8 @@ class Evaluation:
 
     def bootstrap(self, confidence: float) -> Bootstrap:
         """The resampling that evaluate used, at another confidence."""
-        return dataclasses.replace(self.info.bootstrap, confidence=confidence)
+        stated = self.info.bootstrap
+        return Bootstrap(confidence, stated.samples, stated.seed, stated.min_speakers)
 
 
 def _read_results(file: Path) -> list[UtteranceResult]:
@@ -529,6 +545,14 @@ def _wrong_figures(utterances: int, metrics: Mapping[str, MetricInfo], results: 
         metric = CATALOG[name]
         if name not in metrics:
             wrong.append(f"{metric.title} is absent")
+            continue
+        lacking = [
+            result.id
+            for result in results
+            if name not in result.metrics or (result.champion is not None and name not in result.champion)
+        ]
+        if lacking:
+            wrong.append(f"{metric.title} is absent in the line of utterance {lacking[0]!r}")
             continue
 
         stated = metrics[name]

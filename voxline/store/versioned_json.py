@@ -6,7 +6,8 @@ its type accepts them (`forbid_unknown_fields=False`), as that of `metrics.json`
 """
 
 import numbers
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
@@ -70,6 +71,9 @@ def _key_without_json(value: Any, key: str) -> str:
 
 
 FileT = TypeVar("FileT", bound=VersionedFile)
+PartT = TypeVar("PartT", bound=FilePart)
+_STEP = re.compile(r"\.(?P<field>\w+)|\[(?P<index>\d+)\]|\[\.\.\.\]")
+"""A step of a path in msgspec's messages, such as `$.metrics[...].value`; the dots are a key of a mapping."""
 
 
 def parse_versioned(values: Any, kind: type[FileT], where: object) -> FileT:
@@ -88,7 +92,74 @@ def parse_versioned(values: Any, kind: type[FileT], where: object) -> FileT:
     try:
         return msgspec.convert(own, kind)
     except msgspec.ValidationError as error:
-        raise WorkError(f"{where}: {error}; another version of Voxline wrote it: {kind.REMEDY}") from None
+        writer = values.get(VERSION, voxline.__version__)
+        cause = "it is damaged" if writer == voxline.__version__ else f"Voxline {writer} wrote it"
+        raise WorkError(f"{where}: {_describe_fault(own, kind, str(error))}; {cause}: {kind.REMEDY}") from None
+
+
+def parse_part(values: Any, kind: type[PartT], where: object, remedy: str) -> PartT:
+    """A part of a file, from its JSON values.
+
+    Args:
+      where: the file and the key, for messages.
+
+    Raises:
+      WorkError: a key is absent or has a value of another type; naming it.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise WorkError(f"{where}: {_describe_fault(values, kind, str(error))}; {remedy}") from None
+
+
+def _describe_fault(values: Any, kind: type[msgspec.Struct], message: str) -> str:
+    """A message of msgspec with the keys of mappings in its path, where it has `[...]`."""
+    fault, is_path, path = message.partition(" - at `$")
+    if not is_path:
+        return message
+
+    keys: list[str | int] = []
+    named = "$"
+    for step in _STEP.finditer(path):
+        if step["field"]:
+            keys.append(step["field"])
+            named += step[0]
+        elif step["index"]:
+            keys.append(int(step["index"]))
+            named += step[0]
+        else:
+            # Each entry of the mapping alone, until one has the same fault.
+            entries = _value_at(values, keys)
+            lone = (_replace_at(values, keys, {key: value}) for key, value in entries.items())
+            values = next((alone for alone in lone if _fault_of(alone, kind) == message), None)
+            if values is None:
+                return message
+            keys.extend(_value_at(values, keys))
+            named += f'["{keys[-1]}"]'
+    return f"{fault} - at `{named}`"
+
+
+def _fault_of(values: Any, kind: type[msgspec.Struct]) -> str:
+    try:
+        msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
+
+
+def _value_at(values: Any, keys: Sequence[str | int]) -> Any:
+    for key in keys:
+        values = values[key]
+    return values
+
+
+def _replace_at(values: Any, keys: Sequence[str | int], value: Any) -> Any:
+    """A copy of the values with another one at a path."""
+    if not keys:
+        return value
+    replaced = values.copy()
+    replaced[keys[0]] = _replace_at(values[keys[0]], keys[1:], value)
+    return replaced
 
 
 def check_format(values: Any, accepted: int, where: object, remedy: str) -> None:
@@ -103,6 +174,9 @@ def check_format(values: Any, accepted: int, where: object, remedy: str) -> None
             f"{where}: no format number, so no file of this Voxline ({voxline.__version__}, format {accepted}); "
             f"{remedy}"
         )
+    # To Python True and 1.0 are 1.
+    if type(number) is not int:
+        raise WorkError(f"{where}: format {number!r} is not a whole number, so the file is damaged; {remedy}")
     if number != accepted:
         writer = values.get(VERSION, "another version")
         raise WorkError(

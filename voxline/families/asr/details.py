@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import msgspec
-
-from voxline.metrics.evaluation import FamilyDetails
+from voxline.metrics.evaluation import METRICS_FILE, EvaluationInfo, FamilyDetails
 from voxline.metrics.wer import EditCounts
-from voxline.store.versioned_json import FilePart
+from voxline.store.versioned_json import FilePart, parse_part
 
 
 class ConfusionInfo(FilePart, forbid_unknown_fields=False):
@@ -103,9 +101,12 @@ class AsrDetails(FamilyDetails, kw_only=True):
         """The language model; None: decoding is greedy.
 
         Raises:
-          msgspec.ValidationError: a key is absent or has a value of another type; naming it.
+          WorkError: a key is absent or has a value of another type; naming it.
         """
-        return None if self.language_model is None else msgspec.convert(self.language_model, LanguageModelInfo)
+        if self.language_model is None:
+            return None
+        where = f"{METRICS_FILE}: details.language_model"
+        return parse_part(self.language_model, LanguageModelInfo, where, EvaluationInfo.REMEDY)
 
 
 class AsrSmokeTest(FilePart, forbid_unknown_fields=False):
