@@ -144,7 +144,7 @@ def _reason(file: Path) -> str:
 def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspace: Workspace) -> None:
     """Keeps the counts equal to the table, and marks the test set as another one than before.
 
-    It changes the JSON document that lies there and asks for no format: an erasure is owed by evaluations of every
+    It changes the JSON document and asks for no format: an erasure is owed by evaluations of every
     release, also by those that push would refuse today, and what it does not know it leaves as it is. A file that
     cannot be read at all is removed, since nobody can say whom it names.
     """
@@ -182,7 +182,7 @@ def _purge_metrics(folder: Path, footprint: Footprint, utterances: int, workspac
 
 
 def _read_document(file: Path) -> dict[str, Any] | None:
-    """A JSON object as it lies there; None if it is none, or there is no file."""
+    """The JSON object in a file; None if the file has something else or does not exist."""
     try:
         document = read_json(file)
     except (FileNotFoundError, ValueError):
