@@ -88,6 +88,9 @@ _seconds = st.floats(0, 1e9, exclude_max=True) | st.integers(0, 10**6)
 _values = st.recursive(
     _texts | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.none(), st.lists
 )
+_names = (_texts | st.sampled_from(["{0}", "accent", "aa", "z"])).filter(
+    lambda name: name not in Utterance.__struct_fields__
+)
 _utterances = st.builds(
     Utterance,
     _texts,
@@ -99,7 +102,7 @@ _utterances = st.builds(
     _texts,
     _seconds,
     st.dictionaries(_texts, st.floats(-120, 1), max_size=3),
-    st.dictionaries(_texts | st.sampled_from(["{0}", "accent", "aa", "z"]), _values, max_size=3),
+    st.dictionaries(_names, _values, max_size=3),
 )
 
 

@@ -25,6 +25,7 @@ from tests.faults.failing import BROKEN, FULL, GROWING, HALF, KILLED, WORKER, Fa
 from tests.faults.steps import BEAM, EVERY_STEP, Step, fresh, leftovers
 from voxline.audio import worker_process
 from voxline.components.convert import process_pool
+from voxline.families.family import register
 
 REFUSED = 3
 ANY_DISK = (KILLED, HALF, FULL, BROKEN)
@@ -49,12 +50,16 @@ FEW = "VOXLINE_TEST_FEW_CHANGES"
 
 def find_step(name: str) -> Step:
     if name == "train":
-        from tests.faults.train_step import TRAIN  # it imports TensorFlow
+        from tests.faults.train_step import TRAIN, GraphFamily  # it imports TensorFlow
 
+        register(GraphFamily())
         return TRAIN
     if name in ("language", "evaluate", "push"):
         from tests.faults.model_steps import MODEL_STEPS  # it imports ONNX Runtime
+        from tests.push.test_add_a_family import WordCountFamily
 
+        # Here and not in the module: pytest imports that for doctests, and other tests list all families.
+        register(WordCountFamily())
         return MODEL_STEPS[name]
     return {**EVERY_STEP, "beam": BEAM}[name]
 

@@ -16,7 +16,6 @@ from typing import Any
 from tests.faults.steps import Step, end_state
 from tests.push.test_add_a_family import (
     WordCountEvaluateSettings,
-    WordCountFamily,
     WordCountPushSettings,
     write_model,
 )
@@ -28,7 +27,6 @@ from voxline.components.language.step import run as language
 from voxline.components.push.step import run as push
 from voxline.data.manifest import read_manifest, write_manifest
 from voxline.families.asr.settings import AsrEvaluateSettings
-from voxline.families.family import register
 from voxline.operations.store_contents import StoreUsers
 from voxline.operations.store_gc import collect_store
 from voxline.registry.registry import Registry
@@ -45,11 +43,10 @@ SENTENCES = {
 EVALUATE = AsrEvaluateSettings(bootstrap_samples=100, worst_utterances=1, aligned_utterances=0)
 LANGUAGE = LanguageSettings(kind="ngram", order=2, alphas=[0.5, 2.0], betas=[0.0, 1.0], width=8)
 BETTER = {"six": "seven"}
-register(WordCountFamily())
 OFFSETS = {"worse": 0.9, "better": 0.5, "perfect": 0.0}
 """Of the counters of words: the error of each."""
 COUNT = WordCountEvaluateSettings(bootstrap_samples=100)
-PUSH = WordCountPushSettings(max_regression={"count_error": 1.0}, max_slice_regression={})
+PUSH: dict[str, Any] = {"max_regression": {"count_error": 1.0}, "max_slice_regression": {}}
 
 
 def _write_sentences(corpus: Path) -> None:
@@ -91,7 +88,9 @@ def _make_counters(corpus: Path) -> None:
 def _pushed(model: str) -> Callable[[Path, Path], StepOutput]:
     def run(corpus: Path, folder: Path) -> StepOutput:
         evaluation = folder / "evaluations" / model
-        return push(corpus / model / "model", evaluation, folder / "registry", folder / "store", PUSH)
+        return push(
+            corpus / model / "model", evaluation, folder / "registry", folder / "store", WordCountPushSettings.of(PUSH)
+        )
 
     return run
 

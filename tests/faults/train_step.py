@@ -13,7 +13,7 @@ from tests.faults.steps import Step
 from tests.training.tones import make_utterances, write_dataset
 from tests.training.toy_family import ToyTask, ToyTrainSettings
 from voxline.components.train.step import run as train
-from voxline.families.family import Family, register
+from voxline.families.family import Family
 from voxline.store.finished import read_done
 from voxline.store.hashing import hash_bytes, hash_file
 from voxline.store.step_cache import StepOutput
@@ -48,9 +48,6 @@ class GraphFamily(Family):
 
     def task(self) -> type[GraphTask]:
         return GraphTask
-
-
-register(GraphFamily())
 
 
 def _make_tones(corpus: Path) -> None:
