@@ -19,7 +19,7 @@ SERVED_READY := $(SERVED)/.ready
 MONITORING := .cluster-tools/monitoring
 SIGNING := .cluster-tools/signing
 # One more than the two cores of a small machine: a test often waits, for a disk, a lease, a lock or another process. Each
-# process more imports TensorFlow, Keras, Beam and all test files once more, ten seconds of processor time.
+# further process imports TensorFlow, Keras, Beam and all test files again: ten seconds of processor time.
 JOBS ?= 3
 FSDD ?= /data/fsdd
 SEEDS ?= 1

@@ -44,9 +44,7 @@ Arrays = Mapping[str, np.ndarray]
 PINS = Path(__file__).parent / "families" / "pinned_steps.json"
 
 
-def assert_pinned(
-    name: str, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], **scalars: float
-) -> None:
+def assert_pinned(name: str, before: Arrays, after: Arrays, **scalars: float) -> None:
     """Holds a training step from fixed seeds against the recorded one; VOXLINE_WRITE_GOLDEN=1 records it.
 
     A change of seeds, of an initializer, of the order of the weights or of the arithmetic shows, and the rounding of
@@ -55,7 +53,7 @@ def assert_pinned(
 
     Args:
       name: of the network.
-      before: its state before the step, by name; bounded closely, since no processor has computed it yet.
+      before: its state before the step, by name; bounded closely, since initializers round little.
       after: its state after the step. Adam divides by the size of a gradient, so rounding can turn the sign of a
         change where the gradient is almost zero.
       scalars: the loss and the like, to one in a thousand.
