@@ -52,7 +52,7 @@ def test_any_text_is_read_into_the_alphabet_or_refused(kind: str, text: str) -> 
 @pytest.mark.parametrize("kind", ["english", "mandarin", "pinyin"])
 @pytest.mark.parametrize("character", "a1.,'-/$:I%°½–…不一儿第3 ☃")
 def test_the_time_grows_as_the_length_of_the_text(kind: str, character: str) -> None:
-    """Ten times the characters take about ten times as long; a pattern that backtracks would take a hundred times."""
+    """Twenty times the characters take about twenty times as long; a pattern that backtracks takes 400 times."""
     how = FrontendSettings(kind=kind)
 
     def seconds(length: int) -> float:
@@ -62,8 +62,9 @@ def test_the_time_grows_as_the_length_of_the_text(kind: str, character: str) -> 
         return time.process_time() - start
 
     seconds(1)  # reads the dictionaries
-    short = min(seconds(2_000) for _ in range(3))
-    assert seconds(20_000) < 40 * max(short, 0.02)
+    short = min(seconds(1_000) for _ in range(3))
+    # A busy machine makes one measurement four times as long, so a long text has several tries.
+    assert any(seconds(20_000) < 90 * max(short, 0.02) for _ in range(5))
 
 
 CONVENTION = Path(__file__).parent.parent.parent / "docs" / "text-normalization.md"
