@@ -16,7 +16,7 @@ import numpy as np
 import soundfile
 
 from voxline.audio.decoding import BadAudioError, Segment, decode_audio, decode_segments, load_audio
-from voxline.components.convert.process_pool import map_in_processes
+from voxline.audio.process_pool import map_in_processes
 
 RATE = 16_000
 HOURS = 2

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from voxline.audio.containers import RAW_FORMAT_KEY, RawFormat, is_raw_name
-from voxline.components.convert.process_pool import WorkerCrashed, map_in_processes
+from voxline.audio.process_pool import WorkerCrashed, map_in_processes
 from voxline.data.manifest import Utterance
 from voxline.rejects import Reason
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from voxline.audio.containers import shares_one_decode
+from voxline.audio.process_pool import WorkerCrashed
 from voxline.components.convert.decode_log import DecodeLogWriter
 from voxline.components.convert.jobs import (
     ConversionJob,
@@ -31,7 +32,6 @@ from voxline.components.convert.output import (
     write_output,
     wrote_last,
 )
-from voxline.components.convert.process_pool import WorkerCrashed
 from voxline.components.convert.settings import PROCESSES, ConvertSettings
 from voxline.components.convert.wav_pool import WAV_REVISION, WavPool, WavUploader
 from voxline.data.line_cache import LineCache, cache_file

@@ -23,7 +23,7 @@ from voxline.store.objects import open_store
 ALONE = ConvertSettings(max_reject_share=1.0, max_seconds=10, workers=2)
 CRASH = """
 import os, signal, sys
-if "voxline.components.convert.process_pool" in sys.orig_argv:
+if "voxline.audio.process_pool" in sys.orig_argv:
     import soundfile
     opened = soundfile.SoundFile._open
     def crash(self, file, *rest):

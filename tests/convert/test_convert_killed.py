@@ -101,7 +101,7 @@ def test_a_recording_that_kills_every_process_that_reads_it_is_one_reject(manife
     """Makes libsndfile crash on one file, like a bug in a decoder."""
     (tmp_path / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
-        "if 'voxline.components.convert.process_pool' in sys.orig_argv:\n"
+        "if 'voxline.audio.process_pool' in sys.orig_argv:\n"
         "    import soundfile\n"
         "    opened = soundfile.SoundFile._open\n"
         "    def crash(self, file, *rest):\n"

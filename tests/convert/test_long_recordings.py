@@ -13,8 +13,8 @@ import soundfile
 from tests.convert.conftest import manifest_of, utterance
 from tests.convert.zoo import RATE, speech
 from voxline.audio.decoding import BadAudioError, decode_audio, load_audio
+from voxline.audio.process_pool import map_in_processes
 from voxline.audio.wav import read_wav
-from voxline.components.convert.process_pool import map_in_processes
 from voxline.components.convert.settings import ConvertSettings
 from voxline.components.convert.step import run
 from voxline.components.ingest.settings import CorpusSettings

@@ -23,8 +23,7 @@ from typing import Any
 
 from tests.faults.failing import BROKEN, FULL, GROWING, HALF, KILLED, WORKER, FailingDisk, nobody_pulls_the_plug
 from tests.faults.steps import BEAM, EVERY_STEP, Step, fresh, leftovers
-from voxline.audio import worker_process
-from voxline.components.convert import process_pool
+from voxline.audio import process_pool, worker_process
 from voxline.families.family import register
 
 REFUSED = 3

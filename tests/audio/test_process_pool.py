@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from voxline.components.convert import process_pool
+from voxline.audio import process_pool
+from voxline.audio.process_pool import WorkerCrashed, map_in_processes
 from voxline.components.convert.jobs import ConversionJob, JobGroup, JobResult, SourceChanged, convert_in_processes
-from voxline.components.convert.process_pool import WorkerCrashed, map_in_processes
 from voxline.errors import WorkError
 
 HARMLESS, DEADLY = signal.SIGCONT, signal.SIGKILL
