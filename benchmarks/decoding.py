@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.table import Row, print_table
-from voxline.components.language.kneser_ney import train_ngrams
 from voxline.inference.beam_search import BeamSearch, decode_best_path
 from voxline.text.alphabet import Alphabet
+from voxline.training.kneser_ney import train_ngrams
 
 ENVIRONMENT = Path(".decoders-venv")
 WORDS, SENTENCES, UTTERANCES, WIDTH = 5_000, 12_000, 60, 100

@@ -74,4 +74,5 @@ class LanguageSettings(NgramSettings):
 
     def ngram_settings(self) -> NgramSettings:
         """The settings that the n-grams depend on."""
+        # Without validation, which these values have passed already.
         return NgramSettings.model_construct(**{name: getattr(self, name) for name in NgramSettings.model_fields})

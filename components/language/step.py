@@ -88,6 +88,7 @@ def check(manifest: Path | str, settings: LanguageSettings) -> None:
 
 
 def _read_splits(manifest: Path) -> dict[str, list[Utterance]]:
+    # All three are there, since a corpus may have no dev or no test.
     splits: dict[str, list[Utterance]] = {"train": [], "dev": [], "test": []}
     for utterance in read_manifest(manifest):
         splits.setdefault(utterance.split, []).append(utterance)
@@ -132,7 +133,7 @@ def _make_ngrams(splits: dict[str, list[Utterance]], store: Path | str, settings
 
     with cached_step(store, NGRAMS, settings.ngram_settings(), inputs, revision=REVISION) as output:
         if not output.reused:
-            from voxline.components.language.kneser_ney import train_ngrams
+            from voxline.training.kneser_ney import train_ngrams
 
             sentences = [*map(split_words, transcripts), *text.lines()]
             # Known once all lines were read: text that holds dev or test would make the error rates a lie.
@@ -222,6 +223,7 @@ def _tune(
 ) -> tuple[float, float, dict[str, Any] | None]:
     """Alpha, beta, and how they were found."""
     if not dev:
+        # Both weights were given, or there is no dev; a weight that was given counts in either case.
         alpha, beta = (
             default if value is None else value
             for value, default in zip((settings.alpha, settings.beta), UNTUNED, strict=True)
@@ -239,6 +241,7 @@ def _tune(
     betas = settings.betas if settings.beta is None else [settings.beta]
     print_status(f"language: tuning on {len(dev):,} utterances of dev, {len(alphas) * len(betas)} pairs of weights")
 
+    # The recordings may be in a bucket. Changed ones are refused: the key is of those that the manifest lists.
     localize_audio(dev)
     refuse_changed_audio(dev, "language")
 

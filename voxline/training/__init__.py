@@ -1,1 +1,1 @@
-"""The training engine: batches, steps, checkpoints, averages, exports. It knows no family."""
+"""The training engine: batches, steps, checkpoints, averages, exports; and of n-grams. It knows no family."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from voxline.components.language.kneser_ney import train_ngrams
 from voxline.errors import SettingsError, WorkError
 from voxline.inference.ngram import NgramModel
+from voxline.training.kneser_ney import train_ngrams
 
 HERE = Path(__file__).parent / "lmplz"
 
