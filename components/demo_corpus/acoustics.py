@@ -1,4 +1,4 @@
-"""Recording conditions: reverberation, background noise and level, on float32 samples `[samples]`.
+"""Recording conditions: silence, reverberation, background noise and level, on float32 samples `[samples]`.
 
 The caller seeds the generator of random numbers.
 """
@@ -9,6 +9,9 @@ import numpy.typing as npt
 from voxline.audio.fft import convolve
 
 Samples = npt.NDArray[np.float32]
+
+MARGIN_SECONDS = 0.05
+"""The silence at both ends of a recording that is cut closely."""
 
 
 def trim_silence(samples: Samples, rate: int, *, keep: float = 0.1, threshold_db: float = -55.0) -> Samples:
@@ -94,6 +97,11 @@ def normalize_peak(samples: Samples, peak_db: float) -> Samples:
     """
     scaled: Samples = (samples * (10 ** (peak_db / 20) / np.abs(samples).max())).astype(np.float32)
     return scaled
+
+
+def quantize_samples(samples: Samples) -> npt.NDArray[np.int16]:
+    """Scales samples in [-1, 1] to 16-bit numbers."""
+    return np.rint(samples * 32767).astype(np.int16)
 
 
 def _pink(rng: np.random.Generator, length: int) -> npt.NDArray[np.float64]:

@@ -104,6 +104,7 @@ class Grammar:
             yield from self._expand(template[: slot.start()] + choice + template[slot.end() :])
 
     def _fill(self, template: str, rng: np.random.Generator) -> str:
+        # The first slot each time, which may be one that a choice has brought in.
         while slot := _SLOT.search(template):
             choices = self.slots[slot[1]]
             template = template[: slot.start()] + choices[rng.integers(len(choices))] + template[slot.end() :]

@@ -93,6 +93,7 @@ def write_ljspeech(root: Path, recordings: Iterable[RecordedSentence], rate: int
     for number, (split, sentence, samples) in enumerate(recordings):
         id = f"{split}-{number:04d}"
         soundfile.write(root / "wavs" / f"{id}.wav", samples, rate, subtype="PCM_16")
+        # The text as it is written, and as it is read: LJSpeech has both.
         lines.append(f"{id}|{sentence.written}|{sentence.normalized}\n")
         samples_written += len(samples)
 

@@ -15,13 +15,13 @@ import pytest
 import soundfile
 
 from tests.waiting import PATIENCE_SECONDS
-from voxline.components.demo_corpus.asr_corpora import SENTENCE_SHARES
 from voxline.components.demo_corpus.commands import COMMANDS, Language
 from voxline.components.demo_corpus.grammar import Grammar
 from voxline.components.demo_corpus.settings import DemoCorpusSettings, WordsCorpusSettings
 from voxline.components.demo_corpus.speakers import ACCENTS, VARIANTS, draw_speakers
 from voxline.components.demo_corpus.step import corpus_settings, run
 from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.demo_corpora import SENTENCE_SHARES
 from voxline.families.family import DemoCorpus, Family, register, unregister
 from voxline.store.files import hash_folder
 

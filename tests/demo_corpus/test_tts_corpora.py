@@ -13,8 +13,8 @@ from voxline.components.demo_corpus.grammar import Grammar, Sentence
 from voxline.components.demo_corpus.mandarin import LEXICON, MANDARIN, syllable_phones
 from voxline.components.demo_corpus.settings import SentenceKind
 from voxline.components.demo_corpus.step import corpus_settings, run
-from voxline.components.demo_corpus.tts_corpora import DRAW, draw_sentences
 from voxline.errors import SettingsError
+from voxline.families.tts.demo_corpora import DRAW, draw_sentences
 from voxline.store.files import hash_folder
 from voxline.text.frontend import apply_frontend
 from voxline.text.settings import FrontendSettings

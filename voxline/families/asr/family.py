@@ -66,8 +66,8 @@ class AsrFamily(Family):
         return [("evaluate.text_judge", judge, " or ".join(text_judging_families()))] if judge else []
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
-        from voxline.components.demo_corpus.asr_corpora import write_commands_corpus, write_words_corpus
         from voxline.components.demo_corpus.settings import CommandsCorpusSettings, WordsCorpusSettings
+        from voxline.families.asr.demo_corpora import write_commands_corpus, write_words_corpus
 
         return {
             "commands": DemoCorpus(CommandsCorpusSettings, write_commands_corpus),

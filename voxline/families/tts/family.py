@@ -83,9 +83,8 @@ class TtsFamily(Family):
         return needed
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
-        from voxline.components.demo_corpus.asr_corpora import write_round_trip_corpus
         from voxline.components.demo_corpus.settings import RoundTripCorpusSettings, TtsCorpusSettings
-        from voxline.components.demo_corpus.tts_corpora import write_tts_corpus
+        from voxline.families.tts.demo_corpora import write_round_trip_corpus, write_tts_corpus
 
         english = DemoCorpus(TtsCorpusSettings, write_tts_corpus, "LJSpeech")
         return {

@@ -2,7 +2,6 @@
 
 commands     many speakers in their rooms give commands to a house; a manifest beside it names each command
 words        many speakers, natives and others, say each of a few words
-round trip   the TTS voice and others read sentences, for the recognizer that judges synthesized speech
 """
 
 import dataclasses
@@ -15,8 +14,7 @@ import numpy.typing as npt
 
 from voxline.components.demo_corpus import acoustics
 from voxline.components.demo_corpus.commands import COMMANDS, Commands
-from voxline.components.demo_corpus.espeak import EspeakVoice, speak
-from voxline.components.demo_corpus.grammar import Sentence
+from voxline.components.demo_corpus.espeak import speak
 from voxline.components.demo_corpus.layouts import (
     SUBSETS,
     SpeakerRecord,
@@ -25,35 +23,15 @@ from voxline.components.demo_corpus.layouts import (
     write_manifest_beside,
     write_speakers,
 )
-from voxline.components.demo_corpus.settings import (
-    LANGUAGES,
-    CommandsCorpusSettings,
-    RoundTripCorpusSettings,
-    WordsCorpusSettings,
-)
-from voxline.components.demo_corpus.speakers import (
-    ACCENTS,
-    FEMALE,
-    MIN_REVERBERATION,
-    Speaker,
-    draw_speakers,
-    draw_variants,
-)
-from voxline.components.demo_corpus.tts_corpora import (
-    MARGIN_SECONDS,
-    draw_sentences,
-    quantize_samples,
-    record_sentences,
-)
+from voxline.components.demo_corpus.settings import LANGUAGES, CommandsCorpusSettings, WordsCorpusSettings
+from voxline.components.demo_corpus.speakers import ACCENTS, MIN_REVERBERATION, Speaker, draw_speakers
 from voxline.progress import Progress, print_status
-from voxline.text.alphabet import normalize_transcript
 
 SENTENCE_SHARES = {"train": 0.7, "dev": 0.1, "test": 0.2}
 """Of the sentences of each template. No sentence is in two splits, so dev and test measure sentences never heard."""
 
 SAMPLE_RATE = 16000
 CHAPTER = 1
-FIRST_SPEAKER = 1001
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,7 +144,7 @@ def _record_in_room(
         background = acoustics.generate_noise(rng, speaker.noise, len(samples), SAMPLE_RATE)
         samples = acoustics.mix_at_snr(samples, background, rng.uniform(settings.min_snr, settings.max_snr))
 
-        yield quantize_samples(acoustics.normalize_peak(samples, rng.uniform(-15, -3)))
+        yield acoustics.quantize_samples(acoustics.normalize_peak(samples, rng.uniform(-15, -3)))
 
 
 def write_words_corpus(root: Path, settings: WordsCorpusSettings, workers: int) -> dict[str, int]:
@@ -201,88 +179,6 @@ def _record_closely(dry: Iterable[npt.NDArray[np.float32]], rate: int) -> Iterat
     import soxr
 
     for recording in dry:
-        samples = acoustics.trim_silence(soxr.resample(recording, rate, SAMPLE_RATE), SAMPLE_RATE, keep=MARGIN_SECONDS)
-        yield quantize_samples(acoustics.normalize_peak(samples, -6))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _VoicePart:
-    """The sentences of one voice in one split."""
-
-    speaker: int
-    voice: EspeakVoice
-    split: str
-    sentences: list[Sentence]
-
-
-def write_round_trip_corpus(root: Path, settings: RoundTripCorpusSettings, workers: int) -> dict[str, int]:
-    """Writes the corpus of a round-trip recognizer into the folder `root`. Returns counts."""
-    parts = _assign_sentences(settings)
-    total = sum(len(part.sentences) for part in parts)
-    print_status(f"demo corpus: {1 + settings.other_voices} voices read {total:,} {settings.sentences}")
-
-    # One part after the other: the sentences of a part are spoken by several processes at once.
-    speakers = []
-    for number, part in enumerate(parts):
-        rng = np.random.default_rng((settings.seed, 4, number))
-        recordings = record_sentences(part.voice, part.sentences, settings.sample_rate, workers)
-        utterances = (
-            (normalize_transcript(sentence.normalized), _add_noise(samples, rng, settings))
-            for sentence, samples in zip(part.sentences, recordings, strict=True)
-        )
-        subset = SUBSETS[part.split]
-        # One chapter for each split: a speaker is in all of them, and an utterance's id does not name its split.
-        chapter = 1 + list(SUBSETS).index(part.split)
-        seconds = write_chapter(root, subset, part.speaker, chapter, utterances, settings.sample_rate)
-        sex = "F" if part.voice.name.partition("+")[2] in FEMALE else "M"
-        speakers.append(SpeakerRecord(part.speaker, sex, subset, seconds, part.voice.name))
-
-    write_speakers(root, speakers)
-    return {
-        "utterances": total,
-        "speakers": 1 + settings.other_voices,
-        "seconds": round(sum(speaker.seconds for speaker in speakers)),
-        **{split: sum(len(part.sentences) for part in parts if part.split == split) for split in SUBSETS},
-    }
-
-
-def _assign_sentences(settings: RoundTripCorpusSettings) -> list[_VoicePart]:
-    """Every voice is in every split, with sentences of its own; the TTS voice comes first."""
-    rng = np.random.default_rng((settings.seed, 3))
-    tts_voice = settings.voice(settings.sentences)
-    variants = [variant for variant in draw_variants(rng) if variant != tts_voice.variant][: settings.other_voices]
-
-    # The others differ from the TTS voice in variant, rate and pitch; the language is the same.
-    other_voices = [
-        dataclasses.replace(
-            tts_voice, variant=variant, rate=int(rng.integers(140, 186)), pitch=int(rng.integers(30, 71))
-        )
-        for variant in variants
-    ]
-
-    voices = [tts_voice, *other_voices]
-    weights = [settings.tts_voice_weight, *(1 for _ in other_voices)]
-
-    # The TTS voice has a larger share of train alone: dev and test weigh all voices alike.
-    sizes = {"train": settings.train * sum(weights), "dev": settings.dev * len(voices)}
-    sizes["test"] = settings.test * len(voices)
-    splits = draw_sentences(settings.sentences, rng, sizes, settings.long_sentences * len(voices))
-
-    parts = []
-    for split, sentences in splits.items():
-        # Dealt in turn, so that each voice gets its share of every length.
-        turns = weights if split == "train" else [1] * len(voices)
-        dealers = [number for number, weight in enumerate(turns) for _ in range(weight)]
-
-        for number, voice in enumerate(voices):
-            dealt = [sentence for turn, sentence in enumerate(sentences) if dealers[turn % len(dealers)] == number]
-            parts.append(_VoicePart(FIRST_SPEAKER + number, voice, split, dealt))
-    return parts
-
-
-def _add_noise(
-    samples: npt.NDArray[np.float32], rng: np.random.Generator, settings: RoundTripCorpusSettings
-) -> npt.NDArray[np.int16]:
-    background = acoustics.generate_noise(rng, "white", len(samples), settings.sample_rate)
-    mixed = acoustics.mix_at_snr(samples, background, rng.uniform(settings.min_snr, settings.max_snr))
-    return quantize_samples(acoustics.normalize_peak(mixed, rng.uniform(-12, -3)))
+        samples = soxr.resample(recording, rate, SAMPLE_RATE)
+        samples = acoustics.trim_silence(samples, SAMPLE_RATE, keep=acoustics.MARGIN_SECONDS)
+        yield acoustics.quantize_samples(acoustics.normalize_peak(samples, -6))
