@@ -190,7 +190,7 @@ def step(
         str,
         typer.Argument(
             metavar="STEP",
-            help="ingest, convert, validate, extract, forecast, train, language, evaluate, push or publish.",
+            help="Step of the config's pipeline, such as train. The error of a wrong name lists them.",
         ),
     ],
     config: Config,
