@@ -171,6 +171,82 @@ def test_a_graph_that_reaches_out_is_refused_before_it_is_loaded(
     assert not (tmp_path / "victim.txt").exists()
 
 
+def _model_whose_saver(tmp_path: Path, act: Callable[[Any], Any], *, use: str) -> Path:
+    """A recognizer in the older form, in which loading runs the saver's function that reads the weights.
+
+    Args:
+      act: the body of that function, which gets the name of the file of weights.
+      use: what runs it: "restore", "save" (nothing), or "save" and an input of the graph, a signature, the main op.
+    """
+    import tensorflow as tf
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+    v1 = tf.compat.v1
+    with v1.Session(graph=tf.Graph()) as session:
+        waveforms = v1.placeholder(tf.float32, [None, None], "waveforms")
+        file = v1.placeholder(tf.string, [], "saver_filename")
+        saver = tf.function(act, input_signature=[tf.TensorSpec([], tf.string)])(file)
+        text = tf.reduce_sum(waveforms) + (saver if use == "input" else 0.0)
+        outputs = {"text": v1.saved_model.build_tensor_info(saver if use == "signature" else text)}
+        inputs = {"waveforms": v1.saved_model.build_tensor_info(waveforms)}
+        signature = v1.saved_model.build_signature_def(inputs, outputs, "tensorflow/serving/predict")
+        builder = v1.saved_model.Builder(str(tmp_path / "older"))
+        builder.add_meta_graph_and_variables(session, ["serve"], {"transcribe": signature})
+        builder.save()
+    file_of_graph = tmp_path / "older" / "saved_model.pb"
+    saved = SavedModel.FromString(file_of_graph.read_bytes())
+    definition = saved.meta_graphs[0].saver_def
+    definition.filename_tensor_name = file.name
+    definition.save_tensor_name = text.name if use == "restore" else saver.name
+    definition.version = definition.V2
+    definition.restore_op_name = saver.op.name if use in ("restore", "both") else ""
+    if use == "main op":
+        saved.meta_graphs[0].collection_def["saved_model_main_op"].node_list.value.append(saver.op.name)
+    file_of_graph.write_bytes(saved.SerializeToString())
+    (tmp_path / "older" / "variables").mkdir(exist_ok=True)
+    (tmp_path / "older" / "variables" / "variables.index").touch()
+    return tmp_path / "older"
+
+
+@pytest.mark.parametrize("use", ["restore", "both", "input", "signature", "main op"])
+def test_a_saver_that_writes_where_something_runs_it_is_refused(use: str, tmp_path: Path) -> None:
+    """Else to load the model would write a file, of the model's choice, with the rights of the server."""
+    import tensorflow as tf
+
+    def write(given: Any) -> Any:
+        done = tf.raw_ops.SaveV2(
+            prefix=str(tmp_path / "victim"), tensor_names=["a"], shape_and_slices=[""], tensors=[tf.zeros(1)]
+        )
+        with tf.control_dependencies([done]):
+            return tf.identity(0.0)
+
+    model = _model_whose_saver(tmp_path, write, use=use)
+    with pytest.raises(WorkError, match="uses SaveV2, and was not loaded"):
+        check_graph(model)
+    if use == "restore":
+        with tf.compat.v1.Session(graph=tf.Graph()) as session:  # as TensorFlow Serving loads it
+            tf.compat.v1.saved_model.load(session, ["serve"], str(model))
+        assert list(tmp_path.glob("victim*")), "the fault is real"
+
+
+@pytest.mark.parametrize(("file", "refused"), [("given", False), ("other", True)])
+def test_a_saver_reads_weights_from_the_model_alone(file: str, refused: bool, tmp_path: Path) -> None:
+    """No digest covers the weights of another file."""
+    import tensorflow as tf
+
+    def read(given: Any) -> Any:
+        prefix = given if file == "given" else tf.constant(str(tmp_path / "weights"))
+        (value,) = tf.raw_ops.RestoreV2(prefix=prefix, tensor_names=["a"], shape_and_slices=[""], dtypes=[tf.float32])
+        return tf.reshape(value, [])
+
+    model = _model_whose_saver(tmp_path, read, use="restore")
+    if refused:
+        with pytest.raises(WorkError, match="uses RestoreV2, and was not loaded"):
+            check_graph(model)
+    else:
+        check_graph(model)
+
+
 def test_a_person_may_allow_the_ops_of_a_network_of_his_own(
     tmp_path: Path, copy_of_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,8 +61,10 @@ ALLOWED_OPS = frozenset(_OPS.split())
 """The ops of the models that Voxline exports, which compute on tensors, strings and weights alone, and a few more such
 ops that small networks use. TensorFlow has a thousand others; some read files, call Python or reach other machines.
 """
-_SAVER_OPS = frozenset(("SaveV2", "RestoreV2", "MergeV2Checkpoints", "ShardedFilename"))
-"""In each SavedModel, in functions that only its saver calls. Loading and signatures do not run them."""
+_SAVE_OPS = frozenset(("SaveV2", "MergeV2Checkpoints", "ShardedFilename"))
+"""In each SavedModel, in the function that its saver writes checkpoints with. Loading and signatures do not run it."""
+_RESTORE_OPS = frozenset(("RestoreV2",))
+"""In the function that reads the weights, which some loaders run: TensorFlow Serving does."""
 MORE_OPS_VARIABLE = "VOXLINE_ALLOWED_OPS"
 """Of the environment: further ops, for a network of one's own, with commas between them."""
 
@@ -256,21 +258,54 @@ def _refuse_other_ops(folder: Path) -> None:
 
 def _graph_ops(graph: Any) -> Iterator[str]:
     """The ops of a MetaGraphDef, in its graph and in all functions; without the saver's in its own functions."""
-    functions = {function.signature.name: function.node_def for function in graph.graph_def.library.function}
-    saver = {name.partition(":")[0] for name in (graph.saver_def.save_tensor_name, graph.saver_def.restore_op_name)}
+    functions = {function.signature.name: function for function in graph.graph_def.library.function}
 
     # The saver's functions may read and write files. They are accepted only where nothing else calls them.
     nodes = list(graph.graph_def.node)
-    by_saver = _called(node for node in nodes if node.name in saver)
-    others = _called(node for node in nodes if node.name not in saver)
+    save, restore = _saver_nodes(graph)
+    by_save = _called(node for node in nodes if node.name == save)
+    by_restore = _called(node for node in nodes if node.name == restore)
+    others = _called(node for node in nodes if node.name not in (save, restore))
     # Functions that Python code could call by name after loading count as called.
     others |= {*graph.object_graph_def.concrete_functions}
-    for name, body in functions.items():
-        if name not in by_saver:
-            others |= _called(body)
-    for name, body in {"": nodes, **functions}.items():
-        accepted = _SAVER_OPS if name in by_saver - others else frozenset()
-        yield from (node.op for node in body if node.op not in accepted)
+    for name, function in functions.items():
+        if name not in by_save | by_restore:
+            others |= _called(function.node_def)
+
+    yield from (node.op for node in nodes)
+    for name, function in functions.items():
+        accepted: frozenset[str] = frozenset()
+        if name in by_save - by_restore - others:
+            accepted = _SAVE_OPS
+        elif name in by_restore - by_save - others and _reads_the_given_file(function):
+            accepted = _RESTORE_OPS
+        yield from (node.op for node in function.node_def if node.op not in accepted)
+
+
+def _saver_nodes(graph: Any) -> tuple[str, str]:
+    """The nodes that write and read checkpoints; "" for one that the graph uses otherwise too, so that it may run."""
+    saver = graph.saver_def
+    file = saver.filename_tensor_name.partition(":")[0]
+
+    # Inputs of nodes, outputs of signatures, and what a loader runs first.
+    used = {name for node in graph.graph_def.node for name in node.input}
+    used |= {tensor.name for signature in graph.signature_def.values() for tensor in signature.outputs.values()}
+    used |= {name for collection in graph.collection_def.values() for name in collection.node_list.value}
+    used = {name.removeprefix("^").partition(":")[0] for name in used}
+
+    # Both get the name of the file from the loader.
+    fed = {node.name for node in graph.graph_def.node if list(node.input[:1]) == [file]}
+    is_fed = any(node.name == file and node.op == "Placeholder" for node in graph.graph_def.node)
+    save = saver.save_tensor_name.partition(":")[0]
+    restore = saver.restore_op_name
+    accepted = fed - used if is_fed and save != restore else set()
+    return save if save in accepted else "", restore if restore in accepted else ""
+
+
+def _reads_the_given_file(function: Any) -> bool:
+    """Returns whether all that a function restores is in the file that its caller names first."""
+    file = [argument.name for argument in function.signature.input_arg[:1]]
+    return all(list(node.input[:1]) == file for node in function.node_def if node.op in _RESTORE_OPS)
 
 
 def _called(nodes: Iterable[Any]) -> set[str]:
