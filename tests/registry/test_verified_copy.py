@@ -75,6 +75,18 @@ def test_a_damaged_version_is_not_copied_and_the_last_intact_one_is(
     assert sorted(path.name for path in (tmp_path / "models" / "asr").iterdir()) == ["1"]
 
 
+def test_a_model_that_cannot_be_read_keeps_no_other_from_being_served(
+    root: Path, tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "other" / "007").mkdir()
+    assert run("--to", str(tmp_path / "models")) == 0
+    assert "007: TensorFlow Serving takes this folder for version 7" in capsys.readouterr().out
+    assert served_versions(tmp_path / "models") == {"asr": 2, "asr@candidate": 3}
+    push(Registry(root, "asr"), tmp_path / "c")
+    write_models_config(root)
+    assert served_versions(root) == {"asr": 4, "other": 1}, "a push of one model does not fail by another"
+
+
 def test_it_ends_with_an_error_if_no_version_can_be_served(root: Path, tmp_path: Path, run: Run) -> None:
     for model, version in (("asr", 1), ("asr", 2), ("asr", 3), ("other", 1)):
         damage(root, version, model)

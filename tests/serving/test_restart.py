@@ -19,6 +19,7 @@ from voxline.registry.models_config import write_models_config
 from voxline.registry.recovery import recover_journal
 from voxline.registry.registry import Registry
 from voxline.serving.followed_model import FollowedModel
+from voxline.serving.server import recognizers
 
 Start = Callable[..., str]
 FAST = ("--follow", "0.1")
@@ -92,6 +93,30 @@ def test_one_damaged_model_does_not_keep_the_others_from_being_served(root: Path
     assert state["status"] == "degraded"
     assert "not the ones that were published" in state["models"]["other"]["fault"]
     assert state["models"]["asr"]["fault"] == ""
+
+
+def test_a_registry_that_cannot_be_read_for_one_model_does_not_keep_the_others_from_being_served(
+    root: Path, start: Start
+) -> None:
+    """A folder 007 makes every look at its model an error, as a journal does that is no file."""
+    (root / "other" / "007").mkdir()
+    url = start()
+    assert transcribe(url, "asr") == (200, "3")
+    assert transcribe(url, "other")[0] == 503
+    assert "007: TensorFlow Serving takes this folder for version 7" in health(url)["models"]["other"]["fault"]
+    (root / "other" / "007").rmdir()
+    wait_until(lambda: transcribe(url, "other") == (200, "1"), "the model whose folder was mended")
+
+
+def test_a_journal_that_cannot_be_read_is_as_one_that_is_lost(root: Path) -> None:
+    journal = root / "asr" / "journal.jsonl"
+    journal.unlink()
+    journal.mkdir()
+    assert sorted(recognizers(root)) == ["asr", "other"]
+    model = FollowedModel(root, "asr", may_start_empty=True)
+    assert journal.name in model.fault
+    assert model.current
+    assert model.current.version == 3, "which models.config names, and not the newest"
 
 
 def test_the_last_intact_version_that_was_in_production_serves_until_a_better_one_does(

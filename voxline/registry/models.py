@@ -23,7 +23,7 @@ def model_names(root: Path | str) -> list[str]:
     """
     store = open_store(root)
     names = store.list_folders()
-    models = [name for name in names if MODEL_NAME.fullmatch(name) and _is_model(store / name)]
+    models = [name for name in names if MODEL_NAME.fullmatch(name) and _may_be_model(store / name)]
 
     # A registry of which all models are gone is not the same as a folder that never was one.
     if not models and (names or not store.exists()):
@@ -36,8 +36,15 @@ def model_names(root: Path | str) -> list[str]:
 def _has_versions(registry: Registry) -> bool:
     try:
         return bool(registry.versions())
-    except WorkError:
-        return True  # a folder that must be renamed; the other models are listed all the same
+    except (WorkError, OSError):
+        return True  # a folder that must be renamed, or cannot be read; the other models are listed all the same
+
+
+def _may_be_model(store: ObjectStore) -> bool:
+    try:
+        return _is_model(store)
+    except OSError:
+        return True  # it cannot be read, and who asks for it is told why
 
 
 def _folders(store: ObjectStore) -> Iterator[ObjectStore]:

@@ -16,8 +16,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from voxline.errors import TransientError, WorkError
 from voxline.progress import print_status
-from voxline.registry.journal import CANDIDATE, JournalError
+from voxline.registry.journal import CANDIDATE
 from voxline.registry.models import model_names
 from voxline.registry.registry import Registry
 from voxline.store.files import users_umask
@@ -67,7 +68,9 @@ def models_config(root: Path | str, served_at: str = "") -> str:
         registry = Registry(root, model)
         try:
             production, candidate = registry.in_service(), registry.candidate()
-        except JournalError as error:  # a change of another model must not take this one out of service
+        except TransientError:
+            raise
+        except (WorkError, OSError) as error:  # a change of another model must not take this one out of service
             print_status(f"{MODELS_CONFIG}: {model} stays as it is there: {error}")
             served = served_versions(root)
             production = served.get(model)

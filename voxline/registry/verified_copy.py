@@ -18,7 +18,7 @@ from pathlib import Path
 from voxline.errors import PreconditionError, TransientError, WorkError
 from voxline.inference.saved_model import check_graph, model_files
 from voxline.progress import print_status
-from voxline.registry.journal import CANDIDATE, JournalError
+from voxline.registry.journal import CANDIDATE
 from voxline.registry.models import model_names
 from voxline.registry.models_config import MODELS_CONFIG, config_of_versions, served_versions
 from voxline.registry.registry import STAGING, UNSIGNED, Registry
@@ -97,10 +97,11 @@ class VerifiedCopy:
         present = [self._served[name]] if name in self._served else []
         try:
             history = registry.history()
-        except JournalError as error:
+        except (WorkError, OSError) as error:  # what keeps this model from being read keeps no other one
             self._report(name, str(error))
-            named = served_versions(self._root)
-            yield name, present or [named[name]] if name in named else present
+            passes = isinstance(error, (TransientError, PreconditionError))
+            named = {} if passes else served_versions(self._root)
+            yield name, present or ([named[name]] if name in named else [])
             return
         production = history.production[-1:]
 

@@ -16,7 +16,7 @@ from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import read_model_info
 from voxline.inference.synthesizer import Synthesizer
 from voxline.progress import print_status
-from voxline.registry.journal import ALIASES, PRODUCTION, JournalError
+from voxline.registry.journal import ALIASES, PRODUCTION
 from voxline.registry.models import resolve_version
 from voxline.registry.models_config import served_versions
 from voxline.registry.registry import UNSIGNED, Registry
@@ -220,7 +220,9 @@ class FollowedModel:
         try:
             earlier = registry.history().earlier_production
             record = "was in production before"
-        except JournalError:
+        except (WorkError, OSError) as fault:  # the journal is lost, or the registry cannot be read
+            if isinstance(fault, (TransientError, PreconditionError)):
+                return False
             earlier = [version for model, version in served_versions(self._root).items() if model == name]
             record = "is the one that models.config names"
 
