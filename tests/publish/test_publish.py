@@ -205,6 +205,25 @@ def test_nothing_is_deleted_if_a_version_is_unreadable_or_a_purge_unfinished(
         collect_garbage(store, [datasets], grace_days=1, dry_run=False)
 
 
+def test_a_flipped_bit_in_a_version_is_never_read(extracted: Extract, tmp_path: Path) -> None:
+    """A mean with another digit trained another model under the same key: no marker of a step has a version's hash."""
+    version = run(extracted(), tmp_path / "store", tmp_path / "datasets", KEEP).folder
+    before = Dataset.read_header(version)
+    file = version / "dataset.json"
+    whole = file.read_bytes()
+    mean = whole.index(b'"mean"')
+    refused = 0
+    for at in [*range(mean, mean + 60), *range(0, len(whole), 29)]:
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        try:
+            assert Dataset.read_header(version) == before, at
+        except WorkError as error:
+            refused += "seal is another" in str(error)
+    assert refused > 60
+    again = run(extracted(), tmp_path / "store", tmp_path / "datasets", KEEP)
+    assert (again.reused, again.folder.name) == (False, "2"), "and it is published again"
+
+
 def test_a_dataset_without_its_shards_is_not_published(extracted: Extract, tmp_path: Path) -> None:
     folder = extracted()
     shutil.rmtree(Dataset.read(folder).files()[0].parent)

@@ -1,6 +1,7 @@
 """A dataset: rows with the content, shards with the features, and the location of each row's features.
 
-  dataset.json                 feature settings, normalization statistics, counts, the list of shards with checksums
+  dataset.json                 feature settings, normalization statistics, counts, the list of shards with checksums,
+                               and its own hash
   rows.jsonl                   an utterance a line, sorted by id (voxline/data/rows.py)
   record-locations-<hash>.npy  the shard and the bytes of each row's features (voxline/data/record_locations.py)
 
@@ -19,7 +20,7 @@ from voxline.data.rows import ROWS_FILE, DatasetRow, read_rows
 from voxline.data.shards import REBUILD_SHARD_HINT, localize_shards, verify_shard
 from voxline.errors import WorkError
 from voxline.store.bucket_cache import is_cached, local_path, uri_of
-from voxline.store.files import read_json, write_json
+from voxline.store.files import check_seal, read_json, seal_marker, write_json
 from voxline.store.hashing import hash_file
 from voxline.store.layout import WAVS
 from voxline.store.localize import ensure_local, localize
@@ -149,8 +150,8 @@ class Dataset:
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json`. Write it last: it makes the dataset complete."""
-        write_json(
-            folder / DATASET_FILE,
+        # With its own hash: no marker of a step vouches for a published version.
+        values = seal_marker(
             {
                 "key": self.key,
                 "fingerprint": self.fingerprint,
@@ -165,8 +166,9 @@ class Dataset:
                 "rows": {"file": ROWS_FILE, "utterances": sum(self.counts.values()), "hash": self.rows_hash},
                 "record_locations": self.record_locations_file,
                 "shards": [dataclasses.asdict(shard) for shard in self.shards],
-            },
+            }
         )
+        write_json(folder / DATASET_FILE, values)
 
     def copy_to(self, folder: Path, relative_to: Path) -> None:
         """Copies the dataset without its shards into another folder.
@@ -199,6 +201,7 @@ class Dataset:
             raise WorkError(f"{folder}: no {DATASET_FILE} here; {hint}")
         try:
             values: dict[str, Any] = read_json(folder / DATASET_FILE)
+            check_seal(values)
             return cls(
                 key=values["key"],
                 fingerprint=values["fingerprint"],
