@@ -68,7 +68,7 @@ def test_a_flipped_bit_in_the_metrics_is_refused_and_measured_again(
     assert Evaluation.read(evaluation).values()["wer"] == json.loads(before)["metrics"]["wer"]["value"]
 
 
-@pytest.mark.parametrize("whose", ["value", "slice", "absent", "utterances"])
+@pytest.mark.parametrize("whose", ["value", "slice", "absent", "utterances", "no utterance", "not the first"])
 def test_figures_that_do_not_follow_from_the_utterances_are_refused_with_both_numbers(
     whose: str, corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
@@ -87,6 +87,13 @@ def test_figures_that_do_not_follow_from_the_utterances_are_refused_with_both_nu
     elif whose == "absent":  # a limit on what was not measured is skipped
         del metrics["metrics"]["wer"]
         expected = "word error rate is absent"
+    elif whose in ("no utterance", "not the first"):  # a figure that nothing gives
+        metrics["metrics"]["wer"]["value"] = 0.01
+        lines = [json.loads(line) for line in (forged / UTTERANCES_FILE).read_bytes().splitlines()]
+        for line in lines if whose == "no utterance" else lines[:1]:
+            del line["metrics"]["wer"]
+        (forged / UTTERANCES_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        expected = "word error rate is absent in the line of utterance"
     else:
         lines = [json.loads(line) for line in (forged / UTTERANCES_FILE).read_bytes().splitlines()]
         lines[3]["metrics"]["wer"][0] += 1
