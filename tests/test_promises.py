@@ -35,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [(), ("-p", "xdist", "-n", "2")], ids=["alone", "two-processes"])
 def test_a_target_that_ran_nothing_of_its_promise_fails_and_says_why(folder: Path, processes: tuple[str, ...]) -> None:
     ended = run(folder, *processes)

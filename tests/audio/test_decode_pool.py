@@ -120,6 +120,7 @@ def test_a_decoder_that_takes_too_long_is_ended_and_replaced(tmp_path: Path, mon
         assert len(pool.load_audio(path, RATE)) == RATE
 
 
+@pytest.mark.slow
 def test_processor_time_is_limited_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\n"

@@ -55,6 +55,7 @@ def test_jobs_are_taken_only_when_a_worker_is_free() -> None:
     assert len(taken) <= 2 * process_pool.JOBS_AHEAD + 1
 
 
+@pytest.mark.slow
 def test_few_jobs_start_one_process_and_slow_ones_start_more() -> None:
     for seconds, expected in ((60.0, {1}), (0.2, {2, 3, 4})):
         jobs = [0.05] * 60
@@ -96,6 +97,7 @@ def _fail(kind: str) -> None:
     raise WorkError("no ffmpeg")
 
 
+@pytest.mark.slow
 def test_an_error_that_a_person_can_fix_keeps_its_type() -> None:
     with pytest.raises(OSError, match="No space left on device: '/full'") as full:
         list(map_in_processes(_fail, ["system"], 1, 60))

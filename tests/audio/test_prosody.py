@@ -76,6 +76,7 @@ def test_noise_and_silence_have_no_f0() -> None:
     assert not find_f0(np.full(RATE, 0.25, np.float32), RATE, HOP).any()
 
 
+@pytest.mark.slow
 @given(st.integers(0, 3_000), st.sampled_from([4_000, 16_000, 44_100]), st.integers(1, 400))
 @settings(max_examples=80, deadline=None)
 def test_clips_of_every_length_have_frames_and_finite_numbers(length: int, rate: int, hop: int) -> None:

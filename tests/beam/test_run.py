@@ -48,6 +48,7 @@ def test_an_unknown_runner_is_refused_by_its_key(tmp_path: Path) -> None:
         list(map_with_beam("count", operator.neg, [1], RunnerSettings(runner="NoRunner"), tmp_path))
 
 
+@pytest.mark.slow
 def test_a_worker_pool_starts_and_stops_its_workers() -> None:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))

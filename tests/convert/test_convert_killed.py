@@ -86,6 +86,7 @@ def test_a_killed_run_that_is_started_again_ends_the_same(
     assert end_state(tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_a_process_killed_from_outside_costs_no_recording(
     manifest: Path, expected: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_process_killed_from_outside_costs_no_recording(
     assert end_state(tmp_path) == expected
 
 
+@pytest.mark.slow
 def test_a_recording_that_kills_every_process_that_reads_it_is_one_reject(manifest: Path, tmp_path: Path) -> None:
     """Makes libsndfile crash on one file, like a bug in a decoder."""
     (tmp_path / "sitecustomize.py").write_text(

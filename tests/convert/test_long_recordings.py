@@ -79,6 +79,7 @@ def decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", ["processes", "FnApiRunner"])
 def test_segments_of_a_recording_are_cut_from_one_decode(
     talk: Path, tmp_path: Path, decodes: Path, runner: str
@@ -119,6 +120,7 @@ def test_no_segment_of_a_damaged_recording_is_kept(talk: Path, tmp_path: Path) -
     assert len(list((tmp_path / "store" / "wavs").glob("??/*.wav"))) == 1
 
 
+@pytest.mark.slow
 def test_a_recording_that_needs_too_much_memory_is_the_only_one_lost(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "long.wav", np.tile(speech(1), 600), RATE)
     soundfile.write(tmp_path / "short.wav", speech(1), RATE)
@@ -135,6 +137,7 @@ def test_a_recording_that_needs_too_much_memory_is_the_only_one_lost(tmp_path: P
         assert (again.key, again.counts["rejects"], again.reused) == (work.key, rejects, reused)
 
 
+@pytest.mark.slow
 def test_more_seconds_are_decoded_where_an_earlier_limit_stopped(talk: Path, tmp_path: Path) -> None:
     manifest = manifest_of(tmp_path / "in", [utterance(talk), utterance(tmp_path / "good.wav")])
     for limit, rejected in ((5, 1), (3, 1), (30, 0)):
@@ -143,6 +146,7 @@ def test_more_seconds_are_decoded_where_an_earlier_limit_stopped(talk: Path, tmp
         assert all(one.reason == "too_long" for one in read_rejects(work.folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sample_format", "dtype"), [("s16le", "<i2"), ("s16be", ">i2"), ("f32le", "<f4")])
 def test_recordings_without_a_header_are_read_where_the_config_describes_them(
     tmp_path: Path, sample_format: str, dtype: str

@@ -56,6 +56,7 @@ def parsed(manifest: Path, store: Path) -> list[str]:
         return [id for id, status in zip(ids, scan.statuses, strict=True) if status != LineStatus.CACHED]
 
 
+@pytest.mark.slow
 def test_unchanged_lines_are_not_parsed(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     first = run(manifest, store, ConvertSettings())
@@ -75,6 +76,7 @@ def test_unchanged_lines_are_not_parsed(tmp_path: Path) -> None:
     assert first.key != other.key == fresh.key
 
 
+@pytest.mark.slow
 def test_a_missing_or_damaged_line_cache_changes_no_output(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     run(manifest, store, ConvertSettings())
@@ -186,6 +188,7 @@ def test_a_manifest_that_changes_during_the_run_is_refused(tmp_path: Path) -> No
     assert not list(store.rglob("done.json"))
 
 
+@pytest.mark.slow
 def test_a_log_that_is_replaced_during_the_run_is_refused(tmp_path: Path) -> None:
     """As a purge does: the indexed offsets then hold other lines."""
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
@@ -215,6 +218,7 @@ def test_a_converted_recording_may_be_deleted(tmp_path: Path) -> None:
     assert (third.reused, third.counts["decoded"], third.counts["utterances"]) == (False, 0, 3)
 
 
+@pytest.mark.slow
 def test_a_truncated_wav_or_a_damaged_manifest_is_made_again(tmp_path: Path) -> None:
     manifest, store = corpus(tmp_path / "corpus"), tmp_path / "store"
     first = run(manifest, store, ConvertSettings())

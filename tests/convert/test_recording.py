@@ -181,6 +181,7 @@ def test_what_is_left_after_trimming_may_be_too_short(tmp_path: Path) -> None:
     assert [(one.id, str(one.reason)) for one in read_rejects(work.path("rejects"))] == [("click.wav", "too_short")]
 
 
+@pytest.mark.slow
 def test_each_shaping_has_its_own_wav(tmp_path: Path) -> None:
     samples = take(0.5, 1.0, 0.5)
     wavs = [
@@ -226,6 +227,7 @@ def test_the_sixteen_recordings_of_ljspeech_come_out_trimmed_and_equally_loud(re
 # Prosody
 
 
+@pytest.mark.slow
 def test_prosody_is_measured_on_demand_and_known_wavs_are_not_decoded_again(tmp_path: Path) -> None:
     """A hum of 125 Hz with its harmonics, between pauses."""
     hum = sum(np.sin(2 * np.pi * 125 * order * np.arange(RATE) / RATE) / order for order in range(1, 9)) / 5
@@ -245,6 +247,7 @@ def test_prosody_is_measured_on_demand_and_known_wavs_are_not_decoded_again(tmp_
     assert found["speech_db"] == pytest.approx(20 * np.log10(np.sqrt(np.mean(hum**2))), abs=0.1)
 
 
+@pytest.mark.slow
 def test_a_run_without_prosody_finds_what_it_measured_and_one_with_it_measures_once(tmp_path: Path) -> None:
     manifest = manifest_of(tmp_path / "in", [_noise(tmp_path, seed) for seed in range(3)])
     counts = []
@@ -258,6 +261,7 @@ def test_a_run_without_prosody_finds_what_it_measured_and_one_with_it_measures_o
     assert sorted(line.get("prosody", False) for line in lines) == [False] * 3 + [True] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [False, True])
 def test_prosody_neither_decodes_shaped_recordings_again_nor_loses_what_decoding_found(
     tmp_path: Path, first: bool

@@ -49,6 +49,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_fresh_process_with_another_number_of_workers_writes_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
     time.sleep(1.1)  # espeak-ng seeds itself with the second of the day, which must not be heard
     for workers in (1, 3):
@@ -174,6 +175,7 @@ def test_the_same_settings_find_the_corpus_there(corpus: Path, capsys: pytest.Ca
     assert {path: path.stat().st_mtime_ns for path in corpus.rglob("*")} == before
 
 
+@pytest.mark.slow
 def test_a_corpus_of_other_settings_is_replaced_and_a_damaged_one_mended(corpus: Path, tmp_path: Path) -> None:
     one = {**TINY, "train_speakers": 1, "utterances_per_speaker": 1, "dev_utterances_per_speaker": 1}
     folder = tmp_path / "demo"
@@ -202,6 +204,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         run(tmp_path / "file" / "demo", corpus_settings(TINY))
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_nothing_that_looks_finished_and_the_next_one_finishes(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -220,6 +223,7 @@ def test_a_killed_run_leaves_nothing_that_looks_finished_and_the_next_one_finish
     assert [path.name for path in tmp_path.iterdir()] == ["demo"]
 
 
+@pytest.mark.slow
 def test_two_processes_that_want_one_folder_take_turns(corpus: Path, tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     processes = [_start(folder, TINY, 1) for _ in range(2)]

@@ -26,6 +26,7 @@ def generated(folder: Path, **settings: object) -> Path:
     return run(folder, corpus_settings({**SMALL, **settings}), workers=2).path("corpus")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["digits", "phrases"])
 def test_english_is_in_ljspeech_s_layout(tmp_path: Path, kind: str) -> None:
     corpus = generated(tmp_path / "voice", kind=kind)
@@ -87,6 +88,7 @@ def test_mandarin_stands_in_thchs_30s_layout(tmp_path: Path) -> None:
         assert (path.parent / path.read_text().strip()).resolve() == corpus.resolve() / "data" / path.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["digits", "mandarin"])
 def test_a_round_trip_corpus_has_the_tts_voice_most_and_others_too(tmp_path: Path, kind: str) -> None:
     corpus = generated(

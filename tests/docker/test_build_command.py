@@ -61,6 +61,7 @@ def build(tmp_path: Path) -> Build:
     return run
 
 
+@pytest.mark.slow
 def test_the_last_line_of_a_build_sets_registry_and_tag_for_compile(build: Build) -> None:
     base = "python:3.11-slim-trixie@sha256:" + "ab" * 32
     ended, calls = build("data", "--", "--quiet", VOXLINE_IMAGE_REGISTRY="ghcr.io/team/", VOXLINE_IMAGE_BASE=base)

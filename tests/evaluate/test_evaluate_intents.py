@@ -232,6 +232,7 @@ def test_settings_that_cannot_work_are_refused(values: dict[str, Any], why: str)
         IntentsTrainSettings.of(values)
 
 
+@pytest.mark.slow
 def test_an_evaluation_without_a_recognizer_measures_texts_alone(model: Path, corpus: Path, tmp_path: Path) -> None:
     shutil.copytree(model / "model", tmp_path / "copy")
     output = evaluate(

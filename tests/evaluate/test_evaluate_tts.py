@@ -60,6 +60,7 @@ def publish(registry: Path, name: str, model: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_speech_like_the_recording_has_small_distances_and_is_intelligible(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_model_is_compared_with_the_one_in_service_on_the_same_texts(
     assert all(row.champion is not None for row in Evaluation.read(work.folder).results)
 
 
+@pytest.mark.slow
 def test_the_report_plays_recorded_teacher_forced_and_autoregressive_side_by_side(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -225,6 +227,7 @@ def test_models_with_different_frontends_are_not_compared(
         run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
 
 
+@pytest.mark.slow
 def test_models_with_different_alphabets_are_compared_if_both_can_read_the_texts(
     corpus: Path, registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -238,6 +241,7 @@ def test_models_with_different_alphabets_are_compared_if_both_can_read_the_texts
         run(make_tts_model(), corpus, registry, tmp_path / "store", QUICK)
 
 
+@pytest.mark.slow
 def test_a_text_that_the_model_cannot_read_is_named_with_its_utterance(
     registry: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_vocoder_is_measured_gated_and_rolled_back(corpus: Path, make_vocoder:
     assert model_digest(versions.path(3)) == model_digest(good)
 
 
+@pytest.mark.slow
 def test_a_vocoder_is_measured_on_the_mels_of_a_voice(
     corpus: Path, make_vocoder: MakeVocoder, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_mels_of_other_settings_are_refused_by_name(make_vocoder: MakeVocoder) -
         vocoder.check_features(other, "the voice")
 
 
+@pytest.mark.slow
 def test_a_voice_speaks_through_a_vocoder_of_its_features(
     make_vocoder: MakeVocoder, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -172,6 +174,7 @@ def test_waveforms_are_those_of_each_row_alone(make_vocoder: MakeVocoder) -> Non
     assert vocoder.audio_seconds > 0
 
 
+@pytest.mark.slow
 def test_a_voice_ships_with_its_vocoder(
     make_vocoder: MakeVocoder, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:

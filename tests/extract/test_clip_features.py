@@ -40,6 +40,7 @@ def write(folder: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", WRITE, str(folder)], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("deadly")
 def test_a_recording_that_crashes_two_workers_is_a_reject_at_the_third_attempt(
     corpus: Callable[..., list[Utterance]], tmp_path: Path

@@ -292,6 +292,7 @@ def test_a_manifest_that_was_not_converted_is_refused(corpus: Corpus, tmp_path: 
         run(tmp_path, tmp_path / "store", SMALL)
 
 
+@pytest.mark.slow
 def test_two_runs_and_other_workers_write_the_same_bytes(corpus: Corpus, tmp_path: Path) -> None:
     corpus(40)
     how = {"shard_megabytes": 0.1, "speeds": [1.0, 1.1]}
@@ -340,6 +341,7 @@ def test_a_shard_that_was_lost_is_made_again(corpus: Corpus, tmp_path: Path) -> 
     assert files(tmp_path / "store") == before
 
 
+@pytest.mark.slow
 def test_a_killed_run_that_is_started_again_ends_the_same(corpus: Corpus, tmp_path: Path) -> None:
     corpus(150, seconds=2)
     how = {"shard_megabytes": 0.6, "speeds": [0.9, 1.0]}

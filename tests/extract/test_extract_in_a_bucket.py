@@ -51,6 +51,7 @@ def test_workers_that_share_no_disk_write_the_shards_of_one_machine(
     assert not [name for name in gcs.names() if "/unfinished/" in name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [0, 1, 2])
 def test_a_shard_that_was_not_uploaded_does_not_count_and_is_uploaded(
     gcs: Storage, converted: str, fresh_pod: Callable[[], Path], sent: int
@@ -66,6 +67,7 @@ def test_a_shard_that_was_not_uploaded_does_not_count_and_is_uploaded(
     assert sum(Dataset.read(localize(again.uri)).counts.values()) == 20
 
 
+@pytest.mark.slow
 def test_a_shard_that_was_deleted_from_the_bucket_is_written_again_where_its_index_is_cached(
     gcs: Storage, converted: str, fresh_pod: Callable[[], Path]
 ) -> None:

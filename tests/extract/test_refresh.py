@@ -100,6 +100,7 @@ def content(folder: Path) -> dict[str, object]:
     }
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(first=st.integers(4, 12), edits=EDITS, compacted=st.booleans())
 def test_refreshes_after_any_edits_equal_a_fresh_extraction(
@@ -222,6 +223,7 @@ def child_killed_at_write(at: int, source: Path, store: Path) -> bool:
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.slow
 def test_concurrent_refreshes_are_each_correct(wavs: list[tuple[Path, float, str]], tmp_path: Path) -> None:
     parts = [range(0, 9), range(4, 13), range(7, 16)]
     sources = []

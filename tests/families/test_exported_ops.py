@@ -161,6 +161,7 @@ def ops_by_network() -> dict[str, set[str]]:
     return {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", EXPORTS)
 def test_an_export_uses_ops_that_loading_allows(
     network: str, tmp_path: Path, ops_by_network: dict[str, set[str]]
@@ -170,6 +171,7 @@ def test_an_export_uses_ops_that_loading_allows(
     ops_by_network[network] = ops_of(tmp_path / "model")
 
 
+@pytest.mark.slow
 def test_no_op_is_allowed_that_no_export_uses(ops_by_network: dict[str, set[str]]) -> None:
     if set(ops_by_network) != set(EXPORTS):
         pytest.skip("needs the exports of all networks, which the tests above make")

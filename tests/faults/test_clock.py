@@ -14,6 +14,7 @@ from voxline.store.files import remove_unfinished
 YEARS = 10 * 365 * 86_400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [-YEARS, YEARS])
 @pytest.mark.parametrize("name", STEPS)
 def test_outputs_of_another_clock_are_reused(name: str, jump: int, tmp_path: Path) -> None:

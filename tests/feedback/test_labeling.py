@@ -76,6 +76,7 @@ def annotated(task: dict[str, object], text: str, leave_out: bool = False) -> di
     return {**task, "annotations": [{"result": result}]}
 
 
+@pytest.mark.slow
 def test_labels_of_label_studio_come_back_as_a_corpus_that_ingest_reads(service: Path, tmp_path: Path) -> None:
     tasks = select(service, tmp_path / "to-label")
     assert len(tasks) == 12

@@ -52,6 +52,7 @@ def test_disagreements_are_shown_before_anybody_gets_the_candidate(service: Path
     assert "undecided" in output.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_labels_decide_and_a_worse_version_has_a_status_of_its_own(service: Path) -> None:
     better = shadow(service, "--labeled", service / "corpus")
     assert better.exit_code == 0, better.output

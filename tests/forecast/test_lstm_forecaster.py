@@ -43,6 +43,7 @@ def test_a_figure_that_follows_another_one_is_predicted(found: LstmForecast) -> 
     assert 0.45 <= covered <= 0.9
 
 
+@pytest.mark.slow
 def test_several_steps_ahead_the_uncertainty_grows_to_that_of_the_series(found: LstmForecast) -> None:
     values = leading()
     known = np.tanh(1.5 * values[-1, 0])

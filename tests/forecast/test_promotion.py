@@ -33,6 +33,7 @@ def simulate(seed: int) -> list[JudgedRun]:
     return history
 
 
+@pytest.mark.slow
 def test_the_probabilities_are_calibrated() -> None:
     """Each run predicted from those before it: in each tenth of the scale, as many are promoted as was said.
 

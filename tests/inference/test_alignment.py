@@ -82,6 +82,7 @@ def furthest(found: RecordingAlignment, edges: dict[int, tuple[float, float]]) -
     )
 
 
+@pytest.mark.slow
 def test_lines_are_found_with_their_edges(recognizer: Recognizer, tmp_path: Path) -> None:
     lines = sentences(80, seed=1)
     recording = Recording(seed=2)

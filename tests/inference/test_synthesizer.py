@@ -74,6 +74,7 @@ def test_a_sentence_that_is_too_long_loses_nothing(voice: Synthesizer) -> None:
         voice.speak("1. 2 " * 120_000)
 
 
+@pytest.mark.slow
 def test_one_sentence_is_in_memory_at_a_time(voice: Synthesizer) -> None:
     tracemalloc.start()
     try:
@@ -110,6 +111,7 @@ def read_digits(mels: np.ndarray, rates: Sequence[float]) -> str:
     return "".join(str(np.square(tones - mels[round(middle)]).sum(-1).argmin()) for middle in middles)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["tensorflow", "onnx"])
 @pytest.mark.parametrize(("percent", "times"), [(50, 2), (80, 1.25), (200, 0.5)])
 def test_a_rate_scales_the_time_of_its_words_and_they_are_still_read(
@@ -226,6 +228,7 @@ def test_a_registry_is_not_a_model_and_the_message_says_what_to_give(tmp_path: P
         Synthesizer(tmp_path / "registry")
 
 
+@pytest.mark.slow
 def test_openais_own_client_gets_speech(make_tts_model: MakeTtsModel, tmp_path: Path) -> None:
     import openai
 

@@ -147,6 +147,7 @@ def test_zeros_after_the_end_of_a_tar_count_too(tar: Callable[..., Path], tmp_pa
         opened(bomb, tmp_path / "store", max_bytes=10_000_000)
 
 
+@pytest.mark.slow
 def test_a_giant_header_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     info = tarfile.TarInfo("name")
     info.type, info.size = tarfile.XHDTYPE, 100_000_000
@@ -223,6 +224,7 @@ def test_the_same_archive_by_another_name_is_not_unpacked_again(tar: Callable[..
     assert opened(tar(member("a.txt", b"y")), tmp_path / "store") != first
 
 
+@pytest.mark.slow
 def test_killed_while_unpacking_and_started_again_all_of_it_is_there(tar: Callable[..., Path], tmp_path: Path) -> None:
     archive = tar(*(member(f"{number}.txt", b"%d" % number) for number in range(5_000)))
     code = (

@@ -45,6 +45,7 @@ def test_librispeech_is_the_same_from_the_folder_above_it_and_from_an_archive(re
     assert len(prints) == 1
 
 
+@pytest.mark.slow
 def test_fsdd_has_its_official_split_and_a_dev_split_carved_out_of_train(real_data: Path, tmp_path: Path) -> None:
     work = run(tmp_path, CorpusSettings(uri=str(real_data / "fsdd"), format="fsdd"))
     utterances = {one.id: one for one in read_manifest(work.folder)}
@@ -59,6 +60,7 @@ def test_fsdd_has_its_official_split_and_a_dev_split_carved_out_of_train(real_da
         assert (one.split == "test") == (int(one.id.rsplit("_", 1)[1]) < 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dev_by", ["speaker", "utterance"])
 def test_fsdd_with_one_speaker_held_out(real_data: Path, tmp_path: Path, dev_by: str) -> None:
     split = {"by": "speaker", "test_speakers": ["theo"], "dev_by": dev_by}

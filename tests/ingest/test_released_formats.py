@@ -88,6 +88,7 @@ def test_no_line_of_a_list_ends_it_or_disappears(common_voice: Path, ingest: Ing
     assert out.rejects == {"c1": "duplicate_id"} | {f"{FULL}/validated.tsv:{number}": "bad_entry" for number in (7, 8)}
 
 
+@pytest.mark.slow
 def test_a_delta_costs_its_own_clips_and_withdraws_what_it_invalidates(
     common_voice: Path, record: Record, ingest: Ingest, tmp_path: Path
 ) -> None:

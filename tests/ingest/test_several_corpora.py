@@ -108,6 +108,7 @@ def _alone(folder: Path) -> CorpusSettings:
     return CorpusSettings.of({"uri": str(folder / "ours"), "format": "manifest", "split": split})
 
 
+@pytest.mark.slow
 def test_a_corpus_that_changes_costs_only_itself(two: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def read() -> list[str]:
         """The corpora that were read since the last call."""
@@ -145,6 +146,7 @@ def test_weights_change_neither_manifest_nor_dataset(two: Path) -> None:
     assert again.key == first.key
 
 
+@pytest.mark.slow
 def test_an_epoch_draws_each_corpus_by_its_weight(two: Path) -> None:
     split = {"splits": {"train": ["*"]}, "split": {"by": "corpus", "dev": 0}}
     ingested = ingest(two / "store", settings_of(two, ours=split, theirs=split))
@@ -208,6 +210,7 @@ def test_a_fault_names_its_corpus(two: Path) -> None:
         ingest(two / "store", settings_of(two))
 
 
+@pytest.mark.slow
 def test_a_purge_removes_a_speaker_of_one_corpus(two: Path) -> None:
     ingested = ingest(two / "store", settings_of(two))
     converted = convert(ingested.folder, two / "store", ConvertSettings(workers=1))

@@ -39,6 +39,7 @@ def splits(entries: list[SplitKey], **values: Any) -> dict[str, str]:
     return {one.id: found.split_of(one) for one in entries}
 
 
+@pytest.mark.slow
 @given(NAMES, NAMES, st.floats(0.01, 0.99), st.sampled_from(["0 test", "0 dev", "7 dev"]))
 def test_those_who_stay_keep_their_side_when_others_come_or_go(
     stay: set[str], others: set[str], share: float, salt: str

@@ -32,6 +32,7 @@ def test_it_is_that_of_the_published_network_at_any_rate() -> None:
     assert mean_dnsmos([clean, noisy, clean[:100]], 16_000) == pytest.approx(np.mean(both))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.3, 5.6, 11.2])
 def test_it_is_that_of_the_published_package_for_clips_of_any_length(seconds: float) -> None:
     """Short ones are repeated; of long ones it is the mean of windows."""
@@ -51,6 +52,7 @@ def test_neither_librosa_nor_the_packages_code_is_imported() -> None:
     assert found.stdout == "set()\n"
 
 
+@pytest.mark.slow
 def test_a_clip_that_is_too_short_has_no_value_and_a_silent_or_loud_one_has() -> None:
     silent = np.zeros(9_100, np.float32)  # doubled four times, it is one window
     assert dnsmos(silent[:1_599], 16_000) is None

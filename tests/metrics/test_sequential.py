@@ -70,6 +70,7 @@ def test_the_evidence_is_the_formulas(share: float) -> None:
             assert test.candidate.mean == pytest.approx(values[run][chosen[run]].mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.05, 0.1, 0.5])
 def test_an_equal_candidate_is_hardly_ever_rolled_back_however_often_one_looks(share: float) -> None:
     runs = 400

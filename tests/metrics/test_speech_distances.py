@@ -86,6 +86,7 @@ def test_ids_are_evenly_spaced_by_length() -> None:
     assert evenly_spaced_ids(utterances, 0) == set()
 
 
+@pytest.mark.slow
 def test_pairs_compared_in_threads_come_back_in_order() -> None:
     jobs = [job(hum(hertz, 0.3), hum(hertz * 1.1, 0.3)) for hertz in (100, 140, 180, 220)]
     assert list(f0.compare_f0(jobs)) == [f0.compare_pair(one) for one in jobs]
@@ -99,10 +100,12 @@ def words(seed: int = 4) -> np.ndarray:
     return (said + random.normal(size=len(said)) * 1e-4).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_a_recording_has_no_f0_error_against_itself() -> None:
     assert f0.compare_pair(job(words(), words())) == f0.F0Comparison(0.0, 0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_griffin_lim_keeps_f0_and_voicing() -> None:
     """So what these figures show of a voice is the voice's."""
     settings = FeatureSettings(mels=80, window_seconds=0.05, hop_seconds=0.0125, fft_size=1024, spectrum="magnitude")
@@ -112,6 +115,7 @@ def test_griffin_lim_keeps_f0_and_voicing() -> None:
     assert found.hertz < 5
 
 
+@pytest.mark.slow
 def test_hoarse_speech_is_not_all_unvoiced() -> None:
     """Half of its power is noise, so one period is like the next by half."""
     said = words()
@@ -133,6 +137,7 @@ def test_two_forms_of_a_model_that_differ_by_no_number_are_an_error(bad: float, 
         describe_difference(utterances, apart, "dB", 0.5, 1.0)
 
 
+@pytest.mark.slow
 def test_pyin_agrees_with_autocorrelation_where_speech_has_an_intonation() -> None:
     """Its steps are ten cents, and its window is longer."""
     recordings, rate = speak(EspeakVoice("en-us", "m3"), ["seven four nine one two", "turn off the kitchen lights"])

@@ -80,6 +80,7 @@ def test_the_commands_list_and_export(registry: Path, tmp_path: Path) -> None:
     assert ".sqlite or .jsonl" in refused.stderr
 
 
+@pytest.mark.slow
 def test_the_page_has_curves_and_a_table(registry: Path, tmp_path: Path) -> None:
     page = tmp_path / "history.html"
     assert voxline("runs", "history", registry, "--page", page).returncode == 0

@@ -76,6 +76,7 @@ def write_export(published: Path, to: str, output: Path, shard_bytes: int = SHAR
     return export_dataset(str(published / "datasets"), "corpus", 1, to, output, shard_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", READ_BY)
 def test_our_own_reader_gives_back_the_samples_and_texts_of_an_export(published: Path, tmp_path: Path, to: str) -> None:
     made = write_export(published, to, tmp_path / "export", shard_bytes=40_000)  # two or three recordings

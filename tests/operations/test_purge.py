@@ -211,6 +211,7 @@ def killed() -> Iterator[dict[str, Any]]:
     _FAIL["left"] = None
 
 
+@pytest.mark.slow
 def test_a_purge_killed_anywhere_is_completed_by_the_next(made: Path, tmp_path: Path, killed: dict[str, Any]) -> None:
     wavs = {hash_file(file) for file in find_speaker(GONE, at(made).scope).wavs}
     steps = 0
@@ -363,6 +364,7 @@ def test_an_unknown_speaker_changes_nothing(places: Folders) -> None:
     assert not (places.datasets[0] / RECORD_FILE).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "given", "message"),
     [

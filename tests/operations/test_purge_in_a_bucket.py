@@ -142,6 +142,7 @@ def is_clean(storage: AnyStorage, expected: Any, clips: set[str]) -> None:
     assert len(storage.bucket().read("datasets/purges.jsonl").splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_speaker_is_removed_and_all_others_are_kept(filled: AnyStorage, expected: Any, tmp_path: Path) -> None:
     assert without_her(of_versions(filled.uri)) == expected  # now this machine has copies
     before = filled.names()
@@ -162,6 +163,7 @@ def test_a_speaker_is_removed_and_all_others_are_kept(filled: AnyStorage, expect
     assert Registry(f"{filled.uri}/registry", "asr").is_intact(1)
 
 
+@pytest.mark.slow
 @one_storage
 def test_a_refresh_after_a_purge_publishes_no_version(filled: AnyStorage, made: Path) -> None:
     purged(filled)
@@ -172,6 +174,7 @@ def test_a_refresh_after_a_purge_publishes_no_version(filled: AnyStorage, made: 
     assert traces_of_her(filled) == []
 
 
+@pytest.mark.slow
 @one_storage
 def test_a_running_process_stops_the_purge_and_the_lock_of_a_killed_one_expires(
     filled: AnyStorage, monkeypatch: pytest.MonkeyPatch
@@ -191,6 +194,7 @@ def test_a_running_process_stops_the_purge_and_the_lock_of_a_killed_one_expires(
     assert traces_of_her(filled) == []
 
 
+@pytest.mark.slow
 @one_storage
 def test_a_process_that_read_before_the_purge_is_refused(filled: AnyStorage) -> None:
     if (process := os.fork()) == 0:
@@ -207,6 +211,7 @@ def test_a_process_that_read_before_the_purge_is_refused(filled: AnyStorage) -> 
         )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(os.environ.get(FAKE_GCS)), reason="the proxy keeps no versions for fake-gcs-server")
 @pytest.mark.parametrize("denied", [False, True])
 def test_older_versions_are_deleted_and_those_that_must_stay_are_reported(filled: AnyStorage, denied: bool) -> None:
@@ -249,6 +254,7 @@ def keep_versions(storage: AnyStorage, denied: bool) -> None:
     bucket.patch()
 
 
+@pytest.mark.slow
 def test_transient_faults_are_retried(filled: AnyStorage, expected: Any) -> None:
     for kind, method, after in (("status", "DELETE", 3), ("reset", "", 5), ("lost answer", "DELETE", 9)):
         filled.fails(kind, method, changes=True, after=after, times=2)
@@ -297,6 +303,7 @@ def test_a_purge_killed_at_any_change_is_completed_by_the_next(
         is_clean(filled, expected, clips)
 
 
+@pytest.mark.slow
 @one_storage
 def test_cached_copies_are_downloaded_again_after_a_purge(filled: AnyStorage) -> None:
     place = f"{filled.uri}/datasets/three/2"

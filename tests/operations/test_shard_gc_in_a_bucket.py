@@ -27,6 +27,7 @@ def shards(storage: AnyStorage) -> set[str]:
     return {name.rpartition("/")[0] for name in storage.names() if name.startswith("store/shards/")}
 
 
+@pytest.mark.slow
 def test_unreferenced_shards_are_deleted_after_the_grace_period_and_extracted_again_when_needed(
     storage: AnyStorage, fresh_pod: Pod, extracted: Extracted
 ) -> None:
@@ -58,6 +59,7 @@ def test_unreferenced_shards_are_deleted_after_the_grace_period_and_extracted_ag
     assert output.stat(LAST_USE_FILE)
 
 
+@pytest.mark.slow
 def test_running_steps_unfinished_purges_and_faults_stop_a_deletion_cleanly(
     storage: AnyStorage,
     fresh_pod: Pod,

@@ -227,6 +227,7 @@ def before_each_deletion(call: Callable[[], object]) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_a_killed_collection_loses_nothing_and_the_same_call_completes_it(made: Path, tmp_path: Path) -> None:
     """Killed at each deletion in turn."""
     shutil.copytree(made, tmp_path / "whole", symlinks=True)
@@ -369,6 +370,7 @@ def test_the_commands_show_and_delete(place: Path) -> None:
     assert "accepted are days and hours, such as 30d and 12h, and 0" in str(refused.exception)
 
 
+@pytest.mark.slow
 def test_a_store_in_a_bucket(storage: AnyStorage, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_ENV, str(tmp_path / "mirror"))
     bucket, store = storage.bucket(), f"{storage.uri}/store"

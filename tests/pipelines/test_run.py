@@ -235,6 +235,7 @@ def test_a_single_step_uses_the_outputs_of_the_run(runs: dict[str, Any]) -> None
     assert re.search(r"^metrics +/", ended.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_run_under_nohup_outlives_its_terminal_and_names_the_step_that_fails(house: House) -> None:
     gauges = house.folder / "voxline.prom"
     given = ("convert.min_seconds=50", "convert.max_seconds=51", f"notify.textfile={gauges}")

@@ -58,6 +58,7 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 @on_each_storage
 def test_pods_with_empty_disks_reuse_each_others_outputs(cluster: Cluster) -> None:
     first = cluster.run(*TO_A_DATASET)
@@ -71,6 +72,7 @@ def test_pods_with_empty_disks_reuse_each_others_outputs(cluster: Cluster) -> No
     assert not [path for path in files(cluster.disk) if path.suffix in (".wav", ".tfrecord")]
 
 
+@pytest.mark.slow
 def test_a_second_convert_decodes_only_new_recordings(cluster: Cluster) -> None:
     cluster.run("ingest", "convert")
     again = cluster.run("convert", settings=("convert.max_seconds=20",))["convert"]
@@ -79,6 +81,7 @@ def test_a_second_convert_decodes_only_new_recordings(cluster: Cluster) -> None:
     assert not [path for path in files(cluster.disk) if path.suffix == ".wav"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_convert_leaves_no_marker(cluster: Cluster) -> None:
     cluster.run("ingest")
     cluster.storage.fails("status", "POST", after=20, times=1_000, code=403)
@@ -89,6 +92,7 @@ def test_an_interrupted_convert_leaves_no_marker(cluster: Cluster) -> None:
     assert not cluster.run("convert")["convert"].reused
 
 
+@pytest.mark.slow
 def test_the_report_embeds_recordings_that_must_be_downloaded(cluster: Cluster) -> None:
     cluster.run("ingest", "convert")
     strict = ("validate.level.min_db=-10", "validate.level.severity=warning", "validate.level.threshold=0")

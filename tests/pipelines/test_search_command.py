@@ -70,6 +70,7 @@ def write_yaml(file: Path, values: dict[str, Any]) -> None:
     file.write_text(yaml.safe_dump(values), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_a_winner_that_three_seeds_and_the_gate_have_judged(house: FakeHouse) -> None:
     status, printed = house.run_asr("--trials", "6", "--set", "train.batch_size=8")
     assert status == 0, printed
@@ -94,6 +95,7 @@ def test_a_search_ends_with_a_winner_that_three_seeds_and_the_gate_have_judged(h
         assert expected in page
 
 
+@pytest.mark.slow
 def test_the_same_command_trains_nothing_and_asks_the_gate_once(house: FakeHouse) -> None:
     house.run_asr("--trials", "6")
     calls = house.objective.calls
@@ -166,6 +168,7 @@ def test_what_would_mix_two_searches_is_refused(house: FakeHouse) -> None:
     assert house.run("resume", str(house.folder))[0] == 2
 
 
+@pytest.mark.slow
 def test_a_search_whose_trials_another_version_chose_is_not_continued(house: FakeHouse) -> None:
     """It is listed and shown; random settings are chosen as ever, so a random search continues."""
     for method in ("tpe", "random"):
@@ -190,6 +193,7 @@ def test_a_search_whose_trials_another_version_chose_is_not_continued(house: Fak
         assert "tpe        3 trials" in house.run("list", str(house.folder / "runs"))[1]
 
 
+@pytest.mark.slow
 def test_options_that_cannot_be_are_refused_before_any_work(house: FakeHouse) -> None:
     status, printed = house.run_asr("--method", "halving")
     assert status == 2

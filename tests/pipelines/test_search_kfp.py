@@ -222,6 +222,7 @@ def write_small_dataset(folder: Path) -> Dataset:
     return write_dataset(folder, examples, FeatureSettings(mels=16), Alphabet.from_name("english"))
 
 
+@pytest.mark.slow
 def test_kfp_runs_the_trials_and_passes_on_the_best_one(tmp_path: Path) -> None:
     """Three trials that the store holds, one that is refused, and one in which TensorFlow fails: these are no trials
     to rank, and the run goes to its end.

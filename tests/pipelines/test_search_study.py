@@ -47,6 +47,7 @@ class StoredObjective(Objective):
         return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "jobs"), [("tpe", 1), ("tpe", 3), ("random", 1), ("halving", 1), ("halving", 3)])
 def test_a_search_that_is_killed_anywhere_ends_in_the_same_study(tmp_path: Path, method: str, jobs: int) -> None:
     """By kill -9, before or after each file that it writes, and resumed each time: the same trials and trainings."""

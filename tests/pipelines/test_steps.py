@@ -147,6 +147,7 @@ def voxline(house: Path, *arguments: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 def test_a_new_step_changes_two_files_of_the_product(house: Path, corpus: Path) -> None:
     """It has a section in configs and on clusters, is compiled, planned, run, reused and summarized."""
     changed = {

@@ -68,6 +68,7 @@ def test_each_text_of_a_file_has_a_status_and_one_that_is_refused_stops_no_other
     assert again.stdout.splitlines()[1] == f"said/0004.wav  {results[3]['seconds']:.1f} s, kept, 2 pieces"
 
 
+@pytest.mark.slow
 def test_texts_are_spoken_together_and_one_that_fails_fails_alone(
     voice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +95,7 @@ def test_texts_are_spoken_together_and_one_that_fails_fails_alone(
     assert "voxline: 3 texts together: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_changed_text_or_voice_is_spoken_again_and_a_refused_one_keeps_no_old_file(
     voice: Path, make_tts_model: MakeTtsModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,7 @@ def test_every_write_may_fail_and_readers_see_whole_versions(extracted: Extract,
     assert not [path for path in (tmp_path / "datasets" / "corpus").iterdir() if path.name.startswith(".incoming")]
 
 
+@pytest.mark.slow
 def test_concurrent_processes_each_get_a_number(extracted: Extract, tmp_path: Path) -> None:
     folders = [extracted(range(number)) for number in (5, 8, 11, 14)]
     script = (

@@ -91,6 +91,7 @@ def parent_checks(verdict: dict[str, Any]) -> list[tuple[str, str]]:
     return [(check["status"], check["detail"]) for check in checks]
 
 
+@pytest.mark.slow
 def test_a_model_that_forgot_is_refused_though_the_new_part_shows_nothing(night: Night) -> None:
     verdict = night.judge(night.model("forgets", {"two": "one"}), night.new)
     assert not verdict["pushed"]
@@ -109,6 +110,7 @@ def test_a_model_that_forgot_is_refused_though_the_new_part_shows_nothing(night:
     assert "test split of asr@1" in (Registry(night.registry, "asr").folder / "2" / "model_card.md").read_text()
 
 
+@pytest.mark.slow
 def test_with_the_old_part_in_todays_test_split_nothing_is_measured_twice(night: Night) -> None:
     verdict = night.judge(night.model("same", {"two": "two"}), night.grown)
     assert verdict["pushed"]

@@ -109,6 +109,7 @@ def test_a_worse_model_is_refused_and_a_better_one_replaces(
     assert judge(make_asr_model({"two": "one"}), lenient)["version"] == 3
 
 
+@pytest.mark.slow
 def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(judge: Judge, make_asr_model: MakeAsrModel) -> None:
     """Each mishears one word of nine; the other errs 3 points more here, which may be chance."""
     assert judge(make_asr_model({"four": "five"}))["pushed"]
@@ -121,6 +122,7 @@ def test_a_model_that_may_be_as_good_is_refused_until_that_is_shown(judge: Judge
     assert judge(other, PushSettings(**sure, max_regression={"wer": 0.1}))["pushed"]
 
 
+@pytest.mark.slow
 def test_a_model_that_is_worse_for_one_speaker_is_refused_although_better_overall(
     judge: Judge, make_asr_model: MakeAsrModel
 ) -> None:
@@ -146,6 +148,7 @@ def test_pushing_the_same_model_again_adds_no_version_and_succeeds(
     assert state(tmp_path / "registry") == before
 
 
+@pytest.mark.slow
 def test_a_candidate_is_judged_against_production_and_waits(
     judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
@@ -161,6 +164,7 @@ def test_a_candidate_is_judged_against_production_and_waits(
     assert judge(make_asr_model({"two": "one"}), waits)["in_service"] == 2
 
 
+@pytest.mark.slow
 def test_an_onnx_graph_that_hears_something_else_is_refused(
     judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
@@ -178,6 +182,7 @@ def test_an_onnx_graph_that_hears_something_else_is_refused(
     assert (tmp_path / "registry" / "asr" / "1" / "model.onnx").is_file()
 
 
+@pytest.mark.slow
 def test_a_model_that_streams_something_else_is_refused(
     judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
@@ -192,6 +197,7 @@ def test_a_model_that_streams_something_else_is_refused(
     assert "set train.export.streaming to false" in reason
 
 
+@pytest.mark.slow
 def test_an_8_bit_graph_is_judged_by_its_own_error_rate(
     judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
@@ -243,6 +249,7 @@ def test_an_evaluation_with_a_truncated_table_is_not_judged(
             push(make_asr_model(), evaluation, tmp_path / "registry", tmp_path / "store", QUICK)
 
 
+@pytest.mark.slow
 def test_a_rolled_back_model_is_not_pushed_again_automatically(
     judge: Judge, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
@@ -280,6 +287,7 @@ def test_a_model_other_than_the_evaluated_one_is_not_judged(
     assert not (tmp_path / "registry").exists()
 
 
+@pytest.mark.slow
 def test_a_model_pushed_since_the_evaluation_is_compared_by_its_own_evaluation(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from voxline.metrics.evaluation import UNKNOWN_INTERVAL, Evaluation, MetricInfo
 from voxline.registry.registry import Registry
 
 
+@pytest.mark.slow
 def test_a_metric_added_to_the_catalog_can_be_gated_on(
     judge: Judge,
     make_asr_model: MakeAsrModel,

@@ -61,6 +61,7 @@ def test_evaluate_refuses_it_by_the_name_of_the_op(
     assert not (tmp_path / "victim.txt").exists()
 
 
+@pytest.mark.slow
 def test_push_refuses_it_even_with_an_evaluation(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
     """An evaluation in the store can be forged; the smoke test loads the model that is pushed."""
     honest = make_asr_model()

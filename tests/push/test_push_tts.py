@@ -107,6 +107,7 @@ def test_the_card_says_which_programs_can_run_the_model(
     assert "Signature `synthesize`" in whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "limits", "reason"),
     [
@@ -182,6 +183,7 @@ def test_a_worse_tts_model_is_refused_and_a_better_one_replaces(
     assert Registry(tmp_path / "registry", "tts").in_service() == 2
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_only_on_long_texts_is_refused_for_that_slice(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel
 ) -> None:
@@ -207,6 +209,7 @@ def test_a_metric_that_is_better_higher_is_judged_that_way(
     assert "-5.00 points is accepted" in verdict["reasons"][0]
 
 
+@pytest.mark.slow
 def test_the_smoke_test_catches_another_model(
     judge: Callable[..., dict[str, Any]], make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -220,6 +223,7 @@ def test_the_smoke_test_catches_another_model(
     assert "synthesized the text differently" in check.detail
 
 
+@pytest.mark.slow
 def test_a_limit_on_an_unmeasured_metric_is_refused(
     judge: Callable[..., dict[str, Any]], corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:
@@ -233,6 +237,7 @@ def test_a_limit_on_an_unmeasured_metric_is_refused(
         push(make_tts_model(), evaluation, tmp_path / "registry", tmp_path / "store", settings)
 
 
+@pytest.mark.slow
 def test_runs_that_share_a_store_keep_their_own_verdicts(
     judge: Callable[..., dict[str, Any]], corpus: Path, make_tts_model: MakeTtsModel, tmp_path: Path
 ) -> None:

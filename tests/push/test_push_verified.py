@@ -161,6 +161,7 @@ def test_a_disk_that_fills_after_the_publication_does_not_hide_it(
     assert json.loads(again.path("verdict").read_text())["reasons"] == [f"already {where} as version 1"]
 
 
+@pytest.mark.slow
 def test_figures_of_the_version_in_service_that_changed_are_not_compared_with(
     corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

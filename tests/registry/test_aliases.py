@@ -174,6 +174,7 @@ def test_tensorflow_serving_is_told_what_the_aliases_say(registry: Registry, tmp
     assert (root / MODELS_CONFIG).read_text() == "# mine\n"
 
 
+@pytest.mark.slow
 def test_the_command_promotes_and_what_serves_follows(
     registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -297,6 +297,7 @@ def _without_version(number: int) -> Callable[[bytes], bytes]:
     return edit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gcs", "s3"])
 def test_a_stale_listing_does_not_overrule_the_journal(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -139,6 +139,7 @@ def test_without_a_folder_it_names_each_version(root: Path, run: Run, capsys: py
     assert "1 version cannot be served" in shown.err
 
 
+@pytest.mark.slow
 def test_the_sidecar_waits_for_the_first_push_and_goes_on(root: Path, tmp_path: Path) -> None:
     target = tmp_path / "models"
     moved = root.rename(tmp_path / "elsewhere")

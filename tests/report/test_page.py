@@ -391,6 +391,7 @@ def test_a_diff_holds_both_texts_and_as_many_errors_as_jiwer_counts(
         assert errors == len(reference) + len(hypothesis)
 
 
+@pytest.mark.slow
 def test_image_panels_are_one_png_with_a_description() -> None:
     values = np.random.default_rng(1).random((60, 20))
     block = image_panels(

@@ -199,6 +199,7 @@ def test_a_server_with_keys_answers_those_who_have_one(
     assert not any(token in printed + metrics for token in (MARA, NIGHTLY))
 
 
+@pytest.mark.slow
 def test_keys_are_read_again_when_their_file_changes(locked: Served, keys: Path) -> None:
     def status(token: str) -> int:
         return httpx.get(f"{locked.url}/v1/models", headers=bearer(token)).status_code
@@ -287,6 +288,7 @@ def test_an_address_that_others_can_reach_needs_keys(root: Path, keys: Path) -> 
         start_process(root, further=["--host", EVERYWHERE])
 
 
+@pytest.mark.slow
 def test_a_process_with_keys_is_reachable_by_its_names_and_its_health_by_a_port_of_its_own(
     root: Path, keys: Path
 ) -> None:

@@ -151,12 +151,14 @@ def test_one_that_hears_nothing_is_withdrawn_and_the_answers_say_who_made_them(
     wait_until(lambda: "x-voxline-arm" not in served.send(wav()).headers, "the end")
 
 
+@pytest.mark.slow
 def test_a_slow_one_is_withdrawn(root: Path, models: dict[str, Path], serve: Serve) -> None:
     push(root, models["slow"], CANDIDATE)
     send_until(lambda: withdrawn(root), [serve()])
     assert "slow answers" in withdrawn(root)[0]
 
 
+@pytest.mark.slow
 def test_one_that_makes_more_errors_is_withdrawn_by_its_confidences(tmp_path: Path) -> None:
     """Both hear the same words; by its own test split, the candidate's confidence stands for more errors."""
     push_judged(tmp_path / "registry", tmp_path / "a", {})
@@ -186,6 +188,7 @@ def test_an_equal_one_is_shown_to_be_safe_and_promoted_only_if_that_is_wanted(
     assert withdrawn(root) == []
 
 
+@pytest.mark.slow
 def test_a_session_stays_with_its_arm_and_counts_once_on_all_servers(
     root: Path, models: dict[str, Path], serve: Serve
 ) -> None:
@@ -243,6 +246,7 @@ def test_a_candidate_that_hangs_takes_nothing_from_production(
     assert len(answers) < 60, "those that it has no room for count"
 
 
+@pytest.mark.slow
 def test_without_a_registry_that_can_be_written_everything_goes_to_production(
     root: Path, models: dict[str, Path], serve: Serve
 ) -> None:
@@ -291,6 +295,7 @@ def start_process(
     return process, url
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_goes_on_with_what_it_had_published(root: Path, models: dict[str, Path]) -> None:
     push(root, models["good"], CANDIDATE)
     recording, counted = wav(), 0
@@ -321,6 +326,7 @@ server.run_server(sys.argv[1], ["asr"], "127.0.0.1", int(sys.argv[2]), 5.0, limi
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_server_in_which_a_candidate_hangs(root: Path, models: dict[str, Path]) -> None:
     push(root, models["good"], CANDIDATE)
     process, url = start_process(root, [sys.executable, "-c", HANG, str(root)], [])
@@ -401,6 +407,7 @@ def test_a_wrong_share_margin_or_alpha_is_refused_and_a_damaged_file_is_named(
         describe_canary(root, "asr")
 
 
+@pytest.mark.slow
 def test_the_command_shows_how_the_candidate_does(
     root: Path, models: dict[str, Path], serve: Serve, capsys: pytest.CaptureFixture[str]
 ) -> None:

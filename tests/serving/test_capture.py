@@ -149,6 +149,7 @@ def test_a_slow_storage_delays_nobody_and_drops_are_counted(tmp_path: Path) -> N
     capture.stop()
 
 
+@pytest.mark.slow
 def test_the_queue_is_bounded_in_bytes(tmp_path: Path) -> None:
     SlowStore.free = threading.Event()
     capture = capture_in(SlowStore(tmp_path))

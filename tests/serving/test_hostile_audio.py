@@ -110,6 +110,7 @@ def cpu_seconds(processes: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.slow
 def test_memory_stays_below_what_the_docs_state(server: ServerProcess, tmp_path: Path) -> None:
     """Under the largest recordings that are admitted, as many as are worked on at a time, by both decoders."""
     seconds = str(SECONDS - 0.5)
@@ -203,6 +204,7 @@ def test_the_work_of_a_client_that_leaves_is_ended(
     assert served.send(wav()).status_code == 200
 
 
+@pytest.mark.slow
 def test_transcribe_says_what_is_wrong_with_a_hostile_file(
     root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -342,6 +342,7 @@ UPGRADE = (
 PING, BINARY, CONTINUED, EMPTY_START = 9, 2, 0, frame(2, b"", last=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("begin", "flood"),
     [

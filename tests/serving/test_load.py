@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.serving.test_server import Served, push, wav
 from tests.tone_asr_model import export_onnx_tones
@@ -22,6 +23,7 @@ TEXTS = {"1": "one two", "2": "one six"}
 HEAD = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=x\r\n"
 
 
+@pytest.mark.slow
 def test_steady_bursting_slow_large_and_aborting_clients_get_what_is_theirs_while_a_version_is_swapped(
     tmp_path: Path,
 ) -> None:

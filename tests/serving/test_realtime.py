@@ -285,6 +285,7 @@ def test_a_segment_during_which_its_speaker_is_erased_is_not_kept(models: list[P
     assert not list(CaptureStore(tmp_path / "kept").clips())
 
 
+@pytest.mark.slow
 def test_a_segment_that_is_too_long_is_not_kept(models: list[Path], tmp_path: Path) -> None:
     push(tmp_path / "registry", models[0])
     capture = Capture(CaptureSettings(str(tmp_path / "kept"), 1.0))
@@ -301,6 +302,7 @@ def test_a_segment_that_is_too_long_is_not_kept(models: list[Path], tmp_path: Pa
         running.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_closes_sessions_at_once_and_waits_for_no_idle_thread(
     number: signal.Signals, models: list[Path], tmp_path: Path

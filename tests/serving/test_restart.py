@@ -119,6 +119,7 @@ def test_a_journal_that_cannot_be_read_is_as_one_that_is_lost(root: Path) -> Non
     assert model.current.version == 3, "which models.config names, and not the newest"
 
 
+@pytest.mark.slow
 def test_the_last_intact_version_that_was_in_production_serves_until_a_better_one_does(
     root: Path, start: Start, models: dict[str, Path]
 ) -> None:

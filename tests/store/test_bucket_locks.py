@@ -47,6 +47,7 @@ def test_a_renewed_lease_is_kept_and_a_stolen_one_is_noticed(uri: str) -> None:
     assert lease.store.read(EXCLUSIVE_LOCK) == b"stolen"
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_process_expires(uri: str) -> None:
     with exclusive_store_lock(uri) as lease:
         store = lease.store

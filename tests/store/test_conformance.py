@@ -155,6 +155,7 @@ def test_ranges_of_a_version_are_read_and_no_other_version_is_mixed_in(store: Ob
         store.read_range(info, 0, 2)
 
 
+@pytest.mark.slow
 def test_an_object_is_copied_under_a_condition(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, data in {"small": b"x", "large": LARGE}.items():
         (store / "from").write(name, data)
@@ -166,6 +167,7 @@ def test_an_object_is_copied_under_a_condition(store: ObjectStore, monkeypatch: 
         (store / "from").copy("none", store / "to")
 
 
+@pytest.mark.slow
 def test_files_are_uploaded_and_downloaded_as_they_were(store: ObjectStore, tmp_path: Path) -> None:
     content = {**SMALL, "empty": b"", "large.tar": LARGE}
     for name, data in content.items():
@@ -239,6 +241,7 @@ def test_a_write_whose_answer_was_lost_is_recognized_as_our_own(storage: AnyStor
         store.write("x", b"no", if_version=ABSENT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reset", "cut upload", "lost answer", "status"])
 @pytest.mark.parametrize("after", range(5))
 def test_a_fault_of_a_large_upload_changes_nothing(storage: AnyStorage, tmp_path: Path, kind: Any, after: int) -> None:
@@ -270,6 +273,7 @@ def test_a_lasting_failure_is_a_transient_error(storage: AnyStorage, monkeypatch
         assert raised.value.exit_status == 75
 
 
+@pytest.mark.slow
 def test_a_slow_answer_is_not_awaited_for_ever(storage: AnyStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.bucket("a").write("x", b"1")
     monkeypatch.setenv("VOXLINE_BUCKETS_TIMEOUT_SECONDS", "0.3")
@@ -317,6 +321,7 @@ def test_a_bucket_that_does_not_exist_is_not_an_empty_one(
         ask(open_store(f"{storage.uri.split('/', maxsplit=1)[0]}//voxline-none/a"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reset", "cut", "damage", "status"])
 @pytest.mark.parametrize("name", ["wavs/3.wav", "large.tar"])
 def test_a_fault_of_a_download_changes_nothing(storage: AnyStorage, tmp_path: Path, name: str, kind: Any) -> None:
@@ -327,6 +332,7 @@ def test_a_fault_of_a_download_changes_nothing(storage: AnyStorage, tmp_path: Pa
     assert files(tmp_path / "came") == {name: data}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["wavs/3.wav", "large.tar"])
 def test_what_always_arrives_damaged_is_not_kept(storage: AnyStorage, tmp_path: Path, name: str) -> None:
     infos = [storage.bucket("a").write(name, {**SMALL, "large.tar": LARGE}[name])]
@@ -345,6 +351,7 @@ def test_what_is_damaged_on_its_way_up_is_not_kept(storage: AnyStorage) -> None:
     assert storage.names() == []
 
 
+@pytest.mark.slow
 def test_a_failed_download_resumes(storage: AnyStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = storage.bucket("a")
     info = store.write("large.tar", LARGE)

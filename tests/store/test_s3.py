@@ -16,6 +16,7 @@ OTHER = b"x" * (5 << 20)
 """As long as a part must be."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["ours", "theirs"])
 def test_of_two_machines_that_upload_other_bytes_at_once_one_is_first(
     s3: S3Storage, tmp_path: Path, first: str
@@ -41,6 +42,7 @@ def test_of_two_machines_that_upload_other_bytes_at_once_one_is_first(
     assert not client.list_multipart_uploads(Bucket=s3.name).get("Uploads")
 
 
+@pytest.mark.slow
 def test_an_object_in_parts_of_any_size_is_known_to_be_whole(
     s3: S3Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

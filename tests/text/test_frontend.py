@@ -49,6 +49,7 @@ def test_any_text_is_read_into_the_alphabet_or_refused(kind: str, text: str) -> 
         assert apply_frontend(found.symbols, how).symbols == found.symbols
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["english", "mandarin", "pinyin"])
 @pytest.mark.parametrize("character", "a1.,'-/$:I%°½–…不一儿第3 ☃")
 def test_the_time_grows_as_the_length_of_the_text(kind: str, character: str) -> None:

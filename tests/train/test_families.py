@@ -89,6 +89,7 @@ print(model_digest(output.path("model")))
 """
 
 
+@pytest.mark.slow
 def test_two_trainings_with_the_same_result_have_one_digest(tones: Dataset, tmp_path: Path) -> None:
     """In processes of their own, whose sets and names of functions differ."""
     trainings = [
@@ -129,6 +130,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_a_longer_training_continues_a_shorter_one(
     tones: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def train_with_scores(task: ScoredTask, folder: Path) -> tuple[TrainResult, list
     return result, task.heard
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [0.05, 0.2])
 def test_the_mean_of_the_best_is_exported_if_dev_says_it_is_better(last: float, tones: Dataset, tmp_path: Path) -> None:
     task = ScoredTask(tones, [0.2, 0.3, 0.1, 0.4, last], best_checkpoints=2)
@@ -76,6 +77,7 @@ def test_the_mean_of_the_best_is_exported_if_dev_says_it_is_better(last: float, 
     )
 
 
+@pytest.mark.slow
 def test_each_validation_keeps_the_better_of_the_weights_and_their_moving_average(
     tones: Dataset, tmp_path: Path
 ) -> None:

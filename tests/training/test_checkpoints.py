@@ -65,6 +65,7 @@ for step in range(1, 10_000):
 """
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_any_moment_leaves_only_whole_checkpoints(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     written = 0

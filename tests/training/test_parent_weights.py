@@ -71,6 +71,7 @@ def test_weights_of_characters_become_those_of_the_same_characters_among_subword
     assert np.allclose(carried, [*theirs[3::-1], theirs[:4].mean(), theirs[:4].mean(), theirs[4]])
 
 
+@pytest.mark.slow
 def test_the_text_table_of_a_voice_is_carried_by_symbol(few: Dataset) -> None:
     parent = TtsTask(tiny_tts_settings(seed=2), few)
     theirs = named_weights(parent)
@@ -120,6 +121,7 @@ def test_shrinking_mixes_weights_with_random_ones_but_not_statistics(few: Datase
         assert np.allclose(values, expected, atol=1e-6), name
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_by_the_setting_that_differs(few: Dataset) -> None:
     parent = as_parent(AsrTask(settings_from(""), few))
 

@@ -58,6 +58,7 @@ def test_the_p_value_is_that_of_all_signs() -> None:
     assert worse_p_value([1.0, 2.0], [1.0, 2.0]) == 1.0
 
 
+@pytest.mark.slow
 def test_a_training_as_good_as_its_rival_is_rarely_stopped_at_any_look() -> None:
     """Of 250 simulated pairs at most 5% are stopped, at six looks each."""
     pruner = PairedPruner(Path(), 0.95, EPOCHS)
@@ -74,6 +75,7 @@ def test_a_training_as_good_as_its_rival_is_rarely_stopped_at_any_look() -> None
     assert each_look > 0.08 * 60, "without a share of 1 - confidence for each look it would be more"
 
 
+@pytest.mark.slow
 def test_a_rival_that_is_the_best_of_six_by_luck_raises_it_little() -> None:
     """The stated rate is that against a rival that was chosen beforehand. The best of equals is better than it is."""
     count = 0

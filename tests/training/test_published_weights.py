@@ -172,6 +172,7 @@ def test_an_alphabet_beside_the_file_does_and_is_part_of_the_digest(files: Path,
         find_published(f"{tmp_path}/bare.safetensors", family="asr")
 
 
+@pytest.mark.slow
 def test_a_training_starts_from_the_file_and_its_lineage_says_so(
     mozillas: Dataset, files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

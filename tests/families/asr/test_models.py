@@ -34,6 +34,7 @@ def settings_class(monkeypatch: pytest.MonkeyPatch) -> type[AsrTrainSettings]:
     return ExtendedSettings
 
 
+@pytest.mark.slow
 def test_a_new_model_is_trained_exported_and_recognizes(
     settings_class: type[AsrTrainSettings], tones: Dataset, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def run(data: bytes, waveforms: np.ndarray, lengths: np.ndarray) -> tuple[np.nda
     return values, frames
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_the_graph_gives_what_the_saved_model_gives(form: str) -> None:
     model, features, mean, deviation = network(FORMS[form])
@@ -105,6 +106,7 @@ def test_the_graph_gives_what_the_saved_model_gives(form: str) -> None:
         assert greedy_text(ours, ALPHABET.symbols).encode() == expected["text"].numpy()[row]
 
 
+@pytest.mark.slow
 def test_a_row_of_a_batch_is_the_recording_alone() -> None:
     model, features, mean, deviation = network(FORMS["lstm, summed, normalized"])
     data = export_onnx(model, features, mean, deviation)
@@ -137,6 +139,7 @@ def test_a_network_without_a_graph_is_refused_by_name() -> None:
         check_onnx_export(DeepSpeech2Settings(top_db=50), "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["lstm, summed, normalized", "deepspeech"])
 def test_an_8_bit_graph_is_near_the_other_and_smaller(form: str) -> None:
     kind, settings, features = FORMS[form]

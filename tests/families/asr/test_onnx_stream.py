@@ -102,6 +102,7 @@ def stream(form: str, waveform: np.ndarray, cuts: list[int], chunk_ms: float = 1
     return (*made.finish(), partial)  # type: ignore[misc]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(data=st.data(), samples=st.integers(0, RATE), chunk_ms=st.sampled_from([10.0, 60.0, 200.0]))

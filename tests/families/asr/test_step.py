@@ -42,6 +42,7 @@ def trained(tones: Dataset, tmp_path_factory: pytest.TempPathFactory) -> tuple[A
     return run(tones.folder, tmp_path_factory.mktemp("store"), settings), settings
 
 
+@pytest.mark.slow
 def test_learns_the_tones_and_records_metrics_and_curves(trained: tuple[Any, AsrTrainSettings]) -> None:
     work, _ = trained
     assert work.metrics["dev_wer"] <= 0.1
@@ -70,12 +71,14 @@ def test_too_few_steps_are_told_before_training(tones: Dataset, capsys: pytest.C
     assert strict.key_values() == tiny_asr_settings(epochs=4).key_values()
 
 
+@pytest.mark.slow
 def test_the_training_data_is_listed_next_to_the_model(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     lineage = read_training_data((trained[0].path("model") / TRAINED_ON).read_bytes(), TRAINED_ON)
     assert lineage.dataset == tones.key
     assert len(lineage.utterances) == tones.counts["train"] + tones.counts["dev"]
 
 
+@pytest.mark.slow
 def test_tensorboard_reads_the_logs(trained: tuple[Any, AsrTrainSettings]) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -106,6 +109,7 @@ def test_tensorboard_reads_the_logs(trained: tuple[Any, AsrTrainSettings]) -> No
     assert len(moments) == sum(tag.startswith("weights/") and tag.endswith("/mean") for tag in events.Tags()["tensors"])
 
 
+@pytest.mark.slow
 def test_tensorboard_has_settings_to_compare_and_what_the_model_hears(
     trained: tuple[Any, AsrTrainSettings], tones: Dataset
 ) -> None:
@@ -131,6 +135,7 @@ def test_tensorboard_has_settings_to_compare_and_what_the_model_hears(
     assert png.startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_exported_model_transcribes_unseen_utterances(trained: tuple[Any, AsrTrainSettings]) -> None:
     recogniser = Recognizer(trained[0].folder)
     unheard = make_utterances(0, 30, seed=99)
@@ -138,6 +143,7 @@ def test_the_exported_model_transcribes_unseen_utterances(trained: tuple[Any, As
     assert sum(text == each.text for text, each in zip(texts, unheard, strict=True)) >= 26
 
 
+@pytest.mark.slow
 def test_the_onnx_graph_of_a_trained_model_writes_the_same(trained: tuple[Any, AsrTrainSettings]) -> None:
     model = trained[0].path("model")
     waveforms = [each.waveform for each in make_utterances(0, 12, seed=7)]
@@ -149,6 +155,7 @@ def test_the_onnx_graph_of_a_trained_model_writes_the_same(trained: tuple[Any, A
         assert_close(ours, theirs, relative_to_peak=1e-4)
 
 
+@pytest.mark.slow
 def test_the_exported_model_equals_the_trained_one(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     work, settings = trained
     model = build_ctc_model(settings.model, tones, seed=settings.seed, precision=settings.precision)
@@ -174,6 +181,7 @@ def test_the_exported_model_equals_the_trained_one(trained: tuple[Any, AsrTrainS
         assert text["text"][row].numpy().decode() == Recognizer(work.folder).transcribe([each.waveform])[0]
 
 
+@pytest.mark.slow
 def test_model_json_records_settings_dataset_and_provenance(
     trained: tuple[Any, AsrTrainSettings], tones: Dataset
 ) -> None:
@@ -188,6 +196,7 @@ def test_model_json_records_settings_dataset_and_provenance(
     assert {"tensorflow", "keras"} <= set(model_info.provenance.versions)
 
 
+@pytest.mark.slow
 def test_a_second_run_reuses_the_output(trained: tuple[Any, AsrTrainSettings], tones: Dataset) -> None:
     work, settings = trained
     before = model_digest(work.folder)

@@ -35,6 +35,7 @@ def first_batch(dataset: Dataset) -> Batch:
     return next(Batches(dataset, "train", batch_size=8, time_stride=2).epoch(0))
 
 
+@pytest.mark.slow
 def test_a_step_changes_every_weight_and_statistic_and_repeats(module: AsrTrainModule, tones: Dataset) -> None:
     batch, before = first_batch(tones), module.state()
     step = module.train_step(batch, 0.01, 0)
@@ -50,6 +51,7 @@ def test_a_step_changes_every_weight_and_statistic_and_repeats(module: AsrTrainM
     assert_pinned("deepspeech2", before, after, loss=step.loss, gradient_norm=step.gradient_norm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 3e38])
 def test_a_step_that_is_not_finite_changes_nothing(module: AsrTrainModule, tones: Dataset, poison: float) -> None:
     batch, before = first_batch(tones), module.state()
@@ -87,6 +89,7 @@ def test_two_views_have_the_mean_of_their_losses_and_their_consistency(tones: Da
     assert (apart.numpy() > 0).all()
 
 
+@pytest.mark.slow
 def test_the_optimizer_of_graphs_is_off_within_a_training_and_then_as_before(tmp_path: Path) -> None:
     def is_off() -> bool:
         return bool(tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer"))
@@ -179,6 +182,7 @@ def test_a_trial_that_is_worse_is_stopped_and_can_be_trained_to_its_end(tmp_path
     assert [one.metrics for one in continued.state.validations] == [one.metrics for one in whole.state.validations]
 
 
+@pytest.mark.slow
 def test_too_many_infeasible_utterances_stop_the_run_and_few_are_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -273,6 +273,7 @@ def test_the_converter_has_its_turn_after_the_critics_steps(task: ConversionTask
     assert turns == [{"critic", "classifier"}, {"critic", "classifier"}, {"converter"}]
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_finite_changes_nothing_and_a_restored_module_repeats(
     task: ConversionTask, untrained: dict[str, Any]
 ) -> None:
@@ -327,6 +328,7 @@ def test_a_killed_training_resumes_to_the_same_weights(
     assert all(np.array_equal(whole.weights[name], value) for name, value in resumed.weights.items())
 
 
+@pytest.mark.slow
 def test_the_exported_converter_reads_mels_of_any_length(trained: Path, task: ConversionTask) -> None:
     converter = VoiceConverter(trained)
     assert converter.attributes == {"sex": ["F", "M"], "reader": ["v0", "v1"]}
@@ -416,6 +418,7 @@ def test_the_command_evaluates_what_is_read_and_what_is_heard(
     assert shares["wer/resynthesized"]["value"] == pytest.approx(errors.rate)
 
 
+@pytest.mark.slow
 def test_the_command_converts_recordings_and_says_what_the_classifier_reads(
     trained: Path, dataset: Dataset, tmp_path: Path
 ) -> None:

@@ -49,6 +49,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "deepspeech": {"context": 2, "units": 8},
     "conformer": {"units": 8, "heads": 2, "layers": 1, "kernel": 5, "subsampling": 2},
 }
+OFTEN = ("gru", "deepspeech", "conformer")
+EACH_KIND = [kind if kind in OFTEN else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 NETWORKS: dict[str, Any] = {"deepspeech": (DeepSpeech, DeepSpeechSettings), "conformer": (Conformer, ConformerSettings)}
 
 
@@ -64,7 +66,7 @@ def batch(lengths: list[int], seed: int = 0) -> tuple[Any, Any]:
     return features, np.array(lengths, np.int32)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 def test_the_time_stride_is_what_the_settings_say(kind: str) -> None:
     network = model(kind)
     features, lengths = batch([19, 18, 1])
@@ -74,7 +76,7 @@ def test_the_time_stride_is_what_the_settings_say(kind: str) -> None:
     assert logits.shape == (3, -(-27 // stride), 7)  # one where it is pooled
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
     network = model(kind)
     features, lengths = batch([20, 13, 8, 3])
@@ -101,7 +103,7 @@ def test_batch_statistics_exclude_padding(kind: str) -> None:
         assert_close(norm_value, expected, relative_to_peak=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EACH_KIND)
 def test_gradient_reaches_every_weight(kind: str) -> None:
     network = model(kind)
     features, lengths = batch([20, 17])
@@ -118,6 +120,7 @@ def test_gradient_reaches_every_weight(kind: str) -> None:
     assert dead == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lstm", "deepspeech", "conformer"])
 def test_dropout_depends_on_the_given_seed(kind: str) -> None:
     network = model(kind)
@@ -130,6 +133,7 @@ def test_dropout_depends_on_the_given_seed(kind: str) -> None:
     assert np.abs(first - other).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gru", "deepspeech", "conformer"])
 def test_equal_seeds_give_equal_weights(kind: str) -> None:
     one, same, other = model(kind, seed=3), model(kind, seed=3), model(kind, seed=4)
@@ -138,6 +142,7 @@ def test_equal_seeds_give_equal_weights(kind: str) -> None:
     assert any(np.any(left.numpy() != right.numpy()) for left, right in zip(one.weights, other.weights, strict=True))
 
 
+@pytest.mark.slow
 @needs_bfloat16
 @pytest.mark.parametrize("kind", ["gru", "deepspeech", "conformer"])
 def test_half_precision_gives_float32_logits_near_those_of_float32(kind: str) -> None:
@@ -218,6 +223,7 @@ PAPER: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("directions", ["summed", "forward"])
 def test_the_network_of_the_paper_is_built(directions: str) -> None:
     """161 bins, 29 symbols. Built as a graph: its half a gigabyte of weights is not drawn."""
@@ -242,6 +248,7 @@ def test_mozillas_deepspeech_has_as_many_weights(units: int, weights: int) -> No
     assert network.count_params() == (19 * 26 + 1) * units + 3 * layer + lstm + (units + 1) * 29 == weights
 
 
+@pytest.mark.slow
 def test_each_layer_of_deepspeech_has_its_own_dropout() -> None:
     """With a rate of nearly 1 in one layer the logits are those of its bias."""
     features, lengths = batch([12])
@@ -295,6 +302,7 @@ def test_pooling_takes_mean_and_maximum_over_the_real_frames() -> None:
         assert_close(logits[row, 0], pooled @ kernel + bias, relative_to_peak=1e-5)
 
 
+@pytest.mark.slow
 def test_the_output_may_have_a_dropout_of_its_own() -> None:
     features, lengths = batch([30])
 

@@ -79,7 +79,10 @@ def batch(model: Any, counts: list[int], frames: list[int], seed: int = 0) -> tu
     return labels, np.array(counts, np.int32), features, np.array(frames, np.int32)
 
 
-@pytest.fixture(scope="module", params=list(SIZES))
+@pytest.fixture(
+    scope="module",
+    params=["tacotron2", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tacotron", "smallest"))],
+)
 def kind(request: Any) -> str:
     return str(request.param)
 
@@ -172,6 +175,7 @@ def test_a_compiled_loop_gives_the_same_result() -> None:
             assert_close(one, getattr(fast, name), relative_to_peak=1e-5, name=name)
 
 
+@pytest.mark.slow
 def test_results_follow_the_order_of_the_batch(model: Any) -> None:
     inputs = batch(model, [6, 3, 2], [14, 9, 3])
     order = [2, 0, 1]
@@ -207,6 +211,7 @@ def test_the_mixed_loop_with_recorded_frames_only_equals_teacher_forcing(model: 
     assert_close(fast.alignment, mixed.alignment, relative_to_peak=1e-5)
 
 
+@pytest.mark.slow
 def test_the_mixed_loop_with_its_own_frames_only_equals_synthesis(model: Any) -> None:
     labels, counts, features, frames = batch(model, [6, 3], [20, 20])
     mixed = model(labels, counts, features, frames, noise=NOISE, teacher_forcing=0.0)
@@ -291,6 +296,7 @@ def test_the_stop_frame_is_the_last() -> None:
     assert not np.any(spoken.before[0, 3:])
 
 
+@pytest.mark.slow
 @needs_bfloat16
 def test_outputs_stay_float32_in_mixed_precision() -> None:
     settings = Tacotron2Settings(**SIZES["tacotron2"])

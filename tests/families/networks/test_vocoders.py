@@ -142,6 +142,7 @@ def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(vocoders: dict[str, A
     assert_close(together[1, : 6 * HOP], alone[0], relative_to_peak=1e-4)
 
 
+@pytest.mark.slow
 @needs_bfloat16
 @pytest.mark.parametrize("kind", ["vocos", "hifigan"])
 def test_in_half_precision_mels_are_normalized_before_they_are_rounded(kind: str) -> None:
@@ -189,6 +190,7 @@ def test_chunks_together_are_the_whole(make: Callable[[], Any]) -> None:
     assert stream([mels[:1]], 2) == stream([], 2) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "weights"), [
     ({"channels": 512}, 13_926_017),
     ({"channels": 128}, 925_985),

@@ -175,6 +175,7 @@ def test_the_loss_is_that_of_the_paper_and_speech_is_made_of_noise_of_its_sigma(
     assert drawn.std() == pytest.approx(SMALL.sampling_sigma, rel=0.05)
 
 
+@pytest.mark.slow
 @needs_bfloat16
 def test_in_bfloat16_the_flows_stay_float32() -> None:
     """They invert as exactly as in float32, and speech and loss differ by what the WaveNets round."""

@@ -189,6 +189,7 @@ def test_no_text_is_skipped_or_repeated_whatever_the_weights(network: FastSpeech
     np.testing.assert_array_equal(cut.frames, np.minimum(spoken.frames, most))
 
 
+@pytest.mark.slow
 def test_a_row_of_a_padded_batch_gives_what_it_gives_alone(network: FastSpeech) -> None:
     labels, counts, frames = RANDOM.integers(0, 6, (2, 9)), np.array([9, 5]), np.array([31, 17])
     features = RANDOM.standard_normal((2, 31, network.bins)).astype(np.float32)
@@ -308,6 +309,7 @@ def test_a_voice_with_an_onnx_graph_speaks_without_tensorflow(exported: Path) ->
     assert np.abs(np.fft.rfft(samples[:400])).argmax() == np.abs(np.fft.rfft(spoken.waveform[:400])).argmax()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["tensorflow", "onnx"])
 def test_the_export_speaks_and_is_teacher_forced(
     exported: Path, engine: Literal["tensorflow", "onnx"], module: TtsTrainModule, pitched: Dataset

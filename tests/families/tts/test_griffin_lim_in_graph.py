@@ -55,6 +55,7 @@ def convergence(made: FloatArray, magnitudes: FloatArray, how: FeatureSettings) 
     return float(20 * np.log10(np.linalg.norm(found - magnitudes) / np.linalg.norm(magnitudes)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "part"), KINDS)
 def test_equals_the_numpy_implementation(real_data: Path, how: FeatureSettings, part: str) -> None:
     raw = speech(real_data, how, part)
@@ -70,6 +71,7 @@ def test_equals_the_numpy_implementation(real_data: Path, how: FeatureSettings, 
     assert convergence(made[0].numpy(), wanted, how) == pytest.approx(convergence(ours, wanted, how), abs=0.15)
 
 
+@pytest.mark.slow
 def test_a_row_does_not_depend_on_the_rest_of_the_batch_or_on_padding(real_data: Path) -> None:
     raw = speech(real_data, TACOTRON_2, "mel")
     short = 40
@@ -92,6 +94,7 @@ def test_short_inputs_give_the_right_number_of_samples(time: int) -> None:
     assert np.isfinite(made).all()
 
 
+@pytest.mark.slow
 def test_a_saved_model_gives_the_same_waveform(real_data: Path, tmp_path: Path) -> None:
     raw = speech(real_data, TACOTRON, "linear")
     module = tf.Module()

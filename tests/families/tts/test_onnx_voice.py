@@ -40,6 +40,7 @@ def check_against(model: Any, max_steps: int, reduction: int = 1) -> Any:
     return wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("energy", "pitch", "max_steps"),
     [(True, False, 40), (False, False, 400), (True, True, 400), (False, True, 40)],
@@ -65,6 +66,7 @@ def test_a_network_without_a_graph_is_refused_by_name() -> None:
         check_onnx_voice("tacotron", "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "reduction"),
     [

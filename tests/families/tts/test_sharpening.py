@@ -193,6 +193,7 @@ def test_switchable_norm_mixes_statistics_of_real_frames(training: bool) -> None
             assert_close(ours, theirs, relative_to_peak=1e-6)
 
 
+@pytest.mark.slow
 def test_a_row_gives_what_it_gives_alone() -> None:
     model = Sharpener(channels=2, blocks=1)
     randomize(model)
@@ -206,6 +207,7 @@ def test_a_row_gives_what_it_gives_alone() -> None:
         assert not made[row, count:].any()
 
 
+@pytest.mark.slow
 def test_the_onnx_graph_of_a_voice_sharpens_as_the_network() -> None:
     random = np.random.default_rng(4)
     settings = FastSpeechSettings.of(TTS_SIZES["fastspeech"])
@@ -235,6 +237,7 @@ def test_a_pair_has_one_place_of_both(dataset: Dataset, pairs: PairBatches) -> N
             np.testing.assert_array_equal(smoothed[: len(wanted)], wanted)
 
 
+@pytest.mark.slow
 def test_the_penalty_is_the_critics_gradient(dataset: Dataset, pairs: PairBatches, module: SharpenTrainModule) -> None:
     """By finite differences at the mels between recorded and sharpened ones."""
     batch = next(pairs.epoch(0))
@@ -443,6 +446,7 @@ def test_another_recognizer_costs_another_training(
         run(dataset.folder, voices[0], voice_settings(sharpen={**gan, "recognizer": str(other)}))
 
 
+@pytest.mark.slow
 def test_training_sharpens_what_is_blurred(
     dataset: Dataset, pairs: PairBatches, module: SharpenTrainModule, untrained: dict[str, Any]
 ) -> None:

@@ -55,6 +55,7 @@ def module_and_dataset(
     return TtsTrainModule(settings, dataset, tf.distribute.get_strategy()), dataset
 
 
+@pytest.mark.slow
 def test_a_step_changes_every_weight_and_statistic_and_repeats(
     module_and_dataset: tuple[TtsTrainModule, Dataset],
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_step_changes_every_weight_and_statistic_and_repeats(
     assert_pinned(module.settings.model.kind, before, after, loss=step.loss, gradient_norm=step.gradient_norm)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_finite_changes_nothing(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
     module, dataset = module_and_dataset
     batch, before = long_batch(dataset), module.state()
@@ -108,6 +110,7 @@ def test_the_weight_of_guided_attention_scales_its_loss(module_and_dataset: tupl
     assert heavy.loss - light.loss == pytest.approx(light.losses["guided_attention"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_each_remedy_teaches_the_voice(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
     """The auxiliary CTC reaches the decoder's frames, guided attention the attention."""
     module, dataset = module_and_dataset

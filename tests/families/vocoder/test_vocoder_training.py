@@ -132,6 +132,7 @@ def test_what_a_vocoder_cannot_learn_from_is_refused_by_name(dataset: Dataset, t
         list(train_batches(alone).epoch(0))
 
 
+@pytest.mark.slow
 def test_discriminators_begin_at_their_step(dataset: Dataset, module: VocoderTrainModule) -> None:
     batch = next(train_batches(dataset, LONG).epoch(0))
     before = module.state()
@@ -152,6 +153,7 @@ def test_discriminators_begin_at_their_step(dataset: Dataset, module: VocoderTra
     )
 
 
+@pytest.mark.slow
 def test_a_step_that_is_not_finite_changes_nothing_and_a_resumed_run_repeats(
     dataset: Dataset, module: VocoderTrainModule
 ) -> None:
@@ -168,6 +170,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_a_resumed_run_repeats(
     assert all(np.array_equal(wanted[name], value) for name, value in module.state().items())
 
 
+@pytest.mark.slow
 def test_the_step_exports_what_it_trained(dataset: Dataset, tmp_path: Path) -> None:
     chosen = settings(discriminators={}, export={"onnx": "float32"})
     output = run(dataset.folder, tmp_path, chosen)

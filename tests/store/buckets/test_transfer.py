@@ -63,6 +63,7 @@ def test_what_is_there_already_is_not_moved_again(
     assert gcs.proxy.count("POST") + gcs.proxy.count("PUT") == 0
 
 
+@pytest.mark.slow
 def test_of_many_names_the_bucket_is_listed_instead_of_asked_for_each(gcs: Storage, tmp_path: Path) -> None:
     names = [f"{number:03}" for number in range(150)]
     for name in names:
@@ -132,6 +133,7 @@ def test_an_object_replaced_while_it_is_brought_is_not_mixed(filled: ObjectStore
     assert files(tmp_path / "came").keys() <= {f".large.tar.{before.version}.{1 << 20}.part"}
 
 
+@pytest.mark.slow
 def test_a_killed_download_started_again_finishes(
     gcs: Storage, filled: ObjectStore, folder: Path, tmp_path: Path
 ) -> None:
