@@ -1,5 +1,6 @@
 """Decoding strangers' recordings in processes with limits: the same samples, and no file takes more than it may."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -131,7 +133,8 @@ def test_processor_time_is_limited_too(tmp_path: Path, monkeypatch: pytest.Monke
         "    soundfile.SoundFile.read = spin\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(decode_pool.Connection, "poll", lambda *_: True)  # waits for ever
+    poll = Connection.poll
+    monkeypatch.setattr(Connection, "poll", lambda pipe, _: poll(pipe, None))  # waits for ever
     path = encode(tmp_path / "a.flac", "sine=440:duration=1")
     with (
         DecodePool(DecodeLimits(10.0, decode_seconds=1.0)) as pool,
@@ -186,6 +189,29 @@ def test_a_message_that_is_too_long_is_refused_by_its_header(monkeypatch: pytest
     os.write(theirs.fileno(), struct.pack("!iQ", -1, 1 << 40))
     with pytest.raises(BadAudioError, match="decoding it"):
         decoder._receive(10)
+
+
+def test_a_message_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a message arrives, and the decoder, whose end would close the pipe, goes on."""
+    decoder = decode_pool._Decoder()
+    ours, theirs = multiprocessing.Pipe()
+    monkeypatch.setattr(decoder, "_pipe", ours)
+    monkeypatch.setattr(decoder._process, "kill", theirs.close)
+    os.write(theirs.fileno(), struct.pack("!i", 100) + b"x" * 50)
+    with pytest.raises(BadAudioError, match="decoding it"):
+        decoder._receive(0.2)
+
+
+def test_an_answer_that_is_repeated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder that a hostile recording controls might answer for ever."""
+    decoder = decode_pool._Decoder()
+    ours, theirs = multiprocessing.Pipe()
+    monkeypatch.setattr(decoder, "_pipe", ours)
+    monkeypatch.setattr(decoder, "_send", lambda request: None)
+    for _ in range(2):
+        theirs.send_bytes(json.dumps({"index": 0, "reason": Reason.SILENT, "detail": ""}).encode())
+    with pytest.raises(BadAudioError, match="something else than samples"):
+        list(decoder.decode({"sample_rate": RATE}, 1, LIMITS))
 
 
 def test_an_idle_worker_that_was_killed_loses_no_recording(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -242,10 +242,13 @@ class _Decoder:
         # A hostile worker may state any number: no more memory than the limits allow is taken for it.
         most = round((limits.max_seconds + DURATION_TOLERANCE_SECONDS + 1) * request["sample_rate"])
         self._send(request)
+        answered: set[int] = set()
         while "end" not in (answer := self._receive(limits.decode_seconds)):
             index = int(answer["index"])
-            if not 0 <= index < segments:
+            # Each segment has one answer; without this a worker could go on for ever.
+            if not 0 <= index < segments or index in answered:
                 raise self._broken()
+            answered.add(index)
             if "reason" in answer:
                 yield index, _bad_audio(answer)
                 continue
@@ -312,8 +315,10 @@ class _Decoder:
             if not self._pipe.poll(seconds):
                 self._process.abandon()
                 raise BadAudioError(Reason.UNREADABLE, f"not decoded within {seconds:g} s, which is the limit")
-            # `recv_bytes` refuses a longer message by its header; `recv_bytes_into` would first read it into memory.
-            message = self._pipe.recv_bytes(size)
+            # One that stops within a message is killed too, which ends the message.
+            with _after(seconds, self._process.kill):
+                # `recv_bytes` refuses a longer one by its header; `recv_bytes_into` would first read it into memory.
+                message = self._pipe.recv_bytes(size)
             into[: len(message)] = message
             return len(message)
         except (EOFError, OSError):
@@ -326,6 +331,18 @@ class _Decoder:
     def _broken(self) -> BadAudioError:
         self._process.abandon()
         return BadAudioError(Reason.UNREADABLE, "its decoder sent something else than samples")
+
+
+@contextlib.contextmanager
+def _after(seconds: float, call: Callable[[], None]) -> Generator[None, None, None]:
+    """Calls `call` in another thread if the block takes longer than `seconds`."""
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _bad_audio(answer: dict[str, Any]) -> BadAudioError:
