@@ -1,9 +1,12 @@
 """Clients that send what no library would, on real sockets: each gets an answer in OpenAI's form, and costs little."""
 
+import asyncio
 import base64
 import concurrent.futures
 import contextlib
+import errno
 import json
+import os
 import re
 import socket
 import struct
@@ -272,6 +275,25 @@ def test_where_all_connections_are_busy_the_next_one_gets_503_in_openais_form(st
         status, headers, body = read_answer(stack.enter_context(connected(served)))
         assert (status, body["error"]["type"]) == (503, "server_error")
         assert int(headers["retry-after"]) > 0
+
+
+def test_a_refused_client_that_has_gone_leaves_no_traceback_in_the_log(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A flood of connections met this by chance: the answer was written, and the kernel had ended the connection."""
+
+    def fail(_: object) -> None:
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    served = start(ServingLimits(uploads=1, wait_seconds=PATIENCE_SECONDS, bytes_per_second=1))  # 4 connections
+    with contextlib.ExitStack() as stack:
+        for number in range(1, 5):
+            stack.enter_context(connected(served, HEAD + b"Content-Length: 9999\r\n\r\n"))
+            wait_until(lambda n=number: len(served.server.uploads) + len(served.server.uploads._waiting) == n, "it")
+        monkeypatch.setattr(asyncio.selector_events._SelectorSocketTransport, "write_eof", fail)
+        client = stack.enter_context(connected(served))
+        assert (read_answer(client)[0], is_closed(client)) == (503, True)
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_a_body_in_chunks_of_a_byte_is_refused(served: Served) -> None:

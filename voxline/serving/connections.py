@@ -5,6 +5,7 @@ plain text where it answers alone.
 """
 
 import asyncio
+import contextlib
 import functools
 import json
 from http import HTTPStatus
@@ -192,7 +193,7 @@ class HttpConnection(H11Protocol):
 
         # Half-closed: the client reads the answer to its end before the connection goes.
         self._ended = True
-        self.transport.write_eof()
+        _end_writing(self.transport)
         self.loop.call_later(_LINGER_SECONDS, self._close)
 
     def _expect_head(self, last: object) -> None:
@@ -296,7 +297,7 @@ class SessionConnection(WebSocketsSansIOProtocol):
             self.conn.send_close(_POLICY, reason)
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.close_sent = True
-            self.transport.write_eof()
+            _end_writing(self.transport)
 
         # The client's input is thrown away for a moment, so that it can read why. uvicorn closes the connection when
         # the application returns, unless it waits for a close frame.
@@ -309,6 +310,12 @@ class SessionConnection(WebSocketsSansIOProtocol):
     def _close(self) -> None:
         self.transport.close()
         self._reader.watch()
+
+
+def _end_writing(transport: asyncio.Transport) -> None:
+    """Half-closes a connection; its client may have reset it already."""
+    with contextlib.suppress(OSError):
+        transport.write_eof()
 
 
 def _reject(reject: Any, status: int, _: str) -> Any:
