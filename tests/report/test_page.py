@@ -9,6 +9,7 @@ import re
 import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
 
+from tests.audio.hostile import wide_flac
 from voxline.errors import WorkError
 from voxline.report import (
     Page,
@@ -356,6 +358,20 @@ def test_a_player_of_an_unreadable_file_says_so(tmp_path: Path, content: bytes |
     block = audio_player(tmp_path / "a.wav", "the one")
     assert "<audio" not in block
     assert "a.wav cannot be read" in block
+
+
+def test_a_player_decodes_no_recording_that_no_page_has_room_for(tmp_path: Path) -> None:
+    """The page of a run that failed plays examples of a corpus, and one of 17 kB took a gigabyte."""
+    wide = wide_flac(tmp_path / "wide.flac", 26.0)
+    assert wide.stat().st_size < 50_000
+    tracemalloc.start()
+    try:
+        block = audio_player(wide, "a")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "No player: wide.flac is larger than all audio of a page may be." in block
+    assert peak < 20e6
 
 
 def test_a_player_budget_stays_within_its_limit_and_names_what_it_omits() -> None:

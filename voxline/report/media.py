@@ -19,6 +19,8 @@ MAX_PLAYER_SECONDS = 20.0
 MAX_PAGE_BYTES = 12_000_000
 """Most audio in all players of a page, so that browsers and mail still accept it."""
 
+_SAMPLE_BYTES = 2
+
 Samples = npt.NDArray[np.float32] | npt.NDArray[np.float64] | npt.NDArray[np.int16]
 
 Codec = Literal["wav", "mp3"]
@@ -65,6 +67,8 @@ def audio_player(
         )
     except (OSError, soundfile.LibsndfileError) as error:
         return _no_player(caption, f"{Path(str(audio)).name} cannot be read ({_why(error)}).")
+    except _TooLargeError:
+        return _no_player(caption, f"{Path(str(audio)).name} is larger than all audio of a page may be.")
     if not len(samples):
         return _no_player(caption, "the recording is empty.")
 
@@ -167,17 +171,27 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
     )
 
 
+class _TooLargeError(Exception):
+    """What would be embedded is larger than a page."""
+
+
 def _read(path: Path, offset: float, duration: float | None, seconds: float) -> tuple[Samples, int, float]:
     import soundfile
 
+    # Opening reads the header alone.
     with soundfile.SoundFile(path) as file:
         rate = int(file.samplerate)
 
         # The segment may begin or end beyond the file.
         begin = min(round(offset * rate), file.frames)
         end = file.frames if duration is None else min(begin + round(duration * rate), file.frames)
+        count = min(end - begin, int(seconds * rate))
+
+        # The recording may be a stranger's: a few kilobytes with many channels become gigabytes of samples.
+        if _SAMPLE_BYTES * count * file.channels > MAX_PAGE_BYTES:
+            raise _TooLargeError
         file.seek(begin)
-        samples: Samples = file.read(min(end - begin, int(seconds * rate)), dtype="int16")
+        samples: Samples = file.read(count, dtype="int16")
         return samples, rate, (end - begin) / rate
 
 
