@@ -64,6 +64,8 @@ def size(files: dict[str, str], trees: dict[str, ast.Module]) -> Iterator[tuple[
     yield f"{len(modules):,}", "modules (`__init__.py` not counted)"
     yield f"{sum(len(text.splitlines()) for text in files.values()):,}", "lines"
     yield f"{sum(map(code_lines, files.values())):,}", "of these code, neither blank, comment nor docstring"
+    of_steps = sum(len(text.splitlines()) for name, text in files.items() if name.startswith("components/"))
+    yield f"{of_steps:,}", "lines of components/"
     for name, lengths in (("module", modules), ("function", functions)):
         late = lengths[len(lengths) * 95 // 100]
         yield f"{statistics.median(lengths):g}/{late}/{lengths[-1]}", f"lines of a {name}: median, 95%, longest"
