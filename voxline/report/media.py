@@ -172,7 +172,7 @@ def image_panels(panels: Sequence[Panel], alt: str) -> Block:
 
 
 class _TooLargeError(Exception):
-    """What would be embedded is larger than a page."""
+    """A part of a recording is larger than all audio of a page may be."""
 
 
 def _read(path: Path, offset: float, duration: float | None, seconds: float) -> tuple[Samples, int, float]:
