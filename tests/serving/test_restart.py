@@ -145,6 +145,21 @@ def test_the_last_intact_version_that_was_in_production_serves_until_a_better_on
     wait_until(lambda: transcribe(url, "asr") == (200, "5"), "the version that was pushed")
 
 
+def test_a_version_in_production_that_is_gone_is_said(root: Path, models: dict[str, Path]) -> None:
+    """The registry then counts the one before it as in production: nothing else would tell."""
+    running = FollowedModel(root, "asr")
+    shutil.rmtree(root / "asr" / "3")
+    running.refresh()
+    for model in (running, FollowedModel(root, "asr")):
+        assert model.current
+        assert (model.current.version, model.named) == (1, 3)
+        assert "asr/3: the journal names this version, and it is gone" in model.fault
+    push(root, models["b"])
+    running.refresh()
+    assert running.current
+    assert (running.current.version, running.named, running.fault) == (5, 5, "")
+
+
 def test_what_was_rolled_back_does_not_come_back(root: Path) -> None:
     registry = Registry(root, "asr")
     version = registry.rollback().version

@@ -250,6 +250,13 @@ class History:
         return next((event.version for event in moves if event.version in self._existing), None)
 
     @property
+    def lost(self) -> int | None:
+        """The version that was put into production last, if it does not exist any more."""
+        moves = (event.version for event in reversed([*self._moves()]) if event.alias == PRODUCTION)
+        last = next(moves, None)
+        return None if last is None or last in self._existing else last
+
+    @property
     def earlier_production(self) -> list[int]:
         """The versions that were in production before the present one, the latest first, without any rolled back."""
         # Digests, since a rollback publishes the same bytes under a new number.

@@ -187,7 +187,19 @@ class FollowedModel:
         is_served = served is not None and (version, digest) == (served.version, served.digest)
         if is_served or self._load_new(registry, version, digest):
             self._refused.clear()
+            self._note_lost(registry)
+
+    def _note_lost(self, registry: Registry) -> None:
+        """Says that the version in production is gone from the registry, which then counts the one before as such."""
+        alias = self.reference.partition("@")[2] or PRODUCTION
+        lost = registry.history().lost if alias == PRODUCTION else None
+        if lost is None:
             self.fault = ""
+            return
+        self.named = lost
+        self._note_fault(
+            WorkError(f"{registry.uri}/{lost}: the journal names this version, and it is gone; restore or promote one")
+        )
 
     def _load_new(self, registry: Registry, version: int, digest: str) -> bool:
         """Loads a version. Returns whether it serves now; one that was refused is tried again when its files change."""
