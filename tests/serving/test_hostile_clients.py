@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import re
+import select
 import socket
 import struct
 import threading
@@ -118,8 +119,10 @@ def start(model: Path, tmp_path: Path) -> Iterator[Start]:
 
 
 @contextlib.contextmanager
-def connected(served: Served, data: bytes = b"") -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE_SECONDS) as client:
+def connected(served: Served, data: bytes = b"", host: str = "127.0.0.1") -> Iterator[socket.socket]:
+    """A connection from an address of this machine."""
+    to = ("127.0.0.1", served.port)
+    with socket.create_connection(to, timeout=PATIENCE_SECONDS, source_address=(host, 0)) as client:
         client.sendall(data)
         yield client
 
@@ -220,6 +223,48 @@ def test_slow_clients_keep_nobody_out(start: Start, monkeypatch: pytest.MonkeyPa
             assert (status, "bytes in" in body["error"]["message"], is_closed(client)) == (408, True, True)
 
 
+def test_one_host_whose_uploads_are_not_slow_keeps_no_other_out(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "_SLOW_SECONDS", 0.3)
+    served = start(ServingLimits(uploads=8, wait_seconds=PATIENCE_SECONDS))
+    with contextlib.ExitStack() as stack:
+        head = HEAD + b"Content-Length: 9999999\r\n\r\n" + FILE
+        many = [stack.enter_context(connected(served, head + bytes(1_000_000), "127.0.0.2")) for _ in range(8)]
+        waiting = [stack.enter_context(connected(served, head, "127.0.0.2")) for _ in range(8)]
+        wait_until(lambda: len(served.server.uploads._waiting) == 8, "those that wait")
+        assert served.send(wav()).status_code == 200
+        [ended] = [client for client in many if _has_answer(client)]
+        assert read_answer(ended)[0] == 429
+        assert not any(map(_has_answer, waiting)), "they wait for places of their own"
+
+
+def _has_answer(client: socket.socket) -> bool:
+    """Whether something can be read; the end of a connection can be, too."""
+    return bool(select.select([client], [], [], 0)[0])
+
+
+def test_of_those_who_wait_the_caller_with_the_fewest_requests_is_first() -> None:
+    order: list[str] = []
+
+    async def scenario() -> None:
+        places = uploads.Uploads(ServingLimits(concurrency=1, queue=1, wait_seconds=PATIENCE_SECONDS), lambda: 0)
+
+        async def wait(caller: str) -> None:
+            async with places.admitted(caller):
+                order.append(caller)
+                await asyncio.sleep(0)
+
+        async with contextlib.AsyncExitStack() as held:
+            await held.enter_async_context(places.admitted("many"))
+            async with places.admitted("many"):
+                tasks = [asyncio.create_task(wait(caller)) for caller in ("many", "many", "other", "third")]
+                await asyncio.sleep(0.01)
+                assert order == []
+            await asyncio.gather(*tasks)
+
+    asyncio.run(scenario())
+    assert order == ["other", "third", "many", "many"]
+
+
 def test_a_client_that_sends_fast_enough_has_its_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "_GRACE_SECONDS", 0.5)
     served = start(ServingLimits(bytes_per_second=10))
@@ -275,6 +320,18 @@ def test_where_all_connections_are_busy_the_next_one_gets_503_in_openais_form(st
         status, headers, body = read_answer(stack.enter_context(connected(served)))
         assert (status, body["error"]["type"]) == (503, "server_error")
         assert int(headers["retry-after"]) > 0
+
+
+def test_where_all_connections_are_busy_the_host_with_the_most_gives_up_its_latest(start: Start) -> None:
+    served = start(ServingLimits(uploads=1, wait_seconds=PATIENCE_SECONDS, bytes_per_second=1))  # 4 connections
+    with contextlib.ExitStack() as stack:
+        busy = []
+        for number in range(1, 5):
+            busy.append(stack.enter_context(connected(served, HEAD + b"Content-Length: 9999\r\n\r\n", "127.0.0.2")))
+            wait_until(lambda n=number: len(served.server.uploads) + len(served.server.uploads._waiting) == n, "it")
+        assert httpx.get(f"{served.url}/healthz").status_code == 200
+        assert is_closed(busy[-1])
+        assert not any(map(_has_answer, busy[:-1]))
 
 
 def test_a_refused_client_that_has_gone_leaves_no_traceback_in_the_log(

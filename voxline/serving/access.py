@@ -304,6 +304,26 @@ def is_loopback(host: str) -> bool:
     return False
 
 
+def caller_of(scope: Scope) -> str:
+    """Whose requests have one share of the server: the name of a key, or else a host."""
+    return f"key {scope[CALLER]}" if scope.get(CALLER) else host_of(scope.get("client"))
+
+
+def host_of(client: tuple[str, int] | None) -> str:
+    """The address of a client; of IPv6 the network, since a host there has 2^64 addresses.
+
+    >>> host_of(("192.0.2.7", 4711)), host_of(("2001:db8::7:8:9", 4711)), host_of(None)
+    ('192.0.2.7', '2001:db8::/64', '')
+    """
+    if client is None:
+        return ""
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(client[0].partition("%")[0])
+        if address.version == 6 and not address.ipv4_mapped:
+            return str(ipaddress.ip_network((address, 64), strict=False))
+    return client[0]
+
+
 def _host_name(host: str) -> str:
     """The name in `Host`, without its port.
 

@@ -44,7 +44,7 @@ from voxline.inference.transcript import Transcript
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, PRODUCTION
 from voxline.rejects import BadAudioError, Reason
-from voxline.serving.access import CALLER, Access, may_consent
+from voxline.serving.access import CALLER, Access, caller_of, may_consent
 from voxline.serving.canary import ARM_HEADER, SESSION_FIELD, SESSION_HEADER, Canary, Measure
 from voxline.serving.capture import (
     CAPTURE_HEADER,
@@ -201,7 +201,7 @@ class RecognizerServer:
         return answer
 
     async def _transcribe(self, request: Request) -> Response:
-        async with self.uploads.admitted() as upload, contextlib.AsyncExitStack() as stack:
+        async with self.uploads.admitted(caller_of(request.scope)) as upload, contextlib.AsyncExitStack() as stack:
             form = await self.uploads.read_form(request, upload, stack)
             model = self._find(str(form.get("model") or ""))
             shape = str(form.get("response_format") or "json")
@@ -241,7 +241,7 @@ class RecognizerServer:
         return response
 
     async def _speak(self, request: Request) -> Response:
-        async with self.uploads.admitted() as upload:
+        async with self.uploads.admitted(caller_of(request.scope)) as upload:
             speech = SpeechRequest.read(await self.uploads.read_body(request, upload))
             model = self._find(speech.model)
             _served(model, Synthesizer)  # refuses a recognizer

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import functools
 import json
+from collections import Counter
 from http import HTTPStatus
 from typing import Any
 
@@ -15,6 +16,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from voxline.serving.access import host_of
 from voxline.serving.refusals import error_response
 
 HEAD_SECONDS = 15.0
@@ -93,7 +95,8 @@ class HttpConnection(H11Protocol):
     """A connection over HTTP/1.1.
 
     It is closed when it sends no whole head in time, does not read, or sends bodies that nobody wants. Where too many
-    are open, the one that has been idle for longest is closed, so idle connections keep nobody out.
+    are open, the one that has been idle for longest is closed, so idle connections keep nobody out; if none is idle,
+    the latest one of the host with the most, so one host keeps no other out.
     """
 
     head_seconds = HEAD_SECONDS
@@ -175,11 +178,18 @@ class HttpConnection(H11Protocol):
         if len(connections) <= most:
             return
 
-        # Idle connections make room; if all are busy, the new one is refused.
-        idle = [other for other in connections if isinstance(other, HttpConnection) and other.is_idle]
-        closable = [other for other in idle if other is not self]
-        if closable:
-            min(closable, key=lambda other: other._idle_since).transport.abort()
+        # Idle connections make room.
+        http = [other for other in connections if isinstance(other, HttpConnection) and other is not self]
+        if idle := [other for other in http if other.is_idle]:
+            min(idle, key=lambda other: other._idle_since).transport.abort()
+            return
+
+        # If all are busy, one of a host that has more than this one does, or else the new one is refused.
+        all_hosts: list[Any] = connections
+        shares = Counter(host_of(other.client) for other in all_hosts)
+        latest = max(http, key=lambda other: (shares[host_of(other.client)], other._idle_since), default=None)
+        if latest and shares[host_of(latest.client)] > shares[host_of(self.client)]:
+            latest.transport.abort()
         else:
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections; try again later")
 

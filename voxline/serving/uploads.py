@@ -6,13 +6,16 @@ refused with 429. So overload costs the server a head, not a recording, and neve
 A client that sends slowly does not keep its place: after `_FRESH_SECONDS` it only counts among the `uploads` requests
 that may send at a time. It must send `bytes_per_second` on average; while others wait for room, the slowest one below
 `_SLOW_BYTES_PER_SECOND` gives up its own.
+
+Callers have equal shares: of those who wait, the one with the fewest requests is let in first, and the one with the
+most gives up its slowest upload if another one waits who has fewer.
 """
 
 import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections import deque
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -43,20 +46,32 @@ class Upload:
 
     Attributes:
       begin: time of the loop when it was let in.
+      caller: who sends it: the name of a key, or an address.
       received: bytes of its body so far.
       counted: whether it has one of the places; not while it sends slowly.
       deadline: in which the rest of its body must come; None once it is whole.
+      ended: why it was ended for another one: it is slow (408), or its caller has more (429).
     """
 
     begin: float
+    caller: str
     received: int = 0
     counted: bool = True
     whole: bool = False
     deadline: asyncio.Timeout | None = None
+    ended: HTTPStatus | None = None
 
     def rate(self, time: float) -> float:
         """Bytes a second."""
         return self.received / max(time - self.begin, 1e-3)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A request that waits to be let in."""
+
+    caller: str
+    place: "asyncio.Future[Upload]"
 
 
 class Uploads:
@@ -71,7 +86,7 @@ class Uploads:
         self._pending = pending
         self._places = limits.concurrency + limits.queue
         self._requests: set[Upload] = set()
-        self._waiting: deque[asyncio.Future[Upload]] = deque()
+        self._waiting: list[_Waiting] = []
         self._spooled = 0
 
     def __len__(self) -> int:
@@ -79,13 +94,16 @@ class Uploads:
         return len(self._requests)
 
     @contextlib.asynccontextmanager
-    async def admitted(self) -> AsyncIterator[Upload]:
+    async def admitted(self, caller: str) -> AsyncIterator[Upload]:
         """A request's place, until its answer.
+
+        Args:
+          caller: with whose other requests it shares.
 
         Raises:
           RefusedError: 429, there was none within `wait_seconds`.
         """
-        upload = await self._admit()
+        upload = await self._admit(caller)
         try:
             yield upload
         # However the request ended, its place and its bytes are given back, and the next one may enter.
@@ -95,12 +113,15 @@ class Uploads:
             self.let_in()
 
     def let_in(self) -> None:
-        """Gives the places that are free to those that have waited longest."""
-        while self._waiting and self._has_room():
-            # It may have been refused or have left while it waited.
-            waiting = self._waiting.popleft()
-            if not waiting.done():
-                waiting.set_result(self._enter())
+        """Gives the free places to the callers with the fewest, and of equal ones to who has waited longest."""
+        while True:
+            # One that was refused, or has left, is still in the list for a moment.
+            shares = self._shares()
+            candidates = [waiting for waiting in self._waiting if not waiting.place.done()]
+            following = min(candidates, key=lambda waiting: shares[waiting.caller], default=None)
+            if following is None or not self._has_room(following.caller):
+                return
+            following.place.set_result(self._enter(following.caller))
 
     async def read_form(self, request: Request, upload: Upload, stack: contextlib.AsyncExitStack) -> FormData:
         """A form with one file, which is closed with the stack.
@@ -146,7 +167,11 @@ class Uploads:
         try:
             async with asyncio.timeout_at(self._due(upload)) as upload.deadline:
                 yield
+            # It came whole before it could be ended.
+            upload.ended = None
         except TimeoutError:
+            if upload.ended is HTTPStatus.TOO_MANY_REQUESTS:
+                raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, BUSY) from None
             limits = self._limits
             seconds = loop.time() - upload.begin
             message = (
@@ -176,7 +201,7 @@ class Uploads:
                 message_full = "the recordings of other requests fill the room for uploads; try again later"
                 raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message_full)
             # Each part that comes in time moves the deadline.
-            if upload.deadline and not upload.deadline.expired():
+            if upload.deadline and not upload.ended and not upload.deadline.expired():
                 upload.deadline.reschedule(self._due(upload))
             return part
 
@@ -186,62 +211,74 @@ class Uploads:
         slowest = _GRACE_SECONDS + upload.received / self._limits.bytes_per_second
         return upload.begin + min(self._limits.upload_seconds, slowest)
 
-    async def _admit(self) -> Upload:
-        # First come, first served: nobody passes those who wait.
-        if not self._waiting and self._has_room():
-            return self._enter()
-
+    async def _admit(self, caller: str) -> Upload:
         loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[Upload] = loop.create_future()
+        place: asyncio.Future[Upload] = loop.create_future()
+        waiting = _Waiting(caller, place)
         self._waiting.append(waiting)
+        self.let_in()
 
         def refuse() -> None:
-            if not waiting.done():
-                waiting.set_exception(RefusedError(HTTPStatus.TOO_MANY_REQUESTS, BUSY))
+            if not place.done():
+                place.set_exception(RefusedError(HTTPStatus.TOO_MANY_REQUESTS, BUSY))
 
         timer = loop.call_later(self._limits.wait_seconds, refuse)
         try:
-            return await waiting
+            return await place
         # It got a place in the moment in which its client left: the place is given back.
         except asyncio.CancelledError:
-            if waiting.done() and not waiting.cancelled() and not waiting.exception():
-                self._requests.discard(waiting.result())
+            if place.done() and not place.cancelled() and not place.exception():
+                self._requests.discard(place.result())
             raise
         finally:
             timer.cancel()
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(waiting)
+            self._waiting.remove(waiting)
 
-    def _enter(self) -> Upload:
-        upload = Upload(asyncio.get_running_loop().time())
+    def _enter(self, caller: str) -> Upload:
+        upload = Upload(asyncio.get_running_loop().time(), caller)
         self._requests.add(upload)
         return upload
 
-    def _has_room(self) -> bool:
+    def _shares(self) -> Counter[str]:
+        return Counter(upload.caller for upload in self._requests)
+
+    def _has_room(self, caller: str) -> bool:
         counted = sum(upload.counted for upload in self._requests)
         if max(counted, self._pending()) >= self._places:
             return False
 
-        # Fewer requests than may send at a time: there is room. Otherwise the slowest one has to go.
+        # Fewer requests than may send at a time: there is room. Otherwise one has to go.
         if len(self._requests) < self._limits.uploads:
             return True
-        self._end_slowest()
-        return False  # the slowest one leaves in a moment
+        self._end_one_for(caller)
+        return False  # it leaves in a moment
 
-    def _end_slowest(self) -> None:
+    def _end_one_for(self, caller: str) -> None:
+        # One at a time: the last one has not left yet.
+        if any(upload.ended for upload in self._requests):
+            return
+
         time = asyncio.get_running_loop().time()
-        slow = [
+        sending = [
             upload
             for upload in self._requests
-            if upload.deadline
-            and not upload.deadline.expired()
-            and time - upload.begin > _SLOW_SECONDS
-            and upload.rate(time) < _SLOW_BYTES_PER_SECOND
+            if upload.deadline and not upload.deadline.expired() and time - upload.begin > _SLOW_SECONDS
         ]
-        if slow:
-            deadline = min(slow, key=lambda upload: upload.rate(time)).deadline
-            assert deadline  # noqa: S101 -- as above
-            deadline.reschedule(time)
+        slow = [upload for upload in sending if upload.rate(time) < _SLOW_BYTES_PER_SECOND]
+        candidates = slow
+
+        # None is slow: the caller with the most makes way, unless it would then have fewer than the other one.
+        if not slow:
+            shares = self._shares()
+            most = max((shares[upload.caller] for upload in sending), default=0)
+            if most < shares[caller] + 2:
+                return
+            candidates = [upload for upload in sending if shares[upload.caller] == most]
+
+        slowest = min(candidates, key=lambda upload: upload.rate(time))
+        slowest.ended = HTTPStatus.REQUEST_TIMEOUT if slow else HTTPStatus.TOO_MANY_REQUESTS
+        assert slowest.deadline  # noqa: S101 -- as above
+        slowest.deadline.reschedule(time)
 
     def _look_at(self, upload: Upload) -> None:
         if not upload.whole:
