@@ -192,7 +192,7 @@ def test_a_message_that_is_too_long_is_refused_by_its_header(monkeypatch: pytest
 
 
 def test_a_message_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of a message arrives, and the decoder, whose end would close the pipe, goes on."""
+    """Half of a message arrives, and the decoder, whose end would close the pipe, continues."""
     decoder = decode_pool._Decoder()
     ours, theirs = multiprocessing.Pipe()
     monkeypatch.setattr(decoder, "_pipe", ours)

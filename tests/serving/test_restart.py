@@ -98,7 +98,7 @@ def test_one_damaged_model_does_not_keep_the_others_from_being_served(root: Path
 def test_a_registry_that_cannot_be_read_for_one_model_does_not_keep_the_others_from_being_served(
     root: Path, start: Start
 ) -> None:
-    """A folder 007 makes every look at its model an error, as a journal does that is no file."""
+    """A folder 007 makes every look at its model an error, as a journal does that is not a file."""
     (root / "other" / "007").mkdir()
     url = start()
     assert transcribe(url, "asr") == (200, "3")

@@ -44,7 +44,7 @@ def _may_be_model(store: ObjectStore) -> bool:
     try:
         return _is_model(store)
     except OSError:
-        return True  # it cannot be read, and who asks for it is told why
+        return True  # it cannot be read, and an error names why where it is used
 
 
 def _folders(store: ObjectStore) -> Iterator[ObjectStore]:
