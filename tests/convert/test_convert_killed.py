@@ -69,6 +69,7 @@ def wait_for_wavs(store: Path, count: int, process: subprocess.Popen[bytes]) -> 
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wavs", [1, 80])
 def test_a_killed_run_that_is_started_again_ends_the_same(
     manifest: Path, expected: dict[str, bytes], tmp_path: Path, wavs: int

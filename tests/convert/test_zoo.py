@@ -71,6 +71,7 @@ def outcome(zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[s
     return utterances, {reject.id: reject for reject in rejects}, (store / "stderr").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_whole_file_is_what_ffmpeg_decodes(
     name: str, outcome: tuple[dict[str, Utterance], dict[str, Reject], str], oracle: dict[str, np.ndarray]
@@ -87,6 +88,7 @@ def test_a_whole_file_is_what_ffmpeg_decodes(
     assert 10 * np.log10((expected**2).sum() / max(1.0, (noise**2).sum())) > 45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in CUT_UNNOTICED])
 def test_a_cut_file_is_truncated_or_unreadable(
     name: str, outcome: tuple[dict[str, Utterance], dict[str, Reject], str]
@@ -96,11 +98,13 @@ def test_a_cut_file_is_truncated_or_unreadable(
         assert outcome[1][cut].reason in ("truncated", "unreadable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in DAMAGE_UNNOTICED])
 def test_a_damaged_file_is_noticed(name: str, outcome: tuple[dict[str, Utterance], dict[str, Reject], str]) -> None:
     assert outcome[1][f"damaged {name}"].reason in ("truncated", "unreadable", "md5_mismatch")
 
 
+@pytest.mark.slow
 def test_no_decoder_writes_to_the_terminal_and_remarks_are_kept_with_the_file(
     outcome: tuple[dict[str, Utterance], dict[str, Reject], str],
 ) -> None:

@@ -77,6 +77,7 @@ def publish(registry: Path, name: str, model: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_what_was_heard_and_what_was_said_are_measured_beside_mean_pooling(
     model: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_what_was_heard_and_what_was_said_are_measured_beside_mean_pooling(
     assert evaluate(model, corpus, *places, settings).reused  # of the version itself, now that it is in service
 
 
+@pytest.mark.slow
 def test_a_recognizer_is_judged_by_the_intents_that_it_loses(
     model: Path, corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
@@ -147,6 +149,7 @@ def test_only_a_model_that_judges_texts_may_judge_a_recognizer(
         find_family("asr").text_judge(recognizer)
 
 
+@pytest.mark.slow
 def test_a_corpus_without_intents_is_refused_by_the_setting_that_names_the_judge(
     model: Path, make_asr_model: MakeAsrModel, tmp_path: Path
 ) -> None:
@@ -158,6 +161,7 @@ def test_a_corpus_without_intents_is_refused_by_the_setting_that_names_the_judge
         evaluate(make_asr_model({}), corpus, tmp_path / "registry", tmp_path / "store", settings)
 
 
+@pytest.mark.slow
 def test_a_model_json_without_the_keys_of_the_family_is_refused(model: Path, tmp_path: Path) -> None:
     shutil.copytree(model / "model", tmp_path / "old")
     file = tmp_path / "old" / "model.json"
@@ -169,6 +173,7 @@ def test_a_model_json_without_the_keys_of_the_family_is_refused(model: Path, tmp
         voxline.load_model(tmp_path / "old")
 
 
+@pytest.mark.slow
 def test_a_text_is_classified_alone_as_in_a_list_and_one_without_words_has_no_intent(model: Path) -> None:
     classifier = IntentClassifier(model)
     assert classifier.intents == ["call", "close", "open"]
@@ -208,6 +213,7 @@ def test_texts_that_are_left_out_are_named_and_an_epoch_goes_on_where_it_was_kil
     assert 0.2 < dropped / sum(int(batch.frames.sum()) for batch in whole) < 0.4
 
 
+@pytest.mark.slow
 def test_a_field_that_no_utterance_has_is_refused_with_those_that_there_are(
     dataset: Path, model: Path, corpus: Path, tmp_path: Path
 ) -> None:

@@ -52,10 +52,9 @@ def there(gcs: Storage, base: str) -> set[str]:
     return {re.sub(r"/[0-9a-f]{12}/", "/attempt/", re.sub(r"corpus/[0-9]+/", "corpus/n/", name)) for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", FAULTS)
-@pytest.mark.parametrize(
-    "step", ["extract", *(pytest.param(step, marks=pytest.mark.slow) for step in ("convert", "publish"))]
-)
+@pytest.mark.parametrize("step", ["extract", "convert", "publish"])
 def test_a_fault_at_any_request_does_not_change_the_result(
     step: str, how: str, gcs: Storage, fresh_pod: Pod, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

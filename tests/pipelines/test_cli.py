@@ -130,6 +130,7 @@ def commands(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             yield from commands(command, (*names, name))
 
 
+@pytest.mark.slow
 def test_the_help_has_whole_summaries_and_examples() -> None:
     root = typer.main.get_command(app)
     for names, command in commands(root):
@@ -166,6 +167,7 @@ def test_usage_names_a_required_argument_without_braces() -> None:
     assert "transcribe [OPTIONS] AUDIO..." in CliRunner().invoke(app, ["transcribe", "--help"]).output
 
 
+@pytest.mark.slow
 def test_help_shows_no_types_of_python() -> None:
     for names, _ in commands(typer.main.get_command(app)):
         shown = CliRunner().invoke(app, [*names, "--help"]).output

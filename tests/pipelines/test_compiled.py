@@ -127,6 +127,7 @@ def test_the_graph_compiles_to_the_golden_file(case: str, ir: str) -> None:
     assert ir == golden.read_text(encoding="utf-8"), "look at the difference, and run `make golden` if it is meant"
 
 
+@pytest.mark.slow
 def test_another_process_compiles_the_same(tmp_path: Path) -> None:
     command = (
         "import voxline.components.push.component; import sys; from voxline.pipelines.cli.main import main; "

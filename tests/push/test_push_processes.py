@@ -70,6 +70,7 @@ step.run(model, evaluation, folder + "/registry", folder + "/store", settings)
 """
 
 
+@pytest.mark.slow
 def test_concurrent_pushes_all_succeed_in_order(corpus: Path, make_asr_model: MakeAsrModel, tmp_path: Path) -> None:
     models = [make_asr_model(mishears) for mishears in ({"one": "two"}, {"two": "one"}, {"three": "one"})]
     evaluations = [evaluated(model, corpus, tmp_path) for model in models]

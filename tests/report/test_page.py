@@ -360,6 +360,7 @@ def test_a_player_of_an_unreadable_file_says_so(tmp_path: Path, content: bytes |
     assert "a.wav cannot be read" in block
 
 
+@pytest.mark.slow
 def test_a_player_decodes_no_recording_that_no_page_has_room_for(tmp_path: Path) -> None:
     """The page of a run that failed plays examples of a corpus, and one of 17 kB took a gigabyte."""
     wide = wide_flac(tmp_path / "wide.flac", 26.0)

@@ -208,6 +208,7 @@ def test_an_unwanted_body_is_not_read_to_its_end(start: Start, monkeypatch: pyte
             client.sendall(bytes(100_000_000))
 
 
+@pytest.mark.slow
 def test_slow_clients_keep_nobody_out(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "_SLOW_SECONDS", 0.5)
     served = start(ServingLimits(uploads=8, wait_seconds=PATIENCE_SECONDS))

@@ -163,10 +163,11 @@ def test_in_half_precision_mels_are_normalized_before_they_are_rounded(kind: str
     assert np.abs(made[0] - made[1]).max() < 0.1 * np.std(made[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [
     lambda: Vocos(SMALL_VOCOS, fft_size=SIZE, hop=HOP, **STATISTICS),
     lambda: HifiganGenerator(SMALL_HIFIGAN, **STATISTICS),
-    *(pytest.param(functools.partial(hifigan_with, option), marks=pytest.mark.slow) for option in OPTIONS_OF_HIFIGAN),
+    *(functools.partial(hifigan_with, option) for option in OPTIONS_OF_HIFIGAN),
 ])  # fmt: skip
 def test_chunks_together_are_the_whole(make: Callable[[], Any]) -> None:
     random = np.random.default_rng(4)  # its own: which tests ran before decides nothing

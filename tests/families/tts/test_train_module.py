@@ -85,6 +85,7 @@ def test_a_step_that_is_not_finite_changes_nothing(module_and_dataset: tuple[Tts
         np.testing.assert_array_equal(value, before[name])
 
 
+@pytest.mark.slow
 def test_padding_does_not_affect_training(module_and_dataset: tuple[TtsTrainModule, Dataset]) -> None:
     module, dataset = module_and_dataset
     batch, before = long_batch(dataset), module.state()

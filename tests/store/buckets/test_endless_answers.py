@@ -46,6 +46,7 @@ def test_a_listing_that_goes_on_without_a_token_is_an_error(s3: Any) -> None:
         list(s3.bucket("a").list())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", ["read", "read_range", "list", "stat"])
 def test_an_answer_that_drips_ends_by_the_deadline(storage: AnyStorage, ask: str) -> None:
     store = storage.bucket("a")
