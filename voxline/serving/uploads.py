@@ -114,12 +114,13 @@ class Uploads:
 
     def let_in(self) -> None:
         """Gives the free places to the callers with the fewest, and of equal ones to who has waited longest."""
-        while True:
+        # Under load there is rarely a place, so that is looked at first.
+        while self._waiting and self._has_place():
             # One that was refused, or has left, is still in the list for a moment.
             shares = self._shares()
-            candidates = [waiting for waiting in self._waiting if not waiting.place.done()]
+            candidates = (waiting for waiting in self._waiting if not waiting.place.done())
             following = min(candidates, key=lambda waiting: shares[waiting.caller], default=None)
-            if following is None or not self._has_room(following.caller):
+            if following is None or not self._makes_room(following.caller):
                 return
             following.place.set_result(self._enter(following.caller))
 
@@ -242,11 +243,11 @@ class Uploads:
     def _shares(self) -> Counter[str]:
         return Counter(upload.caller for upload in self._requests)
 
-    def _has_room(self, caller: str) -> bool:
+    def _has_place(self) -> bool:
         counted = sum(upload.counted for upload in self._requests)
-        if max(counted, self._pending()) >= self._places:
-            return False
+        return max(counted, self._pending()) < self._places
 
+    def _makes_room(self, caller: str) -> bool:
         # Fewer requests than may send at a time: there is room. Otherwise one has to go.
         if len(self._requests) < self._limits.uploads:
             return True
