@@ -38,6 +38,8 @@ RATE, CLIP_SECONDS = 16_000, 2.2
 FEW, MANY = (1, 2, 4, 8), (16, 64, 240)
 ROUNDS = 3
 GOODPUT, BESIDE_SLOW, HEALTH_MS, MEMORY_MB = 0.8, 0.9, 100.0, 100.0
+GOODPUT_OF_CPU = 0.7
+"""Lower, as it counts what refusals cost: of 240 clients nearly half are refused."""
 PROBE_SECONDS = 0.05
 HEAD = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
 FILE = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
@@ -136,7 +138,7 @@ def _goodput(server: Server, seconds: float) -> list[Row]:
         name = f"answers, {clients} clients; peer: the best of {FEW[0]} to {FEW[-1]} clients"
         rows.append(Row.of(name, f"{rate:.0f}/s", f"{peak:.0f}/s", rate / peak, ">=", GOODPUT))
         name = f"the same, a second of the server's processor time, {clients} clients"
-        rows.append(Row.of(name, f"{per_cpu:.0f}", f"{cheapest:.0f}", per_cpu / cheapest, ">=", GOODPUT))
+        rows.append(Row.of(name, f"{per_cpu:.0f}", f"{cheapest:.0f}", per_cpu / cheapest, ">=", GOODPUT_OF_CPU))
     return rows
 
 

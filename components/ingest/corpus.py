@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 AUDIO_EXTENSIONS = (".flac", ".wav", ".ogg", ".opus", ".mp3", ".m4a", ".aac", ".wma", ".webm")
 """Extensions of recordings; the first is preferred where one recording exists in two formats."""
 
+MAX_TEXT_CHARACTERS = 1_000_000
+"""Of a text that is read as a whole, such as the transcript of one recording."""
+
 
 @dataclasses.dataclass(slots=True)  # not frozen: creating frozen ones takes a tenth of the whole step
 class CorpusEntry:
@@ -277,8 +280,15 @@ class Corpus:
                 yield number, line.removesuffix("\n").removesuffix("\r")
 
     def read_text(self, path: str) -> str:
-        """Reads a small text as a whole; raises as `read_lines` does."""
-        return "".join(self.iter_text(path, newline="\n"))
+        """Reads a small text as a whole; raises as `read_lines` does, and if it is too long."""
+        lines = []
+        characters = 0
+        for line in self.iter_text(path, newline="\n"):
+            characters += len(line)
+            if characters > MAX_TEXT_CHARACTERS:
+                raise WorkError(f"{self.root / path}: more than the {MAX_TEXT_CHARACTERS:,} characters that are read")
+            lines.append(line)
+        return "".join(lines)
 
     def iter_text(self, path: str, newline: str) -> Iterator[str]:
         """Yields the lines of a UTF-8 text, gzipped or not, with their ends unchanged; raises as `read_lines` does.

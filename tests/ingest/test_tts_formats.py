@@ -185,16 +185,18 @@ def test_thchs30_rejects_each_fault_by_its_id(corpus: Path, record: Record, inge
     _write(corpus / "data/A1_7.wav.trn", TRN)
     _write(corpus / "more/A1_7.wav.trn", TRN.replace("是", "的"))
     _write(corpus / "data/A1_9.wav.trn", TRN)
+    _write(corpus / "data/A1_10.wav.trn", "一\n" * 600_000)
     out = ingest("thchs30", splits={"train": ["*"], "dev": [], "test": []}, split={"dev": 0})
     assert out.ids == ["A1_0"]
     assert out.rejects == {
-        **dict.fromkeys(("A1_1", "A1_2", "A1_3", "A1_4", "A1_6", "A1_7"), "bad_entry"),
+        **dict.fromkeys(("A1_1", "A1_2", "A1_3", "A1_4", "A1_6", "A1_7", "A1_10"), "bad_entry"),
         "A1_5": "transcript_missing",
         "A1_9": "missing_file",
     }
     assert "1 lines; accepted: hanzi, pinyin and phones" in out.details["A1_1"]
     assert "not UTF-8" in out.details["A1_4"]
     assert "is in test and in train" in out.details["A1_6"]
+    assert "more than the 1,000,000 characters" in out.details["A1_10"]
     assert "other words than in" in out.details["A1_7"]
 
 
