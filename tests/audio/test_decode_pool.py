@@ -181,11 +181,17 @@ def test_cancelled_work_ends_its_decoder_at_once(tmp_path: Path, monkeypatch: py
         assert len(pool.load_audio(path, RATE)) == RATE
 
 
-def test_a_message_that_is_too_long_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A decoder that a hostile recording controls might send this: `-1`, and a length of one tebibyte."""
+def taken_over(monkeypatch: pytest.MonkeyPatch) -> tuple[decode_pool._Decoder, Connection]:
+    """A decoder, and the end of its pipe on which a test sends what a worker of ours never would."""
     decoder = decode_pool._Decoder()
     ours, theirs = multiprocessing.Pipe()
     monkeypatch.setattr(decoder, "_pipe", ours)
+    return decoder, theirs
+
+
+def test_a_message_that_is_too_long_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder that a hostile recording controls might send this: `-1`, and a length of one tebibyte."""
+    decoder, theirs = taken_over(monkeypatch)
     os.write(theirs.fileno(), struct.pack("!iQ", -1, 1 << 40))
     with pytest.raises(BadAudioError, match="decoding it"):
         decoder._receive(10)
@@ -193,9 +199,7 @@ def test_a_message_that_is_too_long_is_refused_by_its_header(monkeypatch: pytest
 
 def test_a_message_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a message arrives, and the decoder, whose end would close the pipe, continues."""
-    decoder = decode_pool._Decoder()
-    ours, theirs = multiprocessing.Pipe()
-    monkeypatch.setattr(decoder, "_pipe", ours)
+    decoder, theirs = taken_over(monkeypatch)
     monkeypatch.setattr(decoder._process, "kill", theirs.close)
     os.write(theirs.fileno(), struct.pack("!i", 100) + b"x" * 50)
     with pytest.raises(BadAudioError, match="decoding it"):
@@ -204,9 +208,7 @@ def test_a_message_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_answer_that_is_repeated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decoder that a hostile recording controls might answer for ever."""
-    decoder = decode_pool._Decoder()
-    ours, theirs = multiprocessing.Pipe()
-    monkeypatch.setattr(decoder, "_pipe", ours)
+    decoder, theirs = taken_over(monkeypatch)
     monkeypatch.setattr(decoder, "_send", lambda request: None)
     for _ in range(2):
         theirs.send_bytes(json.dumps({"index": 0, "reason": Reason.SILENT, "detail": ""}).encode())
