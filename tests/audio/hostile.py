@@ -3,6 +3,7 @@
 import os
 import struct
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -66,7 +67,11 @@ def slow_reads(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def children(process: int | str = "self") -> list[int]:
     """The ids of a process's processes; of this one, the decoders alone, since other tests may have servers."""
     files = Path(f"/proc/{process}/task").glob("*/children")
-    started = [int(child) for file in files for child in file.read_text().split()]
+    started = []
+    for file in files:
+        # A thread may end between the listing and the reading.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            started += [int(child) for child in file.read_text().split()]
     return [child for child in started if process != "self" or is_decoder(child)]
 
 

@@ -91,7 +91,8 @@ def test_arrays_are_read_as_numpy_reads_them(tmp_path: Path) -> None:
         "empty": np.zeros((0, 3), np.int16),
         "number": np.array(7.5),
         "text": np.array("configuration"),
-        "record": np.array([(1, 2.0)], dtype=[("count", "<i4"), ("share", "<f8")]),
+        "backwards": np.arange(4, dtype=">i2"),
+        "time": np.array(["2026-11-28"], "M8[s]"),
     }
     for save in (np.savez, np.savez_compressed):
         save(tmp_path / "arrays.npz", **arrays)  # type: ignore[arg-type]  # mypy takes the mapping for allow_pickle
@@ -104,6 +105,27 @@ def test_arrays_are_read_as_numpy_reads_them(tmp_path: Path) -> None:
     for name, array in arrays.items():
         np.save(tmp_path / "array.npy", array)
         np.testing.assert_array_equal(load_npy(tmp_path / "array.npy"), array, err_msg=name)
+
+
+def test_reading_an_array_parses_no_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # CPython's parser may fail while another thread parses (its depth is kept for the process), and training reads
+    # arrays in threads.
+    def fail(*_: Any, **__: Any) -> None:
+        raise SystemError("AST constructor recursion depth mismatch (before=48, after=45)")
+
+    np.save(tmp_path / "array.npy", np.arange(4))
+    np.savez(tmp_path / "arrays.npz", steps=np.arange(4))
+    monkeypatch.setattr("ast.literal_eval", fail)
+    with pytest.raises(SystemError):
+        np.load(tmp_path / "array.npy")
+    assert load_npy(tmp_path / "array.npy").tolist() == [0, 1, 2, 3]
+    assert load_npz(tmp_path / "arrays.npz")["steps"].tolist() == [0, 1, 2, 3]
+
+
+def test_an_array_of_records_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "records.npy", np.array([(1, 2.0)], dtype=[("count", "<i4"), ("share", "<f8")]))
+    with pytest.raises(ValueError, match="type and shape"):
+        load_npy(tmp_path / "records.npy")
 
 
 def test_arrays_of_python_objects_are_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import io
 import itertools
 import math
 import os
+import re
 import stat
 import zipfile
 import zlib
@@ -34,6 +35,13 @@ MAX_ARRAYS = 1_000
 """In one .npz file."""
 Line = TypeVar("Line", bytes, str, covariant=True)
 _CHUNK = 1 << 20
+_MAX_HEADER = 10_000
+_ARRAY_HEADER = re.compile(
+    rb"\{ *'descr': *'(?P<dtype>[<>|=]?[A-Za-z][0-9]*(\[[0-9]*[A-Za-z]+\])?)', *"
+    rb"'fortran_order': *(?P<fortran>True|False), *"
+    rb"'shape': *\((?P<shape>[0-9]{0,20}(, *[0-9]{1,20}){0,63},?)\),? *\} *\n?"
+)
+"""Of an array of numbers or texts, as `numpy.lib.format` writes it: `{'descr': '<f4', ..., 'shape': (3, 4), }`."""
 MAX_UNPACKING = 100
 """Bytes that one packed byte may become. Tables and text become 3 to 10; deflate reaches 1,032."""
 MIN_UNPACKED = 16 << 20
@@ -226,16 +234,27 @@ def load_npy(source: Path | str | bytes, name: str = "array") -> "npt.NDArray[An
 
 
 def _read_array(file: IO[bytes], size: int, path: Path | str) -> "npt.NDArray[Any]":
-    """Reads an array in numpy's format whose header and data take `size` bytes."""
+    """Reads an array in numpy's format whose header and data take `size` bytes.
+
+    numpy's reader of headers is not used: it parses them as Python, and CPython's parser keeps its depth for the whole
+    process, so another thread that parses makes it fail now and then ("AST constructor recursion depth mismatch").
+    """
     import numpy as np
 
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"{path}: an array of version {version} of numpy's format; 1.0 and 2.0 are accepted")
 
-    # The header's own limit holds: numpy reads it as a literal, not as code.
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read_header(file)
+    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+    header = _ARRAY_HEADER.fullmatch(file.read(min(length, _MAX_HEADER)))
+    if header is None:
+        raise ValueError(f"{path}: the head of an array does not state its type and shape as numpy's writer does")
+    shape = tuple(int(size) for size in header["shape"].replace(b",", b" ").split())
+    fortran = header["fortran"] == b"True"
+    try:
+        dtype = np.dtype(header["dtype"].decode())
+    except TypeError as error:
+        raise ValueError(f"{path}: an array of a type that numpy does not have ({error})") from None
     if dtype.hasobject:
         raise ValueError(f"{path}: an array of Python objects, which only a pickle holds; plain numbers are accepted")
 

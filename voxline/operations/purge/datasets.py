@@ -15,8 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from voxline.data.dataset import DATASET_FILE, Dataset
 from voxline.data.record_locations import write_record_locations
 from voxline.data.rows import ROWS_FILE, read_rows
@@ -30,6 +28,7 @@ from voxline.operations.shard_gc import lock_records
 from voxline.store.files import DONE, SEAL, atomic_write, read_json, seal_marker, write_json
 from voxline.store.finished import HASHES
 from voxline.store.hashing import hash_file, hash_value
+from voxline.store.size_limits import load_npy
 
 
 def find_shards(store: Path, clips: set[str]) -> Iterator[tuple[ShardInfo, int]]:
@@ -87,7 +86,7 @@ def rewrite_shard(info: ShardInfo, clips: set[str], workspace: Workspace) -> Rew
 
     statistics = info.path.with_suffix(".npy")
     workspace.fetch(info.path, statistics)
-    bins = np.load(statistics, allow_pickle=False, mmap_mode="r").shape[-1]
+    bins = load_npy(statistics).shape[-1]
     rewritten = copy_records([(info, remaining)], info.folder.parent, bins)[info.folder]
 
     # Records and statistics first, `shard.json` last: it makes the shard complete.
