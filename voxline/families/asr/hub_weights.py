@@ -1,0 +1,154 @@
+"""The weights of public models: their names and layouts in the Hub's safetensors files, and in our networks.
+
+  weights = read_weights(model, expand(WHISPER_ENCODER, blocks=4))     # by our names, in our layouts
+
+One table for each network, used in both directions. `{n}` in a name counts blocks. Our names are those of
+`training.weight_names`.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from voxline.errors import WorkError
+from voxline.registry.hub import HubModel
+
+Array = npt.NDArray[Any]
+Layout = Literal["same", "dense", "conv1d", "conv2d", "depthwise1d", "depthwise2d"]
+
+AXES: dict[Layout, tuple[int, ...]] = {
+    "same": (),
+    "dense": (1, 0),  # [out, in] → [in, out]
+    "conv1d": (2, 1, 0),  # [out, in / groups, taps] → [taps, in / groups, out]
+    "conv2d": (2, 3, 1, 0),  # [out, in, height, width] → [height, width, in, out]
+    "depthwise1d": (2, 0, 1),  # [channels, 1, taps] → [taps, channels, 1]
+    "depthwise2d": (2, 3, 0, 1),  # [channels, 1, height, width] → [height, width, channels, 1]
+}
+"""Layout → the axes of PyTorch's array in the order of ours; none: the same order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightName:
+    """One weight, or one of each block.
+
+    Attributes:
+      hub: its name in the safetensors file.
+      ours: its name in our network.
+      layout: how its axes differ.
+    """
+
+    hub: str
+    ours: str
+    layout: Layout = "same"
+
+
+def dense(hub: str, ours: str, *, bias: bool = True) -> list[WeightName]:
+    """The weights of a dense layer."""
+    kernel = WeightName(f"{hub}.weight", f"{ours}/kernel", "dense")
+    return [kernel, WeightName(f"{hub}.bias", f"{ours}/bias")] if bias else [kernel]
+
+
+def norm(hub: str, ours: str) -> list[WeightName]:
+    """The weights of a layer norm."""
+    return [WeightName(f"{hub}.weight", f"{ours}/gamma"), WeightName(f"{hub}.bias", f"{ours}/beta")]
+
+
+WHISPER_ENCODER: list[WeightName] = [
+    WeightName("model.encoder.conv1.weight", "convolutions/0/kernel", "conv1d"),
+    WeightName("model.encoder.conv1.bias", "convolutions/0/bias"),
+    WeightName("model.encoder.conv2.weight", "convolutions/1/kernel", "conv1d"),
+    WeightName("model.encoder.conv2.bias", "convolutions/1/bias"),
+    WeightName("model.encoder.embed_positions.weight", "positions"),
+    *norm("model.encoder.layers.{n}.self_attn_layer_norm", "blocks/{n}/attention_norm"),
+    *dense("model.encoder.layers.{n}.self_attn.q_proj", "blocks/{n}/attention/query"),
+    *dense("model.encoder.layers.{n}.self_attn.k_proj", "blocks/{n}/attention/key", bias=False),
+    *dense("model.encoder.layers.{n}.self_attn.v_proj", "blocks/{n}/attention/value"),
+    *dense("model.encoder.layers.{n}.self_attn.out_proj", "blocks/{n}/attention/output"),
+    *norm("model.encoder.layers.{n}.final_layer_norm", "blocks/{n}/feed_forward_norm"),
+    *dense("model.encoder.layers.{n}.fc1", "blocks/{n}/wide"),
+    *dense("model.encoder.layers.{n}.fc2", "blocks/{n}/narrow"),
+    *norm("model.encoder.layer_norm", "norm"),
+]
+"""Whisper's encoder (Radford et al. 2022)."""
+
+
+def expand(table: Sequence[WeightName], blocks: int) -> list[WeightName]:
+    """The table with a row for each block in place of `{n}`."""
+    return [
+        dataclasses.replace(row, hub=row.hub.replace("{n}", str(number)), ours=row.ours.replace("{n}", str(number)))
+        for row in table
+        for number in range(blocks if "{n}" in row.hub else 1)
+    ]
+
+
+def to_our_layout(value: Array, layout: Layout) -> Array:
+    """An array of PyTorch in our layout."""
+    return np.ascontiguousarray(value.transpose(AXES[layout])) if AXES[layout] else value
+
+
+def to_hub_layout(value: Array, layout: Layout) -> Array:
+    """An array of ours in PyTorch's layout."""
+    return np.ascontiguousarray(value.transpose(np.argsort(AXES[layout]))) if AXES[layout] else value
+
+
+def read_weights(model: HubModel, names: Iterable[WeightName]) -> dict[str, Array]:
+    """Weights of a public model by our names, float32, in our layouts.
+
+    Raises:
+      WorkError: a weight is absent, is no number of floating point, or is not finite; or a file is damaged.
+    """
+    tensors = read_tensors(model, [row.hub for row in names])
+    return {row.ours: to_our_layout(tensors[row.hub], row.layout) for row in names}
+
+
+def read_tensors(model: HubModel, names: Sequence[str]) -> dict[str, Array]:
+    """Tensors of the safetensors files by the Hub's names, float32, in PyTorch's layouts."""
+    from safetensors import SafetensorError, safe_open
+
+    files = model.weight_files()
+    by_file: dict[Path, list[str]] = {}
+    for name in names:
+        path = files.get("", None) or files.get(name)
+        if path is None:
+            raise WorkError(f"{model.folder}: without {name}; weights of another network, or of another version of it")
+        by_file.setdefault(path, []).append(name)
+
+    tensors = {}
+    for path, of_file in by_file.items():
+        try:
+            with safe_open(path, framework="np") as file:
+                present = set(file.keys())
+                if absent := [name for name in of_file if name not in present]:
+                    raise WorkError(
+                        f"{path}: without {absent[0]}; weights of another network, or of another version of it"
+                    )
+                for name in of_file:
+                    tensors[name] = _finite(file.get_tensor(name), name, path)
+        except (SafetensorError, TypeError, OSError) as error:
+            raise WorkError(f"{path}: not a safetensors file, or damaged ({error}); get {model.label} again") from None
+    return tensors
+
+
+def _finite(value: Array, name: str, path: Path) -> Array:
+    # bfloat16 is a type of ml_dtypes, whose kind numpy does not know.
+    if value.dtype.kind != "f" and value.dtype.name != "bfloat16":
+        raise WorkError(f"{path}: {name} is {value.dtype}; numbers of floating point are accepted")
+    value = value.astype(np.float32)
+    if not np.isfinite(value).all():
+        raise WorkError(f"{path}: {name} has values that are not finite numbers; get the file again")
+    return value
+
+
+def write_weights(path: Path, weights: Mapping[str, Array], names: Iterable[WeightName]) -> None:
+    """Writes weights of ours as a safetensors file with the Hub's names and layouts."""
+    from safetensors.numpy import save
+
+    from voxline.store.files import atomic_write
+
+    tensors = {row.hub: to_hub_layout(np.asarray(weights[row.ours]), row.layout) for row in names}
+    with atomic_write(path) as file:
+        file.write(save(tensors, {"format": "pt"}))

@@ -1,0 +1,253 @@
+"""Public models in the layout of the Hugging Face Hub: config.json, weights as safetensors, tokenizer files, a card.
+
+  hf://openai/whisper-tiny.en@87c7102498dcde7456f24cfd30239ca606ed9063    a model at a commit
+  models/whisper-tiny.en                                                  a folder with the same files
+
+Nothing of a model runs: config.json is JSON, safetensors a table of numbers. Weights as pickles (.bin, .pt, .nemo) are
+refused. The commit is part of the name, so that a training tomorrow starts from the same weights.
+"""
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from voxline.errors import SettingsError, TransientError, WorkError
+from voxline.store.files import read_json
+from voxline.store.hashing import hash_file, hash_value
+from voxline.store.size_limits import read_bounded
+
+HUB_SCHEME = "hf://"
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+WEIGHTS_INDEX = "model.safetensors.index.json"
+"""Names the file of each weight, where the weights are in several files."""
+CARD_FILE = "README.md"
+SMALL_FILES = ("*.json", "*.txt", "*.model", CARD_FILE, "LICENSE*")
+"""Settings, tokenizer and card; everything but the weights."""
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".nemo", ".h5", ".msgpack")
+"""Weights in a form that runs code when it is read, or that needs another framework."""
+MAX_CARD_BYTES = 1 << 20
+_LOCATION = re.compile(r"hf://([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([\w./-]{1,100}))?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_CARD_HEAD = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class HubModel:
+    """A public model on this machine.
+
+    Attributes:
+      name: `owner/name`, or the name of the folder.
+      revision: the commit; empty of a folder.
+      folder: with its files.
+      config: the content of config.json.
+      licence: as the model's card states it, such as "apache-2.0"; empty if it states none.
+    """
+
+    name: str
+    revision: str
+    folder: Path
+    config: dict[str, Any]
+    licence: str
+
+    @property
+    def label(self) -> str:
+        """`openai/whisper-tiny.en@87c71024`, for messages."""
+        return f"{self.name}@{self.revision[:8]}" if self.revision else self.name
+
+    def json_file(self, name: str) -> Any:
+        """The content of a JSON file of the folder; None if it is absent.
+
+        Raises:
+          WorkError: it is damaged.
+        """
+        path = self.folder / name
+        if not path.is_file():
+            return None
+        try:
+            return read_json(path)
+        except (OSError, ValueError) as error:
+            raise WorkError(f"{path}: damaged ({error}); get {self.label} again") from None
+
+    def weight_files(self) -> dict[str, Path]:
+        """The file of each weight that the index names; the one file under "" if there is no index.
+
+        Raises:
+          SettingsError: there are no safetensors; the message says how to convert what there is.
+          WorkError: the index is damaged, or names a file elsewhere.
+        """
+        index = self.json_file(WEIGHTS_INDEX)
+        if index is None:
+            single = self.folder / WEIGHTS_FILE
+            if not single.is_file():
+                raise SettingsError(_no_safetensors(self.folder, self.label))
+            return {"": single}
+
+        names = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(names, dict) or not all(_is_weights_name(name) for name in names.values()):
+            raise WorkError(
+                f"{self.folder / WEIGHTS_INDEX}: 'weight_map' does not name a .safetensors file of this folder for "
+                f"each weight; get {self.label} again"
+            )
+        if absent := sorted({name for name in names.values() if not (self.folder / name).is_file()}):
+            raise WorkError(
+                f"{self.folder}: {absent[0]} is absent, and {WEIGHTS_INDEX} names it; get {self.label} again"
+            )
+        return {weight: self.folder / name for weight, name in names.items()}
+
+    def digest(self) -> str:
+        """The hash of settings, tokenizer and weights; the card does not count."""
+        weights = sorted(set(self.weight_files().values()))
+        settings = [path for path in sorted(self.folder.glob("*.json")) if path.is_file()]
+        others = [path for pattern in ("*.txt", "*.model") for path in sorted(self.folder.glob(pattern))]
+        return hash_value([[path.name, hash_file(path)] for path in [*settings, *others, *weights]])
+
+
+def is_hub_location(model: str) -> bool:
+    """True if `train.start.model` names a public model: `hf://…`, or a folder with a config.json.
+
+    >>> is_hub_location("hf://openai/whisper-tiny.en"), is_hub_location("asr@production")
+    (True, False)
+    """
+    return model.startswith(HUB_SCHEME) or ("://" not in model and (Path(model) / CONFIG_FILE).is_file())
+
+
+def open_hub_model(location: str, setting: str, *, weights: bool) -> HubModel:
+    """Opens a public model; one that is named `hf://` is downloaded, unless this machine has it.
+
+    Args:
+      setting: that names it, for messages.
+      weights: download the weights too, and not only settings, tokenizer and card.
+
+    Raises:
+      SettingsError: the name has no commit, or is malformed; the model does not exist, or is no safetensors.
+      TransientError: the Hub cannot be reached, and the model is not on this machine.
+      WorkError: a file is damaged.
+    """
+    name = Path(location).name
+    revision = ""
+    folder = Path(location)
+    if location.startswith(HUB_SCHEME):
+        name, revision = _parse(location, setting)
+        folder = _download(name, revision, setting, weights=weights)
+
+    config_file = folder / CONFIG_FILE
+    try:
+        config = read_json(config_file)
+    except (OSError, ValueError) as error:
+        raise WorkError(f"{config_file}: absent or damaged ({error}); get {name} again") from None
+    if not isinstance(config, dict):
+        raise WorkError(f"{config_file}: not a JSON object; get {name} again")
+
+    model = HubModel(name, revision, folder, config, _licence(folder / CARD_FILE))
+    if weights:
+        model.weight_files()
+    return model
+
+
+def _parse(location: str, setting: str) -> tuple[str, str]:
+    """The model's name and commit."""
+    match = _LOCATION.fullmatch(location)
+    if match is None:
+        raise SettingsError(f"{setting} is {location!r}; hf://owner/name@commit is accepted")
+    name, revision = match.groups()
+    if revision is None or not _COMMIT.fullmatch(revision):
+        raise SettingsError(
+            f"{setting} is {location!r}: {'a branch or tag' if revision else 'without a revision, it'} may mean other "
+            f"weights tomorrow; give the commit, 40 hexadecimal digits{_todays_commit(name, revision)}"
+        )
+    return name, revision
+
+
+def _todays_commit(name: str, revision: str | None) -> str:
+    """What a branch points at today, for a message; empty if the Hub does not answer."""
+    from huggingface_hub import HfApi
+
+    try:
+        commit = HfApi(token=None).model_info(name, revision=revision, timeout=5).sha
+    except Exception:  # whatever fails here, the message is complete without it
+        return ""
+    return f"; today it is hf://{name}@{commit}" if commit else ""
+
+
+def _download(name: str, revision: str, setting: str, *, weights: bool) -> Path:
+    """The folder of a model in the Hub's cache, complete for the files that are asked for."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    import huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    patterns = [*SMALL_FILES, "*.safetensors"] if weights else [*SMALL_FILES]
+    try:
+        # What is here already needs no network: a commit never changes.
+        folder = huggingface_hub.snapshot_download(
+            name, revision=revision, allow_patterns=patterns, local_files_only=True
+        )
+        if not weights or _has_weights(Path(folder)):
+            return Path(folder)
+    except LocalEntryNotFoundError:
+        pass
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
+    except RepositoryNotFoundError:
+        raise SettingsError(
+            f"{setting} is 'hf://{name}@{revision}': the Hub has no such model for you; correct the name, or set "
+            "HF_TOKEN for a model that is not open to all"
+        ) from None
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", 0)
+        kind = SettingsError if 400 <= status < 500 and status not in (408, 429) else TransientError
+        raise kind(f"{setting} is 'hf://{name}@{revision}': the Hub answers: {str(error).splitlines()[0]}") from None
+    except (LocalEntryNotFoundError, OSError) as error:
+        raise TransientError(
+            f"{setting} is 'hf://{name}@{revision}', which is not on this machine, and the Hub cannot be reached "
+            f"({str(error).splitlines()[0][:200]}); connect, or give a folder with the model's files"
+        ) from None
+
+
+def _has_weights(folder: Path) -> bool:
+    index = folder / WEIGHTS_INDEX
+    if not index.is_file():
+        return (folder / WEIGHTS_FILE).is_file()
+    try:
+        names: Iterable[Any] = json.loads(read_bounded(index)).get("weight_map", {}).values()
+    except (ValueError, AttributeError):
+        return False
+    return all(isinstance(name, str) and (folder / name).is_file() for name in names)
+
+
+def _is_weights_name(name: Any) -> bool:
+    return isinstance(name, str) and name.endswith(".safetensors") and Path(name).name == name
+
+
+def _no_safetensors(folder: Path, label: str) -> str:
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLES) if folder.is_dir() else []
+    if not pickles:
+        return f"{folder}: no {WEIGHTS_FILE}; a folder as the Hub has it is accepted"
+    convert = (
+        f"python -c \"from transformers import AutoModel as M; M.from_pretrained('{folder}').save_pretrained('SAFE')\""
+    )
+    return (
+        f"{folder}: the weights of {label} are {pickles[0]}, which is a pickle or needs another framework, and is not "
+        f"read: it could run code. Convert it where you trust it, and name the new folder: {convert}"
+    )
+
+
+def _licence(card: Path) -> str:
+    """The licence in the YAML head of a card; empty if there is none."""
+    if not card.is_file():
+        return ""
+    try:
+        text = read_bounded(card, MAX_CARD_BYTES).decode("utf-8")
+        head = _CARD_HEAD.match(text)
+        values = yaml.safe_load(head[1]) if head else None
+    except (OSError, ValueError, yaml.YAMLError):
+        return ""
+    licence = values.get("license") if isinstance(values, dict) else None
+    return licence.strip() if isinstance(licence, str) else ""
