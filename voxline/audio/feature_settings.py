@@ -13,16 +13,18 @@ PROSODY = ("log_f0", "voicing", "energy")
 class FeatureSettings(Settings):
     """Settings of how samples become features. Written to dataset.json and model.json."""
 
-    kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody"] = pydantic.Field(
+    kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody", "whisper"] = pydantic.Field(
         "log_mel",
         description="kind of features; mel_and_linear is Tacotron's: decibels scaled to [0, 1]; mel_and_prosody is "
-        "log_mel with F0, voicing and level of each frame, for a voice that predicts pitch",
+        "log_mel with F0, voicing and level of each frame, for a voice that predicts pitch; whisper is what Whisper's "
+        "public models read, of 80 or 128 mels",
     )
     sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz; the rate that convert writes")
     window_seconds: float = pydantic.Field(0.025, gt=0, le=0.2, description="length of the Hann window in seconds")
     hop_seconds: float = pydantic.Field(0.010, gt=0, le=0.1, description="seconds from one frame to the next")
     fft_size: int | None = pydantic.Field(
-        None, description="samples in an FFT; empty: the next power of two that holds a window"
+        None,
+        description="samples in an FFT; empty: the next power of two that holds a window; of whisper, the window",
     )
     cepstra: Literal["librosa", "tensorflow"] = pydantic.Field(
         "librosa",
@@ -35,7 +37,8 @@ class FeatureSettings(Settings):
     log_floor: float = pydantic.Field(
         1e-8,
         gt=0,
-        description="power or magnitude below which the logarithm is clipped; quiet speech has a power above 1e-8",
+        description="power or magnitude below which the logarithm is clipped; quiet speech has a power above 1e-8 "
+        "(whisper: always 1e-10)",
     )
     spectrum: Literal["power", "magnitude"] | None = pydantic.Field(
         None,
@@ -104,7 +107,9 @@ class FeatureSettings(Settings):
         of_mfcc = "magnitude" if validation.data.get("cepstra") == "tensorflow" else "power"
 
         # Kinds that fix the spectrum by their definition; the others leave the choice.
-        accepted = {"mfcc": of_mfcc, "linear": "power", "mel_and_linear": "magnitude"}.get(kind or "", spectrum)
+        accepted = {"mfcc": of_mfcc, "linear": "power", "whisper": "power", "mel_and_linear": "magnitude"}.get(
+            kind or "", spectrum
+        )
         if spectrum is not None and spectrum != accepted:
             raise ValueError(f"with kind {kind}, {accepted} is accepted, or empty")
         return spectrum
@@ -145,7 +150,8 @@ class FeatureSettings(Settings):
     @property
     def n_fft(self) -> int:
         """Samples in an FFT."""
-        return self.fft_size or max(2, 1 << (self.win_length - 1).bit_length())
+        smallest = self.win_length + self.win_length % 2 if self.kind == "whisper" else 0
+        return self.fft_size or smallest or max(2, 1 << (self.win_length - 1).bit_length())
 
     @property
     def fft_bins(self) -> int:
@@ -223,10 +229,15 @@ class FeatureSettings(Settings):
             raise ValueError(f"features of kind {self.kind} have no such columns; {' or '.join(kinds)} is accepted")
 
     def count_frames(self, samples: int) -> int:
-        """Frames of a recording of `samples` samples: one at every hop, centered, starting at sample 0."""
+        """Frames of a recording of `samples` samples: one at every hop, centered, starting at sample 0.
+
+        Of the kind whisper, which has 3,000 frames in 30 seconds, without one at the end.
+        """
         # librosa's `center=True`: a frame at sample 0, and one at each hop after it.
+        if self.kind == "whisper":
+            return max(samples // self.hop_length, 1)
         return 1 + samples // self.hop_length
 
     def count_samples(self, frames: int) -> int:
         """Samples of the shortest recording that has `frames` frames; inverted spectrograms get this length."""
-        return max(frames - 1, 0) * self.hop_length
+        return max(frames if self.kind == "whisper" else frames - 1, 0) * self.hop_length

@@ -15,6 +15,9 @@ normalization), and the tests compare with librosa. A frame of each kind holds:
   linear          natural logarithm of the power spectrum, clipped at `log_floor`
   mel_and_linear  mels, then the linear spectrum, as in Tacotron (Wang et al. 2017): magnitudes after pre-emphasis, in
                   decibels; `reference_db` and more maps to 1, `floor_db` below it and less maps to 0
+  whisper         as Whisper's public models read them (Radford et al. 2022): log10 of the mel power spectrum, clipped
+                  at 1e-10 and at 8 below the utterance's maximum; plus 4, divided by 4. Before the first sample the
+                  recording is reflected; after the last one there is silence, as in 30 seconds that it begins
   mel_and_prosody log-mels, then `feature_settings.PROSODY` (voxline.audio.prosody): the natural logarithm of F0 in Hz,
                   0 where unvoiced; voicing, 1 or 0; the level in dB of full scale
 """
@@ -33,6 +36,11 @@ FloatArray = npt.NDArray[np.float32]
 
 BAND_MELS = 16
 """Mel filters multiplied at a time."""
+
+WHISPER_FLOOR = 1e-10
+"""Mel power at which Whisper's logarithm is clipped."""
+WHISPER_RANGE = 8.0
+"""Decades below an utterance's maximum at which it is clipped too."""
 
 MIN_MAGNITUDE = 1e-5
 """Tacotron's decibels are clipped here: -100 dB, far below the floor of its settings."""
@@ -62,6 +70,8 @@ def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
         magnitudes = _spectrogram(preemphasize(samples, settings), settings, mels=True, spectrum=True, magnitude=True)
         return _normalize_decibels(magnitudes, settings)
     mels = _spectrogram(samples, settings, mels=True, magnitude=settings.uses_magnitude)
+    if settings.kind == "whisper":
+        return _normalize_whisper(mels)
     logarithm = np.log(np.maximum(mels, settings.log_floor, out=mels), out=mels)
     if settings.kind == "log_mel":
         return logarithm
@@ -187,6 +197,15 @@ def read_only(values: npt.NDArray[np.float64]) -> FloatArray:
     return array
 
 
+def _normalize_whisper(mels: FloatArray) -> FloatArray:
+    """Mel powers to Whisper's features; in place."""
+    decades = np.log10(np.maximum(mels, WHISPER_FLOOR, out=mels), out=mels)
+    np.maximum(decades, decades.max() - WHISPER_RANGE, out=decades)
+    decades += 4
+    decades /= 4
+    return decades
+
+
 def _normalize_decibels(magnitudes: FloatArray, settings: FeatureSettings) -> FloatArray:
     """Magnitudes to decibels, scaled to [0, 1]; in place."""
     # In place: 20 log10(magnitude), less the reference, from the floor up.
@@ -216,6 +235,9 @@ def _spectrogram(
     padded = np.zeros((count - 1) * settings.hop_length + settings.win_length + settings.padding, np.float32)
     audible = samples[: len(padded) - settings.padding]  # samples beyond the last window are not used
     padded[settings.padding : settings.padding + len(audible)] = audible
+    if settings.kind == "whisper":
+        reflected = samples[1 : settings.padding + 1]
+        padded[settings.padding - len(reflected) : settings.padding] = reflected[::-1]
 
     # [frames, win_length], a view
     windows = np.lib.stride_tricks.sliding_window_view(padded, settings.win_length)[:: settings.hop_length][:count]

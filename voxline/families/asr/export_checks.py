@@ -49,10 +49,10 @@ def check_features(features: "FeatureSettings", export: "AsrExportSettings") -> 
             "set extract.features.spectrum to power"
         )
 
-    if export.frequency_warps and features.kind == "mfcc":
+    if export.frequency_warps and features.kind not in ("log_mel", "linear"):
         raise SettingsError(
-            "train.export.frequency_warps: cepstral coefficients have no frequency axis to stretch; set it to [], or "
-            "extract.features.kind to log_mel"
+            f"train.export.frequency_warps: features of kind {features.kind} have no frequency axis to stretch, or "
+            "belong to a public model; set it to [], or extract.features.kind to log_mel"
         )
 
 

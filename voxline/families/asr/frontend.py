@@ -3,6 +3,7 @@
 Window, filterbank and cosine basis are the arrays of that module, as constants in the graph.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,7 +31,7 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     """
 
     # Frames are centered on multiples of the hop, as `features.compute_features` has them.
-    frames = 1 + lengths // settings.hop_length
+    frames = _count_frames(lengths, settings)
     real_samples = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32)
     # Zero beyond the end, even if there is NaN.
     waveforms = tf.where(real_samples > 0, waveforms, 0.0)
@@ -41,6 +42,9 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
 
     if settings.kind != "linear":
         spectrum = tf.matmul(spectrum, audio_features.mel_filterbank(settings))
+
+    if settings.kind == "whisper":
+        return tf.ensure_shape(_normalize_whisper(spectrum, real), [None, None, settings.bins]), frames
 
     values = tf.math.log(tf.maximum(spectrum, settings.log_floor))
 
@@ -62,16 +66,37 @@ def warp_matrices(factors: Sequence[float], bins: int) -> npt.NDArray[np.float32
     return np.stack([warp_frequency(np.eye(bins, dtype=np.float32), factor) for factor in factors])
 
 
+def _count_frames(samples: Tensor, settings: FeatureSettings) -> Tensor:
+    """`FeatureSettings.count_frames` of a tensor."""
+    if settings.kind == "whisper":
+        return tf.maximum(samples // settings.hop_length, 1)
+    return 1 + samples // settings.hop_length
+
+
+def _normalize_whisper(mels: Tensor, real: Tensor) -> Tensor:
+    """Whisper's features of mel powers [batch, frames, mels]; `real` [batch, frames, 1] is 1 where a frame is real."""
+    decades = tf.math.log(tf.maximum(mels, audio_features.WHISPER_FLOOR)) / math.log(10)
+
+    # The loudest value of each row's own frames, [batch, 1, 1].
+    loudest = tf.reduce_max(tf.where(real > 0, decades, -math.inf), axis=[1, 2], keepdims=True)
+    decades = tf.maximum(decades, loudest - audio_features.WHISPER_RANGE)
+    return (decades + 4) / 4 * real
+
+
 def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:
     """Squared magnitudes, float32 [batch, frames, transform // 2 + 1]."""
 
     # [batch, samples] → [batch, frames, window] → [batch, frames, bins]
-    count = 1 + tf.shape(waveforms)[1] // settings.hop_length
+    count = _count_frames(tf.shape(waveforms)[1], settings)
     needed = (count - 1) * settings.hop_length + settings.win_length
     # The last window may end before or after the last sample.
     missing = tf.maximum(needed - settings.padding - tf.shape(waveforms)[1], 0)
 
     padded = tf.pad(waveforms, [[0, 0], [settings.padding, missing]])[:, :needed]
+    if settings.kind == "whisper":
+        # Before the first sample the recording is reflected.
+        head = tf.pad(waveforms, [[0, 0], [0, settings.padding + 1]])[:, 1 : settings.padding + 1]
+        padded = tf.concat([tf.reverse(head, [1]), padded[:, settings.padding :]], axis=1)
     windows = tf.signal.frame(padded, settings.win_length, settings.hop_length) * audio_features.hann_window(settings)
     transform = tf.signal.rfft(windows, [settings.n_fft])
     return tf.square(tf.math.real(transform)) + tf.square(tf.math.imag(transform))

@@ -57,23 +57,38 @@ def norm(hub: str, ours: str) -> list[WeightName]:
     return [WeightName(f"{hub}.weight", f"{ours}/gamma"), WeightName(f"{hub}.bias", f"{ours}/beta")]
 
 
+def _whisper_block(hub: str, ours: str, *, cross_attention: bool = False) -> list[WeightName]:
+    attentions = {"self_attn": "attention"} | ({"encoder_attn": "cross_attention"} if cross_attention else {})
+    rows = []
+    for theirs, name in attentions.items():
+        rows += norm(f"{hub}.{theirs}_layer_norm", f"{ours}/{name}_norm")
+        rows += dense(f"{hub}.{theirs}.q_proj", f"{ours}/{name}/query")
+        rows += dense(f"{hub}.{theirs}.k_proj", f"{ours}/{name}/key", bias=False)
+        rows += dense(f"{hub}.{theirs}.v_proj", f"{ours}/{name}/value")
+        rows += dense(f"{hub}.{theirs}.out_proj", f"{ours}/{name}/output_projection")
+
+    rows += norm(f"{hub}.final_layer_norm", f"{ours}/feed_forward_norm")
+    rows += dense(f"{hub}.fc1", f"{ours}/wide")
+    return rows + dense(f"{hub}.fc2", f"{ours}/narrow")
+
+
 WHISPER_ENCODER: list[WeightName] = [
-    WeightName("model.encoder.conv1.weight", "convolutions/0/kernel", "conv1d"),
-    WeightName("model.encoder.conv1.bias", "convolutions/0/bias"),
-    WeightName("model.encoder.conv2.weight", "convolutions/1/kernel", "conv1d"),
-    WeightName("model.encoder.conv2.bias", "convolutions/1/bias"),
-    WeightName("model.encoder.embed_positions.weight", "positions"),
-    *norm("model.encoder.layers.{n}.self_attn_layer_norm", "blocks/{n}/attention_norm"),
-    *dense("model.encoder.layers.{n}.self_attn.q_proj", "blocks/{n}/attention/query"),
-    *dense("model.encoder.layers.{n}.self_attn.k_proj", "blocks/{n}/attention/key", bias=False),
-    *dense("model.encoder.layers.{n}.self_attn.v_proj", "blocks/{n}/attention/value"),
-    *dense("model.encoder.layers.{n}.self_attn.out_proj", "blocks/{n}/attention/output"),
-    *norm("model.encoder.layers.{n}.final_layer_norm", "blocks/{n}/feed_forward_norm"),
-    *dense("model.encoder.layers.{n}.fc1", "blocks/{n}/wide"),
-    *dense("model.encoder.layers.{n}.fc2", "blocks/{n}/narrow"),
-    *norm("model.encoder.layer_norm", "norm"),
+    WeightName("model.encoder.conv1.weight", "encoder/convolutions/0/kernel", "conv1d"),
+    WeightName("model.encoder.conv1.bias", "encoder/convolutions/0/bias"),
+    WeightName("model.encoder.conv2.weight", "encoder/convolutions/1/kernel", "conv1d"),
+    WeightName("model.encoder.conv2.bias", "encoder/convolutions/1/bias"),
+    WeightName("model.encoder.embed_positions.weight", "encoder/positions"),
+    *_whisper_block("model.encoder.layers.{n}", "encoder/blocks/{n}"),
+    *norm("model.encoder.layer_norm", "encoder/norm"),
 ]
 """Whisper's encoder (Radford et al. 2022)."""
+WHISPER_DECODER: list[WeightName] = [
+    WeightName("model.decoder.embed_tokens.weight", "decoder/embedding"),
+    WeightName("model.decoder.embed_positions.weight", "decoder/positions"),
+    *_whisper_block("model.decoder.layers.{n}", "decoder/blocks/{n}", cross_attention=True),
+    *norm("model.decoder.layer_norm", "decoder/norm"),
+]
+"""Whisper's decoder; its output layer is the embedding."""
 
 
 def expand(table: Sequence[WeightName], blocks: int) -> list[WeightName]:

@@ -299,6 +299,44 @@ class ConformerSettings(CtcModelSettings):
         return self.subsampling
 
 
+class WhisperSettings(CtcModelSettings):
+    """Whisper (Radford et al. 2022), its encoder with a CTC head. The defaults are those of Whisper tiny.en.
+
+    Sizes follow from the public model that `start.model` names. It reads `extract.features: {kind: whisper}`.
+    """
+
+    infeasible_advice: ClassVar[str] = "Raise train.model.padding"
+
+    kind: Literal["whisper"] = pydantic.Field("whisper", description="the network")
+    layers: int = pydantic.Field(4, ge=1, le=128, description="blocks of the encoder")
+    units: int = pydantic.Field(384, ge=2, le=8192, description="values of a frame within the network")
+    heads: int = pydantic.Field(6, ge=1, le=128, description="heads of the self-attention; they divide units")
+    positions: int = pydantic.Field(
+        1500, ge=1, le=100_000, description="output frames of 20 ms that an utterance may have: 30 s"
+    )
+    decoder_layers: int = pydantic.Field(4, ge=1, le=128, description="blocks of the decoder")
+    tokens: int = pydantic.Field(51_864, ge=1, le=1_000_000, description="tokens of the decoder's vocabulary")
+    token_positions: int = pydantic.Field(448, ge=1, le=10_000, description="tokens that a text may have")
+    dropout: float = pydantic.Field(0.0, ge=0, lt=1, description="dropout rate at the end of every module")
+
+    @pydantic.model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.units % self.heads:
+            raise ValueError(f"units is {self.units} and heads is {self.heads}; set units to a multiple of heads")
+        return self
+
+    @property
+    def time_stride(self) -> int:
+        return 2
+
+    def check_features(self, features: "FeatureSettings") -> None:
+        super().check_features(features)
+        if features.kind != "whisper":
+            raise SettingsError(
+                f"train.model.kind is whisper, and extract.features.kind is {features.kind}; set it to whisper"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelEntry:
     """One model.
@@ -316,6 +354,7 @@ DEFAULT_KIND = "deepspeech2"
 MODELS: dict[str, ModelEntry] = {
     "deepspeech2": ModelEntry(DeepSpeech2Settings, "voxline.families.asr.networks.deepspeech2:DeepSpeech2"),
     "deepspeech": ModelEntry(DeepSpeechSettings, "voxline.families.asr.networks.deepspeech:DeepSpeech"),
+    "whisper": ModelEntry(WhisperSettings, "voxline.families.asr.networks.whisper:WhisperCtc"),
     "conformer": ModelEntry(ConformerSettings, "voxline.families.asr.networks.conformer:Conformer"),
 }
 """`train.model.kind` → network and settings."""

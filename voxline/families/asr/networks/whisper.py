@@ -1,0 +1,447 @@
+"""Whisper: an encoder of two convolutions and blocks of self-attention, with its decoder of tokens or with a CTC head.
+
+After Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision" (arXiv 2212.04356); sizes and
+constants as in its public models. These hear 30 seconds at a time: a shorter recording is padded with silence, whose
+positions all others attend to, and the decoder has never read anything else. With a CTC head a recording is as long as
+it is, which takes a share of the time. Positions beyond its end are hidden, so that a row of a padded batch gives the
+same logits as the same utterance alone. With 3,000 frames the encoder computes what the public one does.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+from voxline.families.asr.networks.settings import WhisperSettings
+from voxline.training.layers import Composite, Tensor, dropout, length_mask, mask_padding
+
+EPSILON = 1e-5
+"""Of the layer norms."""
+SLOWEST = 10_000.0
+"""The longest period of the sinusoidal positions, over 2π."""
+SILENCE = -2.0
+"""Features of silence, relative to the loudest of the utterance: 80 dB below it, in their unit of 40 dB."""
+LEAST = -1.5
+"""Features of digital silence, as the clip at 1e-10 makes them."""
+
+
+class WhisperCtc(Composite, keras.Model):  # type: ignore[misc]
+    """Computes logits from features of the kind whisper; a `CtcModel`, whose arguments it takes.
+
+    >>> settings = WhisperSettings(units=8, heads=2, layers=1, padding=0)
+    >>> model = WhisperCtc(settings, mean=[0.0] * 80, deviation=[1.0] * 80, classes=29)
+    >>> logits, frames = model(np.zeros((2, 31, 80), "float32"), np.array([31, 7]))
+    >>> logits.shape, frames.numpy().tolist()
+    (TensorShape([2, 16, 29]), [16, 4])
+    """
+
+    def __init__(
+        self,
+        settings: WhisperSettings,
+        *,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+        classes: int,
+        seed: int = 1,
+        precision: str = "float32",
+        portable: bool = False,
+    ) -> None:
+        super().__init__(dtype=precision, autocast=False, name="whisper")
+        self.settings = settings
+        seeds = iter(np.random.SeedSequence(seed).generate_state(4 + 8 * settings.layers).tolist())
+        self.encoder = WhisperEncoder(settings, seeds, dtype=precision)
+
+        # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
+        self.classifier = _dense(classes, seeds, "float32")
+
+        # A call makes the weights of all layers. Features are normalized already: mean and deviation tell their number.
+        self(np.zeros((1, 4, len(mean)), "float32"), np.array([4]))
+
+    @property
+    def normalizations(self) -> list[Any]:
+        """Layers with moving statistics: none."""
+        return []
+
+    def call(
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Runs the network; see `CtcModel`."""
+        features, frames = pad_with_silence(features, frames, self.settings.padding)
+        encoded, frames = self.encoder(features, frames, training=training, noise=noise)
+        return self.classifier(encoded), frames
+
+
+class Whisper(Composite, keras.Model):  # type: ignore[misc]
+    """The whole model: encoder and decoder.
+
+    >>> settings = WhisperSettings(units=8, heads=2, layers=1, decoder_layers=1, positions=16, tokens=50)
+    >>> model = Whisper(settings, bins=80)
+    >>> model(np.zeros((2, 31, 80), "float32"), np.array([31, 7]), np.zeros((2, 3), "int32")).shape
+    TensorShape([2, 3, 50])
+    """
+
+    def __init__(self, settings: WhisperSettings, *, bins: int, seed: int = 1, precision: str = "float32") -> None:
+        super().__init__(dtype=precision, autocast=False, name="whisper")
+        self.settings = settings
+        state = np.random.SeedSequence(seed).generate_state(8 + 8 * settings.layers + 12 * settings.decoder_layers)
+        seeds = iter(state.tolist())
+        self.encoder = WhisperEncoder(settings, seeds, dtype=precision)
+        self.decoder = WhisperDecoder(settings, seeds, dtype=precision)
+
+        # A call makes the weights of all layers.
+        self(np.zeros((1, 4, bins), "float32"), np.array([4]), np.zeros((1, 1), "int32"))
+
+    @property
+    def normalizations(self) -> list[Any]:
+        """Layers with moving statistics: none."""
+        return []
+
+    def call(
+        self,
+        features: Tensor,
+        frames: Tensor,
+        tokens: Tensor,
+        training: bool = False,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Computes the logits of the token after each of `tokens`.
+
+        Args:
+          features: of the kind whisper, float32 [batch, frames, bins]; anything beyond a row's frames.
+          frames: int32 [batch], real frames, at most twice `settings.positions`.
+          tokens: int32 [batch, tokens], the prompt first.
+
+        Returns:
+          logits float32 [batch, tokens, vocabulary].
+        """
+        encoded, mask = self.encode(features, frames, training=training, noise=noise)
+        return self.decoder(tokens, encoded, mask, training=training, noise=noise)
+
+    def encode(
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Encodings [batch, positions, units] of recordings that are padded to 30 s, and the mask for the decoder."""
+        features, frames = fill_with_silence(features, frames, 2 * self.settings.positions)
+        encoded, frames = self.encoder(features, frames, training=training, noise=noise)
+        return encoded, length_mask(frames, ops.shape(encoded)[1])[:, None, None, :]
+
+
+class WhisperEncoder(Composite, layers.Layer):  # type: ignore[misc]
+    """From features [batch, frames, bins] to encodings [batch, ⌈frames / 2⌉, units]."""
+
+    def __init__(self, settings: WhisperSettings, seeds: Iterator[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.settings = settings
+        policy = self.dtype_policy
+        units = settings.units
+
+        # Kernels of 3 frames; the second one halves the frames.
+        self.convolutions = [
+            layers.Conv1D(
+                units,
+                3,
+                strides=stride,
+                kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+                dtype=policy,
+            )
+            for stride in (1, 2)
+        ]
+        # Fixed, and a weight only because public models have them in their files.
+        self.positions = self.add_weight(
+            shape=(settings.positions, units),
+            initializer=lambda shape, dtype=None: ops.cast(sinusoids(*shape), dtype or "float32"),
+            trainable=False,
+            name="positions",
+        )
+        self.blocks = [WhisperBlock(settings, seeds, dtype=policy) for _ in range(settings.layers)]
+        self.norm = layers.LayerNormalization(epsilon=EPSILON, dtype=policy)
+
+    def call(
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+          features: float32 [batch, frames, bins], zero beyond the end.
+          frames: int32 [batch], real frames; at most twice `settings.positions`.
+
+        Returns:
+          encodings [batch, output frames, units], and int32 [batch], the real ones of each row.
+        """
+        rate = self.settings.dropout
+        x = ops.cast(features, self.compute_dtype)
+
+        # [batch, frames, bins] → [batch, frames, units] → [batch, ⌈frames / 2⌉, units]
+        for convolution in self.convolutions:
+            x = ops.gelu(convolution(ops.pad(x, [(0, 0), (1, 1), (0, 0)])), approximate=False)
+            if convolution.strides[0] == 2:
+                frames = (frames + 1) // 2
+            x = mask_padding(x, frames)
+
+        length = ops.shape(x)[1]
+        x = x + ops.cast(self.positions[:length], x.dtype)
+        x = dropout(x, rate, training, noise, 0)
+
+        # Keys beyond the end are hidden from all queries: [batch, 1, 1, frames]
+        mask = length_mask(frames, length)[:, None, None, :]
+        for index, block in enumerate(self.blocks):
+            # Each block has its own seed, since a step has only a hundred streams of a seed for itself.
+            block_noise = None if noise is None else noise + ops.convert_to_tensor([index + 1, 0], dtype="int32")
+            x = block(x, mask, training=training, noise=block_noise)
+
+        return self.norm(x), frames
+
+
+class WhisperDecoder(Composite, layers.Layer):  # type: ignore[misc]
+    """From tokens and encodings to the logits of the next tokens; the output layer is the embedding, transposed."""
+
+    def __init__(self, settings: WhisperSettings, seeds: Iterator[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.settings = settings
+        policy = self.dtype_policy
+        units = settings.units
+
+        def normal() -> keras.initializers.Initializer:
+            return keras.initializers.RandomNormal(stddev=0.02, seed=next(seeds))
+
+        self.embedding = self.add_weight(shape=(settings.tokens, units), initializer=normal(), name="embedding")
+        self.positions = self.add_weight(
+            shape=(settings.token_positions, units), initializer=normal(), name="positions"
+        )
+        self.blocks = [
+            WhisperBlock(settings, seeds, cross_attention=True, dtype=policy) for _ in range(settings.decoder_layers)
+        ]
+        self.norm = layers.LayerNormalization(epsilon=EPSILON, dtype=policy)
+
+    def call(
+        self,
+        tokens: Tensor,
+        encoded: Tensor,
+        mask: Tensor,
+        training: bool = False,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Computes the logits of all next tokens at once (teacher forcing).
+
+        Args:
+          tokens: int32 [batch, tokens], at most `settings.token_positions`.
+          encoded: [batch, frames, units], of the encoder.
+          mask: bool [batch, 1, 1, frames], the real frames.
+
+        Returns:
+          logits float32 [batch, tokens, vocabulary].
+        """
+        length = ops.shape(tokens)[1]
+        x = self._embed(tokens, self.positions[:length])
+        x = dropout(x, self.settings.dropout, training, noise, 0)
+
+        # A token sees itself and those before it: [1, 1, tokens, tokens]
+        order = ops.arange(length)
+        causal = (order[None, :] <= order[:, None])[None, None]
+        for index, block in enumerate(self.blocks):
+            block_noise = None if noise is None else noise + ops.convert_to_tensor([index + 1, 1], dtype="int32")
+            memory = block.cross_attention.keys_and_values(encoded)
+            x = block(x, causal, memory=memory, memory_mask=mask, training=training, noise=block_noise)
+
+        return self._to_logits(x)
+
+    def step(
+        self,
+        tokens: Tensor,
+        position: Tensor,
+        cache: Sequence[tuple[Tensor, Tensor]],
+        memories: Sequence[tuple[Tensor, Tensor]],
+        memory_mask: Tensor,
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """Computes the logits after some further tokens, with the keys and values of those before them.
+
+        Args:
+          tokens: int32 [batch, new tokens].
+          position: int32 [], of the first of them.
+          cache: of each block keys and values [batch, longest, heads, size], filled up to `position`.
+          memories: of each block the keys and values of the encodings, as `memories_of` returns them.
+          memory_mask: bool [batch, 1, 1, frames].
+
+        Returns:
+          logits float32 [batch, new tokens, vocabulary], and the cache with the new tokens in it.
+        """
+        count = ops.shape(tokens)[1]
+        positions = ops.take(self.positions, position + ops.arange(count), axis=0)
+        x = self._embed(tokens, positions)
+
+        # [1, 1, new tokens, longest]: what is in the cache, and of the new tokens those before.
+        longest = ops.shape(cache[0][0])[1]
+        visible = (ops.arange(longest)[None, :] <= position + ops.arange(count)[:, None])[None, None]
+        filled = []
+        for block, past, memory in zip(self.blocks, cache, memories, strict=True):
+            normalized = block.attention_norm(x)
+            new = block.attention.keys_and_values(normalized)
+            past = tuple(
+                ops.slice_update(old, (0, position, 0, 0), values) for old, values in zip(past, new, strict=True)
+            )
+            filled.append(past)
+            x = block(x, visible, memory=memory, memory_mask=memory_mask, past=past)
+
+        return self._to_logits(x), filled
+
+    def memories_of(self, encoded: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The keys and values of encodings [batch, frames, units] in each block: computed once for an utterance."""
+        return [block.cross_attention.keys_and_values(encoded) for block in self.blocks]
+
+    def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        x = ops.take(self.embedding, tokens, axis=0) + positions
+        return ops.cast(x, self.compute_dtype)
+
+    def _to_logits(self, x: Tensor) -> Tensor:
+        # Float32 in every precision, as a softmax over 50,000 tokens needs it.
+        return ops.matmul(ops.cast(self.norm(x), "float32"), ops.transpose(self.embedding))
+
+
+class WhisperBlock(Composite, layers.Layer):  # type: ignore[misc]
+    """Self-attention, in a decoder attention to the encodings, and a feed-forward module.
+
+    Each adds to its input, which it normalizes first.
+    """
+
+    def __init__(
+        self, settings: WhisperSettings, seeds: Iterator[int], *, cross_attention: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.rate = settings.dropout
+        policy = self.dtype_policy
+        units = settings.units
+
+        self.attention_norm = layers.LayerNormalization(epsilon=EPSILON, dtype=policy)
+        self.attention = WhisperAttention(units, settings.heads, seeds, dtype=policy)
+        if cross_attention:
+            self.cross_attention_norm = layers.LayerNormalization(epsilon=EPSILON, dtype=policy)
+            self.cross_attention = WhisperAttention(units, settings.heads, seeds, dtype=policy)
+        self.feed_forward_norm = layers.LayerNormalization(epsilon=EPSILON, dtype=policy)
+        self.wide = _dense(4 * units, seeds, policy)
+        self.narrow = _dense(units, seeds, policy)
+
+    def call(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        memory: tuple[Tensor, Tensor] | None = None,
+        memory_mask: Tensor | None = None,
+        past: tuple[Tensor, Tensor] | None = None,
+        training: bool = False,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """
+        Args:
+          x: [batch, positions, units].
+          mask: bool, of the keys that each position sees; its shape fits [batch, heads, positions, keys].
+          memory: keys and values of the encodings, in a decoder.
+          memory_mask: bool [batch, 1, 1, frames].
+          past: keys and values of all positions so far, in place of those of `x`.
+        """
+
+        def drop(y: Tensor, stream: int) -> Tensor:
+            return dropout(y, self.rate, training, noise, stream)
+
+        normalized = self.attention_norm(x)
+        keys_and_values = self.attention.keys_and_values(normalized) if past is None else past
+        x = x + drop(self.attention(normalized, keys_and_values, mask), 0)
+
+        if memory is not None:
+            x = x + drop(self.cross_attention(self.cross_attention_norm(x), memory, memory_mask), 1)
+
+        hidden = ops.gelu(self.wide(self.feed_forward_norm(x)), approximate=False)
+        return x + drop(self.narrow(hidden), 2)
+
+
+class WhisperAttention(Composite, layers.Layer):  # type: ignore[misc]
+    """Multi-head attention; its keys have no bias."""
+
+    def __init__(self, units: int, heads: int, seeds: Iterator[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        policy = self.dtype_policy
+        self.heads = heads
+        self.query = _dense(units, seeds, policy)
+        self.key = _dense(units, seeds, policy, use_bias=False)
+        self.value = _dense(units, seeds, policy)
+        self.output_projection = _dense(units, seeds, policy)
+
+    def keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of [batch, keys, units], each [batch, keys, heads, units / heads]."""
+        return self._split(self.key(x)), self._split(self.value(x))
+
+    def call(self, x: Tensor, keys_and_values: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """Attends from each position of [batch, positions, units] to the keys that the mask shows."""
+        query = self._split(self.query(x))
+        key, value = keys_and_values
+
+        # [batch, positions, heads, units / heads]; scores are divided by √(units / heads).
+        attended = ops.dot_product_attention(query, key, value, mask=mask)
+        return self.output_projection(ops.reshape(attended, ops.shape(x)))
+
+    def _split(self, x: Tensor) -> Tensor:
+        """[batch, positions, units] → [batch, positions, heads, units / heads]."""
+        batch, positions = ops.shape(x)[:2]
+        return ops.reshape(x, (batch, positions, self.heads, x.shape[-1] // self.heads))
+
+
+def pad_with_silence(features: Tensor, frames: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    """Adds frames of silence before and after each utterance.
+
+    Args:
+      features: of the kind whisper, [batch, frames, bins]; anything beyond a row's frames.
+      frames: int [batch], real frames.
+      padding: frames to add at each end.
+
+    Returns:
+      features [batch, frames + 2 · padding, bins], zero beyond the end, and int32 [batch], real frames.
+    """
+    frames = ops.cast(frames, "int32")
+    if not padding:
+        return mask_padding(features, frames), frames
+
+    longest = ops.shape(features)[1]
+    x, _ = fill_with_silence(features, frames, longest + padding)
+    silence = x[:, -1:]
+    before = ops.tile(silence, (1, padding, 1))
+    total = frames + 2 * padding
+
+    return mask_padding(ops.concatenate([before, x], axis=1), total), total
+
+
+def fill_with_silence(features: Tensor, frames: Tensor, length: Tensor | int) -> tuple[Tensor, Tensor]:
+    """Lengthens utterances by silence to `length` frames, as public models hear shorter recordings.
+
+    Args:
+      features: of the kind whisper, [batch, frames, bins]; anything beyond a row's frames.
+      frames: int [batch], real frames.
+      length: at least as many as there are.
+
+    Returns:
+      features [batch, length, bins], and int32 [batch], `length` for each row.
+    """
+    frames = ops.cast(frames, "int32")
+    longest = ops.shape(features)[1]
+    real = length_mask(frames, longest)[:, :, None]
+
+    # Features are clipped 8 decades below the utterance's maximum, and at 1e-10: [batch, 1, 1]
+    loudest = ops.max(ops.where(real, features, LEAST), axis=(1, 2), keepdims=True)
+    silence = ops.maximum(loudest + SILENCE, LEAST)
+
+    x = ops.pad(ops.where(real, features, 0.0), [(0, 0), (0, length - longest), (0, 0)])
+    x = ops.where(length_mask(frames, length)[:, :, None], x, silence)
+    return x, ops.zeros_like(frames) + length
+
+
+def sinusoids(length: int, units: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Sinusoidal positions, float32 [length, units]: sines in the first half, cosines in the second."""
+    half = units // 2
+    periods = np.exp(-np.log(SLOWEST) / max(half - 1, 1) * np.arange(half))
+    angles = np.arange(length)[:, None] * periods
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def _dense(units: int, seeds: Iterator[int], dtype: Any, *, use_bias: bool = True) -> layers.Dense:
+    """A dense layer, with the initial weights of a seed."""
+    initializer = keras.initializers.GlorotUniform(next(seeds))
+    return layers.Dense(units, kernel_initializer=initializer, use_bias=use_bias, dtype=dtype)
