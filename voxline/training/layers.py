@@ -137,10 +137,12 @@ class SequenceBatchNorm(layers.Layer):  # type: ignore[misc]
 
     Attributes:
       batch_statistics: (mean, variance), each [channels], of the last batch in training.
+      frozen: whether it normalizes by its moving statistics in training too (`train.freeze`).
     """
 
     def __init__(self, momentum: float = 0.98, epsilon: float = 1e-3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.frozen = False
         self.momentum = momentum
         self.epsilon = epsilon
         self.batch_statistics: tuple[Tensor, ...] = ()
@@ -154,7 +156,7 @@ class SequenceBatchNorm(layers.Layer):  # type: ignore[misc]
 
     def call(self, x: Tensor, frames: Tensor, training: bool = False) -> Tensor:
         """Normalises [batch, frames, …, channels], of which `frames` [batch] are real."""
-        if training:
+        if training and not self.frozen:
             mean, variance = self._of_batch(x, frames)
             self.batch_statistics = (mean, variance)
         else:

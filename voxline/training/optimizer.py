@@ -6,7 +6,7 @@ devices it must be called where conditions are not allowed. This one takes a fla
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,11 +23,13 @@ class AdamW:
     Args:
       variables: Keras variables, in the order of gradients and of `state`. Only those with two or more dimensions
         (kernels) decay, not biases and scales.
+      rates: the factor of each one's learning rate, and so of its decay; None: 1 of all.
     """
 
-    def __init__(self, variables: Sequence[Any], settings: TrainSettings) -> None:
+    def __init__(self, variables: Sequence[Any], settings: TrainSettings, rates: Sequence[float] | None = None) -> None:
         self.settings = settings
         self._variables = [variable.value for variable in variables]
+        self._rates = list(rates or [1.0] * len(variables))
         self._means = [_zeros_like(variable) for variable in self._variables]
         self._squares = [_zeros_like(variable) for variable in self._variables]
         self._count = tf.Variable(0.0, trainable=False, name="accepted_steps")
@@ -47,11 +49,18 @@ class AdamW:
         """Variables of the optimizer itself."""
         return [self._count, *self._means, *self._squares]
 
-    def update(self, strategy: Any, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
+    def reset(self) -> None:
+        """Forgets all steps, as if the next one were the first."""
+        for variable in self.state:
+            variable.assign(tf.zeros_like(variable))
+
+    def update(
+        self, strategy: Any, gradients: Sequence[Tensor | None], norm: Tensor, rate: Tensor, accept: Tensor
+    ) -> None:
         """Updates all variables; called outside `strategy.run`.
 
         Args:
-          gradients: summed over replicas, the same on each.
+          gradients: summed over replicas, the same on each; None of a variable that rests in this step.
           norm: their global norm; if it exceeds `clip_norm`, all are scaled down.
           rate: the learning rate, float32 [].
           accept: bool []; if false nothing changes, whatever the gradients hold.
@@ -60,21 +69,27 @@ class AdamW:
             self._count, lambda count, yes: count.assign_add(tf.cast(yes, tf.float32)), args=(accept,), group=False
         )
         update_one = functools.partial(self._update_one, {})
-        for variable, gradient, mean, square in zip(
-            self._variables, gradients, self._means, self._squares, strict=True
-        ):
+        for variable, gradient, mean, square, factor in self._with_moments(gradients):
             strategy.extended.update(
-                variable, update_one, args=(gradient, mean, square, self._count, norm, rate, accept), group=False
+                variable,
+                update_one,
+                args=(gradient, mean, square, self._count, norm, rate, accept, factor),
+                group=False,
             )
 
-    def update_in_replica(self, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
+    def update_in_replica(self, gradients: Sequence[Tensor | None], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
         """The same as `update`, within `strategy.run`, for strategies whose variables may be assigned there."""
         self._count.assign_add(tf.cast(accept, tf.float32))
         update_one = functools.partial(self._update_one, {})
-        for variable, gradient, mean, square in zip(
-            self._variables, gradients, self._means, self._squares, strict=True
-        ):
-            update_one(variable, gradient, mean, square, self._count, norm, rate, accept)
+        for variable, gradient, mean, square, factor in self._with_moments(gradients):
+            update_one(variable, gradient, mean, square, self._count, norm, rate, accept, factor)
+
+    def _with_moments(self, gradients: Sequence[Tensor | None]) -> Iterator[tuple[Any, Tensor, Any, Any, float]]:
+        """Each variable that has a gradient, with its gradient, its moments and the factor of its rate."""
+        rows = zip(self._variables, gradients, self._means, self._squares, self._rates, strict=True)
+        for variable, gradient, mean, square, factor in rows:
+            if gradient is not None:
+                yield variable, gradient, mean, square, factor
 
     def _scalars(self, count: Any, norm: Tensor, rate: Tensor, accept: Tensor) -> dict[str, Tensor]:
         """Scalars that all variables share, float32 []. A step that is not accepted has a rate of 0 and betas of 1."""
@@ -107,6 +122,7 @@ class AdamW:
         norm: Tensor,
         rate: Tensor,
         accept: Any,
+        factor: float,
     ) -> None:
         """Decay, then Adam in one kernel: written out it is forty ops, a third of the graph of a small network.
 
@@ -118,6 +134,8 @@ class AdamW:
         scalars = shared.get(accept.ref()) or shared.setdefault(accept.ref(), self._scalars(count, norm, rate, accept))
         settings = self.settings
         scale = scalars["scale"]
+        if factor != 1:
+            scalars = {**scalars, "lr": scalars["lr"] * factor}
 
         # Decoupled decay: θ ← θ - η λ θ, of kernels alone.
         if len(variable.shape) > 1 and settings.weight_decay:
@@ -160,19 +178,32 @@ class TwoOptimizers:
     def state(self) -> list[Any]:
         return [*self._generator.state, *self._discriminators.state]
 
-    def update(self, strategy: Any, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
-        for optimizer, part, share in self._parts(gradients):
-            optimizer.update(strategy, part, tf.linalg.global_norm(part), rate * share, accept)
+    def reset(self) -> None:
+        self._generator.reset()
+        self._discriminators.reset()
 
-    def update_in_replica(self, gradients: Sequence[Tensor], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
+    def update(
+        self, strategy: Any, gradients: Sequence[Tensor | None], norm: Tensor, rate: Tensor, accept: Tensor
+    ) -> None:
         for optimizer, part, share in self._parts(gradients):
-            optimizer.update_in_replica(part, tf.linalg.global_norm(part), rate * share, accept)
+            optimizer.update(strategy, part, global_norm(part), rate * share, accept)
 
-    def _parts(self, gradients: Sequence[Tensor]) -> list[tuple[AdamW, Sequence[Tensor], float]]:
+    def update_in_replica(self, gradients: Sequence[Tensor | None], norm: Tensor, rate: Tensor, accept: Tensor) -> None:
+        for optimizer, part, share in self._parts(gradients):
+            optimizer.update_in_replica(part, global_norm(part), rate * share, accept)
+
+    def _parts(self, gradients: Sequence[Tensor | None]) -> list[tuple[AdamW, Sequence[Tensor | None], float]]:
         parts = [(self._generator, gradients[: self._count], 1.0)]
         if len(gradients) > self._count:
             parts.append((self._discriminators, gradients[self._count :], self._rate_share))
         return parts
+
+
+def global_norm(gradients: Sequence[Tensor | None]) -> Tensor:
+    """The norm of all gradients together, float32 []; 0 of none."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    norm: Tensor = tf.linalg.global_norm(present) if present else tf.zeros([])
+    return norm
 
 
 def assign_if(variable: Any, value: Tensor, accept: Tensor) -> None:
@@ -184,14 +215,17 @@ def _zeros_like(variable: Any) -> Any:
     return tf.Variable(tf.zeros(variable.shape), trainable=False)
 
 
-def learning_rate(settings: TrainSettings, step: int, steps: int) -> float:
+def learning_rate(settings: TrainSettings, step: int, steps: int, head_steps: int = 0) -> float:
     """The learning rate of one step: a linear warm-up, then the decay of `schedule`.
 
     The inverse square root is that of Vaswani et al. 2017, scaled to its peak; it does not depend on the last step.
+    With `start.head_epochs` each of the two phases is a run of its own: the rate of the head's steps warms up and
+    decays to their end, and the rate of the others begins again at zero, with the same peak, warm-up and decay.
 
     Args:
       step: counted from 0.
       steps: in the whole run.
+      head_steps: of these, in which the head alone is trained.
 
     >>> settings = TrainSettings(name="a", learning_rate=1.0, warm_up_steps=2, final_rate_share=0.0)
     >>> [round(learning_rate(settings, step, 6), 2) for step in range(6)]
@@ -199,7 +233,13 @@ def learning_rate(settings: TrainSettings, step: int, steps: int) -> float:
     >>> settings = TrainSettings(name="a", learning_rate=1.0, warm_up_steps=4, schedule="inverse_square_root")
     >>> [learning_rate(settings, step, 1_000) for step in (0, 3, 15, 63)]
     [0.25, 1.0, 0.5, 0.25]
+    >>> [learning_rate(settings, step, 1_000, head_steps=16) for step in (0, 3, 15, 16, 19)]
+    [0.25, 1.0, 0.5, 0.25, 1.0]
     """
+    if head_steps:
+        in_head = step < head_steps
+        step -= 0 if in_head else head_steps
+        steps = head_steps if in_head else steps - head_steps
 
     # η · min(t / T, √(T / t)), with T steps of warm-up.
     if settings.schedule == "inverse_square_root":

@@ -6,6 +6,8 @@ import pydantic
 
 from voxline.settings import Settings
 
+Part = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9_*-]+(/[A-Za-z0-9_*-]+)*$")]
+"""The name of a part of a network (`parts`)."""
 ACCELERATOR_ENV = "VOXLINE_ACCELERATOR"
 """A cluster sets it to the kind and the number of devices that the pod requests, such as `gpu:4`. The
 step fails if TensorFlow does not see them (`devices`)."""
@@ -81,6 +83,13 @@ class StartSettings(Settings):
     epochs: int = pydantic.Field(
         0, ge=0, le=10_000, description="passes over the training split after such a start (0: as train.epochs)"
     )
+    head_epochs: int = pydantic.Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="epochs at the beginning, of all epochs, in which only what was left random is trained, such as a "
+        "new output layer; the rate then warms up and decays a second time, and the optimizer starts afresh",
+    )
     replay: float = pydantic.Field(
         0.5,
         ge=0,
@@ -145,6 +154,17 @@ class TrainSettings(Settings):
     beta_1: float = pydantic.Field(0.9, ge=0, lt=1, description="AdamW: decay rate of the first moment")
     beta_2: float = pydantic.Field(0.98, ge=0, lt=1, description="AdamW: decay rate of the second moment")
     clip_norm: float = pydantic.Field(5.0, gt=0, description="global norm at which gradients are clipped")
+    freeze: list[Part] = pydantic.Field(
+        [],
+        description="parts of the network that stay as the model to start from has them, by the names of their "
+        "weights, such as [convolutions, blocks/0-2]: no gradients, no moments, no decay; their normalizations use "
+        "and keep their moving statistics",
+    )
+    rates: dict[Part, Annotated[float, pydantic.Field(gt=0, le=100)]] = pydantic.Field(
+        {},
+        description="part of the network → factor of its learning rate, such as {blocks/3: 0.3, blocks: 0.1}; the "
+        "longest name counts; a weight in none of them: 1",
+    )
     length_noise: float = pydantic.Field(
         0.5,
         ge=0,
@@ -234,13 +254,30 @@ class TrainSettings(Settings):
             )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _check_start(self) -> Self:
+        if self.freeze and not self.start.model:
+            raise ValueError(
+                f"freeze names {', '.join(self.freeze)}, and start.model is empty: random weights would stay random; "
+                "name the model to start from, or freeze nothing"
+            )
+
+        epochs = self.start.epochs or self.epochs
+        if self.start.head_epochs >= epochs:
+            raise ValueError(
+                f"start.head_epochs is {self.start.head_epochs}, and the training has {epochs} epochs in all: none is "
+                "left for the rest of the network; set fewer, or freeze the rest"
+            )
+        return self
+
     def started_from(self, model: str) -> Self:
         """The settings of a training that starts from a model, or from random weights if `model` is empty.
 
         The shares in `start` are applied to the settings that they are shares of, and have no effect a second time.
+        From random weights nothing is frozen.
         """
         if not model:
-            return self.model_copy(update={"start": StartSettings()})
+            return self.model_copy(update={"start": StartSettings(), "freeze": []})
         start = self.start.model_copy(update={"model": model, "rate_share": 1.0, "epochs": 0})
         rate = float(f"{self.learning_rate * self.start.rate_share:.12g}")
         epochs = self.start.epochs or self.epochs

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -119,6 +119,13 @@ class Trainable(Protocol):
 
     @property
     def parameter_count(self) -> int: ...
+
+    @property
+    def trained_count(self) -> int:
+        """Parameters that are not frozen."""
+
+    def train_head_first(self, names: Collection[str], steps: int) -> None:
+        """Trains the weights of some names alone in the first steps; called before them."""
 
     def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
         """Runs one step; the result depends on the state, the batch and `step` alone."""
@@ -333,7 +340,8 @@ def should_stop_early(settings: TrainSettings, results: list[ValidationResult]) 
     """True if training stops after these validations, by the rule of `train.stop`.
 
     Training never stops before `earliest_stop_epoch` has ended. Results within the warm-up do not count: a CTC model
-    that still emits only blanks, and attention that is still uniform, have scores that mean nothing.
+    that still emits only blanks, and attention that is still uniform, have scores that mean nothing. Nor do those of
+    the head's epochs (`start.head_epochs`).
 
     >>> settings = TrainSettings(name="a", patience=2, earliest_stop_epoch=1, warm_up_steps=5)
     >>> flat = [ValidationResult(epoch, 10 * epoch, (0.5, 1.0)) for epoch in (1, 2, 3)]
@@ -346,7 +354,10 @@ def should_stop_early(settings: TrainSettings, results: list[ValidationResult]) 
     if any(result.score is None for result in results):
         return False
 
+    head_epochs = settings.start.head_epochs
     counted = [result for result in results if result.step > settings.warm_up_steps]
+    if head_epochs:
+        counted = [result for result in counted if result.epoch > head_epochs]
     if settings.stop.rule == "dev_loss":
         return loss_has_settled([result.loss for result in counted], settings.stop)
 

@@ -2,24 +2,30 @@
 
 A family subclasses `TrainModule` and defines its loss. One that minimizes two losses overrides `objectives`; one
 with another kind of step implements `task.Trainable` itself.
+
+A frozen weight is no variable of the optimizer, and no gradient is computed for it. In the first steps of
+`train_head_first` all weights but the head's rest: they have moments, and the graph of these steps leaves them out.
 """
 
 import abc
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from voxline.errors import SettingsError
 from voxline.training import devices
 from voxline.training.averaging import MovingAverage
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
 from voxline.training.layers import Tensor
-from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if
+from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if, global_norm
+from voxline.training.parts import check_parts, is_part, list_parts, rate_of
 from voxline.training.settings import TrainSettings
 from voxline.training.weight_names import weight_names
 
@@ -84,11 +90,18 @@ class TrainModule(abc.ABC):
 
     Attributes:
       compiled: XLA compiles a whole step, with its update, for each static shape of a batch.
+      head_steps: first steps, in which the head alone is trained.
+
+    Raises:
+      SettingsError: the model has no such part (`train.freeze`, `train.rates`), or all of it is frozen.
     """
 
     def __init__(self, settings: TrainSettings, strategy: Any, make_models: Callable[[], Sequence[Any]]) -> None:
         self.seed = settings.seed
+        self.head_steps = 0
         self.strategy = strategy
+        self._settings = settings
+        self._resting: set[int] = set()
         self.share = devices.replica_share(strategy)
         self.compiled = settings.xla or devices.is_tpu(strategy)
 
@@ -96,19 +109,25 @@ class TrainModule(abc.ABC):
         with strategy.scope():
             self.model, *self.auxiliary_models = make_models()
             models = [self.model, *self.auxiliary_models]
+            self._freeze(settings.freeze)
             self._trainable = [variable for model in models for variable in model.trainable_variables]
-            self.optimizer: AdamW | TwoOptimizers = AdamW(self._trainable, settings)
+            self.optimizer: AdamW | TwoOptimizers = self.adamw(self._trainable)
             decay = settings.average.ema_decay
             self.average = MovingAverage(self.model.weights, decay) if decay else None
 
-        # Statistics that no layer moves itself: an accepted step does.
-        self._norms = [norm for model in models for norm in model.normalizations]
-        self._moving = [
-            statistic.value for norm in self._norms for statistic in (norm.moving_mean, norm.moving_variance)
-        ]
-        self._momenta = [norm.momentum for norm in self._norms for _ in range(2)]
         self._train_graph = functools.cache(self._make_train_graph)
         self._eval_graph = functools.cache(self._make_eval_graph)
+
+    def adamw(self, variables: Sequence[Any]) -> AdamW:
+        """An optimizer of some variables, with the rates of `train.rates`; called in the strategy's scope."""
+        rates = self._settings.rates
+        if not rates:
+            return AdamW(variables, self._settings)
+
+        # Variables that are not the exported model's have no part's name, and so a factor of 1.
+        names = self._names_of_variables()
+        check_parts("train.rates", rates, list(names.values()))
+        return AdamW(variables, self._settings, [rate_of(names.get(id(variable), ""), rates) for variable in variables])
 
     @abc.abstractmethod
     def compute_losses(
@@ -149,6 +168,34 @@ class TrainModule(abc.ABC):
         """Number of exported parameters."""
         return int(self.model.count_params())
 
+    @property
+    def trained_count(self) -> int:
+        """Number of parameters of the exported model that are trained."""
+        return sum(int(np.prod(variable.shape)) for variable in self.model.trainable_variables)
+
+    def train_head_first(self, names: Collection[str], steps: int) -> None:
+        """Trains some weights alone in the first `steps` steps, and then all; called before the first step.
+
+        The normalizations of the other parts use and keep their moving statistics in these steps. After them the
+        optimizer starts afresh: moments that were zero for so long would bias its first updates.
+
+        Args:
+          names: of the weights, as `weight_names` has them; variables that are not the exported model's train too.
+
+        Raises:
+          SettingsError: none of the weights is trained.
+        """
+        by_name = {name: id(variable) for variable, name in zip(self.model.weights, self.weight_names(), strict=True)}
+        head = {by_name[name] for name in names}
+        if not any(id(variable) in head for variable in self.model.trainable_variables):
+            raise SettingsError(
+                "train.start.head_epochs: the model to start from has all weights that are trained, so there is no "
+                "head to train first; take over fewer parts (train.start.keep), or set it to 0"
+            )
+
+        self.head_steps = steps
+        self._resting = set(by_name.values()) - head
+
     def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
         """Runs one step; `step`, counted from 0, seeds the dropout."""
 
@@ -156,7 +203,9 @@ class TrainModule(abc.ABC):
         noise = tf.constant([self.seed, step * 1000], tf.int32)
         tensors, weights, _, shape = self._to_tensors(batch)
         schedule = {name: tf.constant(value, tf.float32) for name, value in self.schedule(step).items()}
-        graph = self._train_graph(shape, self.graph_key(step))
+        graph = self._train_graph(shape, self.graph_key(step), step < self.head_steps)
+        if self.head_steps and step == self.head_steps:
+            self.optimizer.reset()
         loss, norm, accepted, losses = graph(tensors, weights, tf.constant(rate, tf.float32), noise, schedule)
         return StepResult(
             float(loss), float(norm), bool(accepted), {name: float(part) for name, part in losses.items()}
@@ -296,7 +345,7 @@ class TrainModule(abc.ABC):
             jit_compile=True if self.compiled and not devices.is_tpu(self.strategy) else None,
         )
 
-    def _make_train_graph(self, shape: Shape, graph_key: Any) -> Any:
+    def _make_train_graph(self, shape: Shape, graph_key: Any, of_head: bool) -> Any:
         """The graph for batches of this many rows; with static lengths, if a step is compiled.
 
         With the number of rows left open, the gradient of the recurrent loops computes shapes at each step: 1.6 times
@@ -307,11 +356,12 @@ class TrainModule(abc.ABC):
         schedule = {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)}
         signature = (*self._signature(shape), tf.TensorSpec([], tf.float32), tf.TensorSpec([2], tf.int32), schedule)
         make = self._compiled_step if self.compiled else self._ordinary_step
-        return self._compile(functools.partial(make, graph_key), signature)
+        return self._compile(functools.partial(make, graph_key, of_head), signature)
 
     def _ordinary_step(
         self,
         graph_key: Any,
+        of_head: bool,
         batch: BatchTensors,
         weights: Tensor,
         rate: Tensor,
@@ -319,11 +369,11 @@ class TrainModule(abc.ABC):
         schedule: dict[str, Tensor],
     ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
         # Gradients within the replicas, the update outside: it may skip a step without a condition.
-        compute = functools.partial(self._compute_gradients, graph_key)
+        compute = functools.partial(self._compute_gradients, graph_key, of_head)
         result = self.strategy.run(compute, args=(batch, weights, noise, schedule))
         loss, norm, accept, gradients, moved, losses = result
         self.optimizer.update(self.strategy, gradients, norm, rate, accept)
-        for variable, value in zip(self._moving, moved, strict=True):
+        for variable, value in zip(self._moving(of_head), moved, strict=True):
             self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
 
         if self.average:
@@ -334,6 +384,7 @@ class TrainModule(abc.ABC):
     def _compiled_step(
         self,
         graph_key: Any,
+        of_head: bool,
         batch: BatchTensors,
         weights: Tensor,
         rate: Tensor,
@@ -345,10 +396,10 @@ class TrainModule(abc.ABC):
         def on_replica(
             batch: BatchTensors, weights: Tensor, rate: Tensor, noise: Tensor, schedule: dict[str, Tensor]
         ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-            computed = self._compute_gradients(graph_key, batch, weights, noise, schedule)
+            computed = self._compute_gradients(graph_key, of_head, batch, weights, noise, schedule)
             loss, norm, accept, gradients, moved, losses = computed
             self.optimizer.update_in_replica(gradients, norm, rate, accept)
-            for variable, value in zip(self._moving, moved, strict=True):
+            for variable, value in zip(self._moving(of_head), moved, strict=True):
                 assign_if(variable, value, accept)
             if self.average:
                 self.average.update_in_replica(self.optimizer.count, accept)
@@ -363,40 +414,118 @@ class TrainModule(abc.ABC):
         return loss, norm, accept, {name: self._first(value) for name, value in losses.items()}
 
     def _compute_gradients(
-        self, graph_key: Any, batch: BatchTensors, weights: Tensor, noise: Tensor, schedule: dict[str, Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor, list[Tensor], list[Tensor], dict[str, Tensor]]:
-        """Computes loss, gradients and moving statistics on one replica, reduced over all replicas."""
+        self,
+        graph_key: Any,
+        of_head: bool,
+        batch: BatchTensors,
+        weights: Tensor,
+        noise: Tensor,
+        schedule: dict[str, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, list[Tensor | None], list[Tensor], dict[str, Tensor]]:
+        """Computes loss, gradients and moving statistics on one replica, reduced over all replicas.
+
+        A variable that rests has None for a gradient.
+        """
 
         # Each replica drops other activations.
         context = tf.distribute.get_replica_context()
         noise = noise + tf.stack([0, 100 * tf.cast(context.replica_id_in_sync_group, tf.int32)])
-        rows = self.compute_losses(batch, noise, schedule, graph_key)
+        with self._frozen(of_head):
+            rows = self.compute_losses(batch, noise, schedule, graph_key)
 
         # Sums over this replica's rows, whose weights add up to 1 over all replicas.
         losses = {name: tf.reduce_sum(loss * weights) for name, loss in rows.items()}
         objectives = self.objectives(losses)
         loss = objectives[0][0]
         # A persistent tape, which two objectives need, would build each loop of the graph three times.
-        gradients = [gradient for objective, variables in objectives for gradient in tf.gradients(objective, variables)]
-        statistics = [value for norm in self._norms for value in norm.batch_statistics]
+        asleep = self._resting if of_head else set()
+        resting = [id(variable) in asleep for _, variables in objectives for variable in variables]
+        present = [
+            gradient
+            for objective, variables in objectives
+            for gradient in self._gradients(objective, variables, asleep)
+        ]
+        norms = self._moving_norms(of_head)
+        statistics = [value for norm in norms for value in norm.batch_statistics]
+        momenta = [norm.momentum for norm in norms for _ in range(2)]
 
         # Sums over replicas are those of the whole batch; statistics are means.
         if self.strategy.num_replicas_in_sync > 1:
-            summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [loss, *losses.values(), *gradients])
+            summed = context.all_reduce(tf.distribute.ReduceOp.SUM, [loss, *losses.values(), *present])
             loss = summed[0]
-            gradients = summed[1 + len(losses) :]
+            present = summed[1 + len(losses) :]
             losses = dict(zip(losses, summed[1:], strict=False))
-            statistics = context.all_reduce(tf.distribute.ReduceOp.MEAN, statistics)
+            # A reduction of nothing is an error.
+            statistics = context.all_reduce(tf.distribute.ReduceOp.MEAN, statistics) if statistics else []
 
         # A step is accepted if loss, gradient and statistics are finite.
-        norm = tf.linalg.global_norm(gradients)
+        norm = global_norm(present)
         finite = [tf.math.is_finite(tf.reduce_sum(value)) for value in (loss, norm, *statistics)]
         moved = [
             variable * momentum + value * (1 - momentum)
-            for variable, momentum, value in zip(self._moving, self._momenta, statistics, strict=True)
+            for variable, momentum, value in zip(self._moving(of_head), momenta, statistics, strict=True)
         ]
 
+        # In the order of the optimizer's variables.
+        following = iter(present)
+        gradients = [None if rests else next(following) for rests in resting]
+
         return loss, norm, tf.reduce_all(finite), gradients, moved, losses
+
+    def _gradients(self, objective: Tensor, variables: Sequence[Any], resting: set[int]) -> list[Tensor]:
+        """The gradients of the variables that do not rest."""
+        awake = [variable for variable in variables if id(variable) not in resting]
+        gradients: list[Tensor] = tf.gradients(objective, awake) if awake else []
+        return gradients
+
+    def _freeze(self, parts: Sequence[str]) -> None:
+        """Takes the weights of some parts of the exported model out of those that are trained."""
+        if not parts:
+            return
+
+        names = self._names_of_variables()
+        check_parts("train.freeze", parts, list(names.values()))
+        for variable in self.model.weights:
+            if is_part(names[id(variable)], parts):
+                variable.trainable = False
+
+        # A normalization is frozen with its statistics.
+        for norm in self.model.normalizations:
+            norm.frozen = is_part(names[id(norm.moving_mean)], parts)
+
+        if not self.model.trainable_variables:
+            raise SettingsError(
+                f"train.freeze: {', '.join(parts)} are all of the network, so nothing is left to train; it has "
+                f"{', '.join(list_parts(names.values()))}"
+            )
+
+    def _names_of_variables(self) -> dict[int, str]:
+        """The names of the exported model's weights, by the id of each."""
+        return {id(variable): name for variable, name in zip(self.model.weights, self.weight_names(), strict=True)}
+
+    def _moving_norms(self, of_head: bool) -> list[Any]:
+        """The layers whose moving statistics a step moves."""
+        norms = [norm for model in (self.model, *self.auxiliary_models) for norm in model.normalizations]
+        asleep = self._resting if of_head else set()
+        return [norm for norm in norms if not getattr(norm, "frozen", False) and id(norm.moving_mean) not in asleep]
+
+    def _moving(self, of_head: bool) -> list[Any]:
+        """Statistics that no layer moves itself: an accepted step does."""
+        norms = self._moving_norms(of_head)
+        return [statistic.value for norm in norms for statistic in (norm.moving_mean, norm.moving_variance)]
+
+    @contextlib.contextmanager
+    def _frozen(self, of_head: bool) -> Iterator[None]:
+        """Within it, the normalizations that rest use their moving statistics."""
+        asleep = self._resting if of_head else set()
+        norms = [norm for norm in self.model.normalizations if id(norm.moving_mean) in asleep and not norm.frozen]
+        for norm in norms:
+            norm.frozen = True
+        try:
+            yield
+        finally:
+            for norm in norms:
+                norm.frozen = False
 
     def _make_eval_graph(self, shape: Shape, graph_key: Any) -> Any:
         def evaluate(batch: BatchTensors) -> dict[str, Tensor]:

@@ -97,6 +97,7 @@ class Trainer:
         self.is_chief = devices.is_chief()
 
         self.total_steps = self.settings.epochs * self.batches.steps
+        self.head_steps = self.settings.start.head_epochs * self.batches.steps
 
         # Checkpoints to resume from, and those of the best validations, which are kept longer.
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
@@ -169,7 +170,7 @@ class Trainer:
         state = self.state
 
         # The step's result depends on state, batch and step number alone, so a resumed run repeats it.
-        rate = learning_rate(self.settings, state.step, self.total_steps)
+        rate = learning_rate(self.settings, state.step, self.total_steps, self.head_steps)
         result = self.module.train_step(batch, rate, state.step)
         state.step += 1
         state.batch += 1
@@ -293,8 +294,11 @@ class Trainer:
 
     def _print_plan(self) -> None:
         replicas = self.task.strategy.num_replicas_in_sync
+        parameters = self.module.parameter_count
+        trained = self.module.trained_count
+        partial = f", {trained:,} of them trained ({trained / parameters:.1%})" if self.settings.freeze else ""
         print_status(
-            f"train: {self.module.parameter_count:,} parameters, {self.batches.utterances:,} utterances, "
+            f"train: {parameters:,} parameters{partial}, {self.batches.utterances:,} utterances, "
             f"{plural(self.settings.epochs, 'epoch')} of {plural(self.batches.steps, 'step')}"
             + (f", on {replicas} devices" if replicas > 1 else "")
         )

@@ -20,6 +20,7 @@ from voxline.inference.model_info import ModelInfo
 from voxline.progress import print_status
 from voxline.registry.parents import Parent
 from voxline.settings import changed_settings
+from voxline.training.parts import check_parts, is_part
 from voxline.training.published_weights import read_published
 from voxline.training.settings import StartSettings
 
@@ -191,10 +192,13 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
 
     task.module.load_weights(weights)
     task.parent_model = parent.folder
+    random_names = [name for name in names if name not in set(kept_names)]
+    if start.head_epochs:
+        task.module.train_head_first(random_names, start.head_epochs * task.train.steps)
 
     # One line for the console.
     note = _symbols_in_words(parent_symbols, symbols, start)
-    if random_parts := dict.fromkeys(_part_of(name) for name in names if name not in set(kept_names)):
+    if random_parts := dict.fromkeys(_part_of(name) for name in random_names):
         note += f"; left random: {', '.join(random_parts)}"
 
     print_status(f"train: starts from {parent.label}: {len(kept_names):,} of {len(names):,} weights{note}")
@@ -282,13 +286,9 @@ def _kept_names(start: StartSettings, names: Sequence[str], decoder_parts: Seque
     if start.keep == "all":
         return list(names)
     if start.keep == "encoder":
-        return [name for name in names if not _is_part(name, decoder_parts)]
-    if absent := [part for part in start.keep if not any(_is_part(name, [part]) for name in names)]:
-        parts = ", ".join(dict.fromkeys(name.partition("/")[0] for name in names))
-        raise SettingsError(
-            f"train.start.keep: {', '.join(map(repr, absent))}: the network has no such part; it has {parts}"
-        )
-    return [name for name in names if _is_part(name, start.keep)]
+        return [name for name in names if not is_part(name, decoder_parts)]
+    check_parts("train.start.keep", start.keep, names)
+    return [name for name in names if is_part(name, start.keep)]
 
 
 def _part_of(name: str) -> str:
@@ -298,10 +298,6 @@ def _part_of(name: str) -> str:
     """
     first, *deeper = name.split("/")
     return f"{first}/{deeper[0]}" if deeper and deeper[0].isdigit() else first
-
-
-def _is_part(name: str, parts: Sequence[str]) -> bool:
-    return any(f"{name}/".startswith(f"{part}/") for part in parts)
 
 
 def _describe_misfit(task: "TrainingTask", parent: ParentWeights, names: Sequence[str]) -> str:

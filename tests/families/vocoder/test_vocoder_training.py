@@ -154,6 +154,27 @@ def test_discriminators_begin_at_their_step(dataset: Dataset, module: VocoderTra
 
 
 @pytest.mark.slow
+def test_judges_learn_beside_a_generator_that_is_frozen_in_part_or_whose_head_comes_first(dataset: Dataset) -> None:
+    batch = next(train_batches(dataset).epoch(0))
+    chosen = settings(freeze=["blocks"], rates={"head": 0.5}, start={"model": "parent"})
+    module = VocoderTrainModule(chosen, dataset, tf.distribute.get_strategy())
+    heads = [name for name in module.weight_names() if name.startswith("head/")]
+    module.train_head_first(heads, 2)
+
+    def changes(step: int) -> set[str]:
+        before = module.state()
+        assert module.train_step(batch, 1e-3, step).accepted
+        names = dict(zip(module.weights(), module.weight_names(), strict=True))
+        after = module.state()
+        changed = {name for name in before if not np.array_equal(before[name], after[name])}
+        assert any(name.startswith("discriminators") for name in changed)
+        return {names[name].partition("/")[0] for name in changed & names.keys()}
+
+    assert changes(1) == {"head"}
+    assert changes(2) == {"embedding", "first_norm", "last_norm", "head"}
+
+
+@pytest.mark.slow
 def test_a_step_that_is_not_finite_changes_nothing_and_a_resumed_run_repeats(
     dataset: Dataset, module: VocoderTrainModule
 ) -> None:

@@ -74,12 +74,15 @@ class Converter(keras.Model):  # type: ignore[misc]
 class AlternatingOptimizers(TwoOptimizers):
     """Each step updates either the converter or its adversaries: those variables whose shapes the gradients have."""
 
-    def __init__(self, converter: Sequence[Any], adversaries: Sequence[Any], settings: ConversionTrainSettings) -> None:
-        self._shapes = [tuple(variable.shape) for variable in converter]
-        super().__init__(AdamW(converter, settings), AdamW(adversaries, settings), len(converter))
+    def __init__(self, converter: AdamW, adversaries: AdamW) -> None:
+        self._shapes = [tuple(mean.shape) for mean in converter.means]
+        super().__init__(converter, adversaries, len(self._shapes))
 
-    def _parts(self, gradients: Sequence[Tensor]) -> list[tuple[AdamW, Sequence[Tensor], float]]:
-        of_converter = [tuple(gradient.shape) for gradient in gradients] == self._shapes
+    def _parts(self, gradients: Sequence[Tensor | None]) -> list[tuple[AdamW, Sequence[Tensor | None], float]]:
+        of_converter = len(gradients) == len(self._shapes) and all(
+            gradient is None or tuple(gradient.shape) == shape
+            for gradient, shape in zip(gradients, self._shapes, strict=True)
+        )
         return [(self._generator if of_converter else self._discriminators, gradients, 1.0)]
 
 
@@ -114,7 +117,7 @@ class ConversionTrainModule(TrainModule):
             self._trainable = list(self.model.converter.trainable_variables)
             # Adam treats each variable by itself: one optimizer of both is one for each.
             self._adversaries = [*self.critic.trainable_variables, *self.model.classifier.trainable_variables]
-            self.optimizer = AlternatingOptimizers(self._trainable, self._adversaries, settings)
+            self.optimizer = AlternatingOptimizers(self.adamw(self._trainable), self.adamw(self._adversaries))
 
     def graph_key(self, step: int) -> str:
         """Network that the step trains: the converter after every `critic_steps` of the critic."""

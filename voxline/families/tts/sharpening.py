@@ -23,7 +23,7 @@ from voxline.progress import print_status
 from voxline.training import devices
 from voxline.training.checkpoints import Arrays
 from voxline.training.layers import Tensor
-from voxline.training.optimizer import AdamW, TwoOptimizers
+from voxline.training.optimizer import TwoOptimizers
 from voxline.training.segments import PairBatches, split_pairs
 from voxline.training.task import Samples, TrainingTask, ValidationOutput
 from voxline.training.train_module import BatchTensors, TrainModule
@@ -69,7 +69,7 @@ class SharpenTrainModule(TrainModule):
                 seed=settings.seed,
             )
             sharpener, critic = (
-                AdamW(variables, settings) for variables in (self._trainable, self.critic.trainable_variables)
+                self.adamw(variables) for variables in (self._trainable, self.critic.trainable_variables)
             )
             self.listener = None if recognizer is None else Listener(recognizer, dataset.features)
             self.optimizer = TwoOptimizers(sharpener, critic, len(self._trainable), self.settings.critic_rate)

@@ -13,7 +13,7 @@ from voxline.families.vocoder.networks.waveglow import WaveGlow
 from voxline.families.vocoder.onnx import check_onnx_vocoder
 from voxline.families.vocoder.settings import VocoderTrainSettings
 from voxline.training.layers import Tensor
-from voxline.training.optimizer import AdamW, TwoOptimizers
+from voxline.training.optimizer import TwoOptimizers
 from voxline.training.segments import split_segments
 from voxline.training.train_module import BatchTensors, TrainModule
 
@@ -95,8 +95,7 @@ class VocoderTrainModule(TrainModule):
                     settings.discriminators, seed=settings.seed, precision=settings.precision
                 )
                 generator, judges = (
-                    AdamW(variables, settings)
-                    for variables in (self._trainable, self.discriminators.trainable_variables)
+                    self.adamw(variables) for variables in (self._trainable, self.discriminators.trainable_variables)
                 )
             self.optimizer = TwoOptimizers(generator, judges, len(self._trainable))
 

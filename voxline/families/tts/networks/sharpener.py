@@ -30,10 +30,12 @@ class SwitchableNorm(layers.Layer):  # type: ignore[misc]
 
     Attributes:
       batch_statistics: (mean, variance) over the batch, each [channels], of the last batch in training.
+      frozen: whether it takes the moving ones of the batch in training too (`train.freeze`).
     """
 
     def __init__(self, momentum: float = 0.98, epsilon: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.frozen = False
         self.momentum = momentum
         self.epsilon = epsilon
         self.batch_statistics: tuple[Tensor, ...] = ()
@@ -65,7 +67,7 @@ class SwitchableNorm(layers.Layer):  # type: ignore[misc]
         # Layer statistics, of a row: [batch, 1, 1, 1]. The variance of means is part of them.
         row_mean = ops.mean(mean, axis=-1, keepdims=True)
         row_variance = ops.mean(variance + ops.square(mean - row_mean), axis=-1, keepdims=True)
-        if training:
+        if training and not self.frozen:
             # Batch statistics, of a channel: [1, 1, 1, channels]; rows count by their frames.
             share = count / ops.sum(count)
             batch_mean = ops.sum(share * mean, axis=0, keepdims=True)

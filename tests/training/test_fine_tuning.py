@@ -1,0 +1,232 @@
+"""Fine-tuning that fits a machine: parts of a network that are frozen, learn more slowly, or wait for the head."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.training.processes import read_log, start_process
+from tests.training.tones import ONE_LOOP, tiny_asr_settings
+from voxline.components.train.step import run
+from voxline.data.dataset import Dataset
+from voxline.errors import SettingsError
+from voxline.families.asr.settings import AsrTrainSettings
+from voxline.families.asr.task import AsrTask, AsrTrainModule
+from voxline.training import devices
+from voxline.training.batches import Batch, Batches
+from voxline.training.optimizer import learning_rate
+from voxline.training.task import ValidationResult, should_stop_early
+from voxline.training.train_module import TrainModule
+from voxline.training.trainer import Trainer
+
+ONE_DEVICE = tf.distribute.get_strategy()
+TWO_BLOCKS = {"kind": "conformer", "layers": 2}
+
+
+def tuned(model: dict[str, Any], **settings: Any) -> AsrTrainSettings:
+    """Settings of a training that starts from some model."""
+    start = {"model": "parent", **settings.pop("start", {})}
+    return tiny_asr_settings(model=model, start=start, **settings)
+
+
+def first_batch(dataset: Dataset, rows: int = 8) -> Batch:
+    return next(Batches(dataset, "train", batch_size=rows, time_stride=2).epoch(0))
+
+
+def named_weights(module: TrainModule) -> dict[str, Any]:
+    return dict(zip(module.weight_names(), module.weights().values(), strict=True))
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    return {name for name, values in before.items() if not np.array_equal(values, after[name])}
+
+
+@pytest.mark.parametrize(
+    ("model", "parts"),
+    [
+        ({**ONE_LOOP, "rnn_batch_norm": True, "layers": 2}, ["convolutions", "recurrent/0"]),
+        (TWO_BLOCKS, ["blocks/0-0"]),
+    ],
+)
+def test_a_frozen_part_keeps_its_weights_and_statistics_and_has_no_moments(
+    model: dict[str, Any], parts: list[str], few: Dataset
+) -> None:
+    settings = tuned(model, freeze=parts, weight_decay=0.1, average={"ema_decay": 0.5})
+    module = AsrTrainModule(settings, few, ONE_DEVICE)
+    before = named_weights(module)
+    batch = first_batch(few)
+    for step in range(2):
+        assert module.train_step(batch, 0.01, step).accepted
+    frozen = {name for name in before if name.startswith(tuple(part.partition("-")[0] for part in parts))}
+    assert any(name.endswith("moving_mean") for name in frozen)
+    assert changed(before, named_weights(module)) == before.keys() - frozen
+    state = module.state()
+    trained = [values for name, values in before.items() if name not in frozen and "moving" not in name]
+    moments = [values for name, values in state.items() if name.startswith("optimizer/") and values.ndim]
+    assert sorted(values.shape for values in moments) == sorted(2 * [values.shape for values in trained])
+    assert module.trained_count == sum(values.size for values in trained) < module.parameter_count
+
+    averages = dict(zip(module.weight_names(), (module.averaged_weights() or {}).values(), strict=True))
+    assert changed({name: before[name] for name in frozen}, averages) == set()
+
+    again = AsrTrainModule(settings, few, ONE_DEVICE)
+    again.restore(state)
+    for each in (module, again):
+        each.train_step(batch, 0.01, 2)
+    assert changed(module.state(), again.state()) == set()
+
+
+def test_a_frozen_normalization_does_in_training_what_it_does_afterwards(few: Dataset) -> None:
+    """Without it the parts above would learn from other values than those that they get in service."""
+    batch = first_batch(few)
+
+    def losses(freeze: list[str]) -> tuple[float, float]:
+        module = AsrTrainModule(tuned(ONE_LOOP, freeze=freeze), few, ONE_DEVICE)
+        validated = np.mean([each.loss for each in module.transcribe(batch)])
+        return module.train_step(batch, 0.0, 0).loss, float(validated)
+
+    trained, validated = losses(["convolutions/*/norm"])
+    assert trained == pytest.approx(validated, rel=1e-5)
+    trained, validated = losses(["convolutions/*/convolution"])
+    assert trained != pytest.approx(validated, rel=1e-2)
+
+
+def test_parts_that_do_not_exist_and_settings_that_mean_nothing_are_refused(few: Dataset) -> None:
+    for setting, value in (("freeze", ["blocks/1-2"]), ("rates", {"block": 0.1})):
+        with pytest.raises(
+            SettingsError, match=rf"train\.{setting}: '.*it has subsampling/0, projection, blocks/0-1, cl"
+        ):
+            AsrTrainModule(tuned(TWO_BLOCKS, **{setting: value}), few, ONE_DEVICE)
+    with pytest.raises(SettingsError, match="nothing is left to train"):
+        AsrTrainModule(tuned(TWO_BLOCKS, freeze=["*"]), few, ONE_DEVICE)
+    with pytest.raises(SettingsError, match=r"start\.model is empty: random weights would stay random"):
+        tiny_asr_settings(freeze=["blocks"])
+    with pytest.raises(SettingsError, match=r"start\.head_epochs is 6, and the training has 6 epochs"):
+        tuned(TWO_BLOCKS, start={"head_epochs": 6})
+    # The first night of a schedule has nothing to start from.
+    assert tuned(TWO_BLOCKS, freeze=["blocks"]).started_from("").freeze == []
+
+
+def test_each_part_learns_at_its_own_rate(few: Dataset) -> None:
+    """Adam's first step is as long as the rate, whatever the gradient."""
+    rates = {"blocks": 0.1, "blocks/1": 0.3, "blocks/*/output_norm/beta": 2.0}
+    module = AsrTrainModule(tuned(TWO_BLOCKS, rates=rates, weight_decay=0.0), few, ONE_DEVICE)
+    before = named_weights(module)
+    module.train_step(first_batch(few), 0.01, 0)
+    steps = {name: np.median(np.abs(values - before[name])) / 0.01 for name, values in named_weights(module).items()}
+    for name, factor in {
+        "classifier/kernel": 1.0,
+        "projection/kernel": 1.0,
+        "blocks/0/attended/kernel": 0.1,
+        "blocks/1/attended/kernel": 0.3,
+        "blocks/0/output_norm/gamma": 0.1,
+        "blocks/1/output_norm/beta": 2.0,
+    }.items():
+        assert steps[name] == pytest.approx(factor, rel=0.01), name
+
+
+def test_both_phases_warm_up_and_decay_and_the_heads_validations_stop_nothing() -> None:
+    settings = tiny_asr_settings(
+        epochs=9, learning_rate=1.0, warm_up_steps=2, patience=1, earliest_stop_epoch=1, start={"head_epochs": 3}
+    )
+    rates = [learning_rate(settings, step, 18, 6) for step in range(18)]
+    assert rates[:6] == [learning_rate(settings, step, 6) for step in range(6)]
+    assert rates[6:] == [learning_rate(settings, step, 12) for step in range(12)]
+    results = [ValidationResult(epoch, 2 * epoch, (0.5, 1.0)) for epoch in range(1, 6)]
+    assert [should_stop_early(settings, results[:count]) for count in range(1, 6)] == [False] * 4 + [True]
+
+
+@pytest.fixture(scope="module")
+def parent(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported model, and so a parent."""
+    settings = tiny_asr_settings(model=ONE_LOOP, epochs=1)
+    return run(few.folder, tmp_path_factory.mktemp("parent"), settings).path("model")
+
+
+@pytest.mark.slow
+def test_the_head_is_trained_first_and_a_killed_run_resumes_to_the_same_weights(
+    few: Dataset, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed in each phase, and right between them."""
+    start = {"model": str(parent), "keep": "encoder", "replay": 1.0, "head_epochs": 1, "rate_share": 1.0}
+    settings = tiny_asr_settings(model=ONE_LOOP, epochs=3, checkpoint_steps=1, start=start)
+    train_step = TrainModule.train_step
+    seen: dict[int, dict[str, Any]] = {}
+    kills: set[int] = set()
+
+    def observed(module: TrainModule, batch: Batch, rate: float, step: int) -> Any:
+        if step in kills:
+            kills.remove(step)
+            raise KeyboardInterrupt
+        seen[step] = named_weights(module)
+        return train_step(module, batch, rate, step)
+
+    monkeypatch.setattr(TrainModule, "train_step", observed)
+    whole = run(few.folder, tmp_path / "whole", settings)
+    assert changed(seen[0], seen[4]) == {"classifier/kernel", "classifier/bias"}
+    assert changed(seen[4], seen[5]) == seen[0].keys()
+
+    kills |= {2, 4, 5, 9}
+    while kills:
+        with pytest.raises(KeyboardInterrupt):
+            run(few.folder, tmp_path / "killed", settings)
+    resumed = run(few.folder, tmp_path / "killed", settings)
+    assert "resuming from the checkpoint of step 4 of 12" in capsys.readouterr().out
+    for file in ("checkpoints/step-00000012", f"best/step-{int(whole.metrics['best_step']):08d}"):
+        with np.load(whole.folder / file / "arrays.npz") as one, np.load(resumed.folder / file / "arrays.npz") as other:
+            assert changed(dict(one), dict(other)) == set()
+
+
+def test_without_a_head_that_is_left_random_there_is_no_phase_for_it(few: Dataset) -> None:
+    module = AsrTrainModule(tuned(TWO_BLOCKS), few, ONE_DEVICE)
+    with pytest.raises(SettingsError, match=r"train\.start\.head_epochs: .*no head to train first"):
+        module.train_head_first([], 4)
+    with pytest.raises(SettingsError, match="no head to train first"):
+        AsrTrainModule(tuned(TWO_BLOCKS, freeze=["classifier"]), few, ONE_DEVICE).train_head_first(
+            ["classifier/bias"], 4
+        )
+
+
+@pytest.mark.slow
+def test_the_plan_says_how_much_is_trained(few: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = AsrTask(tuned(ONE_LOOP, epochs=1, freeze=["convolutions", "recurrent"]), few)
+    Trainer(task, tmp_path).fit()
+    count = task.module.trained_count
+    share = count / task.module.parameter_count
+    assert f"parameters, {count:,} of them trained ({share:.1%})" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_two_devices_tune_as_one_does(few: Dataset, tmp_path: Path) -> None:
+    """Frozen parts, rates and the phase of the head, on replicas."""
+    process = start_process(tune_on_one_and_two_devices, few.folder, tmp_path / "result.json", log=tmp_path / "log")
+    process.join()
+    assert process.exitcode == 0, read_log(tmp_path / "log")[-3_000:]
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["losses"][0] == pytest.approx(result["losses"][1], rel=1e-4)
+    assert result["difference"] < 1e-3
+
+
+def tune_on_one_and_two_devices(folder: Path, answer: Path) -> None:
+    processor = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+    dataset = Dataset.read(folder)
+    # Statistics of batches would be those of each device.
+    settings = tuned(ONE_LOOP, freeze=["convolutions"], rates={"recurrent": 0.3})
+    batch = first_batch(dataset)
+    losses = []
+    states = []
+    for name in ("one", "mirrored"):
+        module = AsrTrainModule(settings, dataset, devices.choose_strategy(name))
+        head = [name for name in module.weight_names() if name.startswith("classifier/")]
+        module.train_head_first(head, 2)
+        before = named_weights(module)
+        losses.append([module.train_step(batch, 0.01, step).loss for step in range(2)])
+        assert changed(before, named_weights(module)) == set(head)
+        losses[-1] += [module.train_step(batch, 0.01, step).loss for step in range(2, 4)]
+        states.append(module.state())
+    difference = max(float(np.abs(states[0][name] - states[1][name]).max()) for name in states[0])
+    answer.write_text(json.dumps({"losses": losses, "difference": difference}))
