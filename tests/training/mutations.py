@@ -18,6 +18,7 @@ ORACLES = "tests/families/networks/test_against_numpy.py"
 TTS = "tests/families/tts/test_train_module.py"
 AVERAGING = "tests/training/test_averaging.py"
 FASTSPEECH = "tests/families/tts/test_fastspeech.py::test_the_network_equals_numpy_with_the_same_weights"
+FASTCONFORMER = "tests/families/networks/test_fastconformer.py"
 RECOGNIZERS = "tests/families/networks/test_recognizers.py"
 CONVERSION = "tests/families/conversion/test_conversion.py"
 SHARPENING = "tests/families/tts/test_sharpening.py::test_the_penalty_is_the_critics_gradient"
@@ -292,6 +293,20 @@ MUTATIONS = [
         "tf.reduce_mean(tf.abs(step), axis=1) for step in steps",
         "tf.reduce_mean(tf.abs(step), axis=2) for step in steps",
         SHARPENING,
+    ),
+    Mutation(
+        "FastConformer's distances have the other sign",
+        f"{FAMILIES}/asr/networks/fastconformer.py",
+        "length - 1 - ops.arange(2 * length - 1)",
+        "ops.arange(2 * length - 1) - length + 1",
+        FASTCONFORMER,
+    ),
+    Mutation(
+        "FastConformer's convolutions read beyond the end",
+        f"{FAMILIES}/asr/networks/fastconformer.py",
+        "ops.where(real, ops.relu(x), ops.zeros((), x.dtype)), frames",
+        "ops.relu(x), frames",
+        FASTCONFORMER,
     ),
 ]
 

@@ -4,6 +4,7 @@
 only sums of them are stored, which show that they have changed since.
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -18,6 +19,8 @@ from tests.conftest import ROOT
 
 Array = npt.NDArray[Any]
 PEER = ROOT / "benchmarks" / "peers" / "vocoders_torch.py"
+HUB = Path(__file__).with_name("hub")
+"""Small public models with random weights, and what transformers computes of them."""
 PEERS = Path(os.environ.get("VOXLINE_PEERS", ROOT / ".bench-venv")) / "bin" / "python"
 WRITE = "VOXLINE_WRITE_ORACLES"
 """Environment variable of `make oracles`: compute and store, instead of reading what is stored."""
@@ -49,6 +52,13 @@ def pytorch_outputs(oracle: str, networks: dict[str, Any], folder: Path, **input
     )
     assert same, f"{stored.name} was computed from other weights or inputs; `make oracles` computes it again"
     return arrays
+
+
+@functools.cache
+def write_hub_models(program: str) -> None:
+    """With `WRITE`, lets a program of benchmarks/peers write its folders of `HUB`."""
+    if os.environ.get(WRITE):
+        subprocess.run([str(PEERS), str(PEER.with_name(program)), str(HUB)], check=True)
 
 
 def numbered_weights(network: str, weights: Sequence[Any]) -> dict[str, Array]:

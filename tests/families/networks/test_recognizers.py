@@ -12,11 +12,13 @@ from voxline.errors import SettingsError
 from voxline.families.asr.networks.conformer import Conformer, rotary_angles, rotate
 from voxline.families.asr.networks.deepspeech import DeepSpeech
 from voxline.families.asr.networks.deepspeech2 import DeepSpeech2
+from voxline.families.asr.networks.fastconformer import FastConformer
 from voxline.families.asr.networks.settings import (
     ConformerSettings,
     ConvolutionSettings,
     DeepSpeech2Settings,
     DeepSpeechSettings,
+    FastConformerSettings,
 )
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.pipelines.config.pipeline_configs import config_class_of
@@ -48,10 +50,15 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "deepspeech": {"context": 2, "units": 8},
     "conformer": {"units": 8, "heads": 2, "layers": 1, "kernel": 5, "subsampling": 2},
+    "fastconformer": {"units": 8, "heads": 2, "layers": 1, "kernel": 5, "channels": 4},
 }
 OFTEN = ("gru", "deepspeech", "conformer")
 EACH_KIND = [kind if kind in OFTEN else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
-NETWORKS: dict[str, Any] = {"deepspeech": (DeepSpeech, DeepSpeechSettings), "conformer": (Conformer, ConformerSettings)}
+NETWORKS: dict[str, Any] = {
+    "deepspeech": (DeepSpeech, DeepSpeechSettings),
+    "conformer": (Conformer, ConformerSettings),
+    "fastconformer": (FastConformer, FastConformerSettings),
+}
 
 
 def model(kind: str = "gru", **changes: Any) -> Any:
@@ -89,7 +96,7 @@ def test_a_batch_of_mixed_lengths_equals_its_rows_one_by_one(kind: str) -> None:
         assert_close(logits[row, : frames[row]], alone[0], relative_to_peak=2e-5)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "conformer"])
+@pytest.mark.parametrize("kind", ["lstm", "conformer", "fastconformer"])
 def test_batch_statistics_exclude_padding(kind: str) -> None:
     network = model(kind)
     features, lengths = batch([12, 12])
@@ -121,7 +128,7 @@ def test_gradient_reaches_every_weight(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["lstm", "deepspeech", "conformer"])
+@pytest.mark.parametrize("kind", ["lstm", "deepspeech", "conformer", "fastconformer"])
 def test_dropout_depends_on_the_given_seed(kind: str) -> None:
     network = model(kind)
     features, lengths = batch([15])
@@ -134,7 +141,7 @@ def test_dropout_depends_on_the_given_seed(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gru", "deepspeech", "conformer"])
+@pytest.mark.parametrize("kind", ["gru", "deepspeech", "conformer", "fastconformer"])
 def test_equal_seeds_give_equal_weights(kind: str) -> None:
     one, same, other = model(kind, seed=3), model(kind, seed=3), model(kind, seed=4)
     for left, right in zip(one.weights, same.weights, strict=True):

@@ -18,7 +18,7 @@ from voxline.errors import WorkError
 from voxline.registry.hub import HubModel
 
 Array = npt.NDArray[Any]
-Layout = Literal["same", "dense", "conv1d", "conv2d", "depthwise1d", "depthwise2d"]
+Layout = Literal["same", "dense", "conv1d", "conv2d", "depthwise1d", "depthwise2d", "pointwise"]
 
 AXES: dict[Layout, tuple[int, ...]] = {
     "same": (),
@@ -27,6 +27,7 @@ AXES: dict[Layout, tuple[int, ...]] = {
     "conv2d": (2, 3, 1, 0),  # [out, in, height, width] → [height, width, in, out]
     "depthwise1d": (2, 0, 1),  # [channels, 1, taps] → [taps, channels, 1]
     "depthwise2d": (2, 3, 0, 1),  # [channels, 1, height, width] → [height, width, channels, 1]
+    "pointwise": (2, 1, 0),  # [out, in, 1] → [in, out]: a convolution of one tap, a dense layer of ours
 }
 """Layout → the axes of PyTorch's array in the order of ours; none: the same order."""
 
@@ -55,6 +56,11 @@ def dense(hub: str, ours: str, *, bias: bool = True) -> list[WeightName]:
 def norm(hub: str, ours: str) -> list[WeightName]:
     """The weights of a layer norm."""
     return [WeightName(f"{hub}.weight", f"{ours}/gamma"), WeightName(f"{hub}.bias", f"{ours}/beta")]
+
+
+def _convolution(hub: str, ours: str, layout: Layout, *, bias: bool = True) -> list[WeightName]:
+    kernel = WeightName(f"{hub}.weight", f"{ours}/kernel", layout)
+    return [kernel, WeightName(f"{hub}.bias", f"{ours}/bias")] if bias else [kernel]
 
 
 def _whisper_block(hub: str, ours: str, *, cross_attention: bool = False) -> list[WeightName]:
@@ -91,6 +97,48 @@ WHISPER_DECODER: list[WeightName] = [
 """Whisper's decoder; its output layer is the embedding."""
 
 
+def fastconformer(*, attention_bias: bool = True, convolution_bias: bool = True) -> list[WeightName]:
+    """FastConformer with CTC (Rekesh et al. 2023), as transformers' ParakeetForCTC has it."""
+    layer = "encoder.layers.{n}"
+    block = "blocks/{n}"
+    attention = {"bias": attention_bias}
+    gated = f"{layer}.conv.pointwise_conv1", f"{block}/convolution/gated"
+    depthwise = f"{layer}.conv.depthwise_conv", f"{block}/convolution/depthwise"
+    pointwise = f"{layer}.conv.pointwise_conv2", f"{block}/convolution/pointwise"
+
+    return [
+        *_convolution("encoder.subsampling.layers.0", "convolution", "conv2d"),
+        *_convolution("encoder.subsampling.layers.2", "depthwise/0", "depthwise2d"),
+        *_convolution("encoder.subsampling.layers.3", "pointwise/0", "conv2d"),
+        *_convolution("encoder.subsampling.layers.5", "depthwise/1", "depthwise2d"),
+        *_convolution("encoder.subsampling.layers.6", "pointwise/1", "conv2d"),
+        *dense("encoder.subsampling.linear", "projection"),
+        *norm(f"{layer}.norm_feed_forward1", f"{block}/first/norm"),
+        *dense(f"{layer}.feed_forward1.linear1", f"{block}/first/widen", **attention),
+        *dense(f"{layer}.feed_forward1.linear2", f"{block}/first/narrow", **attention),
+        *norm(f"{layer}.norm_self_att", f"{block}/attention/norm"),
+        *dense(f"{layer}.self_attn.q_proj", f"{block}/attention/query", **attention),
+        *dense(f"{layer}.self_attn.k_proj", f"{block}/attention/key", **attention),
+        *dense(f"{layer}.self_attn.v_proj", f"{block}/attention/value", **attention),
+        *dense(f"{layer}.self_attn.relative_k_proj", f"{block}/attention/position", bias=False),
+        *dense(f"{layer}.self_attn.o_proj", f"{block}/attention/output_projection", **attention),
+        WeightName(f"{layer}.self_attn.bias_u", f"{block}/attention/content_bias"),
+        WeightName(f"{layer}.self_attn.bias_v", f"{block}/attention/position_bias"),
+        *norm(f"{layer}.norm_conv", f"{block}/convolution/norm"),
+        *_convolution(*gated, "pointwise", bias=convolution_bias),
+        *_convolution(*depthwise, "depthwise1d", bias=convolution_bias),
+        *norm(f"{layer}.conv.norm", f"{block}/convolution/batch_norm"),
+        WeightName(f"{layer}.conv.norm.running_mean", f"{block}/convolution/batch_norm/moving_mean"),
+        WeightName(f"{layer}.conv.norm.running_var", f"{block}/convolution/batch_norm/moving_variance"),
+        *_convolution(*pointwise, "pointwise", bias=convolution_bias),
+        *norm(f"{layer}.norm_feed_forward2", f"{block}/second/norm"),
+        *dense(f"{layer}.feed_forward2.linear1", f"{block}/second/widen", **attention),
+        *dense(f"{layer}.feed_forward2.linear2", f"{block}/second/narrow", **attention),
+        *norm(f"{layer}.norm_out", f"{block}/norm"),
+        *_convolution("ctc_head", "classifier", "pointwise"),
+    ]
+
+
 def expand(table: Sequence[WeightName], blocks: int) -> list[WeightName]:
     """The table with a row for each block in place of `{n}`."""
     return [
@@ -102,11 +150,14 @@ def expand(table: Sequence[WeightName], blocks: int) -> list[WeightName]:
 
 def to_our_layout(value: Array, layout: Layout) -> Array:
     """An array of PyTorch in our layout."""
-    return np.ascontiguousarray(value.transpose(AXES[layout])) if AXES[layout] else value
+    turned = np.ascontiguousarray(value.transpose(AXES[layout])) if AXES[layout] else value
+    return turned[0] if layout == "pointwise" else turned
 
 
 def to_hub_layout(value: Array, layout: Layout) -> Array:
     """An array of ours in PyTorch's layout."""
+    if layout == "pointwise":
+        value = value[None]
     return np.ascontiguousarray(value.transpose(np.argsort(AXES[layout]))) if AXES[layout] else value
 
 

@@ -255,6 +255,12 @@ class DeepSpeechSettings(CtcModelSettings):
             )
 
 
+def _odd(taps: int) -> int:
+    if taps % 2 == 0:
+        raise ValueError(f"a kernel of {taps} has no center; odd numbers are accepted")
+    return taps
+
+
 class ConformerSettings(CtcModelSettings):
     """Conformer (Gulati et al. 2020) with rotary positions. The defaults suit an hour of speech on a laptop.
 
@@ -281,9 +287,7 @@ class ConformerSettings(CtcModelSettings):
     @pydantic.field_validator("kernel")
     @classmethod
     def _has_a_center(cls, taps: int) -> int:
-        if taps % 2 == 0:
-            raise ValueError(f"a kernel of {taps} has no center; odd numbers are accepted")
-        return taps
+        return _odd(taps)
 
     @pydantic.model_validator(mode="after")
     def _check_heads(self) -> Self:
@@ -337,6 +341,74 @@ class WhisperSettings(CtcModelSettings):
             )
 
 
+class FastConformerSettings(CtcModelSettings):
+    """FastConformer (Rekesh et al. 2023), as public Parakeet models have it. The defaults suit an hour of speech.
+
+    parakeet-ctc-0.6b has 24 layers of 1,024 units, 8 heads and 256 channels, on nemo_mel of 80 bins.
+    """
+
+    infeasible_advice: ClassVar[str] = "Set train.subwords higher: an output frame lasts 80 ms"
+
+    kind: Literal["fastconformer"] = pydantic.Field("fastconformer", description="the network")
+    padding: int = pydantic.Field(
+        0,
+        ge=0,
+        le=200,
+        description="empty feature frames added before and after each utterance; public models were trained without",
+    )
+    channels: int = pydantic.Field(
+        32, ge=1, le=4096, description="channels of the three convolutions, each of which halves frames and bins"
+    )
+    layers: int = pydantic.Field(4, ge=1, le=64, description="blocks")
+    units: int = pydantic.Field(64, ge=2, le=4096, description="values of a frame within the network; an even number")
+    heads: int = pydantic.Field(4, ge=1, le=64, description="heads of the self-attention")
+    feed_forward: int = pydantic.Field(
+        4, ge=1, le=16, description="width of the feed-forward modules, as a multiple of units"
+    )
+    kernel: Odd = pydantic.Field(9, description="frames that the depthwise convolution of each block sees; odd")
+    attention_bias: bool = pydantic.Field(
+        True, description="biases in the dense layers of attention and feed-forward modules"
+    )
+    convolution_bias: bool = pydantic.Field(True, description="biases in the convolution modules of the blocks")
+    scale_input: bool = pydantic.Field(
+        True, description="multiply what the first block takes by the square root of units"
+    )
+    dropout: Rate = pydantic.Field(0.1, description="dropout rate before the first block")
+    attention_dropout: Rate = pydantic.Field(0.1, description="dropout rate of the attention's weights")
+    activation_dropout: Rate = pydantic.Field(0.1, description="dropout rate within the feed-forward modules")
+    fixed_statistics: bool = pydantic.Field(
+        False,
+        description="normalize by the moving statistics in training too, and leave them as they are. A public parent's "
+        "come from batches of an hour of speech; those of small batches would replace them within a hundred steps, and "
+        "a step on accumulated gradients would differ from one on the whole batch",
+    )
+
+    @pydantic.field_validator("kernel")
+    @classmethod
+    def _has_a_center(cls, taps: int) -> int:
+        return _odd(taps)
+
+    @pydantic.model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.units % 2 or self.units % self.heads:
+            raise ValueError(
+                f"units is {self.units} and heads is {self.heads}: units is an even number, and a multiple of heads"
+            )
+        return self
+
+    @property
+    def time_stride(self) -> int:
+        return 8
+
+    def check_features(self, features: "FeatureSettings") -> None:
+        super().check_features(features)
+        if self.top_db:
+            raise SettingsError(
+                f"train.model.top_db is {self.top_db:g}, and train.model.kind is fastconformer, whose features come "
+                "normalized; set top_db to 0"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelEntry:
     """One model.
@@ -356,6 +428,7 @@ MODELS: dict[str, ModelEntry] = {
     "deepspeech": ModelEntry(DeepSpeechSettings, "voxline.families.asr.networks.deepspeech:DeepSpeech"),
     "whisper": ModelEntry(WhisperSettings, "voxline.families.asr.networks.whisper:WhisperCtc"),
     "conformer": ModelEntry(ConformerSettings, "voxline.families.asr.networks.conformer:Conformer"),
+    "fastconformer": ModelEntry(FastConformerSettings, "voxline.families.asr.networks.fastconformer:FastConformer"),
 }
 """`train.model.kind` → network and settings."""
 
