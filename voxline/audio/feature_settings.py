@@ -9,15 +9,22 @@ from voxline.settings import Settings
 PROSODY = ("log_f0", "voicing", "energy")
 """The columns of a mel_and_prosody frame behind its mels: `voxline.audio.features`."""
 
+EMPHASIZED = ("mel_and_linear", "nemo_mel")
+"""Kinds of features with pre-emphasis."""
+NORMALIZED = ("whisper", "nemo_mel")
+"""Kinds of public models: each utterance is normalized by itself, and has no frame that is centered on its end."""
+
 
 class FeatureSettings(Settings):
     """Settings of how samples become features. Written to dataset.json and model.json."""
 
-    kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody", "whisper"] = pydantic.Field(
-        "log_mel",
-        description="kind of features; mel_and_linear is Tacotron's: decibels scaled to [0, 1]; mel_and_prosody is "
-        "log_mel with F0, voicing and level of each frame, for a voice that predicts pitch; whisper is what Whisper's "
-        "public models read, of 80 or 128 mels",
+    kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody", "whisper", "nemo_mel"] = (
+        pydantic.Field(
+            "log_mel",
+            description="kind of features; mel_and_linear is Tacotron's: decibels scaled to [0, 1]; mel_and_prosody is "
+            "log_mel with F0, voicing and level of each frame, for a voice that predicts pitch; whisper and nemo_mel "
+            "are what public models of Whisper and of FastConformer read, of 80 or 128 mels",
+        )
     )
     sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz; the rate that convert writes")
     window_seconds: float = pydantic.Field(0.025, gt=0, le=0.2, description="length of the Hann window in seconds")
@@ -38,7 +45,7 @@ class FeatureSettings(Settings):
         1e-8,
         gt=0,
         description="power or magnitude below which the logarithm is clipped; quiet speech has a power above 1e-8 "
-        "(whisper: always 1e-10)",
+        "(whisper: always 1e-10; nemo_mel: 2^-24 is added instead)",
     )
     spectrum: Literal["power", "magnitude"] | None = pydantic.Field(
         None,
@@ -49,7 +56,8 @@ class FeatureSettings(Settings):
         None,
         ge=0,
         lt=1,
-        description="factor of the preceding sample that is subtracted; empty: 0.97 for mel_and_linear, 0 otherwise",
+        description="factor of the preceding sample that is subtracted; empty: 0.97 for mel_and_linear and nemo_mel, "
+        "0 otherwise",
     )
     reference_db: float = pydantic.Field(
         20.0, ge=-100, le=100, description="decibels of magnitude that map to 1 (mel_and_linear)"
@@ -107,9 +115,13 @@ class FeatureSettings(Settings):
         of_mfcc = "magnitude" if validation.data.get("cepstra") == "tensorflow" else "power"
 
         # Kinds that fix the spectrum by their definition; the others leave the choice.
-        accepted = {"mfcc": of_mfcc, "linear": "power", "whisper": "power", "mel_and_linear": "magnitude"}.get(
-            kind or "", spectrum
-        )
+        accepted = {
+            "mfcc": of_mfcc,
+            "linear": "power",
+            "whisper": "power",
+            "nemo_mel": "power",
+            "mel_and_linear": "magnitude",
+        }.get(kind or "", spectrum)
         if spectrum is not None and spectrum != accepted:
             raise ValueError(f"with kind {kind}, {accepted} is accepted, or empty")
         return spectrum
@@ -125,8 +137,10 @@ class FeatureSettings(Settings):
     @classmethod
     def _emphasis_of_the_kind(cls, share: float | None, validation: pydantic.ValidationInfo) -> float | None:
         kind = validation.data.get("kind")
-        if share and kind != "mel_and_linear":
-            raise ValueError(f"with kind {kind}, 0 is accepted, or empty; only mel_and_linear uses pre-emphasis")
+        if share and kind not in EMPHASIZED:
+            raise ValueError(
+                f"with kind {kind}, 0 is accepted, or empty; only {' and '.join(EMPHASIZED)} use pre-emphasis"
+            )
         return share
 
     @pydantic.field_validator("coefficients")
@@ -168,7 +182,7 @@ class FeatureSettings(Settings):
     def preemphasis_factor(self) -> float:
         """`preemphasis`, or the default of the kind."""
         if self.preemphasis is None:
-            return 0.97 if self.kind == "mel_and_linear" else 0.0
+            return 0.97 if self.kind in EMPHASIZED else 0.0
         return self.preemphasis
 
     @property
@@ -231,13 +245,13 @@ class FeatureSettings(Settings):
     def count_frames(self, samples: int) -> int:
         """Frames of a recording of `samples` samples: one at every hop, centered, starting at sample 0.
 
-        Of the kind whisper, which has 3,000 frames in 30 seconds, without one at the end.
+        Of the kinds `NORMALIZED`, without one at the end.
         """
         # librosa's `center=True`: a frame at sample 0, and one at each hop after it.
-        if self.kind == "whisper":
+        if self.kind in NORMALIZED:
             return max(samples // self.hop_length, 1)
         return 1 + samples // self.hop_length
 
     def count_samples(self, frames: int) -> int:
         """Samples of the shortest recording that has `frames` frames; inverted spectrograms get this length."""
-        return max(frames if self.kind == "whisper" else frames - 1, 0) * self.hop_length
+        return max(frames if self.kind in NORMALIZED else frames - 1, 0) * self.hop_length

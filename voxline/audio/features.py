@@ -18,6 +18,10 @@ normalization), and the tests compare with librosa. A frame of each kind holds:
   whisper         as Whisper's public models read them (Radford et al. 2022): log10 of the mel power spectrum, clipped
                   at 1e-10 and at 8 below the utterance's maximum; plus 4, divided by 4. Before the first sample the
                   recording is reflected; after the last one there is silence, as in 30 seconds that it begins
+  nemo_mel        as public FastConformers read them (AudioToMelSpectrogramPreprocessor of NeMo): pre-emphasis, a
+                  symmetric Hann window, natural logarithm of the mel power spectrum and 2^-24; then each bin with mean
+                  0 and deviation 1 over the utterance. A bin that holds rounding alone, as a filter leaves it, is
+                  amplified too: there, two implementations differ by more than rounding
   mel_and_prosody log-mels, then `feature_settings.PROSODY` (voxline.audio.prosody): the natural logarithm of F0 in Hz,
                   0 where unvoiced; voicing, 1 or 0; the level in dB of full scale
 """
@@ -37,6 +41,10 @@ FloatArray = npt.NDArray[np.float32]
 BAND_MELS = 16
 """Mel filters multiplied at a time."""
 
+NEMO_GUARD = 2.0**-24
+"""Added to mel power before NeMo's logarithm."""
+NEMO_EPSILON = 1e-5
+"""Added to the deviation by which a bin is divided."""
 WHISPER_FLOOR = 1e-10
 """Mel power at which Whisper's logarithm is clipped."""
 WHISPER_RANGE = 8.0
@@ -69,6 +77,8 @@ def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
     if settings.kind == "mel_and_linear":
         magnitudes = _spectrogram(preemphasize(samples, settings), settings, mels=True, spectrum=True, magnitude=True)
         return _normalize_decibels(magnitudes, settings)
+    if settings.kind == "nemo_mel":
+        return _normalize_nemo(_spectrogram(preemphasize(samples, settings), settings, mels=True))
     mels = _spectrogram(samples, settings, mels=True, magnitude=settings.uses_magnitude)
     if settings.kind == "whisper":
         return _normalize_whisper(mels)
@@ -144,8 +154,9 @@ def stack_context(frames: FloatArray, context: int) -> FloatArray:
 
 @functools.lru_cache(maxsize=16)
 def hann_window(settings: FeatureSettings) -> FloatArray:
-    """The periodic Hann window: float32 `[win_length]`."""
-    phase = 2 * np.pi * np.arange(settings.win_length) / settings.win_length
+    """The Hann window, float32 `[win_length]`: the periodic one; of nemo_mel the symmetric one."""
+    period = settings.win_length - 1 if settings.kind == "nemo_mel" else settings.win_length
+    phase = 2 * np.pi * np.arange(settings.win_length) / max(period, 1)
     return read_only(0.5 - 0.5 * np.cos(phase))
 
 
@@ -195,6 +206,19 @@ def read_only(values: npt.NDArray[np.float64]) -> FloatArray:
     array = np.ascontiguousarray(values, np.float32)
     array.flags.writeable = False
     return array
+
+
+def _normalize_nemo(mels: FloatArray) -> FloatArray:
+    """Mel powers to NeMo's features; in place."""
+    # log(mel + guard) is log(1 + mel / guard) and a constant, which the mean takes away. So silence is exactly 0.
+    mels /= np.float32(NEMO_GUARD)
+    logarithm = np.log1p(mels, out=mels)
+    logarithm -= logarithm.mean(axis=0, dtype=np.float64).astype(np.float32)
+
+    # The unbiased deviation of each bin.
+    variance = np.square(logarithm).sum(axis=0, dtype=np.float64) / max(len(logarithm) - 1, 1)
+    logarithm /= (np.sqrt(variance) + NEMO_EPSILON).astype(np.float32)
+    return logarithm
 
 
 def _normalize_whisper(mels: FloatArray) -> FloatArray:

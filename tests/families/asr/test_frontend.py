@@ -26,6 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "mfcc": {"kind": "mfcc", "context": 9, "window_seconds": 0.032, "hop_seconds": 0.02},
     "mfcc of TensorFlow": {"kind": "mfcc", "cepstra": "tensorflow", "mels": 40, "lowest_hz": 20, "log_floor": 1e-12},
     "linear": {"kind": "linear", "window_seconds": 0.02},
+    "nemo_mel": {"kind": "nemo_mel"},
     "hop longer than window": {"mels": 20, "window_seconds": 0.01, "hop_seconds": 0.03},
 }
 
@@ -41,7 +42,8 @@ def test_graph_features_equal_those_of_extract_in_a_padded_batch(kind: str) -> N
     for row, length in enumerate(lengths):
         expected = spectra.compute_features(waveforms[row, :length], settings)
         assert frames[row] == len(expected)
-        assert_close(found[row, : frames[row]], expected, relative_to_peak=1e-5)
+        # Two frames of nearly equal power are amplified by what little they differ.
+        assert_close(found[row, : frames[row]], expected, relative_to_peak=1e-4 if kind == "nemo_mel" else 1e-5)
 
 
 def test_graph_features_of_real_speech_equal_those_of_extract(real_data: Any) -> None:
@@ -80,7 +82,7 @@ def test_a_model_averages_its_probabilities_over_stretched_bins() -> None:
         count = int(found["frames"][row])
         assert count == len(features)
         assert_close(softmax(found["logits"][row, :count], axis=-1), np.mean(each, 0), relative_to_peak=1e-5)
-    with pytest.raises(SettingsError, match="frequency_warps: cepstral"):
+    with pytest.raises(SettingsError, match="frequency_warps: features of kind mfcc"):
         check_features(FeatureSettings(kind="mfcc"), AsrExportSettings(frequency_warps=factors))
     with pytest.raises(SettingsError, match="ONNX graphs have no frequency_warps"):
         AsrTrainSettings.of({"export": {"onnx": "float32", "frequency_warps": factors}})

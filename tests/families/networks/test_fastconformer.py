@@ -10,11 +10,15 @@ import tensorflow as tf
 
 from tests.closeness import assert_close
 from tests.families.networks.pytorch_oracle import HUB, write_hub_models
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.features import compute_features
 from voxline.errors import SettingsError
+from voxline.families.asr.augmentation import Augmentation
+from voxline.families.asr.frontend import graph_features
 from voxline.families.asr.hub_weights import expand, fastconformer, read_weights, to_our_layout, write_weights
 from voxline.families.asr.networks.fastconformer import FastConformer
 from voxline.families.asr.networks.settings import FastConformerSettings
-from voxline.families.asr.settings import AsrTrainSettings
+from voxline.families.asr.settings import AsrTrainSettings, AugmentSettings
 from voxline.registry.hub import open_hub_model
 from voxline.training.weight_names import weight_names
 
@@ -110,6 +114,43 @@ def test_training_on_whole_rows_normalizes_as_pytorch_does(name: str) -> None:
         ):
             moved = layer.momentum * moving + (1 - layer.momentum) * batch
             assert_close(moved, expected[f"encoder.layers.{number}.conv.norm.running_{key}"], relative_to_peak=1e-5)
+
+
+@pytest.mark.parametrize("bins", [80, 128])
+def test_features_equal_those_of_transformers_in_extract_and_in_the_graph(bins: int) -> None:
+    """A voice with pauses, over noise. Rows of several lengths, NaN beyond their ends."""
+    with np.load(HUB / "fastconformer" / "outputs.npz", allow_pickle=False) as arrays:
+        waveforms = arrays["waveforms"]
+        samples = arrays["samples"]
+        frames = arrays["frames"]
+        expected = arrays[f"mels/{bins}"]
+    settings = FeatureSettings(kind="nemo_mel", mels=bins)
+    for row, count in enumerate(samples):
+        waveforms[row, count:] = np.nan
+    in_graph, counted = graph_features(waveforms, samples, settings)
+    assert counted.numpy().tolist() == frames.tolist() == [settings.count_frames(count) for count in samples]
+    for row, count in enumerate(samples):
+        ours = compute_features(waveforms[row, :count], settings)
+        np.testing.assert_allclose(ours, expected[row, : frames[row]], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(in_graph[row, : frames[row]], ours, rtol=0, atol=1e-4)
+        assert not np.any(in_graph[row, frames[row] :])
+
+
+def test_silence_has_features_of_zero() -> None:
+    settings = FeatureSettings(kind="nemo_mel")
+    silence = np.zeros((1, 4_000), np.float32)
+    assert not compute_features(silence[0], settings).any()
+    assert not np.any(graph_features(silence, np.array([4_000], np.int32), settings)[0])
+
+
+def test_features_and_changes_of_level_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"kind is fastconformer.* is log_mel; set it to nemo_mel"):
+        FastConformerSettings().check_features(FeatureSettings())
+    with pytest.raises(SettingsError, match=r"top_db is 50.*set top_db to 0"):
+        FastConformerSettings(top_db=50).check_features(FeatureSettings(kind="nemo_mel"))
+    for key in ("volume", "silence"):
+        with pytest.raises(SettingsError, match=rf"augment\.{key}: features of kind nemo_mel are normalized"):
+            Augmentation(AugmentSettings(**{key: 0.5}), FeatureSettings(kind="nemo_mel"), None, np.ones(80, np.float32))
 
 
 def test_fixed_statistics_make_training_normalize_as_inference_does() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.feature_settings import NORMALIZED, FeatureSettings
 from voxline.audio.features import compute_features, mel_filterbank
 from voxline.errors import SettingsError
 from voxline.families.asr.settings import AugmentSettings
@@ -66,12 +66,17 @@ class Augmentation:
         deviation: Array,
         views: int = 1,
     ) -> None:
-        # Cepstra have no frequency axis: these settings would change something else.
+        # Cepstra have no frequency axis, and normalized mels no level: these settings would change something else.
         spectral = [key for key in SPECTRAL if getattr(settings, key)]
         if features.kind == "mfcc" and spectral:
             raise SettingsError(
                 f"train.augment.{spectral[0]}: cepstral coefficients have no frequency axis to change it on; "
                 "set it to 0, or extract.features.kind to log_mel"
+            )
+        if features.kind in NORMALIZED and (absolute := [*spectral, *(["silence"] if settings.silence else [])]):
+            raise SettingsError(
+                f"train.augment.{absolute[0]}: features of kind {features.kind} are normalized, each utterance by "
+                "itself, and so have no power to change; set it to 0"
             )
 
         self.settings = settings

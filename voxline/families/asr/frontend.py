@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from voxline.audio import features as audio_features
-from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.feature_settings import NORMALIZED, FeatureSettings
 from voxline.families.asr.augmentation import warp_frequency
 from voxline.training.layers import Tensor
 
@@ -35,6 +35,9 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     real_samples = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32)
     # Zero beyond the end, even if there is NaN.
     waveforms = tf.where(real_samples > 0, waveforms, 0.0)
+    if settings.preemphasis_factor:
+        before = tf.pad(waveforms, [[0, 0], [1, 0]])[:, :-1]
+        waveforms = (waveforms - settings.preemphasis_factor * before) * real_samples
     spectrum = _power(waveforms, settings)
     real = tf.expand_dims(tf.sequence_mask(frames, tf.shape(spectrum)[1], tf.float32), -1)
     if settings.uses_magnitude:
@@ -45,6 +48,9 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
 
     if settings.kind == "whisper":
         return tf.ensure_shape(_normalize_whisper(spectrum, real), [None, None, settings.bins]), frames
+
+    if settings.kind == "nemo_mel":
+        return tf.ensure_shape(_normalize_nemo(spectrum, real), [None, None, settings.bins]), frames
 
     values = tf.math.log(tf.maximum(spectrum, settings.log_floor))
 
@@ -68,9 +74,20 @@ def warp_matrices(factors: Sequence[float], bins: int) -> npt.NDArray[np.float32
 
 def _count_frames(samples: Tensor, settings: FeatureSettings) -> Tensor:
     """`FeatureSettings.count_frames` of a tensor."""
-    if settings.kind == "whisper":
+    if settings.kind in NORMALIZED:
         return tf.maximum(samples // settings.hop_length, 1)
     return 1 + samples // settings.hop_length
+
+
+def _normalize_nemo(mels: Tensor, real: Tensor) -> Tensor:
+    """NeMo's features of mel powers [batch, frames, mels]; `real` [batch, frames, 1] is 1 where a frame is real."""
+    logarithm = tf.math.log1p(mels / audio_features.NEMO_GUARD) * real
+    count = tf.reduce_sum(real, axis=1, keepdims=True)
+
+    # Mean and unbiased deviation of each bin over the row's own frames, [batch, 1, mels].
+    centered = (logarithm - tf.reduce_sum(logarithm, axis=1, keepdims=True) / count) * real
+    variance = tf.reduce_sum(tf.square(centered), axis=1, keepdims=True) / tf.maximum(count - 1, 1)
+    return centered / (tf.sqrt(variance) + audio_features.NEMO_EPSILON)
 
 
 def _normalize_whisper(mels: Tensor, real: Tensor) -> Tensor:

@@ -402,11 +402,12 @@ class FastConformerSettings(CtcModelSettings):
 
     def check_features(self, features: "FeatureSettings") -> None:
         super().check_features(features)
-        if self.top_db:
+        if features.kind != "nemo_mel":
             raise SettingsError(
-                f"train.model.top_db is {self.top_db:g}, and train.model.kind is fastconformer, whose features come "
-                "normalized; set top_db to 0"
+                f"train.model.kind is fastconformer, and extract.features.kind is {features.kind}; set it to nemo_mel"
             )
+        if self.top_db:
+            raise SettingsError(f"train.model.top_db is {self.top_db:g}, and nemo_mel is normalized; set top_db to 0")
 
 
 @dataclasses.dataclass(frozen=True)
