@@ -1,5 +1,6 @@
 """Fine-tuning that fits a machine: parts of a network that are frozen, learn more slowly, or wait for the head."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.closeness import assert_close
 from tests.training.processes import read_log, start_process
 from tests.training.tones import ONE_LOOP, tiny_asr_settings
 from voxline.components.train.step import run
@@ -34,6 +36,10 @@ def tuned(model: dict[str, Any], **settings: Any) -> AsrTrainSettings:
 
 def first_batch(dataset: Dataset, rows: int = 8) -> Batch:
     return next(Batches(dataset, "train", batch_size=rows, time_stride=2).epoch(0))
+
+
+def arrays_of(batch: Batch) -> list[Any]:
+    return [batch.features, batch.frames, batch.labels, batch.counts]
 
 
 def named_weights(module: TrainModule) -> dict[str, Any]:
@@ -139,6 +145,86 @@ def test_both_phases_warm_up_and_decay_and_the_heads_validations_stop_nothing() 
     assert [should_stop_early(settings, results[:count]) for count in range(1, 6)] == [False] * 4 + [True]
 
 
+WITHOUT_STATISTICS = {"kind": "deepspeech"}
+"""A network without batch normalization, whose statistics would be those of a part."""
+
+
+@pytest.mark.parametrize(("rows", "size", "parts"), [(16, 4, 4), (7, 3, 3)])
+def test_parts_of_a_batch_learn_what_the_batch_learns(rows: int, size: int, parts: int, few: Dataset) -> None:
+    """The last part of seven rows is one row, and the loss the mean over seven."""
+    batch = first_batch(few, rows)
+    whole = AsrTrainModule(tuned(WITHOUT_STATISTICS, batch_size=size * parts), few, ONE_DEVICE)
+    in_parts = AsrTrainModule(tuned(WITHOUT_STATISTICS, batch_size=size, accumulate=parts), few, ONE_DEVICE)
+    assert len(list(in_parts._to_parts(batch))) == parts
+    for step in range(4):
+        expected, result = (module.train_step(batch, 0.01, step) for module in (whole, in_parts))
+        assert result.loss == pytest.approx(expected.loss, rel=1e-6 if step == 0 else 1e-5)
+        assert result.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-5)
+        assert result.losses == pytest.approx(expected.losses, rel=1e-5)
+    expected_state = whole.state()
+    for name, values in in_parts.state().items():
+        assert_close(values, expected_state[name], relative_to_peak=1e-4)
+
+
+def test_a_part_that_is_not_finite_skips_the_whole_step(few: Dataset) -> None:
+    batch = first_batch(few)
+    module = AsrTrainModule(tuned(ONE_LOOP, batch_size=2, accumulate=4), few, ONE_DEVICE)
+    module.train_step(batch, 0.01, 0)
+    before = module.state()
+    features = batch.features.copy()
+    features[5, 2] = np.nan
+    assert not module.train_step(dataclasses.replace(batch, features=features), 0.01, 1).accepted
+    assert changed(before, module.state()) == set()
+    assert module.train_step(batch, 0.01, 2).accepted
+
+
+def test_statistics_of_parts_count_by_their_utterances(few: Dataset) -> None:
+    """Of three utterances in parts of two: two thirds and one third."""
+    batch = first_batch(few, 3)
+    module = AsrTrainModule(tuned(ONE_LOOP, batch_size=2, accumulate=2), few, ONE_DEVICE)
+    means = [AsrTrainModule(tuned(ONE_LOOP), few, ONE_DEVICE) for _ in range(2)]
+    for each, rows in zip(means, (slice(0, 2), slice(2, 3)), strict=True):
+        part = Batch(*(values[rows] for values in (batch.ids, batch.texts, *arrays_of(batch))))
+        each.train_step(part, 0.0, 0)
+    module.train_step(batch, 0.0, 0)
+    name = "convolutions/0/norm/moving_mean"
+    first, second = (named_weights(each)[name] for each in means)
+    assert_close(named_weights(module)[name], (2 * first + second) / 3, relative_to_peak=1e-5)
+
+
+@pytest.mark.slow
+def test_steps_of_parts_are_counted_and_resumed_as_steps(
+    few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of 2 x 4 utterances is that of 8: the same batches, steps and rates, and the weights up to rounding."""
+    sizes = ({"batch_size": 8}, {"batch_size": 2, "accumulate": 4})
+    settings = [tiny_asr_settings(model=WITHOUT_STATISTICS, epochs=2, checkpoint_steps=1, **size) for size in sizes]
+    whole, in_parts = (run(few.folder, tmp_path / "store", each) for each in settings)
+    assert whole.key != in_parts.key
+    assert whole.metrics["steps"] == in_parts.metrics["steps"] == 8
+    last = "checkpoints/step-00000008/arrays.npz"
+    with np.load(whole.folder / last) as one, np.load(in_parts.folder / last) as other:
+        for name in one.files:
+            assert_close(other[name], one[name], relative_to_peak=1e-3)
+
+    part_of = TrainModule._noise
+    parts_left = [4 * 3 + 2]
+
+    def killed(module: TrainModule, *arguments: int) -> Any:
+        parts_left[0] -= 1
+        if parts_left[0] < 0:
+            raise KeyboardInterrupt
+        return part_of(module, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainModule, "_noise", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(few.folder, tmp_path / "killed", settings[1])
+    resumed = run(few.folder, tmp_path / "killed", settings[1])
+    with np.load(in_parts.folder / last) as one, np.load(resumed.folder / last) as other:
+        assert changed(dict(one), dict(other)) == set()
+
+
 @pytest.fixture(scope="module")
 def parent(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported model, and so a parent."""
@@ -206,7 +292,8 @@ def test_two_devices_tune_as_one_does(few: Dataset, tmp_path: Path) -> None:
     process.join()
     assert process.exitcode == 0, read_log(tmp_path / "log")[-3_000:]
     result = json.loads((tmp_path / "result.json").read_text())
-    assert result["losses"][0] == pytest.approx(result["losses"][1], rel=1e-4)
+    for one, two in zip(result["losses"][::2], result["losses"][1::2], strict=True):
+        assert two == pytest.approx(one, rel=1e-4)
     assert result["difference"] < 1e-3
 
 
@@ -214,13 +301,14 @@ def tune_on_one_and_two_devices(folder: Path, answer: Path) -> None:
     processor = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
     dataset = Dataset.read(folder)
-    # Statistics of batches would be those of each device.
+    # One strategy of two devices: a second one would reuse the keys of its reductions.
+    strategies = {name: devices.choose_strategy(name) for name in ("one", "mirrored")}
     settings = tuned(ONE_LOOP, freeze=["convolutions"], rates={"recurrent": 0.3})
     batch = first_batch(dataset)
     losses = []
     states = []
-    for name in ("one", "mirrored"):
-        module = AsrTrainModule(settings, dataset, devices.choose_strategy(name))
+    for strategy in strategies.values():
+        module = AsrTrainModule(settings, dataset, strategy)
         head = [name for name in module.weight_names() if name.startswith("classifier/")]
         module.train_head_first(head, 2)
         before = named_weights(module)
@@ -228,5 +316,14 @@ def tune_on_one_and_two_devices(folder: Path, answer: Path) -> None:
         assert changed(before, named_weights(module)) == set(head)
         losses[-1] += [module.train_step(batch, 0.01, step).loss for step in range(2, 4)]
         states.append(module.state())
+    # Five utterances in parts of two on each device: the second device has none of the last part.
+    five = first_batch(dataset, 5)
+    results = []
+    for name, size in (("one", {"batch_size": 5}), ("mirrored", {"batch_size": 3, "accumulate": 2})):
+        module = AsrTrainModule(tuned(WITHOUT_STATISTICS, **size), dataset, strategies[name])
+        losses.append([module.train_step(five, 0.01, step).loss for step in range(3)])
+        results.append(module.state())
+    states[0] |= {f"parts/{name}": values for name, values in results[0].items()}
+    states[1] |= {f"parts/{name}": values for name, values in results[1].items()}
     difference = max(float(np.abs(states[0][name] - states[1][name]).max()) for name in states[0])
     answer.write_text(json.dumps({"losses": losses, "difference": difference}))

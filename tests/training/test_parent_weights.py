@@ -148,7 +148,7 @@ def test_what_does_not_fit_is_refused_by_the_setting_that_differs(few: Dataset) 
     start_from(AsrTask(settings_from("asr@1"), few), parent)
     told = refusal(start={"keep": ["recurrent", "lstm"]})
     assert "'lstm'" in told
-    assert "it has convolutions, recurrent, classifier" in told
+    assert "it has convolutions/0, recurrent/0, classifier" in told
     conformer = {"kind": "conformer", "heads": 2, "units": 16, "layers": 1}
     other = as_parent(AsrTask(tiny_asr_settings(model=conformer), few))
     child = AsrTask(tiny_asr_settings(model={**conformer, "heads": 4}, start={"model": "asr@1"}), few)

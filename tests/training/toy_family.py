@@ -63,9 +63,9 @@ class ToyTask(TrainingTask):
         return ""
 
     def build_batches(self) -> tuple[Batches, Batches]:
-        size, seed = self.settings.batch_size, self.settings.seed
+        size, seed = self.settings.step_size, self.settings.seed
         train = Batches(self.dataset, "train", batch_size=size, seed=seed, shuffled=True)
-        return train, Batches(self.dataset, "dev", batch_size=size)
+        return train, Batches(self.dataset, "dev", batch_size=self.settings.batch_size)
 
     def build_module(self) -> ToyTrainModule:
         return ToyTrainModule(self.settings, self.strategy, lambda: [MeanModel(self.dataset.features.bins)])

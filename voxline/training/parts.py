@@ -7,13 +7,125 @@ A part is the beginning of weights' names (`weight_names`), component by compone
   blocks/*/attention/query    those of the queries of every block: * is any one component
 """
 
+import contextlib
+import functools
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from voxline.errors import SettingsError
+from voxline.training.weight_names import weight_names
 
 RANGE = re.compile(r"(\d+)-(\d+)")
 ANY = "*"
+
+
+class TrainedParts:
+    """Which weights of an exported model are trained, at which rates, and from which step on.
+
+    Weights that are frozen become no variables of an optimizer. Those that rest while the head is trained do, and are
+    left out of its steps. Variables of auxiliary models have no part's name: they train in every step, at the full
+    rate.
+
+    Args:
+      model: the one that is exported, with its `normalizations`; its frozen weights become untrainable.
+      auxiliary_models: further ones with normalizations.
+      freeze, rates: `train.freeze` and `train.rates`.
+
+    Raises:
+      SettingsError: the model has no such part, or all of it is frozen.
+    """
+
+    def __init__(
+        self, model: Any, auxiliary_models: Sequence[Any], freeze: Sequence[str], rates: Mapping[str, float]
+    ) -> None:
+        self._model = model
+        self._norms = [norm for each in (model, *auxiliary_models) for norm in each.normalizations]
+        self._rates = rates
+        self._resting: set[int] = set()
+        if freeze:
+            self._freeze(freeze)
+
+    @functools.cached_property
+    def names(self) -> dict[int, str]:
+        """The names of the exported model's weights, by the id of each."""
+        return {id(weight): name for weight, name in zip(self._model.weights, weight_names(self._model), strict=True)}
+
+    @property
+    def trained_count(self) -> int:
+        """Number of parameters that are trained."""
+        return sum(math.prod(variable.shape) for variable in self._model.trainable_variables)
+
+    def rates(self, variables: Sequence[Any]) -> list[float]:
+        """The factor of each variable's learning rate."""
+        if not self._rates:
+            return [1.0] * len(variables)
+        check_parts("train.rates", self._rates, list(self.names.values()))
+        return [rate_of(self.names.get(id(variable), ""), self._rates) for variable in variables]
+
+    def train_head_first(self, names: Collection[str]) -> None:
+        """Lets all weights but those of these names rest while the head is trained.
+
+        Raises:
+          SettingsError: none of them is trained.
+        """
+        head = {number for number, name in self.names.items() if name in names}
+        if not any(id(variable) in head for variable in self._model.trainable_variables):
+            raise SettingsError(
+                "train.start.head_epochs: the model to start from has all weights that are trained, so there is no "
+                "head to train first; take over fewer parts (train.start.keep), or set it to 0"
+            )
+        self._resting = self.names.keys() - head
+
+    def resting(self, of_head: bool) -> Collection[int]:
+        """The ids of variables that a step leaves out.
+
+        Args:
+          of_head: whether it trains the head alone.
+        """
+        return self._resting if of_head else ()
+
+    def moving_norms(self, of_head: bool) -> list[Any]:
+        """The layers whose moving statistics a step moves."""
+        asleep = self.resting(of_head)
+        return [
+            norm for norm in self._norms if not getattr(norm, "frozen", False) and id(norm.moving_mean) not in asleep
+        ]
+
+    def moving(self, of_head: bool) -> list[Any]:
+        """Statistics that no layer moves itself: an accepted step does."""
+        norms = self.moving_norms(of_head)
+        return [statistic.value for norm in norms for statistic in (norm.moving_mean, norm.moving_variance)]
+
+    @contextlib.contextmanager
+    def frozen(self, of_head: bool) -> Iterator[None]:
+        """Within it, the normalizations that rest use their moving statistics."""
+        awake = self.moving_norms(of_head)
+        resting = [norm for norm in self.moving_norms(False) if norm not in awake]
+        for norm in resting:
+            norm.frozen = True
+        try:
+            yield
+        finally:
+            for norm in resting:
+                norm.frozen = False
+
+    def _freeze(self, parts: Sequence[str]) -> None:
+        check_parts("train.freeze", parts, list(self.names.values()))
+        for variable in self._model.weights:
+            if is_part(self.names[id(variable)], parts):
+                variable.trainable = False
+
+        # A normalization is frozen with its statistics.
+        for norm in self._model.normalizations:
+            norm.frozen = is_part(self.names[id(norm.moving_mean)], parts)
+
+        if not self._model.trainable_variables:
+            raise SettingsError(
+                f"train.freeze: {', '.join(parts)} are all of the network, so nothing is left to train; it has "
+                f"{', '.join(list_parts(self.names.values()))}"
+            )
 
 
 def is_part(name: str, parts: Iterable[str]) -> bool:

@@ -141,6 +141,13 @@ class TrainSettings(Settings):
 
     epochs: int = pydantic.Field(15, ge=1, le=10_000, description="passes over the training split, at most")
     batch_size: int = pydantic.Field(16, ge=1, le=65_536, description="utterances per step, over all devices")
+    accumulate: int = pydantic.Field(
+        1,
+        ge=1,
+        le=1_024,
+        description="parts of batch_size utterances whose gradients make one step: the step of a batch so many times "
+        "as large, in the memory of one part; statistics of batch normalization and dropout are of each part",
+    )
     learning_rate: float = pydantic.Field(3e-3, gt=0, le=1, description="peak rate, reached after warm-up")
     warm_up_steps: int = pydantic.Field(100, ge=0, description="steps over which the rate rises from zero")
     schedule: Literal["cosine", "inverse_square_root"] = pydantic.Field(
@@ -269,6 +276,11 @@ class TrainSettings(Settings):
                 "left for the rest of the network; set fewer, or freeze the rest"
             )
         return self
+
+    @property
+    def step_size(self) -> int:
+        """Utterances of one step, in all of its parts."""
+        return self.batch_size * self.accumulate
 
     def started_from(self, model: str) -> Self:
         """The settings of a training that starts from a model, or from random weights if `model` is empty.

@@ -257,7 +257,6 @@ class TrainingTask(abc.ABC):
 
         # Arguments that follow from settings and devices; the family's own may replace them.
         of_both = {
-            "batch_size": settings.batch_size,
             "share": devices.replica_share(self.strategy),
             "buckets": self.buckets,
             **of_both,
@@ -272,10 +271,10 @@ class TrainingTask(abc.ABC):
             length_noise=settings.length_noise,
             shortest_first=settings.shortest_first,
             corpus_weights=settings.corpus_weights,
-            **(of_train or {}),
+            **{"batch_size": settings.step_size, **(of_train or {})},
             **of_both,
         )
-        return train, kind(self.dataset, "dev", **of_both)
+        return train, kind(self.dataset, "dev", **{"batch_size": settings.batch_size, **of_both})
 
     @abc.abstractmethod
     def build_module(self) -> Trainable:

@@ -5,10 +5,14 @@ with another kind of step implements `task.Trainable` itself.
 
 A frozen weight is no variable of the optimizer, and no gradient is computed for it. In the first steps of
 `train_head_first` all weights but the head's rest: they have moments, and the graph of these steps leaves them out.
+
+With `train.accumulate` a step computes the gradients of its batch part by part, in a graph without the update, and adds
+them up; a second graph, without the network, updates. Each row's weight is that of the whole batch, so that the loss is
+the mean over its utterances, whatever the parts have of them, and the sum is as finite as its parts. All devices are
+reduced after each part: that is more traffic than once a step.
 """
 
 import abc
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -18,16 +22,18 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from voxline.errors import SettingsError
 from voxline.training import devices
 from voxline.training.averaging import MovingAverage
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
 from voxline.training.layers import Tensor
 from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if, global_norm
-from voxline.training.parts import check_parts, is_part, list_parts, rate_of
+from voxline.training.parts import TrainedParts
 from voxline.training.settings import TrainSettings
 from voxline.training.weight_names import weight_names
+
+PART_SEED = 1_000_003
+"""Distance between the seeds of the parts of a batch."""
 
 
 class BatchTensors(NamedTuple):
@@ -80,6 +86,34 @@ class StepResult:
     losses: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
+class BatchPart(NamedTuple):
+    """The part of a batch that is computed at once.
+
+    Attributes:
+      weights: float32 [rows], of each row in the loss.
+      share: of the batch's utterances.
+    """
+
+    tensors: BatchTensors
+    weights: Tensor
+    shape: Shape
+    share: float
+
+
+class PartResult(NamedTuple):
+    """What a part of a batch gives, reduced over all replicas; sums over the parts are those of the batch.
+
+    Attributes:
+      gradients: by variable; None of one that rests.
+      statistics: of the normalizations, mean and variance of each in turn.
+    """
+
+    loss: Tensor
+    losses: dict[str, Tensor]
+    gradients: list[Tensor | None]
+    statistics: list[Tensor]
+
+
 class TrainModule(abc.ABC):
     """A model with its optimizer, on the devices of a strategy.
 
@@ -101,7 +135,6 @@ class TrainModule(abc.ABC):
         self.head_steps = 0
         self.strategy = strategy
         self._settings = settings
-        self._resting: set[int] = set()
         self.share = devices.replica_share(strategy)
         self.compiled = settings.xla or devices.is_tpu(strategy)
 
@@ -109,25 +142,20 @@ class TrainModule(abc.ABC):
         with strategy.scope():
             self.model, *self.auxiliary_models = make_models()
             models = [self.model, *self.auxiliary_models]
-            self._freeze(settings.freeze)
+            self.parts = TrainedParts(self.model, self.auxiliary_models, settings.freeze, settings.rates)
             self._trainable = [variable for model in models for variable in model.trainable_variables]
             self.optimizer: AdamW | TwoOptimizers = self.adamw(self._trainable)
             decay = settings.average.ema_decay
             self.average = MovingAverage(self.model.weights, decay) if decay else None
 
         self._train_graph = functools.cache(self._make_train_graph)
+        self._part_graph = functools.cache(self._make_part_graph)
+        self._update_graph = functools.cache(self._make_update_graph)
         self._eval_graph = functools.cache(self._make_eval_graph)
 
     def adamw(self, variables: Sequence[Any]) -> AdamW:
         """An optimizer of some variables, with the rates of `train.rates`; called in the strategy's scope."""
-        rates = self._settings.rates
-        if not rates:
-            return AdamW(variables, self._settings)
-
-        # Variables that are not the exported model's have no part's name, and so a factor of 1.
-        names = self._names_of_variables()
-        check_parts("train.rates", rates, list(names.values()))
-        return AdamW(variables, self._settings, [rate_of(names.get(id(variable), ""), rates) for variable in variables])
+        return AdamW(variables, self._settings, self.parts.rates(variables))
 
     @abc.abstractmethod
     def compute_losses(
@@ -171,7 +199,7 @@ class TrainModule(abc.ABC):
     @property
     def trained_count(self) -> int:
         """Number of parameters of the exported model that are trained."""
-        return sum(int(np.prod(variable.shape)) for variable in self.model.trainable_variables)
+        return self.parts.trained_count
 
     def train_head_first(self, names: Collection[str], steps: int) -> None:
         """Trains some weights alone in the first `steps` steps, and then all; called before the first step.
@@ -185,31 +213,53 @@ class TrainModule(abc.ABC):
         Raises:
           SettingsError: none of the weights is trained.
         """
-        by_name = {name: id(variable) for variable, name in zip(self.model.weights, self.weight_names(), strict=True)}
-        head = {by_name[name] for name in names}
-        if not any(id(variable) in head for variable in self.model.trainable_variables):
-            raise SettingsError(
-                "train.start.head_epochs: the model to start from has all weights that are trained, so there is no "
-                "head to train first; take over fewer parts (train.start.keep), or set it to 0"
-            )
-
+        self.parts.train_head_first(names)
         self.head_steps = steps
-        self._resting = set(by_name.values()) - head
 
     def train_step(self, batch: Batch, rate: float, step: int) -> StepResult:
         """Runs one step; `step`, counted from 0, seeds the dropout."""
 
-        # A thousand streams a step: layers and replicas add to the second number.
-        noise = tf.constant([self.seed, step * 1000], tf.int32)
-        tensors, weights, _, shape = self._to_tensors(batch)
+        of_head = step < self.head_steps
+        graph_key = self.graph_key(step)
+        rate_tensor = tf.constant(rate, tf.float32)
         schedule = {name: tf.constant(value, tf.float32) for name, value in self.schedule(step).items()}
-        graph = self._train_graph(shape, self.graph_key(step), step < self.head_steps)
         if self.head_steps and step == self.head_steps:
             self.optimizer.reset()
-        loss, norm, accepted, losses = graph(tensors, weights, tf.constant(rate, tf.float32), noise, schedule)
+
+        if self._settings.accumulate > 1:
+            total = self._sum_parts(batch, step, schedule, graph_key, of_head)
+            loss: Any = total.loss
+            losses: dict[str, Any] = dict(total.losses)
+            norm, accepted = self._update_graph(of_head)(loss, total.gradients, total.statistics, rate_tensor)
+        else:
+            tensors, weights, _, shape = self._to_tensors(batch)
+            graph = self._train_graph(shape, graph_key, of_head)
+            loss, norm, accepted, losses = graph(tensors, weights, rate_tensor, self._noise(step), schedule)
+
         return StepResult(
             float(loss), float(norm), bool(accepted), {name: float(part) for name, part in losses.items()}
         )
+
+    def _noise(self, step: int, part: int = 0) -> Tensor:
+        """The seed of a part's dropout."""
+
+        # A thousand streams a step: layers and replicas add to the second number.
+        return tf.constant([(self.seed + part * PART_SEED) % 2**31, step * 1000], tf.int32)
+
+    def _sum_parts(
+        self, batch: Batch, step: int, schedule: dict[str, Tensor], graph_key: Any, of_head: bool
+    ) -> PartResult:
+        """The sums over the parts of a batch."""
+        total: PartResult | None = None
+        for number, part in enumerate(self._to_parts(batch)):
+            graph = self._part_graph(part.shape, graph_key, of_head)
+            result: PartResult = graph(part.tensors, part.weights, self._noise(step, number), schedule)
+            # Statistics are means: each part's count by its utterances.
+            result = result._replace(statistics=[value * part.share for value in result.statistics])
+            total = result if total is None else tf.nest.map_structure(_add, total, result)
+        if total is None:
+            raise ValueError("a batch without utterances")
+        return total
 
     def run_eval(self, batch: Batch, step: int = 0) -> list[tuple[int, dict[str, Any]]]:
         """Runs `eval_step` after `step` steps.
@@ -298,6 +348,46 @@ class TrainModule(abc.ABC):
         Each replica gets its own rows; rows repeat at weight zero until each has one.
         """
 
+        arrays, weights, places = self._local_rows(batch)
+        shape = Shape(len(places), *((arrays[0].shape[1], arrays[2].shape[1]) if self.compiled else ()))
+
+        return BatchTensors(*map(self._hand_over, arrays)), self._hand_over(weights), places, shape
+
+    def _to_parts(self, batch: Batch) -> Iterator[BatchPart]:
+        """The batch in up to `train.accumulate` parts of the same number of rows, the last one of what is left.
+
+        Each worker has the same number of parts, in which each of its replicas has a row: they wait for each other.
+        """
+        arrays, weights, places = self._local_rows(batch)
+        share = self.share
+        count = len(batch.ids)
+
+        # Places of all replicas, and how many a replica has in a part.
+        everywhere = max(count, share.total, self._settings.step_size if self.compiled else 0)
+        in_replica = -(-everywhere // (self._settings.accumulate * share.total))
+        for first in range(0, everywhere, in_replica * share.total):
+            start = first // share.total * share.count
+            rows = np.arange(start, min(start + in_replica * share.count, len(places)))
+            share_of_part = min(max(count - first, 0), in_replica * share.total) / count
+
+            # A replica without a row repeats the first one at no weight.
+            fill = np.zeros(max(share.count - len(rows), 0), int)
+            part = [array[np.concatenate([rows, fill]).astype(int)] for array in arrays]
+            part_weights = np.concatenate([weights[rows], np.zeros(len(fill), np.float32)])
+            shape = Shape(len(part_weights))
+            if self.compiled:
+                shape = Shape(len(part_weights), part[0].shape[1], part[2].shape[1])
+            else:
+                features, frames, labels, counts = part
+                part = [features[:, : frames.max()], frames, labels[:, : max(counts.max(), 1)], counts]
+            tensors = BatchTensors(*map(self._hand_over, part))
+            yield BatchPart(tensors, self._hand_over(part_weights), shape, share_of_part)
+
+    def _local_rows(
+        self, batch: Batch
+    ) -> tuple[list[npt.NDArray[Any]], npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+        """The arrays of this process's rows, in the order of `BatchTensors`; their weights, and their places."""
+
         # Rows of this process's replicas; a place beyond the batch repeats a row at weight zero.
         count = len(batch.ids)
         places = batch.places
@@ -307,10 +397,7 @@ class TrainModule(abc.ABC):
             arrays = [array[places % count] for array in arrays]
 
         # The mean over the batch as a sum over rows.
-        weights = np.where(places < count, 1 / count, 0).astype(np.float32)
-        shape = Shape(len(places), *((arrays[0].shape[1], arrays[2].shape[1]) if self.compiled else ()))
-
-        return BatchTensors(*map(self._hand_over, arrays)), self._hand_over(weights), places, shape
+        return arrays, np.where(places < count, 1 / count, 0).astype(np.float32), places
 
     def _hand_over(self, array: npt.NDArray[Any]) -> Tensor:
         """The rows of an array on the replicas of this process: every n-th, so that long and short ones spread."""
@@ -336,7 +423,7 @@ class TrainModule(abc.ABC):
         *batch, weights = (per_replica(*specs) for specs in zip(*parts, strict=True))
         return BatchTensors(*batch), weights
 
-    def _compile(self, function: Callable[..., Any], signature: Any) -> Any:
+    def _compile(self, function: Callable[..., Any], signature: Any = None) -> Any:
         # A TPU's strategy compiles by itself, on one core too.
         return tf.function(
             function,
@@ -372,14 +459,26 @@ class TrainModule(abc.ABC):
         compute = functools.partial(self._compute_gradients, graph_key, of_head)
         result = self.strategy.run(compute, args=(batch, weights, noise, schedule))
         loss, norm, accept, gradients, moved, losses = result
+        self._update(of_head, gradients, norm, accept, moved, rate)
+
+        return self._of_first_replica(loss, norm, accept, losses)
+
+    def _update(
+        self,
+        of_head: bool,
+        gradients: Sequence[Tensor | None],
+        norm: Tensor,
+        accept: Tensor,
+        moved: Sequence[Tensor],
+        rate: Tensor,
+    ) -> None:
+        """Updates all that a step changes; called outside `strategy.run`."""
         self.optimizer.update(self.strategy, gradients, norm, rate, accept)
-        for variable, value in zip(self._moving(of_head), moved, strict=True):
+        for variable, value in zip(self.parts.moving(of_head), moved, strict=True):
             self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
 
         if self.average:
             self.average.update(self.strategy, self.optimizer.count, accept)
-
-        return self._of_first_replica(loss, norm, accept, losses)
 
     def _compiled_step(
         self,
@@ -398,14 +497,56 @@ class TrainModule(abc.ABC):
         ) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
             computed = self._compute_gradients(graph_key, of_head, batch, weights, noise, schedule)
             loss, norm, accept, gradients, moved, losses = computed
-            self.optimizer.update_in_replica(gradients, norm, rate, accept)
-            for variable, value in zip(self._moving(of_head), moved, strict=True):
-                assign_if(variable, value, accept)
-            if self.average:
-                self.average.update_in_replica(self.optimizer.count, accept)
+            self._update_in_replica(of_head, gradients, norm, accept, moved, rate)
             return loss, norm, accept, losses
 
         return self._of_first_replica(*self.strategy.run(on_replica, args=(batch, weights, rate, noise, schedule)))
+
+    def _update_in_replica(
+        self,
+        of_head: bool,
+        gradients: Sequence[Tensor | None],
+        norm: Tensor,
+        accept: Tensor,
+        moved: Sequence[Tensor],
+        rate: Tensor,
+    ) -> None:
+        """The same as `_update`, within `strategy.run`."""
+        self.optimizer.update_in_replica(gradients, norm, rate, accept)
+        for variable, value in zip(self.parts.moving(of_head), moved, strict=True):
+            assign_if(variable, value, accept)
+        if self.average:
+            self.average.update_in_replica(self.optimizer.count, accept)
+
+    def _make_part_graph(self, shape: Shape, graph_key: Any, of_head: bool) -> Any:
+        """The graph that computes a part of a batch, and updates nothing."""
+
+        def compute(batch: BatchTensors, weights: Tensor, noise: Tensor, schedule: dict[str, Tensor]) -> PartResult:
+            function = functools.partial(self._compute_sums, graph_key, of_head)
+            result: PartResult = self.strategy.run(function, args=(batch, weights, noise, schedule))
+            first: PartResult = tf.nest.map_structure(
+                lambda value: None if value is None else tf.convert_to_tensor(self._first(value)), result
+            )
+            return first
+
+        schedule = {name: tf.TensorSpec([], tf.float32) for name in self.schedule(0)}
+        return self._compile(compute, (*self._signature(shape), tf.TensorSpec([2], tf.int32), schedule))
+
+    def _make_update_graph(self, of_head: bool) -> Any:
+        """The graph that updates by the sums over the parts of a batch; there is one for each set of gradients."""
+
+        def update(
+            loss: Tensor, gradients: list[Tensor | None], statistics: list[Tensor], rate: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            norm, accept, moved = self._judge(of_head, loss, gradients, statistics)
+            if not self.compiled:
+                self._update(of_head, gradients, norm, accept, moved, rate)
+            else:
+                in_replica = functools.partial(self._update_in_replica, of_head)
+                self.strategy.run(in_replica, args=(gradients, norm, accept, moved, rate))
+            return norm, accept
+
+        return self._compile(update)
 
     def _of_first_replica(
         self, loss: Tensor, norm: Tensor, accept: Tensor, losses: dict[str, Tensor]
@@ -422,15 +563,39 @@ class TrainModule(abc.ABC):
         noise: Tensor,
         schedule: dict[str, Tensor],
     ) -> tuple[Tensor, Tensor, Tensor, list[Tensor | None], list[Tensor], dict[str, Tensor]]:
-        """Computes loss, gradients and moving statistics on one replica, reduced over all replicas.
+        """Computes loss, gradients and moving statistics on one replica, reduced over all replicas."""
+        sums = self._compute_sums(graph_key, of_head, batch, weights, noise, schedule)
+        norm, accept, moved = self._judge(of_head, sums.loss, sums.gradients, sums.statistics)
+        return sums.loss, norm, accept, sums.gradients, moved, sums.losses
 
-        A variable that rests has None for a gradient.
-        """
+    def _judge(
+        self, of_head: bool, loss: Tensor, gradients: Sequence[Tensor | None], statistics: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The gradients' norm; whether the step is accepted: all is finite; and the moving statistics after it."""
+        norm = global_norm(gradients)
+        finite = [tf.math.is_finite(tf.reduce_sum(value)) for value in (loss, norm, *statistics)]
+        momenta = [norm.momentum for norm in self.parts.moving_norms(of_head) for _ in range(2)]
+        moved = [
+            variable * momentum + value * (1 - momentum)
+            for variable, momentum, value in zip(self.parts.moving(of_head), momenta, statistics, strict=True)
+        ]
+        return norm, tf.reduce_all(finite), moved
+
+    def _compute_sums(
+        self,
+        graph_key: Any,
+        of_head: bool,
+        batch: BatchTensors,
+        weights: Tensor,
+        noise: Tensor,
+        schedule: dict[str, Tensor],
+    ) -> PartResult:
+        """Computes losses, gradients and statistics on one replica, reduced over all replicas."""
 
         # Each replica drops other activations.
         context = tf.distribute.get_replica_context()
         noise = noise + tf.stack([0, 100 * tf.cast(context.replica_id_in_sync_group, tf.int32)])
-        with self._frozen(of_head):
+        with self.parts.frozen(of_head):
             rows = self.compute_losses(batch, noise, schedule, graph_key)
 
         # Sums over this replica's rows, whose weights add up to 1 over all replicas.
@@ -438,16 +603,15 @@ class TrainModule(abc.ABC):
         objectives = self.objectives(losses)
         loss = objectives[0][0]
         # A persistent tape, which two objectives need, would build each loop of the graph three times.
-        asleep = self._resting if of_head else set()
+        asleep = self.parts.resting(of_head)
         resting = [id(variable) in asleep for _, variables in objectives for variable in variables]
         present = [
             gradient
             for objective, variables in objectives
             for gradient in self._gradients(objective, variables, asleep)
         ]
-        norms = self._moving_norms(of_head)
+        norms = self.parts.moving_norms(of_head)
         statistics = [value for norm in norms for value in norm.batch_statistics]
-        momenta = [norm.momentum for norm in norms for _ in range(2)]
 
         # Sums over replicas are those of the whole batch; statistics are means.
         if self.strategy.num_replicas_in_sync > 1:
@@ -458,74 +622,15 @@ class TrainModule(abc.ABC):
             # A reduction of nothing is an error.
             statistics = context.all_reduce(tf.distribute.ReduceOp.MEAN, statistics) if statistics else []
 
-        # A step is accepted if loss, gradient and statistics are finite.
-        norm = global_norm(present)
-        finite = [tf.math.is_finite(tf.reduce_sum(value)) for value in (loss, norm, *statistics)]
-        moved = [
-            variable * momentum + value * (1 - momentum)
-            for variable, momentum, value in zip(self._moving(of_head), momenta, statistics, strict=True)
-        ]
-
         # In the order of the optimizer's variables.
         following = iter(present)
-        gradients = [None if rests else next(following) for rests in resting]
+        return PartResult(loss, losses, [None if rests else next(following) for rests in resting], list(statistics))
 
-        return loss, norm, tf.reduce_all(finite), gradients, moved, losses
-
-    def _gradients(self, objective: Tensor, variables: Sequence[Any], resting: set[int]) -> list[Tensor]:
+    def _gradients(self, objective: Tensor, variables: Sequence[Any], resting: Collection[int]) -> list[Tensor]:
         """The gradients of the variables that do not rest."""
         awake = [variable for variable in variables if id(variable) not in resting]
         gradients: list[Tensor] = tf.gradients(objective, awake) if awake else []
         return gradients
-
-    def _freeze(self, parts: Sequence[str]) -> None:
-        """Takes the weights of some parts of the exported model out of those that are trained."""
-        if not parts:
-            return
-
-        names = self._names_of_variables()
-        check_parts("train.freeze", parts, list(names.values()))
-        for variable in self.model.weights:
-            if is_part(names[id(variable)], parts):
-                variable.trainable = False
-
-        # A normalization is frozen with its statistics.
-        for norm in self.model.normalizations:
-            norm.frozen = is_part(names[id(norm.moving_mean)], parts)
-
-        if not self.model.trainable_variables:
-            raise SettingsError(
-                f"train.freeze: {', '.join(parts)} are all of the network, so nothing is left to train; it has "
-                f"{', '.join(list_parts(names.values()))}"
-            )
-
-    def _names_of_variables(self) -> dict[int, str]:
-        """The names of the exported model's weights, by the id of each."""
-        return {id(variable): name for variable, name in zip(self.model.weights, self.weight_names(), strict=True)}
-
-    def _moving_norms(self, of_head: bool) -> list[Any]:
-        """The layers whose moving statistics a step moves."""
-        norms = [norm for model in (self.model, *self.auxiliary_models) for norm in model.normalizations]
-        asleep = self._resting if of_head else set()
-        return [norm for norm in norms if not getattr(norm, "frozen", False) and id(norm.moving_mean) not in asleep]
-
-    def _moving(self, of_head: bool) -> list[Any]:
-        """Statistics that no layer moves itself: an accepted step does."""
-        norms = self._moving_norms(of_head)
-        return [statistic.value for norm in norms for statistic in (norm.moving_mean, norm.moving_variance)]
-
-    @contextlib.contextmanager
-    def _frozen(self, of_head: bool) -> Iterator[None]:
-        """Within it, the normalizations that rest use their moving statistics."""
-        asleep = self._resting if of_head else set()
-        norms = [norm for norm in self.model.normalizations if id(norm.moving_mean) in asleep and not norm.frozen]
-        for norm in norms:
-            norm.frozen = True
-        try:
-            yield
-        finally:
-            for norm in norms:
-                norm.frozen = False
 
     def _make_eval_graph(self, shape: Shape, graph_key: Any) -> Any:
         def evaluate(batch: BatchTensors) -> dict[str, Tensor]:
@@ -538,6 +643,10 @@ class TrainModule(abc.ABC):
 
     def _first(self, value: Tensor) -> Tensor:
         return self.strategy.experimental_local_results(value)[0]
+
+
+def _add(total: Tensor | None, value: Tensor | None) -> Tensor | None:
+    return None if total is None or value is None else total + value
 
 
 def _to_numpy(variable: Any) -> npt.NDArray[Any]:

@@ -126,7 +126,7 @@ class Trainer:
         self.logger.log_settings(self.task.settings.plain(), self.task.describe_data())
 
         # Epochs of batches; a run that resumed begins within an epoch.
-        progress = Progress("utterances", (self.total_steps - state.step) * settings.batch_size)
+        progress = Progress("utterances", (self.total_steps - state.step) * settings.step_size)
         stopped = should_stop_early(settings, state.validations)
         while state.epoch < settings.epochs and not stopped:
             for batch in self.batches.epoch(state.epoch, state.batch):

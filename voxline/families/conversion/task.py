@@ -326,14 +326,19 @@ class ConversionTask(TrainingTask):
         shared: dict[str, Any] = {
             "frames": settings.segment_frames,
             "attributes": self.attributes,
-            "batch_size": settings.batch_size,
             "share": devices.replica_share(self.strategy),
             "buckets": self.buckets,
         }
         train = AttributeBatches(
-            self.dataset, "train", seed=settings.seed, shuffled=True, corpus_weights=settings.corpus_weights, **shared
+            self.dataset,
+            "train",
+            batch_size=settings.step_size,
+            seed=settings.seed,
+            shuffled=True,
+            corpus_weights=settings.corpus_weights,
+            **shared,
         )
-        return train, AttributeBatches(self.dataset, "dev", **shared)
+        return train, AttributeBatches(self.dataset, "dev", batch_size=settings.batch_size, **shared)
 
     def build_module(self) -> ConversionTrainModule:
         return ConversionTrainModule(self.settings, self.dataset, self.attributes.sizes, self.strategy)

@@ -180,15 +180,20 @@ class SharpenTask(TrainingTask):
         settings = self.settings
         frames = self.settings.sharpen.segment_frames
         shared: dict[str, Any] = {
-            "batch_size": settings.batch_size,
             "share": devices.replica_share(self.strategy),
             "buckets": self.buckets,
         }
         train = PairBatches(
-            self.dataset, "train", frames, seed=settings.seed, shuffled=True, corpus_weights=settings.corpus_weights,
+            self.dataset,
+            "train",
+            frames,
+            batch_size=settings.step_size,
+            seed=settings.seed,
+            shuffled=True,
+            corpus_weights=settings.corpus_weights,
             **shared,
-        )  # fmt: skip
-        return train, PairBatches(self.dataset, "dev", frames, **shared)
+        )
+        return train, PairBatches(self.dataset, "dev", frames, batch_size=settings.batch_size, **shared)
 
     def build_module(self) -> SharpenTrainModule:
         return SharpenTrainModule(self.settings, self.dataset, self.strategy, self._recognizer)

@@ -44,7 +44,6 @@ class VocoderTask(TrainingTask):
         settings = self.settings
         settings.check_features(self.dataset.features)
         shared: dict[str, Any] = {
-            "batch_size": settings.batch_size,
             "share": devices.replica_share(self.strategy),
             "buckets": self.buckets,
         }
@@ -52,12 +51,15 @@ class VocoderTask(TrainingTask):
             self.dataset,
             "train",
             settings.segment_frames,
+            batch_size=settings.step_size,
             seed=settings.seed,
             shuffled=True,
             corpus_weights=settings.corpus_weights,
             **shared,
         )
-        return train, SegmentBatches(self.dataset, "dev", settings.segment_frames, **shared)
+        return train, SegmentBatches(
+            self.dataset, "dev", settings.segment_frames, batch_size=settings.batch_size, **shared
+        )
 
     def use_auxiliary_model(self, name: str, model: Path, folder: Path) -> None:
         """Trains and validates on the mels of a voice; see `TrainingTask`."""
