@@ -299,7 +299,7 @@ test-xla: $(READY) ## Compile a whole training step of each network but FastSpee
 
 oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch and transformers make of weights, for tests/families/networks (then review the diff)
 	@VOXLINE_WRITE_ORACLES=1 $(PY) -m pytest -q tests/families/networks/test_vocoders.py tests/families/networks/test_waveglow.py \
-	  tests/families/networks/test_fastconformer.py -k "pytorch or transformers"
+	  tests/families/networks/test_fastconformer.py tests/families/networks/test_wav2vec2.py -k "pytorch or transformers"
 
 test-faults: $(READY) ## Kill each step at every write, fill the disk there, and see that it resumes; make test-all has a sample (10 minutes)
 	@VOXLINE_TEST_EVERY_CHANGE=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/faults

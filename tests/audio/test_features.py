@@ -28,7 +28,7 @@ from voxline.errors import SettingsError
 from voxline.training.published_weights import FEATURES as MOZILLA
 
 Array = npt.NDArray[np.float32]
-KINDS = ["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody"]
+KINDS = ["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody", "waveform"]
 VARIETY = [
     FeatureSettings(),
     FeatureSettings(mels=40, log_floor=1e-10),

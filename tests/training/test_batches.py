@@ -129,6 +129,19 @@ def test_utterances_with_too_few_frames_are_left_out_and_listed(tmp_path: Path) 
     assert not set(expected) & {name for batch in ids(found.epoch(0)) for name in batch}
 
 
+def test_a_window_of_several_frames_counts_for_what_labels_need(tmp_path: Path) -> None:
+    """With a window of 7 frames every 3, n labels need 3 · (n - 1) + 7 frames; a single one needs no more than one."""
+    spoken = make_utterances(12)
+
+    def cut(each: Any, features: Any) -> Any:
+        labels = len(each.text) + sum(left == right for left, right in zip(each.text, each.text[1:], strict=False))
+        return features[: 3 * (labels - 1) + 7 - (each.id == spoken[2].id)] if labels > 1 else features[:1]
+
+    dataset = write_dataset(tmp_path / "dataset", spoken, cut)
+    assert batches(dataset, time_stride=3, window_frames=7).infeasible == [spoken[2].id]
+    assert batches(dataset, time_stride=3, window_frames=7, padding=1).infeasible == []
+
+
 def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path / "dataset", make_utterances(6))
     (shard, *_) = dataset.files()

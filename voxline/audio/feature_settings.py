@@ -6,6 +6,9 @@ import pydantic
 
 from voxline.settings import Settings
 
+FeatureKind = Literal[
+    "log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody", "whisper", "nemo_mel", "waveform"
+]
 PROSODY = ("log_f0", "voicing", "energy")
 """The columns of a mel_and_prosody frame behind its mels: `voxline.audio.features`."""
 
@@ -18,13 +21,12 @@ NORMALIZED = ("whisper", "nemo_mel")
 class FeatureSettings(Settings):
     """Settings of how samples become features. Written to dataset.json and model.json."""
 
-    kind: Literal["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody", "whisper", "nemo_mel"] = (
-        pydantic.Field(
-            "log_mel",
-            description="kind of features; mel_and_linear is Tacotron's: decibels scaled to [0, 1]; mel_and_prosody is "
-            "log_mel with F0, voicing and level of each frame, for a voice that predicts pitch; whisper and nemo_mel "
-            "are what public models of Whisper and of FastConformer read, of 80 or 128 mels",
-        )
+    kind: FeatureKind = pydantic.Field(
+        "log_mel",
+        description="kind of features; mel_and_linear is Tacotron's: decibels scaled to [0, 1]; mel_and_prosody is "
+        "log_mel with F0, voicing and level of each frame, for a voice that predicts pitch; whisper and nemo_mel are "
+        "what public models of Whisper and of FastConformer read, of 80 or 128 mels; waveform is the samples "
+        "themselves, for wav2vec 2.0 and its kin",
     )
     sample_rate: int = pydantic.Field(16_000, ge=4_000, le=96_000, description="Hz; the rate that convert writes")
     window_seconds: float = pydantic.Field(0.025, gt=0, le=0.2, description="length of the Hann window in seconds")
@@ -68,6 +70,12 @@ class FeatureSettings(Settings):
     coefficients: int = pydantic.Field(26, ge=2, le=128, description="cepstral coefficients (mfcc)")
     context: int = pydantic.Field(
         0, ge=0, le=30, description="frames stacked on each side (mfcc; Mozilla's DeepSpeech uses 9)"
+    )
+
+    unit_variance: bool = pydantic.Field(
+        True,
+        description="bring the samples of each utterance to zero mean and unit variance (waveform); false for public "
+        "models whose preprocessor_config.json has do_normalize: false",
     )
 
     @pydantic.field_validator("window_seconds", "hop_seconds")
@@ -159,6 +167,8 @@ class FeatureSettings(Settings):
     @property
     def hop_length(self) -> int:
         """Samples from one frame to the next."""
+        if self.kind == "waveform":
+            return 1
         return round(self.hop_seconds * self.sample_rate)
 
     @property
@@ -198,6 +208,8 @@ class FeatureSettings(Settings):
         >>> FeatureSettings(kind="mel_and_linear", window_seconds=0.05, hop_seconds=0.0125, fft_size=2048).bins
         1105
         """
+        if self.kind == "waveform":
+            return 1
         if self.kind == "linear":
             return self.fft_bins
         if self.kind == "mel_and_linear":
@@ -245,8 +257,13 @@ class FeatureSettings(Settings):
     def count_frames(self, samples: int) -> int:
         """Frames of a recording of `samples` samples: one at every hop, centered, starting at sample 0.
 
-        Of the kinds `NORMALIZED`, without one at the end.
+        Of the kinds `NORMALIZED`, without one at the end; of waveform, one a sample.
+
+        >>> [FeatureSettings(kind=kind).count_frames(16_000) for kind in ("log_mel", "whisper", "waveform")]
+        [101, 100, 16000]
         """
+        if self.kind == "waveform":
+            return samples
         # librosa's `center=True`: a frame at sample 0, and one at each hop after it.
         if self.kind in NORMALIZED:
             return max(samples // self.hop_length, 1)
@@ -254,4 +271,6 @@ class FeatureSettings(Settings):
 
     def count_samples(self, frames: int) -> int:
         """Samples of the shortest recording that has `frames` frames; inverted spectrograms get this length."""
+        if self.kind == "waveform":
+            return frames
         return max(frames if self.kind in NORMALIZED else frames - 1, 0) * self.hop_length

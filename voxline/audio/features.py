@@ -24,6 +24,8 @@ normalization), and the tests compare with librosa. A frame of each kind holds:
                   amplified too: there, two implementations differ by more than rounding
   mel_and_prosody log-mels, then `feature_settings.PROSODY` (voxline.audio.prosody): the natural logarithm of F0 in Hz,
                   0 where unvoiced; voicing, 1 or 0; the level in dB of full scale
+  waveform        the sample, after the utterance is brought to zero mean and unit variance, as in wav2vec 2.0 (Baevski
+                  et al. 2020); unchanged without `unit_variance`
 """
 
 import functools
@@ -53,6 +55,9 @@ WHISPER_RANGE = 8.0
 MIN_MAGNITUDE = 1e-5
 """Tacotron's decibels are clipped here: -100 dB, far below the floor of its settings."""
 
+VARIANCE_FLOOR = np.float32(1e-7)
+"""Added to the variance of a waveform, as in the feature extractor of wav2vec 2.0."""
+
 _LINEAR_HZ = 1000.0
 _LINEAR_MEL = 15.0
 _LOG_STEP = np.log(6.4) / 27
@@ -71,6 +76,8 @@ def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
     >>> compute_features(np.zeros(16_000, np.float32), FeatureSettings(mels=40)).shape
     (101, 40)
     """
+    if settings.kind == "waveform":
+        return normalize_waveform(samples, settings)[:, None]
     if settings.kind == "linear":
         spectrum = power_spectrogram(samples, settings)
         return np.log(np.maximum(spectrum, settings.log_floor, out=spectrum), out=spectrum)
@@ -88,6 +95,22 @@ def compute_features(samples: npt.NDArray[np.floating], settings: FeatureSetting
     if settings.kind == "mel_and_prosody":
         return np.concatenate([logarithm, prosody_features(samples, settings)], axis=1)
     return stack_context(logarithm @ cepstral_basis(settings), settings.context)
+
+
+def normalize_waveform(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
+    """Samples of zero mean and unit variance, float32 `[samples]`; silence stays silence.
+
+    >>> normalize_waveform(np.array([0.0, 0.5]), FeatureSettings(kind="waveform")).round(3).tolist()
+    [-1.0, 1.0]
+    """
+    _check_samples(samples)
+    samples = np.asarray(samples, np.float32)
+    if not settings.unit_variance or not len(samples):
+        return samples
+
+    centered = samples - samples.mean()
+    normalized: FloatArray = centered / np.sqrt(centered.var() + VARIANCE_FLOOR)
+    return normalized
 
 
 def prosody_features(samples: npt.NDArray[np.floating], settings: FeatureSettings) -> FloatArray:
@@ -248,11 +271,7 @@ def _spectrogram(
     magnitude: bool = False,
 ) -> FloatArray:
     """Power or magnitude of every frame, in mel bands, in FFT bins or in both; in blocks, and in float32 throughout."""
-    if samples.ndim != 1 or samples.dtype.kind != "f":
-        raise ValueError(
-            f"samples of shape {samples.shape} and dtype {samples.dtype}; one channel, [samples], of floats in [-1, 1] "
-            "is accepted (divide int16 by 32768)"
-        )
+    _check_samples(samples)
     count = settings.count_frames(len(samples))
 
     # Zeros before the first sample and after the last, so that each window is whole.
@@ -289,6 +308,14 @@ def _spectrogram(
         for band in bands:
             np.matmul(power[:, band.bins], band.weights, out=result[rows, band.mels])
     return result
+
+
+def _check_samples(samples: npt.NDArray[np.floating]) -> None:
+    if samples.ndim != 1 or samples.dtype.kind != "f":
+        raise ValueError(
+            f"samples of shape {samples.shape} and dtype {samples.dtype}; one channel, [samples], of floats in [-1, 1] "
+            "is accepted (divide int16 by 32768)"
+        )
 
 
 class _Band(NamedTuple):

@@ -128,6 +128,7 @@ class Batches:
       time_stride, padding: feature frames per output frame of the model, and those that it adds at each end. An
         utterance with fewer output frames than CTC needs for its labels is left out, and listed in `infeasible`. A time
         stride of 0 leaves nothing out.
+      window_frames: feature frames that an output frame needs, if there is more than one.
       shuffled: False gives the same order, shortest first, in every epoch.
       length_noise: share of random noise on lengths when utterances are sorted into batches, so that batches differ
         between epochs.
@@ -155,6 +156,7 @@ class Batches:
         batch_size: int,
         time_stride: int = 0,
         padding: int = 0,
+        window_frames: int = 1,
         seed: int = 0,
         shuffled: bool = False,
         length_noise: float = 0.0,
@@ -175,6 +177,7 @@ class Batches:
         self.length_noise = length_noise
         self.time_stride = time_stride
         self.padding = padding
+        self.window_frames = window_frames
         self.share = share
         self._alphabet = dataset.alphabet
 
@@ -183,7 +186,7 @@ class Batches:
         shards = {record.file for record in records if record.file >= 0}
         self._paths = {number: dataset.file(dataset.shards[number]) for number in shards}
         self._files = {number: open_shard(path) for number, path in self._paths.items()}
-        # n frames give ceil(n / stride) output frames; `min_frames` is the smallest n that gives enough.
+        # n frames give (n - window) // stride + 1 output frames; `min_frames` is the smallest n that gives enough.
         self.infeasible = [record.id for record in records if record.frames < record.min_frames]
         self._records = [record for record in records if record.frames >= record.min_frames]
         self._frames = np.array([record.frames for record in self._records], np.float64)
@@ -311,10 +314,10 @@ class Batches:
         locations = dataset.read_record_locations()
         alphabet = dataset.alphabet
         stride = self.time_stride
-        padding = 2 * self.padding
+        first = self.window_frames - 2 * self.padding
 
         # Sped-up copies are columns of the table of locations; they have fewer frames for the same labels.
-        needed = [_count_needed(alphabet.encode(row.text), stride, padding) for row in rows]
+        needed = [_count_needed(alphabet.encode(row.text), stride, first) for row in rows]
         for column in range(len(dataset.speeds)):
             for row, (count, minimum) in zip(rows, needed, strict=True):
                 shard, offset, size, frames = locations[row.number, column].item()
@@ -389,10 +392,14 @@ def mixed_order(row: DatasetRow) -> tuple[bytes, str]:
     return hashlib.blake2b(row.id.encode(), digest_size=8).digest(), row.id
 
 
-def _count_needed(labels: Sequence[int], time_stride: int, padding: int) -> tuple[int, int]:
-    """Counts labels, and the fewest feature frames whose output frames suffice for CTC."""
+def _count_needed(labels: Sequence[int], time_stride: int, first: int) -> tuple[int, int]:
+    """Counts labels, and the fewest feature frames whose output frames suffice for CTC.
+
+    Args:
+      first: feature frames that the first output frame needs; models give one output frame to any utterance.
+    """
     needed = min_ctc_frames(labels) if time_stride else 1
-    return len(labels), max((max(needed, 1) - 1) * time_stride + 1 - padding, 1)
+    return len(labels), max((needed - 1) * time_stride + first, 1) if needed > 1 else 1
 
 
 def choose_buckets(

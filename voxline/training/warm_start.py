@@ -233,7 +233,9 @@ def _read_setting(model: Mapping[str, Any], name: str) -> Any:
     """A setting's value, None where this kind of network has none; `a.b` is the list of b in the list a."""
     first, _, subkey = name.partition(".")
     value = model.get(first)
-    return [list(dict(item)[subkey]) for item in value] if subkey and value is not None else value
+    if subkey and value is not None:
+        return [list(dict(item)[subkey]) for item in value]
+    return list(value) if isinstance(value, tuple) else value  # as JSON has it
 
 
 def _fits(value: Array, fresh: Array, axis: int) -> bool:

@@ -27,6 +27,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "mfcc of TensorFlow": {"kind": "mfcc", "cepstra": "tensorflow", "mels": 40, "lowest_hz": 20, "log_floor": 1e-12},
     "linear": {"kind": "linear", "window_seconds": 0.02},
     "nemo_mel": {"kind": "nemo_mel"},
+    "waveform": {"kind": "waveform"},
+    "waveform as it is": {"kind": "waveform", "unit_variance": False},
     "hop longer than window": {"mels": 20, "window_seconds": 0.01, "hop_seconds": 0.03},
 }
 

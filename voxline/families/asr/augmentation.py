@@ -66,11 +66,14 @@ class Augmentation:
         deviation: Array,
         views: int = 1,
     ) -> None:
-        # Cepstra have no frequency axis, and normalized mels no level: these settings would change something else.
-        spectral = [key for key in SPECTRAL if getattr(settings, key)]
-        if features.kind == "mfcc" and spectral:
+        # Cepstra and samples have no frequency axis, and normalized mels no level: these settings would change other
+        # things.
+        without_axis = {"mfcc": "cepstral coefficients", "waveform": "samples"}
+        keys = (*SPECTRAL, "frequency_masks") if features.kind == "waveform" else SPECTRAL
+        spectral = [key for key in keys if getattr(settings, key)]
+        if features.kind in without_axis and spectral:
             raise SettingsError(
-                f"train.augment.{spectral[0]}: cepstral coefficients have no frequency axis to change it on; "
+                f"train.augment.{spectral[0]}: {without_axis[features.kind]} have no frequency axis to change it on; "
                 "set it to 0, or extract.features.kind to log_mel"
             )
         if features.kind in NORMALIZED and (absolute := [*spectral, *(["silence"] if settings.silence else [])]):
@@ -86,7 +89,8 @@ class Augmentation:
 
         # Constants of the features, computed once.
         self._hop_seconds = features.hop_seconds
-        self.more_frames = 2 * round(settings.silence / features.hop_seconds)
+        hop = 1 / features.sample_rate if features.kind == "waveform" else features.hop_seconds
+        self.more_frames = 2 * round(settings.silence / hop)
         self._silence = digital_silence(features, self.more_frames // 2)
         self._centers = bin_centers(features) if settings.band_limit else np.zeros(0)
         self._nyquist = features.sample_rate / 2

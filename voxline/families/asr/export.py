@@ -166,6 +166,8 @@ def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:
 def _output_frames(settings: CtcModelSettings, features: FeatureSettings) -> OutputFrames:
     """Times of the network's output frames: seconds from one to the next, and the start of the first one."""
 
-    # The first frame begins before the first sample, by the padding and half a window.
+    # The first frame is around the center of what its convolutions see, which begins before the first sample by the
+    # padding.
     hop = features.hop_length / features.sample_rate
-    return OutputFrames(seconds=settings.time_stride * hop, start=-(settings.padding + settings.time_stride / 2) * hop)
+    center = (settings.window_frames - 1) / 2 - settings.padding
+    return OutputFrames(seconds=settings.time_stride * hop, start=(center - settings.time_stride / 2) * hop)

@@ -30,11 +30,14 @@ def graph_features(waveforms: Tensor, lengths: Tensor, settings: FeatureSettings
     [6, 3]
     """
 
-    # Frames are centered on multiples of the hop, as `features.compute_features` has them.
-    frames = _count_frames(lengths, settings)
     real_samples = tf.sequence_mask(lengths, tf.shape(waveforms)[1], tf.float32)
     # Zero beyond the end, even if there is NaN.
     waveforms = tf.where(real_samples > 0, waveforms, 0.0)
+    if settings.kind == "waveform":
+        return _normalize(waveforms, real_samples, settings)[:, :, None], lengths
+
+    # Frames are centered on multiples of the hop, as `features.compute_features` has them.
+    frames = _count_frames(lengths, settings)
     if settings.preemphasis_factor:
         before = tf.pad(waveforms, [[0, 0], [1, 0]])[:, :-1]
         waveforms = (waveforms - settings.preemphasis_factor * before) * real_samples
@@ -98,6 +101,20 @@ def _normalize_whisper(mels: Tensor, real: Tensor) -> Tensor:
     loudest = tf.reduce_max(tf.where(real > 0, decades, -math.inf), axis=[1, 2], keepdims=True)
     decades = tf.maximum(decades, loudest - audio_features.WHISPER_RANGE)
     return (decades + 4) / 4 * real
+
+
+def _normalize(waveforms: Tensor, real: Tensor, settings: FeatureSettings) -> Tensor:
+    """`audio_features.normalize_waveform` of each row; zero beyond its end."""
+    if not settings.unit_variance:
+        return waveforms
+
+    # [batch, 1]: samples of a row, then their mean and variance.
+    count = tf.maximum(tf.reduce_sum(real, axis=1, keepdims=True), 1.0)
+    mean = tf.reduce_sum(waveforms, axis=1, keepdims=True) / count
+    centered = (waveforms - mean) * real
+    variance = tf.reduce_sum(tf.square(centered), axis=1, keepdims=True) / count
+
+    return centered * tf.math.rsqrt(variance + audio_features.VARIANCE_FLOOR)
 
 
 def _power(waveforms: Tensor, settings: FeatureSettings) -> Tensor:

@@ -7,18 +7,20 @@ One table for each network, used in both directions. `{n}` in a name counts bloc
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.networks.settings import Wav2Vec2Settings
 from voxline.registry.hub import HubModel
 
 Array = npt.NDArray[Any]
-Layout = Literal["same", "dense", "conv1d", "conv2d", "depthwise1d", "depthwise2d", "pointwise"]
+Layout = Literal["same", "dense", "conv1d", "conv2d", "depthwise1d", "depthwise2d", "pointwise", "weight_norm"]
 
 AXES: dict[Layout, tuple[int, ...]] = {
     "same": (),
@@ -28,8 +30,18 @@ AXES: dict[Layout, tuple[int, ...]] = {
     "depthwise1d": (2, 0, 1),  # [channels, 1, taps] → [taps, channels, 1]
     "depthwise2d": (2, 3, 0, 1),  # [channels, 1, height, width] → [height, width, channels, 1]
     "pointwise": (2, 1, 0),  # [out, in, 1] → [in, out]: a convolution of one tap, a dense layer of ours
+    "weight_norm": (2, 1, 0),  # as conv1d, after its two tensors are merged
 }
 """Layout → the axes of PyTorch's array in the order of ours; none: the same order."""
+
+ADAPTER_FILE = "adapter.{language}.safetensors"
+"""Adapters and output layer of a language, beside the weights of MMS."""
+WEIGHT_NORM = (
+    ("{name}.weight_g", "{name}.weight_v"),
+    ("{name}.parametrizations.weight.original0", "{name}.parametrizations.weight.original1"),
+)
+"""Names of magnitude [1, 1, taps] and direction [out, in / groups, taps] of a kernel with weight norm (Salimans and
+Kingma 2016), in files of older and newer versions of PyTorch. Files are written with the first, which both read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +51,14 @@ class WeightName:
     Attributes:
       hub: its name in the safetensors file.
       ours: its name in our network.
-      layout: how its axes differ.
+      layout: how its axes differ. `weight_norm` is a kernel `{name}.weight` that the file has as two tensors.
+      optional: files may lack it; the network then keeps its initial value.
     """
 
     hub: str
     ours: str
     layout: Layout = "same"
+    optional: bool = False
 
 
 def dense(hub: str, ours: str, *, bias: bool = True) -> list[WeightName]:
@@ -139,6 +153,52 @@ def fastconformer(*, attention_bias: bool = True, convolution_bias: bool = True)
     ]
 
 
+def wav2vec2_names(settings: Wav2Vec2Settings, prefix: str, *, head: bool = True) -> list[WeightName]:
+    """The weights of wav2vec 2.0, XLS-R, MMS and HuBERT, whose settings say which there are.
+
+    Args:
+      prefix: "wav2vec2." or "hubert." in models with CTC; empty in files of the network below the output layer.
+      head: with the output layer, which models that are pre-trained only lack.
+    """
+    names = [WeightName(f"{prefix}masked_spec_embed", "mask", optional=True)]
+
+    for number in range(len(settings.channels)):
+        hub = f"{prefix}feature_extractor.conv_layers.{number}"
+        ours = f"convolutions/{number}"
+        names.append(WeightName(f"{hub}.conv.weight", f"{ours}/convolution/kernel", "conv1d"))
+        if settings.convolution_bias:
+            names.append(WeightName(f"{hub}.conv.bias", f"{ours}/convolution/bias"))
+        if settings.convolution_norm == "layer" or number == 0:
+            names += norm(f"{hub}.layer_norm", f"{ours}/norm")
+
+    if settings.projection_norm:
+        names += norm(f"{prefix}feature_projection.layer_norm", "projection_norm")
+
+    block = f"{prefix}encoder.layers.{{n}}"
+    adapter = [
+        *norm(f"{block}.adapter_layer.norm", "blocks/{n}/adapter/norm"),
+        *dense(f"{block}.adapter_layer.linear_1", "blocks/{n}/adapter/narrow"),
+        *dense(f"{block}.adapter_layer.linear_2", "blocks/{n}/adapter/wide"),
+    ]
+    names += [
+        *dense(f"{prefix}feature_projection.projection", "projection"),
+        WeightName(f"{prefix}encoder.pos_conv_embed.conv.weight", "positions/kernel", "weight_norm"),
+        WeightName(f"{prefix}encoder.pos_conv_embed.conv.bias", "positions/bias"),
+        *norm(f"{prefix}encoder.layer_norm", "norm"),
+        *dense(f"{block}.attention.q_proj", "blocks/{n}/attention/query"),
+        *dense(f"{block}.attention.k_proj", "blocks/{n}/attention/key"),
+        *dense(f"{block}.attention.v_proj", "blocks/{n}/attention/value"),
+        *dense(f"{block}.attention.out_proj", "blocks/{n}/attention/output_projection"),
+        *norm(f"{block}.layer_norm", "blocks/{n}/attention_norm"),
+        *dense(f"{block}.feed_forward.intermediate_dense", "blocks/{n}/wide"),
+        *dense(f"{block}.feed_forward.output_dense", "blocks/{n}/narrow"),
+        *norm(f"{block}.final_layer_norm", "blocks/{n}/feed_forward_norm"),
+        *(adapter if settings.adapter else []),
+        *(dense("lm_head", "classifier") if head else []),
+    ]
+    return expand(names, settings.layers)
+
+
 def expand(table: Sequence[WeightName], blocks: int) -> list[WeightName]:
     """The table with a row for each block in place of `{n}`."""
     return [
@@ -161,42 +221,105 @@ def to_hub_layout(value: Array, layout: Layout) -> Array:
     return np.ascontiguousarray(value.transpose(np.argsort(AXES[layout]))) if AXES[layout] else value
 
 
-def read_weights(model: HubModel, names: Iterable[WeightName]) -> dict[str, Array]:
-    """Weights of a public model by our names, float32, in our layouts.
+def merge_weight_norm(magnitude: Array, direction: Array) -> Array:
+    """The kernel [out, in, taps] of a convolution with weight norm over its last axis: magnitude · v / |v|."""
+    merged: Array = direction * (magnitude / np.maximum(_tap_norms(direction), np.finfo(np.float32).tiny))
+    return merged
+
+
+def split_weight_norm(kernel: Array) -> tuple[Array, Array]:
+    """Magnitude and direction of a kernel [out, in, taps]. The direction is the kernel itself."""
+    return _tap_norms(kernel), kernel
+
+
+def _tap_norms(kernel: Array) -> Array:
+    """[1, 1, taps]"""
+    norms: Array = np.sqrt(np.sum(np.square(kernel, dtype=np.float64), axis=(0, 1), keepdims=True))
+    return norms.astype(np.float32)
+
+
+def read_weights(model: HubModel, names: Iterable[WeightName], language: str = "") -> dict[str, Array]:
+    """Weights of a public model by our names, float32, in our layouts; without the optional ones that it lacks.
+
+    Args:
+      language: of MMS, such as "fra": adapters and output layer are those of `adapter.fra.safetensors`.
 
     Raises:
+      SettingsError: there are no adapters for the language.
       WorkError: a weight is absent, is no number of floating point, or is not finite; or a file is damaged.
     """
-    tensors = read_tensors(model, [row.hub for row in names])
-    return {row.ours: to_our_layout(tensors[row.hub], row.layout) for row in names}
+    rows = list(names)
+    files = tensor_files(model, language)
+    parts = {row.hub: _tensors_of(row, files) for row in rows}
+    tensors = read_tensors(model, [name for row in rows for name in parts[row.hub]], files)
+
+    weights = {}
+    for row in rows:
+        values = [tensors[name] for name in parts[row.hub]]
+        if values:
+            value = merge_weight_norm(*values) if row.layout == "weight_norm" else values[0]
+            weights[row.ours] = to_our_layout(value, row.layout)
+
+    return weights
 
 
-def read_tensors(model: HubModel, names: Sequence[str]) -> dict[str, Array]:
-    """Tensors of the safetensors files by the Hub's names, float32, in PyTorch's layouts."""
-    from safetensors import SafetensorError, safe_open
+def tensor_files(model: HubModel, language: str = "") -> dict[str, Path]:
+    """The safetensors file of each tensor, by the Hub's names; arguments and errors as of `read_weights`."""
+    names = {path: _names_in(path, model) for path in set(model.weight_files().values())}
+    files = {name: path for path, present in names.items() for name in present}
+    if not language:
+        return files
 
-    files = model.weight_files()
+    path = model.folder / ADAPTER_FILE.format(language=language)
+    if not path.is_file():
+        languages = sorted(file.name.split(".")[1] for file in model.folder.glob(ADAPTER_FILE.format(language="*")))
+        raise SettingsError(
+            f"{model.label}: no {path.name}; adapters for these languages are here: {', '.join(languages) or 'none'}"
+        )
+    return files | dict.fromkeys(_names_in(path, model), path)
+
+
+def read_tensors(model: HubModel, names: Sequence[str], files: Mapping[str, Path]) -> dict[str, Array]:
+    """Tensors by the Hub's names, float32, in PyTorch's layouts."""
     by_file: dict[Path, list[str]] = {}
     for name in names:
-        path = files.get("", None) or files.get(name)
-        if path is None:
+        if name not in files:
             raise WorkError(f"{model.folder}: without {name}; weights of another network, or of another version of it")
-        by_file.setdefault(path, []).append(name)
+        by_file.setdefault(files[name], []).append(name)
 
     tensors = {}
     for path, of_file in by_file.items():
-        try:
-            with safe_open(path, framework="np") as file:
-                present = set(file.keys())
-                if absent := [name for name in of_file if name not in present]:
-                    raise WorkError(
-                        f"{path}: without {absent[0]}; weights of another network, or of another version of it"
-                    )
-                for name in of_file:
-                    tensors[name] = _finite(file.get_tensor(name), name, path)
-        except (SafetensorError, TypeError, OSError) as error:
-            raise WorkError(f"{path}: not a safetensors file, or damaged ({error}); get {model.label} again") from None
+        with _opened(path, model) as file:
+            for name in of_file:
+                tensors[name] = _finite(file.get_tensor(name), name, path)
     return tensors
+
+
+def _tensors_of(row: WeightName, present: Container[str]) -> list[str]:
+    """Names of the tensors that a file has for a weight; none if it lacks an optional one."""
+    if row.layout == "weight_norm":
+        name = row.hub.removesuffix(".weight")
+        for pair in WEIGHT_NORM:
+            names = [part.format(name=name) for part in pair]
+            if all(part in present for part in names):
+                return names
+    return [] if row.optional and row.hub not in present else [row.hub]
+
+
+def _names_in(path: Path, model: HubModel) -> list[str]:
+    with _opened(path, model) as file:
+        return list(file.keys())
+
+
+@contextmanager
+def _opened(path: Path, model: HubModel) -> Iterator[Any]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np") as file:
+            yield file
+    except (SafetensorError, TypeError, OSError) as error:
+        raise WorkError(f"{path}: not a safetensors file, or damaged ({error}); get {model.label} again") from None
 
 
 def _finite(value: Array, name: str, path: Path) -> Array:
@@ -215,6 +338,14 @@ def write_weights(path: Path, weights: Mapping[str, Array], names: Iterable[Weig
 
     from voxline.store.files import atomic_write
 
-    tensors = {row.hub: to_hub_layout(np.asarray(weights[row.ours]), row.layout) for row in names}
+    tensors: dict[str, Array] = {}
+    for row in names:
+        value = to_hub_layout(np.asarray(weights[row.ours]), row.layout)
+        if row.layout == "weight_norm":
+            parts = [part.format(name=row.hub.removesuffix(".weight")) for part in WEIGHT_NORM[0]]
+            tensors |= dict(zip(parts, split_weight_norm(value), strict=True))
+        else:
+            tensors[row.hub] = value
+
     with atomic_write(path) as file:
         file.write(save(tensors, {"format": "pt"}))

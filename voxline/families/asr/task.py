@@ -148,7 +148,16 @@ class AsrTask(TrainingTask):
     train: Batches
     dev: Batches
     decoder_parts = ("classifier",)
-    function_settings = ("top_db", "rnn_activation", "relu_clip", "heads", "convolutions.stride")
+    function_settings = (
+        "top_db",
+        "rnn_activation",
+        "relu_clip",
+        "heads",
+        "convolutions.stride",
+        "strides",
+        "norm_first",
+        "norm_epsilon",
+    )
     optimizes_graph = False
     _audio_logged = False
     """True once the audio of the samples is logged; it is the same at each validation."""
@@ -192,6 +201,7 @@ class AsrTask(TrainingTask):
             {"augment": augment, "longer": settings.augment.speed, "more_frames": augment.more_frames},
             time_stride=settings.model.time_stride,
             padding=settings.model.padding,
+            window_frames=settings.model.window_frames,
         )
 
     def build_module(self) -> AsrTrainModule:

@@ -9,7 +9,7 @@ import functools
 import importlib
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import pydantic
@@ -92,7 +92,8 @@ class CtcModel(Protocol):
 
         Returns:
           logits float32 [batch, output frames, classes], the last class being the blank, and int32 [batch], the real
-          output frames of each row: ceil((frames + 2 * padding) / time_stride) of the settings.
+          output frames of each row: (frames + 2 * padding - window_frames) // time_stride + 1 of the settings, and at
+          least 1.
         """
 
 
@@ -119,10 +120,22 @@ class CtcModelSettings(Settings):
     infeasible_advice: ClassVar[str] = "Lower the model's time stride, or extract.features.hop_seconds"
     """Advice on the settings if utterances have too few frames for their labels."""
 
+    reads_waveforms: ClassVar[bool] = False
+    """True for networks of features of kind waveform, which no other network has a use for."""
+
     @property
     def time_stride(self) -> int:
         """Feature frames per output frame; CTC needs an output frame for each label."""
         raise NotImplementedError
+
+    @property
+    def window_frames(self) -> int:
+        """Feature frames that an output frame needs, all of them real or `padding`.
+
+        1 where convolutions are padded: then n frames give ceil(n / time_stride) output frames. In general they give
+        (n - window_frames) // time_stride + 1, and at least one.
+        """
+        return 1
 
     def check_features(self, features: "FeatureSettings") -> None:
         """Refuses features that the network has no use for.
@@ -130,6 +143,12 @@ class CtcModelSettings(Settings):
         Raises:
           SettingsError: names both settings.
         """
+        if self.reads_waveforms != (features.kind == "waveform"):
+            wanted = "waveform" if self.reads_waveforms else "log_mel, mfcc or linear"
+            raise SettingsError(
+                f"train.model.kind is {self.kind}, and extract.features.kind is {features.kind}: this network reads "
+                f"{wanted}; set extract.features.kind to that"
+            )
         if self.top_db and features.kind == "mfcc":
             raise SettingsError(
                 f"train.model.top_db is {self.top_db:g}, and extract.features.kind is mfcc: cepstral coefficients are "
@@ -410,6 +429,162 @@ class FastConformerSettings(CtcModelSettings):
             raise SettingsError(f"train.model.top_db is {self.top_db:g}, and nemo_mel is normalized; set top_db to 0")
 
 
+_HUB_KEYS = {
+    "channels": "conv_dim",
+    "kernels": "conv_kernel",
+    "strides": "conv_stride",
+    "convolution_norm": "feat_extract_norm",
+    "convolution_bias": "conv_bias",
+    "projection_norm": "feat_proj_layer_norm",
+    "position_kernel": "num_conv_pos_embeddings",
+    "position_groups": "num_conv_pos_embedding_groups",
+    "layers": "num_hidden_layers",
+    "units": "hidden_size",
+    "heads": "num_attention_heads",
+    "feed_forward_units": "intermediate_size",
+    "norm_first": "do_stable_layer_norm",
+    "norm_epsilon": "layer_norm_eps",
+    "adapter": "adapter_attn_dim",
+}
+"""Settings of wav2vec 2.0, and their keys in config.json."""
+_ACCEPTED_IN_HUB: dict[str, tuple[Any, ...]] = {
+    "model_type": ("wav2vec2", "hubert"),
+    "hidden_act": ("gelu",),
+    "feat_extract_activation": ("gelu",),
+    "add_adapter": (False, None),
+    "conv_pos_batch_norm": (False, None),
+}
+"""Keys of config.json whose other values would need another network; the first is what an absent key means."""
+
+
+class Wav2Vec2Settings(CtcModelSettings):
+    """wav2vec 2.0 (Baevski et al. 2020), XLS-R, MMS and HuBERT with CTC. The defaults are the base model.
+
+    Most large models (wav2vec 2.0 on LV-60, XLS-R, MMS, HuBERT) have convolution_norm layer, convolution_bias,
+    norm_first, 24 or more layers of 1024 units, 16 heads and 4096 feed-forward units. Networks of this size are not
+    trained from random weights here: `train.start.model` names a public one.
+    """
+
+    infeasible_advice: ClassVar[str] = "Shorten the transcripts, or cut the recordings with them"
+    reads_waveforms: ClassVar[bool] = True
+
+    kind: Literal["wav2vec2"] = pydantic.Field("wav2vec2", description="the network")
+    padding: int = pydantic.Field(
+        0, ge=0, le=16_000, description="zero samples added before and after each utterance; public models have none"
+    )
+    channels: tuple[Positive, ...] = pydantic.Field(
+        (512, 512, 512, 512, 512, 512, 512),
+        min_length=1,
+        max_length=12,
+        description="output channels of the convolutions over samples, first to last",
+    )
+    kernels: tuple[Positive, ...] = pydantic.Field((10, 3, 3, 3, 3, 2, 2), description="taps of each convolution")
+    strides: tuple[Positive, ...] = pydantic.Field(
+        (5, 2, 2, 2, 2, 2, 2), description="stride of each convolution; their product is the time stride"
+    )
+    convolution_norm: Literal["group", "layer"] = pydantic.Field(
+        "group",
+        description="group: the first convolution's channels are each normalized over the utterance; layer: every "
+        "frame is normalized after every convolution (large models)",
+    )
+    convolution_bias: bool = pydantic.Field(False, description="biases in the convolutions (large models)")
+    projection_norm: bool = pydantic.Field(
+        True, description="layer norm between convolutions and blocks; some HuBERT models have none"
+    )
+    position_kernel: int = pydantic.Field(
+        128, ge=1, le=1_024, description="frames that the convolution that stands for positions sees"
+    )
+    position_groups: int = pydantic.Field(16, ge=1, le=256, description="groups of channels of that convolution")
+    layers: int = pydantic.Field(12, ge=1, le=96, description="Transformer blocks")
+    units: int = pydantic.Field(768, ge=1, le=8_192, description="values of a frame within the blocks")
+    heads: int = pydantic.Field(12, ge=1, le=128, description="heads of the self-attention")
+    feed_forward_units: int = pydantic.Field(3_072, ge=1, le=32_768, description="units within a feed-forward module")
+    norm_first: bool = pydantic.Field(
+        False, description="layer norm before each module of a block (large models), or after it"
+    )
+    norm_epsilon: float = pydantic.Field(
+        1e-5, gt=0, lt=0.1, description="added to variances by the layer norms of projection and blocks"
+    )
+    adapter: int = pydantic.Field(
+        0, ge=0, le=4_096, description="units of the adapter at the end of each block; 0: none (MMS: 16); norm_first"
+    )
+    hidden_dropout: float = pydantic.Field(0.0, ge=0, lt=1, description="dropout rate at the end of every module")
+    attention_dropout: float = pydantic.Field(0.0, ge=0, lt=1, description="dropout rate of the attention's weights")
+    activation_dropout: float = pydantic.Field(
+        0.0, ge=0, lt=1, description="dropout rate within the feed-forward modules"
+    )
+    projection_dropout: float = pydantic.Field(0.0, ge=0, lt=1, description="dropout rate before the blocks")
+    final_dropout: float = pydantic.Field(0.0, ge=0, lt=1, description="dropout rate before the output layer")
+    layer_drop: float = pydantic.Field(0.0, ge=0, lt=1, description="share of blocks that a training step leaves out")
+    time_masks: float = pydantic.Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="share of output frames that a training step hides, in spans that may overlap (papers: 0.05 to "
+        "0.075); a learned vector takes their place",
+    )
+    time_mask_frames: int = pydantic.Field(10, ge=1, le=200, description="output frames of a span")
+    least_time_masks: int = pydantic.Field(2, ge=0, le=20, description="spans of an utterance, at least")
+    unit_masks: float = pydantic.Field(
+        0.0, ge=0, le=1, description="share of the units that a training step sets to zero, in spans that may overlap"
+    )
+    unit_mask_width: int = pydantic.Field(10, ge=1, le=1_024, description="units of such a span")
+
+    @pydantic.model_validator(mode="after")
+    def _check_form(self) -> Self:
+        if not len(self.channels) == len(self.kernels) == len(self.strides):
+            raise ValueError(
+                f"channels, kernels and strides are {len(self.channels)}, {len(self.kernels)} and {len(self.strides)} "
+                "numbers; give one for each convolution"
+            )
+        for name, groups in (("heads", self.heads), ("position_groups", self.position_groups)):
+            if self.units % groups:
+                raise ValueError(f"units is {self.units} and {name} is {groups}; set units to a multiple of {groups}")
+        if self.adapter and not self.norm_first:
+            raise ValueError(f"adapter is {self.adapter}, and norm_first is false: only such blocks have adapters")
+        return self
+
+    @classmethod
+    def from_hub(cls, config: Mapping[str, Any], **changes: Any) -> Self:
+        """The settings of a public model; those of training are ours, and not those of its pre-training.
+
+        Args:
+          config: of its config.json.
+          changes: our settings instead, such as hidden_dropout.
+
+        Raises:
+          SettingsError: the model has a part that this network lacks.
+        """
+        for key, accepted in _ACCEPTED_IN_HUB.items():
+            if config.get(key, accepted[0]) not in accepted:
+                raise SettingsError(
+                    f"config.json: {key} is {config[key]!r}, and this network has no such part; accepted: "
+                    f"{' or '.join(map(repr, accepted))}"
+                )
+
+        values = {name: config[key] for name, key in _HUB_KEYS.items() if config.get(key) is not None}
+        return cls.of({"kind": "wav2vec2", **values, **changes}, "config.json")
+
+    @property
+    def time_stride(self) -> int:
+        return math.prod(self.strides)
+
+    @property
+    def window_frames(self) -> int:
+        window = 1
+        for kernel, stride in zip(reversed(self.kernels), reversed(self.strides), strict=True):
+            window = (window - 1) * stride + kernel
+        return window
+
+    def check_features(self, features: "FeatureSettings") -> None:
+        super().check_features(features)
+        if self.top_db:
+            raise SettingsError(
+                f"train.model.top_db is {self.top_db:g}, and samples have no level in dB; set it to 0 (unit_variance "
+                "of extract.features makes all recordings equally loud)"
+            )
+
+
 @dataclasses.dataclass(frozen=True)
 class ModelEntry:
     """One model.
@@ -430,6 +605,7 @@ MODELS: dict[str, ModelEntry] = {
     "whisper": ModelEntry(WhisperSettings, "voxline.families.asr.networks.whisper:WhisperCtc"),
     "conformer": ModelEntry(ConformerSettings, "voxline.families.asr.networks.conformer:Conformer"),
     "fastconformer": ModelEntry(FastConformerSettings, "voxline.families.asr.networks.fastconformer:FastConformer"),
+    "wav2vec2": ModelEntry(Wav2Vec2Settings, "voxline.families.asr.networks.wav2vec2:Wav2Vec2"),
 }
 """`train.model.kind` → network and settings."""
 
