@@ -13,8 +13,8 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.conftest import ROOT
+from voxline.families.asr import published_weights
 from voxline.pipelines.cli.main import app
-from voxline.training import published_weights
 
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
 TRAINS_OR_LOADS = {

@@ -21,7 +21,6 @@ from voxline.store.finished import check_input, is_finished, step_key
 from voxline.store.scratch import scratch_root
 from voxline.store.step_cache import StepOutput, cached_step, joined_step
 from voxline.store.uris import is_remote
-from voxline.training.published_weights import find_published, is_published
 from voxline.training.replay import Replay, plan_replay
 from voxline.training.settings import TrainSettings
 
@@ -78,9 +77,8 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
 
     # The model to start from is pinned by its digest: the alias that the config names may move to another version.
     if start := settings.start.model:
-        if is_published(start):
-            parent = find_published(start, family=settings.family)
-        else:
+        parent = find_family(settings.family).public_parent(start)
+        if parent is None:
             parent = find_parent(
                 start,
                 registry,

@@ -355,7 +355,7 @@ def import_checkpoint(
 
     Example: voxline models import best_dev-1466475 --alphabet alphabet.txt -o deepspeech.safetensors
     """
-    from voxline.training.published_weights import convert_checkpoint
+    from voxline.families.asr.published_weights import convert_checkpoint
 
     path = convert_checkpoint(checkpoint, alphabet, output, forget_bias)
     typer.echo(f"{path} ({path.stat().st_size:,} bytes)")

@@ -25,7 +25,7 @@ from voxline.audio.features import (
     power_spectrogram,
 )
 from voxline.errors import SettingsError
-from voxline.training.published_weights import FEATURES as MOZILLA
+from voxline.families.asr.published_weights import FEATURES as MOZILLA
 
 Array = npt.NDArray[np.float32]
 KINDS = ["log_mel", "mfcc", "linear", "mel_and_linear", "mel_and_prosody", "waveform"]

@@ -15,7 +15,9 @@ PROSODY = ("log_f0", "voicing", "energy")
 EMPHASIZED = ("mel_and_linear", "nemo_mel")
 """Kinds of features with pre-emphasis."""
 NORMALIZED = ("whisper", "nemo_mel")
-"""Kinds of public models: each utterance is normalized by itself, and has no frame that is centered on its end."""
+"""Kinds of public models: each utterance is normalized by itself."""
+WHISPER_FRAMES = 3_000
+"""Frames of 10 ms that Whisper's public models hear at a time."""
 
 
 class FeatureSettings(Settings):
@@ -257,15 +259,19 @@ class FeatureSettings(Settings):
     def count_frames(self, samples: int) -> int:
         """Frames of a recording of `samples` samples: one at every hop, centered, starting at sample 0.
 
-        Of the kinds `NORMALIZED`, without one at the end; of waveform, one a sample.
+        Of nemo_mel without one at the end; of waveform, one a sample; of whisper, all that a sample reaches into, up to
+        30 seconds, which have no frame at their end.
 
-        >>> [FeatureSettings(kind=kind).count_frames(16_000) for kind in ("log_mel", "whisper", "waveform")]
-        [101, 100, 16000]
+        >>> [FeatureSettings(kind=kind).count_frames(16_000) for kind in ("log_mel", "nemo_mel", "whisper", "waveform")]
+        [101, 100, 102, 16000]
         """
         if self.kind == "waveform":
             return samples
         # librosa's `center=True`: a frame at sample 0, and one at each hop after it.
-        if self.kind in NORMALIZED:
+        if self.kind == "whisper":
+            reached = 1 + (samples + self.padding - 1) // self.hop_length
+            return min(reached, max(WHISPER_FRAMES, samples // self.hop_length))
+        if self.kind == "nemo_mel":
             return max(samples // self.hop_length, 1)
         return 1 + samples // self.hop_length
 
@@ -273,4 +279,4 @@ class FeatureSettings(Settings):
         """Samples of the shortest recording that has `frames` frames; inverted spectrograms get this length."""
         if self.kind == "waveform":
             return frames
-        return max(frames if self.kind in NORMALIZED else frames - 1, 0) * self.hop_length
+        return max(frames if self.kind == "nemo_mel" else frames - 1, 0) * self.hop_length

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from voxline.errors import SettingsError
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.plugins import FAMILIES, load_plugins
+from voxline.registry.hub import is_hub_location
 
 if TYPE_CHECKING:
     from voxline.components.demo_corpus.settings import DemoCorpusSettings
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from voxline.inference.onnx_model import Engine
     from voxline.metrics.bootstrap import SumAndWeight
     from voxline.metrics.evaluation import Evaluation
+    from voxline.registry.parents import Parent
     from voxline.store.step_cache import StepOutput
     from voxline.training.settings import TrainSettings
     from voxline.training.task import TrainingTask
@@ -162,6 +164,23 @@ class Family(abc.ABC):
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
         """Models of the run's registry that a step will need: the setting, the model's name, and its family."""
         return []
+
+    def public_parent(self, model: str) -> Parent | None:
+        """Opens a public model to start from; None if `model` names none.
+
+        Args:
+          model: the value of `train.start.model`.
+
+        Raises:
+          SettingsError: it is absent, or of no network of the family.
+          WorkError: it is damaged.
+        """
+        if is_hub_location(model) or model.endswith(".safetensors"):
+            raise SettingsError(
+                f"train.start.model is {model!r}, a public model, and {self.name} models start from none; give a model "
+                "of this family from a registry"
+            )
+        return None
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
         """Corpora that `voxline corpus demo --set kind=<kind>` generates, by kind."""

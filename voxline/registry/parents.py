@@ -9,7 +9,7 @@ weights do. The same holds for a model that was trained on today's test split. S
 import dataclasses
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import MODEL_JSON, model_digest, read_model_info
 from voxline.progress import print_status
+from voxline.registry.hub import HUB_SCHEME
 from voxline.registry.journal import RegistryEvent
 from voxline.registry.models import find_model
 from voxline.registry.registry import VERSION_FILE, Registry
@@ -27,6 +28,9 @@ from voxline.store.objects import open_store
 from voxline.store.versioned_json import parse_versioned
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from voxline.data.dataset import Dataset
 
 PRODUCTION = "production"
@@ -40,13 +44,17 @@ class Ancestor:
 
     Attributes:
       version: in the registry; None of a model that was not in one.
-      dataset: key of the dataset that it was trained on; empty of a file of published weights.
+      dataset: key of the dataset that it was trained on; empty of published weights.
+      revision: the commit of a model of the Hub; empty of others.
+      licence: of published weights, as their card states it; empty if unknown.
     """
 
     name: str
     version: int | None
     digest: str
     dataset: str
+    revision: str = ""
+    licence: str = ""
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Ancestor":
@@ -57,8 +65,12 @@ class Ancestor:
         """
         try:
             ancestor = cls(**values)
-            texts = all(isinstance(text, str) for text in (ancestor.name, ancestor.digest, ancestor.dataset))
-            if not texts or not isinstance(ancestor.version, int | None) or "/" in ancestor.dataset:
+            texts = (ancestor.name, ancestor.digest, ancestor.dataset, ancestor.revision, ancestor.licence)
+            if (
+                not all(isinstance(text, str) for text in texts)
+                or not isinstance(ancestor.version, int | None)
+                or "/" in ancestor.dataset
+            ):
                 raise TypeError(f"{ancestor}")
         except TypeError as error:
             raise WorkError(f"{MODEL_JSON}: an ancestor is damaged ({error}); start from another model") from None
@@ -66,13 +78,15 @@ class Ancestor:
 
     @property
     def is_published(self) -> bool:
-        """Returns whether it is a file of published weights, whose training data are unknown."""
+        """Returns whether it is a public model or a file of published weights, whose training data are unknown."""
         return not self.dataset
 
     @property
     def label(self) -> str:
-        """`asr@3`, or the name and the digest of a model that was in no registry."""
-        return f"{self.name}@{self.version}" if self.version else f"{self.name} ({self.digest[:12]})"
+        """`asr@3`, `openai/whisper-tiny.en@87c71024`, or the name and the digest of a model that has neither."""
+        if self.version or self.revision:
+            return f"{self.name}@{self.version or self.revision[:8]}"
+        return f"{self.name} ({self.digest[:12]})"
 
     def open_dataset(self, store: Path | str, *, shards: bool = True) -> "Dataset | None":
         """The dataset that it was trained on; None if the store no longer has it, or not whole.
@@ -106,6 +120,7 @@ class Parent:
       training_data: what it and its ancestors were trained on; None if it has no such list.
       pinned: the value of `train.start.model` that names this very model, whatever goes into service meanwhile.
       location: its folder, the registry that has it, or the file of published weights.
+      read_weights: of published weights: reads them by our names, in our layouts.
     """
 
     ancestor: Ancestor
@@ -113,6 +128,7 @@ class Parent:
     training_data: TrainingData | None
     pinned: str
     location: Registry | Path
+    read_weights: "Callable[[], dict[str, npt.NDArray[np.float32]]] | None" = None
 
     @property
     def label(self) -> str:
@@ -148,12 +164,12 @@ def ancestors_of(info: ModelInfo) -> list[Ancestor]:
 
 
 def is_model_name(model: str) -> bool:
-    """Returns whether `train.start.model` names a version of the registry, in place of a path.
+    """Returns whether `train.start.model` names a version of the registry or a model of the Hub, in place of a path.
 
     >>> is_model_name("asr@production"), is_model_name("asr@3"), is_model_name("models/asr@3")
     (True, True, False)
     """
-    return bool(_NAMED.fullmatch(model))
+    return model.startswith(HUB_SCHEME) or bool(_NAMED.fullmatch(model))
 
 
 def find_parent(

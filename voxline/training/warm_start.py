@@ -21,7 +21,6 @@ from voxline.progress import print_status
 from voxline.registry.parents import Parent
 from voxline.settings import changed_settings
 from voxline.training.parts import check_parts, is_part
-from voxline.training.published_weights import read_published
 from voxline.training.settings import StartSettings
 
 if TYPE_CHECKING:
@@ -76,8 +75,8 @@ def read_parent(parent: Parent) -> ParentWeights:
     Raises:
       WorkError: the model is damaged.
     """
-    if parent.ancestor.is_published:
-        named = read_published(parent)
+    if parent.read_weights is not None:
+        named = parent.read_weights()
         return ParentWeights(parent.label, parent.info, list(named.values()), list(named), published=True)
 
     # The bytes were checked against the digest when the parent was found.

@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
 from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PushFamily, StepTexts, text_judging_families
+from voxline.registry.hub import is_hub_location
 
 if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer
+    from voxline.registry.parents import Parent
     from voxline.training.task import TrainingTask
+
+PUBLISHED_SUFFIX = ".safetensors"
+"""Of a file of published weights of Mozilla's DeepSpeech."""
 
 
 class AsrFamily(Family):
@@ -30,6 +35,17 @@ class AsrFamily(Family):
             "report": "plots, slices, and the worst utterances to listen to.",
         },
     }
+
+    def config_defaults(self, document: dict[str, Any]) -> dict[str, Any]:
+        # What a public model has fixed: the sizes of its network, and the features that it reads.
+        train = document.get("train")
+        start = train.get("start") if isinstance(train, dict) else None
+        model = start.get("model") if isinstance(start, dict) else None
+        if not isinstance(model, str) or not is_hub_location(model):
+            return {}
+        from voxline.families.asr.public_parents import public_config
+
+        return public_config(model)
 
     def check_config(self, config: Any) -> None:
         from voxline.families.asr.export_checks import check_export
@@ -64,6 +80,17 @@ class AsrFamily(Family):
     def models_in_service(self, config: Any) -> list[tuple[str, str, str]]:
         judge = config.evaluate.text_judge
         return [("evaluate.text_judge", judge, " or ".join(text_judging_families()))] if judge else []
+
+    def public_parent(self, model: str) -> "Parent | None":
+        if is_hub_location(model):
+            from voxline.families.asr.public_parents import find_public_parent
+
+            return find_public_parent(model)
+        if model.endswith(PUBLISHED_SUFFIX):
+            from voxline.families.asr.published_weights import find_published
+
+            return find_published(model)
+        return None
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
         from voxline.components.demo_corpus.settings import CommandsCorpusSettings, WordsCorpusSettings

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from voxline.audio import features as audio_features
-from voxline.audio.feature_settings import NORMALIZED, FeatureSettings
+from voxline.audio.feature_settings import WHISPER_FRAMES, FeatureSettings
 from voxline.families.asr.augmentation import warp_frequency
 from voxline.training.layers import Tensor
 
@@ -77,7 +77,10 @@ def warp_matrices(factors: Sequence[float], bins: int) -> npt.NDArray[np.float32
 
 def _count_frames(samples: Tensor, settings: FeatureSettings) -> Tensor:
     """`FeatureSettings.count_frames` of a tensor."""
-    if settings.kind in NORMALIZED:
+    if settings.kind == "whisper":
+        reached = 1 + (samples + settings.padding - 1) // settings.hop_length
+        return tf.minimum(reached, tf.maximum(WHISPER_FRAMES, samples // settings.hop_length))
+    if settings.kind == "nemo_mel":
         return tf.maximum(samples // settings.hop_length, 1)
     return 1 + samples // settings.hop_length
 

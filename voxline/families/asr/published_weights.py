@@ -1,7 +1,7 @@
 """Published weights as a parent: a checkpoint of Mozilla's DeepSpeech 0.7 to 0.9, as a safetensors file.
 
   convert_checkpoint("best_dev-1466475", "alphabet.txt", "deepspeech-0.9.3.safetensors")
-  parent = find_published("deepspeech-0.9.3.safetensors", family="asr")
+  parent = find_published("deepspeech-0.9.3.safetensors")
 
 Neither format holds code: a checkpoint of TensorFlow is a table of tensors, safetensors a JSON header before them. A
 pickle is not read. The file has Mozilla's names, layouts and values (training/deepspeech_training/train.py of 0.9.3),
@@ -12,6 +12,7 @@ and this module turns them into those of `networks.deepspeech`:
   layer_6/…            an entry for each symbol of the alphabet, the blank last
 """
 
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -66,32 +67,16 @@ FEATURES = FeatureSettings(
 HOW = "docs/warm-start.md says how to write such a file"
 
 
-def is_published(model: str) -> bool:
-    """True if `train.start.model` is a file of published weights.
-
-    >>> is_published("deepspeech-0.9.3.safetensors"), is_published("asr@3")
-    (True, False)
-    """
-    return model.endswith(SUFFIX)
-
-
-def find_published(model: str, *, family: str) -> Parent:
+def find_published(model: str) -> Parent:
     """Opens a file of published weights as a parent; its weights are not read yet.
 
     Args:
       model: path or URI of the file. `alphabet.txt` in its folder is read if the file's metadata has no alphabet.
-      family: of the model to train.
 
     Raises:
-      SettingsError: the file or its alphabet is absent, or the family is not asr.
+      SettingsError: the file or its alphabet is absent.
       WorkError: the file is damaged, or of another network.
     """
-    if family != "asr":
-        raise SettingsError(
-            f"train.start.model is {model!r}: published weights are those of a recognizer, and this trains a model of "
-            f"the family {family!r}; give a model of that family"
-        )
-
     try:
         model = absolute_uri(model)
         path = localize(model)
@@ -145,7 +130,8 @@ def find_published(model: str, *, family: str) -> Parent:
     # The digest covers the alphabet, which may be in a file of its own.
     digest = hash_file(path)
     digest = digest if own_alphabet is not None else hash_value([digest, alphabet])
-    parent = Parent(Ancestor(path.name, None, digest, ""), info, None, model, path)
+    read = functools.partial(read_published, path)
+    parent = Parent(Ancestor(path.name, None, digest, ""), info, None, model, path, read)
     print_status(
         f"train: {parent.label} is a file of published weights: whose recordings it was trained on is not known, so a "
         "purge of a speaker does not find it by them"
@@ -153,15 +139,14 @@ def find_published(model: str, *, family: str) -> Parent:
     return parent
 
 
-def read_published(parent: Parent) -> "dict[str, Array]":
-    """The weights of a parent by `find_published`, under our network's names and in its layouts.
+def read_published(path: Path) -> "dict[str, Array]":
+    """The weights of a file, under our network's names and in its layouts.
 
     Raises:
       WorkError: the file is damaged, or has weights that are no finite numbers.
     """
     import numpy as np
 
-    path = parent.load_folder()
     with _opened(path) as file:
         mozilla = {name: np.asarray(file.get_tensor(name), np.float32) for name in VARIABLES}
         forget_bias = _parse_forget_bias(path, (file.metadata() or {}).get("forget_bias", "0"))

@@ -25,6 +25,7 @@ from voxline.components.push.model_card import _ancestors
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.published_weights import FEATURES, LSTM, VARIABLES, convert_checkpoint, find_published
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.families.asr.task import AsrTask
 from voxline.inference.model_info import Normalization
@@ -33,7 +34,6 @@ from voxline.pipelines.cli.main import app
 from voxline.pipelines.cli.model_views import format_training_data
 from voxline.registry.parents import ancestors_of
 from voxline.store.step_cache import StepWouldRunError, plan_steps
-from voxline.training.published_weights import FEATURES, LSTM, VARIABLES, convert_checkpoint, find_published
 from voxline.training.warm_start import read_parent, start_from, with_normalization_of
 
 UNITS, CONTEXT = 12, 9
@@ -124,7 +124,7 @@ def mozillas_logits(variables: dict[str, np.ndarray], features: np.ndarray, forg
 
 
 def started(dataset: Dataset, file: Path, **how: Any) -> AsrTask:
-    weights = read_parent(find_published(str(file), family="asr"))
+    weights = read_parent(find_published(str(file)))
     task = AsrTask(settings_from(file, **how), with_normalization_of(dataset, weights))
     start_from(task, weights)
     return task
@@ -159,17 +159,17 @@ def test_the_converted_file_has_the_weights_and_nothing_else(files: Path) -> Non
 def test_an_alphabet_beside_the_file_does_and_is_part_of_the_digest(files: Path, tmp_path: Path) -> None:
     save_file(random_variables(), tmp_path / "bare.safetensors")
     with pytest.raises(SettingsError, match=r"alphabet\.txt: cannot be read .*published weights need their alphabet"):
-        find_published(f"{tmp_path}/bare.safetensors", family="asr")
+        find_published(f"{tmp_path}/bare.safetensors")
     digests = set()
     for text in ("\n".join(SYMBOLS), "\n".join(reversed(SYMBOLS))):
         (tmp_path / "alphabet.txt").write_text(f"{text}\n")
-        parent = find_published(f"{tmp_path}/bare.safetensors", family="asr")
+        parent = find_published(f"{tmp_path}/bare.safetensors")
         assert parent.info.alphabet == text.split("\n")
         digests.add(parent.ancestor.digest)
     assert len(digests) == 2
     (tmp_path / "alphabet.txt").write_text("a\nb\n")
     with pytest.raises(WorkError, match="layer_6 has 8 classes, and the alphabet 2 symbols"):
-        find_published(f"{tmp_path}/bare.safetensors", family="asr")
+        find_published(f"{tmp_path}/bare.safetensors")
 
 
 @pytest.mark.slow
@@ -221,10 +221,10 @@ def test_what_does_not_fit_is_named_and_left_random_where_it_is_not_kept(
     assert "left random: before/0, classifier" in told
     after = dict(zip(task.module.weight_names(), task.module.weights().values(), strict=True))["after/kernel"]
     assert np.array_equal(after, random_variables()["layer_5/weights"])
-    with pytest.raises(SettingsError, match="family 'tts'"):
-        find_published(str(file), family="tts")
+    with pytest.raises(SettingsError, match="tts models start from none"):
+        find_family("tts").public_parent(str(file))
     with pytest.raises(SettingsError, match="the file is absent"):
-        find_published(f"{file}.safetensors", family="asr")
+        find_published(f"{file}.safetensors")
 
 
 def test_damaged_and_foreign_files_are_refused(files: Path, tmp_path: Path) -> None:
@@ -236,13 +236,13 @@ def test_damaged_and_foreign_files_are_refused(files: Path, tmp_path: Path) -> N
     for data in (b"", whole[:100], whole[:-4], b"\xff" * 8 + whole[8:], whole[:8] + longer + whole[8 + header :]):
         place.write_bytes(data)
         with pytest.raises(WorkError, match="not a safetensors file, or damaged"):
-            find_published(str(place), family="asr")
+            find_published(str(place))
 
     def refused(changes: dict[str, np.ndarray | None], metadata: dict[str, str] | None = None) -> str:
         variables = {name: one for name, one in (random_variables() | changes).items() if one is not None}
         save_file(variables, place, metadata or {"alphabet": json.dumps(list(SYMBOLS))})
         with pytest.raises(WorkError) as error:
-            read_parent(find_published(str(place), family="asr"))
+            read_parent(find_published(str(place)))
         return str(error.value)
 
     zeros = np.zeros(UNITS, np.float32)
