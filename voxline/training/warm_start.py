@@ -150,7 +150,11 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     names = task.module.weight_names()
     fresh = task.module.weights()
     keys = dict(zip(names, fresh, strict=True))
+    parent_weights = parent.by_name(names)
     kept_names = _kept_names(start, names, task.decoder_parts)
+    # A public model may have no output layer of this kind, such as Whisper's encoder under CTC.
+    if parent.published and not any(is_part(name, task.decoder_parts) for name in parent_weights):
+        kept_names = [name for name in kept_names if not is_part(name, task.decoder_parts)]
     if kept_names:
         _check_functions(task, parent)
 
@@ -164,7 +168,6 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
         )
 
     # Each weight that is kept: by name, and by symbol where it has an axis of symbols.
-    parent_weights = parent.by_name(names)
     weights = dict(fresh)
     misfits = []
     for name in kept_names:

@@ -28,6 +28,7 @@ from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.published_weights import FEATURES, LSTM, VARIABLES, convert_checkpoint, find_published
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.families.asr.task import AsrTask
+from voxline.families.family import find_family
 from voxline.inference.model_info import Normalization
 from voxline.inference.saved_model import read_model_info
 from voxline.pipelines.cli.main import app
