@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,12 +19,15 @@ from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.families.asr.task import AsrTask, AsrTrainModule
+from voxline.inference.saved_model import read_model_info
 from voxline.training import devices
 from voxline.training.batches import Batch, Batches
+from voxline.training.low_rank import LowRankKernel
 from voxline.training.optimizer import learning_rate
 from voxline.training.task import ValidationResult, should_stop_early
-from voxline.training.train_module import TrainModule
+from voxline.training.train_module import BatchTensors, TrainModule
 from voxline.training.trainer import Trainer
+from voxline.training.warm_start import read_exported_weights
 
 ONE_DEVICE = tf.distribute.get_strategy()
 TWO_BLOCKS = {"kind": "conformer", "layers": 2}
@@ -225,6 +230,155 @@ def test_steps_of_parts_are_counted_and_resumed_as_steps(
         assert changed(dict(one), dict(other)) == set()
 
 
+LORA = {"rank": 3, "alpha": 6.0, "parts": ["blocks/*/query_key_value", "blocks/1/convolution"], "also": ["classifier"]}
+
+
+def low_rank_losses(module: TrainModule, batch: Batch) -> tuple[Any, Any]:
+    """The loss of a batch with the kernels computed from their factors in the step, and the factors' gradients."""
+    parts = list(module.low_rank.values())
+    tensors = BatchTensors(*(tf.constant(values) for values in arrays_of(batch)))
+    factors = [tf.convert_to_tensor(part.factors) for part in parts]
+    with tf.GradientTape() as tape:
+        tape.watch(factors)
+        kernels = []
+        for part, both in zip(parts, factors, strict=True):
+            inputs = int(np.prod(part.kernel.shape[:-1]))
+            update = 6.0 / 3 * tf.einsum("ir,or->io", both[:inputs], both[inputs:])
+            kernels.append((part.kernel, part.base + tf.reshape(update, part.kernel.shape)))
+        with keras.StatelessScope(state_mapping=kernels):
+            rows = module.compute_losses(tensors, tf.constant([1, 0]), {}, None)
+        loss = tf.reduce_mean(tf.add_n(list(rows.values())))
+    return loss, tape.gradient(loss, factors)
+
+
+def test_low_rank_kernels_learn_as_if_they_were_computed_from_their_factors(few: Dataset) -> None:
+    """Against automatic differentiation of the factors, and Adam in numpy."""
+    settings = tuned(TWO_BLOCKS, lora=LORA, weight_decay=0.0, clip_norm=1e9)
+    module = AsrTrainModule(settings, few, ONE_DEVICE)
+    before = named_weights(module)
+    kernels = {"blocks/0/query_key_value/kernel", "blocks/1/query_key_value/kernel", "blocks/1/convolution/kernel"}
+    batch = first_batch(few)
+    parts = list(module.low_rank.values())
+    means = [np.zeros(part.factors.shape) for part in parts]
+    squares = [np.zeros(part.factors.shape) for part in parts]
+    for step in range(4):
+        loss, gradients = low_rank_losses(module, batch)
+        factors = [np.asarray(part.factors) for part in parts]
+        result = module.train_step(batch, 0.01, step)
+        assert result.loss == pytest.approx(float(loss), rel=1e-5)
+        for index, part in enumerate(parts):
+            gradient = gradients[index].numpy().astype(np.float64)
+            means[index] = settings.beta_1 * means[index] + (1 - settings.beta_1) * gradient
+            squares[index] = settings.beta_2 * squares[index] + (1 - settings.beta_2) * gradient**2
+            mean = means[index] / (1 - settings.beta_1 ** (step + 1))
+            square = squares[index] / (1 - settings.beta_2 ** (step + 1))
+            expected = factors[index] - 0.01 * mean / (np.sqrt(square) + 1e-7)
+            far = np.sqrt(square) > 1e-5  # Adam divides by the gradient: a tiny one is rounding
+            assert_close(np.asarray(part.factors)[far], expected[far], relative_to_peak=1e-4)
+    assert changed(before, named_weights(module)) == kernels | {"classifier/kernel", "classifier/bias"}
+    assert module.trained_count == sum(
+        3 * (before[name][..., 0].size + before[name].shape[-1]) for name in kernels
+    ) + sum(before[name].size for name in ("classifier/kernel", "classifier/bias"))
+
+
+def test_the_gradients_of_the_factors_are_those_of_the_product(few: Dataset) -> None:
+    """In numpy, for a dense kernel: y = x (W + α/r A B), without ∂L/∂W."""
+    random = np.random.default_rng(0)
+    kernel = keras.Variable(random.standard_normal((6, 2, 4)).astype(np.float32))
+    part = LowRankKernel(kernel, rank=2, alpha=5.0, seed=[1])
+    assert np.array_equal(part.base.numpy(), np.asarray(kernel))
+    factors = random.standard_normal(part.factors.shape).astype(np.float32)
+    part.factors.assign(factors)
+    a, b = factors[:12], factors[12:].T
+    x, slope = random.standard_normal((9, 12)), random.standard_normal((9, 4))
+    of_a, of_b = 2.5 * x.T @ (slope @ b.T), 2.5 * (x @ a).T @ slope
+    found = part.project(tf.constant((x.T @ slope).reshape(6, 2, 4), tf.float32)).numpy()
+    np.testing.assert_allclose(found, np.concatenate([of_a, of_b.T]), rtol=1e-4, atol=1e-4)
+    part.merge(ONE_DEVICE)
+    np.testing.assert_allclose(np.asarray(kernel), part.base.numpy() + 2.5 * (a @ b).reshape(6, 2, 4), rtol=1e-5)
+
+
+def test_a_low_rank_training_begins_as_its_parent_and_resumes_as_it_was(few: Dataset) -> None:
+    """An average that a validation loads for a while changes nothing either."""
+    settings = tuned(TWO_BLOCKS, lora=LORA, average={"ema_decay": 0.5})
+    module, other = (AsrTrainModule(settings, few, ONE_DEVICE) for _ in range(2))
+    parent = {name: values + np.float32(0.01) for name, values in module.weights().items()}
+    module.start_with(parent)
+    assert changed(parent, module.weights()) == set()
+    batch = first_batch(few)
+    features = batch.features * np.float32(np.nan)
+    assert not module.train_step(dataclasses.replace(batch, features=features), 0.01, 0).accepted
+    assert changed(parent, module.weights()) == set()
+
+    module.train_step(batch, 0.01, 1)
+    weights = module.weights()
+    module.load_weights(module.averaged_weights() or {})
+    module.load_weights(weights)
+    other.restore(module.state())
+    for each in (module, other):
+        each.train_step(batch, 0.01, 2)
+    assert changed(module.state(), other.state()) == set()
+    for part in module.low_rank.values():
+        factors = np.asarray(part.factors)
+        inputs = int(np.prod(part.kernel.shape[:-1]))
+        update = 2.0 * factors[:inputs] @ factors[inputs:].T
+        assert_close(part.kernel, part.base.numpy() + update.reshape(part.kernel.shape), relative_to_peak=1e-5)
+
+
+def test_settings_of_low_rank_kernels_that_mean_nothing_are_refused(few: Dataset) -> None:
+    for lora, told in (
+        ({"rank": 2}, r"lora\.parts is empty"),
+        ({"parts": ["blocks"]}, r"lora\.rank is 0"),
+        ({"also": ["blocks"]}, r"lora\.rank is 0"),
+    ):
+        with pytest.raises(SettingsError, match=told):
+            tuned(TWO_BLOCKS, lora=lora)
+    with pytest.raises(SettingsError, match=r"start\.model is empty: LoRA freezes"):
+        tiny_asr_settings(lora=LORA)
+    with pytest.raises(SettingsError, match="freeze is set: LoRA freezes"):
+        tuned(TWO_BLOCKS, lora=LORA, freeze=["blocks"])
+    for parts, also, told in (
+        (["blocks/*/query"], [], r"train\.lora\.parts: 'blocks/\*/query': .*it has subsampling/0"),
+        (["blocks/*/output_norm"], [], "no kernel, a weight of two or more dimensions"),
+        (["blocks"], ["block"], r"train\.lora\.also: 'block'"),
+    ):
+        with pytest.raises(SettingsError, match=told):
+            AsrTrainModule(tuned(TWO_BLOCKS, lora={"rank": 2, "parts": parts, "also": also}), few, ONE_DEVICE)
+    module = AsrTrainModule(tuned(TWO_BLOCKS, lora={"rank": 2, "parts": ["blocks"]}), few, ONE_DEVICE)
+    with pytest.raises(SettingsError, match=r"keep leaves classifier random.*name it in train\.lora\.also"):
+        module.start_with(module.weights(), ["classifier/kernel"])
+    assert tuned(TWO_BLOCKS, lora=LORA).started_from("").lora.rank == 0
+
+
+@pytest.mark.slow
+def test_a_model_trained_by_low_rank_is_a_parent_as_any_other(
+    few: Dataset, parent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Head first, then factors, in parts of batches; the export holds the sums."""
+    start = {"model": str(parent), "keep": "encoder", "replay": 1.0, "head_epochs": 1, "rate_share": 1.0}
+    lora = {"rank": 2, "parts": ["recurrent"], "also": ["classifier"]}
+    settings = tiny_asr_settings(
+        model=ONE_LOOP, epochs=2, batch_size=4, accumulate=2, start=start, lora=lora, average={"best_checkpoints": 2}
+    )
+    tuned_run = run(few.folder, tmp_path, settings)
+    told = capsys.readouterr().out
+    assert re.search(r"parameters, [\d,]+ of them trained \(\d+\.\d%\)", told)
+    with np.load(tuned_run.folder / "checkpoints/step-00000008/arrays.npz") as arrays:
+        recurrent = dict(zip(read_model_info(parent).weights, read_exported_weights(parent), strict=True))
+        base = arrays["low_rank/0"]
+        assert np.array_equal(base, recurrent["recurrent/0/cell/kernel"])
+
+    start = {"model": str(tuned_run.path("model")), "replay": 1.0}
+    child = run(few.folder, tmp_path, tiny_asr_settings(model=ONE_LOOP, epochs=1, start=start))
+    assert child.metrics["epochs"] == 1
+    names = read_model_info(parent).weights
+    assert read_model_info(tuned_run.path("model")).weights == names
+    found = dict(zip(names, read_exported_weights(tuned_run.path("model")), strict=True))
+    assert changed(recurrent, found) == {
+        "recurrent/0/cell/kernel", "recurrent/0/cell/recurrent_kernel", "classifier/kernel", "classifier/bias",
+    }  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def parent(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported model, and so a parent."""
@@ -320,7 +474,8 @@ def tune_on_one_and_two_devices(folder: Path, answer: Path) -> None:
     five = first_batch(dataset, 5)
     results = []
     for name, size in (("one", {"batch_size": 5}), ("mirrored", {"batch_size": 3, "accumulate": 2})):
-        module = AsrTrainModule(tuned(WITHOUT_STATISTICS, **size), dataset, strategies[name])
+        lora = {"rank": 2, "parts": ["before"], "also": ["after", "classifier"]}
+        module = AsrTrainModule(tuned(WITHOUT_STATISTICS, lora=lora, **size), dataset, strategies[name])
         losses.append([module.train_step(five, 0.01, step).loss for step in range(3)])
         results.append(module.state())
     states[0] |= {f"parts/{name}": values for name, values in results[0].items()}

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from voxline.errors import SettingsError
+from voxline.training.settings import LoraSettings, TrainSettings
 from voxline.training.weight_names import weight_names
 
 RANGE = re.compile(r"(\d+)-(\d+)")
@@ -31,21 +32,26 @@ class TrainedParts:
     Args:
       model: the one that is exported, with its `normalizations`; its frozen weights become untrainable.
       auxiliary_models: further ones with normalizations.
-      freeze, rates: `train.freeze` and `train.rates`.
+      settings: of them `freeze`, `lora` and `rates`.
+
+    Attributes:
+      low_rank_kernels: those of `lora.parts`; they stay trainable.
 
     Raises:
-      SettingsError: the model has no such part, or all of it is frozen.
+      SettingsError: the model has no such part, or all of it is frozen, or a part of `lora` has no kernel.
     """
 
-    def __init__(
-        self, model: Any, auxiliary_models: Sequence[Any], freeze: Sequence[str], rates: Mapping[str, float]
-    ) -> None:
+    def __init__(self, model: Any, auxiliary_models: Sequence[Any], settings: TrainSettings) -> None:
         self._model = model
         self._norms = [norm for each in (model, *auxiliary_models) for norm in each.normalizations]
-        self._rates = rates
+        self._rates = settings.rates
         self._resting: set[int] = set()
-        if freeze:
-            self._freeze(freeze)
+        self._frozen: set[str] = set()
+        self.low_rank_kernels: list[Any] = []
+        if settings.lora.rank:
+            self._freeze_but(settings.lora)
+        elif settings.freeze:
+            self._freeze(settings.freeze)
 
     @functools.cached_property
     def names(self) -> dict[int, str]:
@@ -54,8 +60,10 @@ class TrainedParts:
 
     @property
     def trained_count(self) -> int:
-        """Number of parameters that are trained."""
-        return sum(math.prod(variable.shape) for variable in self._model.trainable_variables)
+        """Number of parameters that are trained, without the factors of low-rank kernels."""
+        low_rank = {id(kernel) for kernel in self.low_rank_kernels}
+        trained = [variable for variable in self._model.trainable_variables if id(variable) not in low_rank]
+        return sum(math.prod(variable.shape) for variable in trained)
 
     def rates(self, variables: Sequence[Any]) -> list[float]:
         """The factor of each variable's learning rate."""
@@ -74,7 +82,7 @@ class TrainedParts:
         if not any(id(variable) in head for variable in self._model.trainable_variables):
             raise SettingsError(
                 "train.start.head_epochs: the model to start from has all weights that are trained, so there is no "
-                "head to train first; take over fewer parts (train.start.keep), or set it to 0"
+                "head to train first; take over fewer parts (train.start.keep), freeze less, or set it to 0"
             )
         self._resting = self.names.keys() - head
 
@@ -111,21 +119,60 @@ class TrainedParts:
             for norm in resting:
                 norm.frozen = False
 
+    def check_random(self, names: Iterable[str]) -> None:
+        """Refuses weights that are random, and would stay so.
+
+        Args:
+          names: of the weights that were not taken over.
+
+        Raises:
+          SettingsError: some of them are frozen.
+        """
+        frozen = [name for name in names if name in self._frozen]
+        if frozen:
+            raise SettingsError(
+                f"train.start.keep leaves {', '.join(list_parts(frozen))} random, and train.freeze or train.lora "
+                "freezes it: it would never be trained; freeze less, or name it in train.lora.also"
+            )
+
     def _freeze(self, parts: Sequence[str]) -> None:
         check_parts("train.freeze", parts, list(self.names.values()))
-        for variable in self._model.weights:
-            if is_part(self.names[id(variable)], parts):
-                variable.trainable = False
-
-        # A normalization is frozen with its statistics.
-        for norm in self._model.normalizations:
-            norm.frozen = is_part(self.names[id(norm.moving_mean)], parts)
-
+        self._freeze_names([name for name in self.names.values() if is_part(name, parts)])
         if not self._model.trainable_variables:
             raise SettingsError(
                 f"train.freeze: {', '.join(parts)} are all of the network, so nothing is left to train; it has "
                 f"{', '.join(list_parts(self.names.values()))}"
             )
+
+    def _freeze_but(self, lora: LoraSettings) -> None:
+        names = list(self.names.values())
+        check_parts("train.lora.parts", lora.parts, names)
+        check_parts("train.lora.also", lora.also, names)
+
+        # What is trained as a whole has no need of factors.
+        for variable in self._model.weights:
+            name = self.names[id(variable)]
+            is_kernel = variable.trainable and len(variable.shape) > 1
+            if is_kernel and is_part(name, lora.parts) and not is_part(name, lora.also):
+                self.low_rank_kernels.append(variable)
+
+        kernels = {self.names[id(kernel)] for kernel in self.low_rank_kernels}
+        if empty := [part for part in lora.parts if not any(is_part(name, [part]) for name in kernels)]:
+            raise SettingsError(
+                f"train.lora.parts: {', '.join(map(repr, empty))}: no kernel, a weight of two or more dimensions, is "
+                "there, or it is in train.lora.also"
+            )
+        self._freeze_names([name for name in names if name not in kernels and not is_part(name, lora.also)])
+
+    def _freeze_names(self, frozen: Iterable[str]) -> None:
+        self._frozen = set(frozen)
+        for variable in self._model.weights:
+            if self.names[id(variable)] in self._frozen:
+                variable.trainable = False
+
+        # A normalization is frozen with its statistics.
+        for norm in self._model.normalizations:
+            norm.frozen = self.names[id(norm.moving_mean)] in self._frozen
 
 
 def is_part(name: str, parts: Iterable[str]) -> bool:

@@ -111,6 +111,33 @@ class StartSettings(Settings):
     )
 
 
+class LoraSettings(Settings):
+    """Low-rank updates of kernels (LoRA; Hu et al. 2021, arXiv 2106.09685), merged into them in the exported model."""
+
+    rank: int = pydantic.Field(0, ge=0, le=4_096, description="rank of the update of a kernel, such as 8; 0: no LoRA")
+    alpha: float = pydantic.Field(
+        16.0, gt=0, le=65_536, description="weight of an update: it counts alpha / rank times"
+    )
+    parts: list[Part] = pydantic.Field(
+        [],
+        description="parts of the network whose kernels are updated so, such as [blocks/*/attention/query, "
+        "blocks/*/attention/value]; all other weights are frozen, their biases too",
+    )
+    also: list[Part] = pydantic.Field(
+        [], description="parts that are trained as without LoRA, such as [classifier]; a new output layer must be here"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _check_rank(self) -> Self:
+        if self.rank and not self.parts:
+            raise ValueError(f"lora.rank is {self.rank}, and lora.parts is empty: name the kernels to update")
+        if not self.rank and (self.parts or self.also):
+            raise ValueError(
+                "lora.parts and lora.also have no effect while lora.rank is 0; set it to 8, or remove them"
+            )
+        return self
+
+
 class AverageSettings(Settings):
     """Averages of weights, exported where the dev split says that they are better."""
 
@@ -167,6 +194,7 @@ class TrainSettings(Settings):
         "weights, such as [convolutions, blocks/0-2]: no gradients, no moments, no decay; their normalizations use "
         "and keep their moving statistics",
     )
+    lora: LoraSettings = pydantic.Field(LoraSettings(), description="low-rank updates of kernels, all else frozen")
     rates: dict[Part, Annotated[float, pydantic.Field(gt=0, le=100)]] = pydantic.Field(
         {},
         description="part of the network → factor of its learning rate, such as {blocks/3: 0.3, blocks: 0.1}; the "
@@ -269,6 +297,13 @@ class TrainSettings(Settings):
                 "name the model to start from, or freeze nothing"
             )
 
+        if self.lora.rank and (self.freeze or not self.start.model):
+            problem = "freeze is set" if self.freeze else "start.model is empty"
+            raise ValueError(
+                f"lora.rank is {self.lora.rank}, and {problem}: LoRA freezes all but lora.parts and lora.also, as the "
+                "model to start from has it; set start.model, and remove freeze"
+            )
+
         epochs = self.start.epochs or self.epochs
         if self.start.head_epochs >= epochs:
             raise ValueError(
@@ -289,7 +324,7 @@ class TrainSettings(Settings):
         From random weights nothing is frozen.
         """
         if not model:
-            return self.model_copy(update={"start": StartSettings(), "freeze": []})
+            return self.model_copy(update={"start": StartSettings(), "freeze": [], "lora": LoraSettings()})
         start = self.start.model_copy(update={"model": model, "rate_share": 1.0, "epochs": 0})
         rate = float(f"{self.learning_rate * self.start.rate_share:.12g}")
         epochs = self.start.epochs or self.epochs

@@ -139,6 +139,9 @@ class Trainable(Protocol):
     def load_weights(self, arrays: Arrays) -> None:
         """Sets what `weights` returns."""
 
+    def start_with(self, arrays: Arrays, random_names: Collection[str] = ()) -> None:
+        """Sets the weights that training starts from, some of which no model gave."""
+
     def averaged_weights(self) -> Arrays | None:
         """The moving average of `weights` over the steps; None if `train.average.ema_decay` is 0."""
 

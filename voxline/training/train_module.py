@@ -15,6 +15,7 @@ reduced after each part: that is more traffic than once a step.
 import abc
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from voxline.training.averaging import MovingAverage
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
 from voxline.training.layers import Tensor
+from voxline.training.low_rank import LowRankKernel
 from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if, global_norm
 from voxline.training.parts import TrainedParts
 from voxline.training.settings import TrainSettings
@@ -142,7 +144,11 @@ class TrainModule(abc.ABC):
         with strategy.scope():
             self.model, *self.auxiliary_models = make_models()
             models = [self.model, *self.auxiliary_models]
-            self.parts = TrainedParts(self.model, self.auxiliary_models, settings.freeze, settings.rates)
+            self.parts = TrainedParts(self.model, self.auxiliary_models, settings)
+            self.low_rank = {
+                id(kernel): LowRankKernel(kernel, settings.lora.rank, settings.lora.alpha, [settings.seed, number])
+                for number, kernel in enumerate(self.parts.low_rank_kernels)
+            }
             self._trainable = [variable for model in models for variable in model.trainable_variables]
             self.optimizer: AdamW | TwoOptimizers = self.adamw(self._trainable)
             decay = settings.average.ema_decay
@@ -155,7 +161,9 @@ class TrainModule(abc.ABC):
 
     def adamw(self, variables: Sequence[Any]) -> AdamW:
         """An optimizer of some variables, with the rates of `train.rates`; called in the strategy's scope."""
-        return AdamW(variables, self._settings, self.parts.rates(variables))
+        low_rank = self.low_rank
+        trained = [low_rank[id(each)].factors if id(each) in low_rank else each for each in variables]
+        return AdamW(trained, self._settings, self.parts.rates(variables))
 
     @abc.abstractmethod
     def compute_losses(
@@ -199,7 +207,7 @@ class TrainModule(abc.ABC):
     @property
     def trained_count(self) -> int:
         """Number of parameters of the exported model that are trained."""
-        return self.parts.trained_count
+        return self.parts.trained_count + sum(math.prod(each.factors.shape) for each in self.low_rank.values())
 
     def train_head_first(self, names: Collection[str], steps: int) -> None:
         """Trains some weights alone in the first `steps` steps, and then all; called before the first step.
@@ -296,6 +304,21 @@ class TrainModule(abc.ABC):
         for index, variable in enumerate(self.model.weights):
             variable.assign(arrays[f"model/{index}"])
 
+    def start_with(self, arrays: Arrays, random_names: Collection[str] = ()) -> None:
+        """Sets the weights that training starts from; called before the first step.
+
+        Args:
+          arrays: as `weights` returns them.
+          random_names: names of those that no model gave.
+
+        Raises:
+          SettingsError: some of these are frozen.
+        """
+        self.parts.check_random(random_names)
+        self.load_weights(arrays)
+        for kernel in self.low_rank.values():
+            kernel.begin()
+
     def averaged_weights(self) -> Arrays | None:
         """The moving average of `weights`; None if none is kept."""
         if self.average is None:
@@ -340,6 +363,7 @@ class TrainModule(abc.ABC):
             "auxiliary": auxiliary,
             "optimizer": self.optimizer.state,
             "average": average,
+            "low_rank": [value for each in self.low_rank.values() for value in (each.base, each.factors)],
         }
 
     def _to_tensors(self, batch: Batch) -> tuple[BatchTensors, Tensor, npt.NDArray[np.int32], Shape]:
@@ -474,6 +498,8 @@ class TrainModule(abc.ABC):
     ) -> None:
         """Updates all that a step changes; called outside `strategy.run`."""
         self.optimizer.update(self.strategy, gradients, norm, rate, accept)
+        for kernel in self.low_rank.values():
+            kernel.merge(self.strategy)
         for variable, value in zip(self.parts.moving(of_head), moved, strict=True):
             self.strategy.extended.update(variable, assign_if, args=(value, accept), group=False)
 
@@ -513,6 +539,8 @@ class TrainModule(abc.ABC):
     ) -> None:
         """The same as `_update`, within `strategy.run`."""
         self.optimizer.update_in_replica(gradients, norm, rate, accept)
+        for kernel in self.low_rank.values():
+            kernel.merge_in_replica()
         for variable, value in zip(self.parts.moving(of_head), moved, strict=True):
             assign_if(variable, value, accept)
         if self.average:
@@ -627,10 +655,13 @@ class TrainModule(abc.ABC):
         return PartResult(loss, losses, [None if rests else next(following) for rests in resting], list(statistics))
 
     def _gradients(self, objective: Tensor, variables: Sequence[Any], resting: Collection[int]) -> list[Tensor]:
-        """The gradients of the variables that do not rest."""
+        """The gradients of the variables that do not rest, and of the factors of low-rank kernels."""
         awake = [variable for variable in variables if id(variable) not in resting]
-        gradients: list[Tensor] = tf.gradients(objective, awake) if awake else []
-        return gradients
+        gradients = tf.gradients(objective, awake) if awake else []
+        return [
+            self.low_rank[id(variable)].project(gradient) if id(variable) in self.low_rank else gradient
+            for variable, gradient in zip(awake, gradients, strict=True)
+        ]
 
     def _make_eval_graph(self, shape: Shape, graph_key: Any) -> Any:
         def evaluate(batch: BatchTensors) -> dict[str, Tensor]:

@@ -296,7 +296,8 @@ class Trainer:
         replicas = self.task.strategy.num_replicas_in_sync
         parameters = self.module.parameter_count
         trained = self.module.trained_count
-        partial = f", {trained:,} of them trained ({trained / parameters:.1%})" if self.settings.freeze else ""
+        trains_a_part = self.settings.freeze or self.settings.lora.rank
+        partial = f", {trained:,} of them trained ({trained / parameters:.1%})" if trains_a_part else ""
         print_status(
             f"train: {parameters:,} parameters{partial}, {self.batches.utterances:,} utterances, "
             f"{plural(self.settings.epochs, 'epoch')} of {plural(self.batches.steps, 'step')}"

@@ -192,9 +192,9 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     if misfits or unused:
         raise SettingsError(_describe_misfit(task, parent, [*misfits, *unused]))
 
-    task.module.load_weights(weights)
-    task.parent_model = parent.folder
     random_names = [name for name in names if name not in set(kept_names)]
+    task.module.start_with(weights, random_names)
+    task.parent_model = parent.folder
     if start.head_epochs:
         task.module.train_head_first(random_names, start.head_epochs * task.train.steps)
 
