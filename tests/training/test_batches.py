@@ -1,15 +1,23 @@
 """Batches: each utterance once per epoch, in an order that seed and epoch determine."""
 
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from tests.training.tones import LETTERS, make_utterances, write_dataset
+from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
+from voxline.data.testing import NewExample
+from voxline.data.testing import write_dataset as write_examples
 from voxline.errors import WorkError
-from voxline.training.batches import Batch, Batches, ReplicaShare
+from voxline.text.alphabet import Alphabet
+from voxline.training.batches import ROWS, Batch, Batches, ReplicaShare
 
 
 def batches(dataset: Dataset, **changes: Any) -> Batches:
@@ -102,6 +110,69 @@ def test_batches_hold_similar_lengths(tones: Dataset) -> None:
         return float(1 - real / whole)
 
     assert waste(0.0) < 0.1 < waste(5.0)
+
+
+LENGTHS = FeatureSettings(mels=8, hop_seconds=0.01)
+
+
+def of_lengths(folder: Path, lengths: Sequence[int]) -> Dataset:
+    """Utterances of so many frames."""
+    examples = [
+        NewExample(f"u{number:03}", "a", "train", np.ones((frames, 8), np.float32), "tone")
+        for number, frames in enumerate(lengths)
+    ]
+    return write_examples(folder, examples, LENGTHS, Alphabet("a"))
+
+
+@hypothesis.given(
+    lengths=st.lists(st.integers(1, 400), min_size=1, max_size=60),
+    seconds=st.sampled_from([0.5, 2.0, 10.0]),
+    unit=st.sampled_from([(1, 1), (2, 1), (1, 3), (2, 2)]),
+    longer=st.sampled_from([0.0, 0.3]),
+)
+@hypothesis.settings(max_examples=40)
+def test_batches_by_seconds_hold_every_utterance_in_few_numbers_of_rows(
+    lengths: list[int], seconds: float, unit: tuple[int, int], longer: float
+) -> None:
+    replicas, parts = unit
+    share = ReplicaShare(0, replicas, replicas)
+    options: dict[str, Any] = {"batch_seconds": seconds, "parts": parts, "longer": longer, "share": share}
+    with tempfile.TemporaryDirectory() as folder:
+        found = batches(of_lengths(Path(folder), lengths), time_stride=0, **options)
+        for epoch in (0, 1):
+            plan = found.plan(epoch)
+            assert len(plan) == found.steps_of(epoch)
+            draws = np.concatenate(plan)
+            assert set(draws.tolist()) == set(range(len(lengths)))
+            sizes = sorted(map(len, plan))
+            # The last batch alone may repeat rows, or have too few where there are not enough.
+            assert len(draws) < len(lengths) + max(sizes)
+            assert sum(size % (replicas * parts) != 0 or size // (replicas * parts) not in ROWS for size in sizes) <= 1
+            for rows in plan:
+                frames = np.ceil(found._frames[rows].max() * (1 + longer))
+                in_replica = -(-len(rows) // (replicas * parts))
+                assert in_replica * replicas * frames <= seconds * 100 + 1e-6 or in_replica == 1
+
+
+def test_a_batch_by_seconds_uses_most_of_them_in_an_order_of_chance(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    dataset = of_lengths(tmp_path, np.exp(random.uniform(np.log(100), np.log(1_600), 400)).astype(int).tolist())
+    found = batches(dataset, time_stride=0, batch_seconds=60.0)
+    first, second = found.plan(0), found.plan(1)
+    assert [len(rows) for rows in first] != sorted(len(rows) for rows in first)
+    assert {frozenset(rows.tolist()) for rows in first} != {frozenset(rows.tolist()) for rows in second}
+    assert {len(rows) for rows in [*first, *second]} <= {3, 4, 6, 8, 12, 16, 24, 32, 48}
+    used = [len(rows) * found._frames[rows].max() / 6_000 for rows in first]
+    assert max(used) <= 1
+    assert np.mean(used) > 0.75
+    in_order = batches(dataset, time_stride=0, batch_seconds=60.0, shuffled=False).plan(0)
+    assert sorted(np.concatenate(in_order).tolist()) == list(range(400))
+
+
+def test_steps_by_seconds_follow_the_draws_of_each_epoch(tmp_path: Path) -> None:
+    dataset = of_lengths(tmp_path, [50] * 7 + [400] * 7)
+    found = batches(dataset, time_stride=0, batch_seconds=4.0, corpus_weights={"": 0.5})
+    assert [found.steps_of(epoch) for epoch in range(4)] == [len(found.plan(epoch)) for epoch in range(4)]
 
 
 def test_shortest_first_sorts_the_first_epoch(tones: Dataset) -> None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tests.closeness import assert_close
 from tests.training.processes import read_log, start_process
 from tests.training.tones import ONE_LOOP, tiny_asr_settings
+from tests.training.toy_family import ToyTask, ToyTrainSettings
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.errors import SettingsError
@@ -345,7 +346,7 @@ def test_settings_of_low_rank_kernels_that_mean_nothing_are_refused(few: Dataset
         with pytest.raises(SettingsError, match=told):
             AsrTrainModule(tuned(TWO_BLOCKS, lora={"rank": 2, "parts": parts, "also": also}), few, ONE_DEVICE)
     module = AsrTrainModule(tuned(TWO_BLOCKS, lora={"rank": 2, "parts": ["blocks"]}), few, ONE_DEVICE)
-    with pytest.raises(SettingsError, match=r"keep leaves classifier random.*name it in train\.lora\.also"):
+    with pytest.raises(SettingsError, match=r"classifier is left random.*name it in train\.lora\.also"):
         module.start_with(module.weights(), ["classifier/kernel"])
     assert tuned(TWO_BLOCKS, lora=LORA).started_from("").lora.rank == 0
 
@@ -377,6 +378,43 @@ def test_a_model_trained_by_low_rank_is_a_parent_as_any_other(
     assert changed(recurrent, found) == {
         "recurrent/0/cell/kernel", "recurrent/0/cell/recurrent_kernel", "classifier/kernel", "classifier/bias",
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_batches_by_seconds_are_trained_and_resumed(
+    few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tiny_asr_settings(
+        model=WITHOUT_STATISTICS, epochs=2, batch_seconds=0.8, accumulate=2, checkpoint_steps=1
+    )
+    whole = run(few.folder, tmp_path / "whole", settings)
+    assert re.search(r"batches of up to 0\.8 s have 2, 4[\d, ]* utterances", capsys.readouterr().out)
+    train_step = TrainModule.train_step
+    rows = []
+
+    def killed(module: TrainModule, batch: Batch, rate: float, step: int) -> Any:
+        rows.append(len(batch.ids))
+        if len(rows) == 5:
+            raise KeyboardInterrupt
+        return train_step(module, batch, rate, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainModule, "train_step", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(few.folder, tmp_path / "killed", settings)
+        resumed = run(few.folder, tmp_path / "killed", settings)
+    assert len(rows) == whole.metrics["steps"] + 1
+    assert len(set(rows)) > 1
+    last = f"checkpoints/step-{int(whole.metrics['steps']):08d}/arrays.npz"
+    with np.load(whole.folder / last) as one, np.load(resumed.folder / last) as other:
+        assert changed(dict(one), dict(other)) == set()
+
+
+def test_batches_by_seconds_are_refused_where_they_cannot_be(few: Dataset) -> None:
+    with pytest.raises(SettingsError, match=r"train\.batch_seconds is 5, and steps are compiled for static shapes"):
+        AsrTask(tiny_asr_settings(batch_seconds=5.0, xla=True), few)
+    with pytest.raises(SettingsError, match=r"train\.batch_seconds is 5, and the family 'toy' has no batches of whole"):
+        ToyTask(ToyTrainSettings(batch_seconds=5.0), few)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,13 @@ ahead of their use. The plan of an epoch can therefore be rebuilt after a kill, 
 it, and the number of steps is known in advance. The layout of the shards affects neither the order nor the content.
 
 Every worker of a training makes the same plan, and reads, decodes and augments only the rows of its own devices.
+
+Batches by seconds of audio. A network's memory follows the frames of a batch, so `batch_seconds` bounds rows times the
+longest row. Each number of rows builds its own graph, which takes seconds, so batches have 1, 2, 3, 4, 6, 8, 12, 16, …
+rows: an utterance belongs to the largest of these numbers that it fits into, and batches are made within it. From 1 s
+to 16 s of audio these are 9 graphs, where every number would be up to 60; a batch uses two thirds of the seconds or
+more, about five sixths on average. The number of batches depends on the lengths alone, not on the order. Attention's
+memory grows with the square of the length, so that of long utterances is not bounded by their sum.
 """
 
 import collections
@@ -28,6 +35,8 @@ Array = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int32]
 PREFETCHED = 6
 """Batches read ahead."""
+ROWS = sorted({2**power for power in range(17)} | {3 * 2**power for power in range(16)})
+"""Numbers of rows of a device's batch by seconds."""
 
 
 BUCKET_FRAMES = 8
@@ -138,6 +147,8 @@ class Batches:
       buckets: pad each batch to one of so many static shapes, and fill it with rows of no weight to `batch_size`; 0: a
         batch is as long as its longest row.
       longer, more_frames: share by which `augment` may lengthen an utterance, and frames that it may add to it.
+      batch_seconds: of audio in a part of a batch, padding included, in place of `batch_size`; 0: `batch_size`.
+      parts: of a batch by seconds, each of the same number of rows.
 
     Attributes:
       infeasible: ids of the utterances left out.
@@ -167,6 +178,8 @@ class Batches:
         buckets: int = 0,
         longer: float = 0.0,
         more_frames: int = 0,
+        batch_seconds: float = 0.0,
+        parts: int = 1,
     ) -> None:
         self.bins = dataset.features.bins
         self.batch_size = batch_size
@@ -204,6 +217,15 @@ class Batches:
             drawn = ", ".join(f"{corpus.name} {corpus.draws:,} draws of {len(corpus.rows):,}" for corpus in weighted)
             print_status(f"train: utterances in each epoch: {drawn}")
 
+        # Rows of the batch that each utterance belongs to, by its longest form.
+        self._rows_of = np.zeros(0, np.int64)
+        if batch_seconds:
+            seconds = dataset.features.hop_length / dataset.features.sample_rate
+            longest = (np.ceil(self._frames * (1 + longer)) + more_frames) * seconds
+            in_replica = np.searchsorted(ROWS, batch_seconds / share.total / longest, side="right") - 1
+            self._rows_of = np.array(ROWS)[np.maximum(in_replica, 0)] * share.total * parts
+            self._describe_rows(batch_seconds, longest)
+
         # Static shapes, if steps are compiled.
         sizes = [(record.frames, record.labels) for record in self._records]
         self.shapes = choose_buckets(sizes, buckets, longer, more_frames) if buckets and sizes else []
@@ -223,8 +245,22 @@ class Batches:
 
     @property
     def steps(self) -> int:
-        """Batches in an epoch."""
-        return -(-self.draws // self.batch_size)
+        """Batches in the first epoch."""
+        return self.steps_of(0)
+
+    def steps_of(self, epoch: int) -> int:
+        """Batches in an epoch; by seconds they may differ where weights of corpora draw other utterances."""
+        if not len(self._rows_of):
+            return -(-self.draws // self.batch_size)
+
+        # As `_plan_by_seconds` makes them, by their numbers alone.
+        rows = self._rows_of[self._draw(epoch) % len(self._records)]
+        left = 0
+        steps = 0
+        for size, count in sorted(collections.Counter(rows.tolist()).items(), reverse=True):
+            full, left = divmod(left + count, size)
+            steps += full
+        return steps + (left > 0)
 
     def plan(self, epoch: int) -> list[npt.NDArray[np.int64]]:
         """The draws of each batch of an epoch: the n-th repetition of a row is the row + n times the number of rows.
@@ -236,20 +272,59 @@ class Batches:
         # Sorted by length with some noise: little padding, and other batches in each epoch.
         random = np.random.default_rng([self.seed, epoch])
         shuffled = self.shuffled and not (self.shortest_first and epoch == 0)
-        draws = np.sort(np.concatenate([corpus.draw(epoch, len(self._records)) for corpus in self._corpora]))
+        draws = self._draw(epoch)
         frames = self._frames[draws % max(len(self._records), 1)]
         noise = np.exp(random.uniform(-1, 1, len(draws)) * np.log1p(self.length_noise))
         lengths = frames * noise if shuffled else frames
         order = draws[np.argsort(lengths, kind="stable")]
 
         # Batches of neighbors in length, in an order of chance.
-        starts = list(range(0, len(order), self.batch_size))
-        if shuffled and len(order) > self.batch_size:
-            starts[-1] = len(order) - self.batch_size
-
-        batches = [order[start : start + self.batch_size] for start in starts]
+        if len(self._rows_of):
+            batches = self._plan_by_seconds(order)
+        else:
+            starts = list(range(0, len(order), self.batch_size))
+            if shuffled and len(order) > self.batch_size:
+                starts[-1] = len(order) - self.batch_size
+            batches = [order[start : start + self.batch_size] for start in starts]
 
         return [batches[index] for index in random.permutation(len(batches))] if shuffled else batches
+
+    def _plan_by_seconds(self, order: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        """The batches of each number of rows, the shortest utterances first.
+
+        What does not fill a batch goes on to the next number, whose utterances are longer. The last batch of a training
+        split is filled with rows of those before it.
+
+        Args:
+          order: draws, by their length with its noise.
+        """
+        rows = self._rows_of[order % len(self._records)]
+        batches: list[npt.NDArray[np.int64]] = []
+        left = order[:0]
+        for size in sorted(set(rows.tolist()), reverse=True):
+            pool = np.concatenate([left, order[rows == size]])
+            full = len(pool) // size * size
+            batches += np.split(pool[:full], full // size) if full else []
+            left = pool[full:]
+
+        if len(left) and self.shuffled:
+            wanted = int(self._rows_of[left % len(self._records)].min()) - len(left)
+            others = np.concatenate([left[:0], *batches])
+            left = np.concatenate([others[max(len(others) - wanted, 0) :], left])
+
+        return [*batches, left] if len(left) else batches
+
+    def _draw(self, epoch: int) -> npt.NDArray[np.int64]:
+        return np.sort(np.concatenate([corpus.draw(epoch, len(self._records)) for corpus in self._corpora]))
+
+    def _describe_rows(self, batch_seconds: float, longest: npt.NDArray[np.float64]) -> None:
+        """Tells the numbers of rows of a training split, and how many utterances are longer than a batch."""
+        if not self.shuffled or not len(longest):
+            return
+        sizes = ", ".join(map(str, sorted(set(self._rows_of.tolist()))))
+        too_long = int((longest * self.share.total > batch_seconds).sum())
+        note = f"; {too_long:,} utterances are longer, and take more memory" if too_long else ""
+        print_status(f"train: batches of up to {batch_seconds:g} s have {sizes} utterances{note}")
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from step `first` of it, read ahead on threads."""

@@ -103,7 +103,7 @@ def check_strategy(strategy: Any, settings: TrainSettings) -> None:
     """Checks that a step can be compiled for the devices, and that they share a batch of static shape evenly.
 
     Raises:
-      SettingsError: `train.xla`, `train.batch_size` or the network does not suit them.
+      SettingsError: `train.xla`, `train.batch_size`, `train.batch_seconds` or the network does not suit them.
     """
     replicas = strategy.num_replicas_in_sync
     if settings.xla and replicas > 1 and not is_tpu(strategy):
@@ -116,6 +116,12 @@ def check_strategy(strategy: Any, settings: TrainSettings) -> None:
         raise SettingsError(
             f"train.model.kind: {reason}, and a TPU runs compiled steps alone; train on a GPU or a CPU "
             "(cluster.steps.train.accelerator)"
+        )
+
+    if (settings.xla or is_tpu(strategy)) and settings.batch_seconds:
+        raise SettingsError(
+            f"train.batch_seconds is {settings.batch_seconds:g}, and steps are compiled for static shapes of "
+            "train.batch_size rows (train.xla, TPUs); set it to 0"
         )
 
     if (settings.xla or is_tpu(strategy)) and settings.batch_size % replicas:

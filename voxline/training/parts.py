@@ -123,7 +123,7 @@ class TrainedParts:
         """Refuses weights that are random, and would stay so.
 
         Args:
-          names: of the weights that were not taken over.
+          names: of the weights that no model gave.
 
         Raises:
           SettingsError: some of them are frozen.
@@ -131,8 +131,8 @@ class TrainedParts:
         frozen = [name for name in names if name in self._frozen]
         if frozen:
             raise SettingsError(
-                f"train.start.keep leaves {', '.join(list_parts(frozen))} random, and train.freeze or train.lora "
-                "freezes it: it would never be trained; freeze less, or name it in train.lora.also"
+                f"train.start: {', '.join(list_parts(frozen))} is left random, and train.freeze or train.lora freezes "
+                "it, so that it would never be trained; freeze less, or name it in train.lora.also"
             )
 
     def _freeze(self, parts: Sequence[str]) -> None:

@@ -168,12 +168,21 @@ class TrainSettings(Settings):
 
     epochs: int = pydantic.Field(15, ge=1, le=10_000, description="passes over the training split, at most")
     batch_size: int = pydantic.Field(16, ge=1, le=65_536, description="utterances per step, over all devices")
+    batch_seconds: float = pydantic.Field(
+        0.0,
+        ge=0,
+        le=360_000,
+        description="seconds of audio per step, padding included, over all devices: short utterances in larger "
+        "batches, long ones in smaller; each step counts the mean over its utterances, at the same rate; "
+        "0: batch_size utterances",
+    )
     accumulate: int = pydantic.Field(
         1,
         ge=1,
         le=1_024,
-        description="parts of batch_size utterances whose gradients make one step: the step of a batch so many times "
-        "as large, in the memory of one part; statistics of batch normalization and dropout are of each part",
+        description="parts of batch_size utterances (or of batch_seconds) whose gradients make one step: that of a "
+        "batch so many times as large, in the memory of one part; statistics of batch normalization and dropout are "
+        "of each part",
     )
     learning_rate: float = pydantic.Field(3e-3, gt=0, le=1, description="peak rate, reached after warm-up")
     warm_up_steps: int = pydantic.Field(100, ge=0, description="steps over which the rate rises from zero")

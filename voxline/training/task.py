@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxline.data.dataset import Dataset
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.inference.model_info import ModelInfo
 from voxline.progress import print_status
 from voxline.training import devices
@@ -107,6 +107,9 @@ class TrainBatches(Protocol):
     @property
     def steps(self) -> int: ...
 
+    def steps_of(self, epoch: int) -> int:
+        """Batches in an epoch."""
+
     def epoch(self, epoch: int, first: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, from step `first` of it; the same in every process for the same arguments."""
 
@@ -166,6 +169,7 @@ class TrainingTask(abc.ABC):
       function_settings: those of `model` that change what weights of the same shapes compute: a parent must have the
         same.
       parent_model: the exported model whose weights it started from, if any.
+      counts_seconds: whether `train.batch_seconds` applies: its batches are of whole utterances.
       optimizes_graph: whether TensorFlow's optimizer of graphs makes up for its time on a CPU.
 
     Raises:
@@ -176,6 +180,7 @@ class TrainingTask(abc.ABC):
     decoder_parts: ClassVar[tuple[str, ...]] = ()
     function_settings: ClassVar[tuple[str, ...]] = ()
     optimizes_graph: ClassVar[bool] = True
+    counts_seconds: ClassVar[bool] = False
     parent_model: Path | None = None
 
     def __init__(self, settings: TrainSettings, dataset: Dataset) -> None:
@@ -185,6 +190,11 @@ class TrainingTask(abc.ABC):
         # Devices first: batches are divided among them.
         self.strategy = devices.choose_strategy(settings.strategy)
         devices.check_strategy(self.strategy, settings)
+        if settings.batch_seconds and not self.counts_seconds:
+            raise SettingsError(
+                f"train.batch_seconds is {settings.batch_seconds:g}, and the family {settings.family!r} has no batches "
+                "of whole utterances; set it to 0, and train.batch_size"
+            )
         self.train, self.dev = self.build_batches()
 
         # Both splits are checked before the model is built, which takes longer.
@@ -265,6 +275,11 @@ class TrainingTask(abc.ABC):
             **of_both,
         }
 
+        parts: dict[str, Any] = {}
+        if settings.batch_seconds:
+            of_both["batch_seconds"] = settings.batch_seconds
+            parts["parts"] = settings.accumulate
+
         # Only train is shuffled, weighted and augmented; dev is the same in every epoch.
         train = kind(
             self.dataset,
@@ -274,7 +289,7 @@ class TrainingTask(abc.ABC):
             length_noise=settings.length_noise,
             shortest_first=settings.shortest_first,
             corpus_weights=settings.corpus_weights,
-            **{"batch_size": settings.step_size, **(of_train or {})},
+            **{"batch_size": settings.step_size, **parts, **(of_train or {})},
             **of_both,
         )
         return train, kind(self.dataset, "dev", **{"batch_size": settings.batch_size, **of_both})

@@ -96,8 +96,8 @@ class Trainer:
         self.module = task.module
         self.is_chief = devices.is_chief()
 
-        self.total_steps = self.settings.epochs * self.batches.steps
-        self.head_steps = self.settings.start.head_epochs * self.batches.steps
+        self.total_steps = sum(map(self.batches.steps_of, range(self.settings.epochs)))
+        self.head_steps = sum(map(self.batches.steps_of, range(self.settings.start.head_epochs)))
 
         # Checkpoints to resume from, and those of the best validations, which are kept longer.
         self.checkpoints = Checkpoints(folder / "checkpoints", self.settings.checkpoints_kept)
@@ -126,7 +126,8 @@ class Trainer:
         self.logger.log_settings(self.task.settings.plain(), self.task.describe_data())
 
         # Epochs of batches; a run that resumed begins within an epoch.
-        progress = Progress("utterances", (self.total_steps - state.step) * settings.step_size)
+        in_step = self.batches.utterances / self.batches.steps if settings.batch_seconds else settings.step_size
+        progress = Progress("utterances", round((self.total_steps - state.step) * in_step))
         stopped = should_stop_early(settings, state.validations)
         while state.epoch < settings.epochs and not stopped:
             for batch in self.batches.epoch(state.epoch, state.batch):
@@ -135,7 +136,7 @@ class Trainer:
                 progress.advance(len(batch.ids), f"{epoch}, step {state.step}, loss {result.loss:.2f}")
 
                 # Validation and checkpoint, where they are due.
-                epoch_ended = state.batch == self.batches.steps
+                epoch_ended = state.batch == self.batches.steps_of(state.epoch)
                 if epoch_ended:
                     state.epoch = state.epoch + 1
                     state.batch = 0

@@ -196,7 +196,7 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
     task.module.start_with(weights, random_names)
     task.parent_model = parent.folder
     if start.head_epochs:
-        task.module.train_head_first(random_names, start.head_epochs * task.train.steps)
+        task.module.train_head_first(random_names, sum(map(task.train.steps_of, range(start.head_epochs))))
 
     # One line for the console.
     note = _symbols_in_words(parent_symbols, symbols, start)

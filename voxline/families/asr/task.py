@@ -159,6 +159,7 @@ class AsrTask(TrainingTask):
         "norm_epsilon",
     )
     optimizes_graph = False
+    counts_seconds = True
     _audio_logged = False
     """True once the audio of the samples is logged; it is the same at each validation."""
 

@@ -57,6 +57,7 @@ class TtsTask(TrainingTask):
 
     settings: TtsTrainSettings
     module: TtsTrainModule
+    counts_seconds = True
     dev: Batches
     decoder_parts = ("decoder", "postnet", "spectrum")
 
