@@ -1,21 +1,27 @@
 """Small Parakeet models of transformers with random weights, and what they compute; runs in the peers' environment.
 
 python fastconformer_transformers.py FOLDER: writes FOLDER/<name>/ for each of `VARIANTS`, as the Hub has a model
-(config.json, model.safetensors, preprocessor_config.json), and FOLDER/<name>/outputs.npz:
+(config.json, model.safetensors; one with preprocessor_config.json, tokenizer.json and tokenizer.model), and
+FOLDER/<name>/outputs.npz:
   features, lengths     a batch of three rows, zero beyond each row's length
   logits                of the batch, and "gradient/<name>" of the sum of their squares over real frames
   training/...          the same of two rows of `WHOLE` frames, with batch normalization in training mode, and its
                         moving statistics after that call
   waveforms, samples    recordings, and mels/80 and mels/128 of them with frames, by ParakeetFeatureExtractor
+  texts, pieces         sentences, and the numbers of their pieces in one row, by ParakeetTokenizer
+  sentencepieces        the same by the package sentencepiece
   weights/<model>       weights and moving statistics of public sizes, counted without arrays
 """
 
+import io
 import sys
 from pathlib import Path
 
 import numpy as np
+import sentencepiece
 import torch
-from transformers import ParakeetCTCConfig, ParakeetFeatureExtractor, ParakeetForCTC
+from transformers import ParakeetCTCConfig, ParakeetFeatureExtractor, ParakeetForCTC, ParakeetTokenizer
+from transformers.convert_slow_tokenizer import ParakeetConverter
 
 SMALL = {
     "hidden_size": 16,
@@ -33,7 +39,15 @@ PUBLIC = {
 }
 LENGTHS = (61, 43, 9)  # each with a stage of odd length, whose last window reaches beyond the end
 WHOLE = 32
-CLASSES = 12
+CLASSES = 49
+SPECIAL = {"unk_token": "<unk>", "pad_token": "<pad>"}
+TEXTS = (
+    "the cat sat on the mat and looked at the moon",
+    "she sells sea shells by the sea shore",
+    "how much wood would a woodchuck chuck",
+    "a quick brown fox jumps over the lazy dog",
+    "it's not that we don't want to go it's that we can't",
+)
 
 
 def main() -> None:
@@ -47,7 +61,11 @@ def main() -> None:
         (folder / "generation_config.json").unlink()
         outputs = {**evaluated(model), **trained(model)}
         if name == "fastconformer":
-            outputs |= {**mels(folder), **{f"weights/{size}": count(config) for size, config in PUBLIC.items()}}
+            outputs |= {
+                **mels(folder),
+                **pieces(folder),
+                **{f"weights/{size}": count(config) for size, config in PUBLIC.items()},
+            }
         np.savez_compressed(folder / "outputs.npz", **outputs)
 
 
@@ -116,6 +134,24 @@ def mels(folder):
         outputs["frames"] = batch["attention_mask"].sum(1).astype(np.int32)
     ParakeetFeatureExtractor().save_pretrained(folder)
     return outputs
+
+
+def pieces(folder):
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS), model_writer=written, vocab_size=CLASSES - 1, model_type="bpe",
+        character_coverage=1.0, bos_id=-1, eos_id=-1, normalization_rule_name="identity", minloglevel=2,
+    )  # fmt: skip
+    (folder / "tokenizer.model").write_bytes(written.getvalue())
+    converted = ParakeetConverter(str(folder / "tokenizer.model")).converted()
+    tokenizer = ParakeetTokenizer(tokenizer_object=converted, **SPECIAL)
+    tokenizer.save_pretrained(folder)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+    return {
+        "texts": np.array(TEXTS),
+        "pieces": np.concatenate([tokenizer(text)["input_ids"] for text in TEXTS]),
+        "sentencepieces": np.concatenate([processor.encode(text) for text in TEXTS]),
+    }
 
 
 def waveform(count):

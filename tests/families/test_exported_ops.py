@@ -129,6 +129,7 @@ EXPORTS: dict[str, Export] = {
     "deepspeech": recognizer(kind="deepspeech"),
     "deepspeech2": recognizer(kind="deepspeech2", export={"frequency_warps": [0.9, 1]}),
     "conformer": recognizer(kind="conformer", top_db=40),
+    "fastconformer": recognizer(FeatureSettings(kind="nemo_mel"), kind="fastconformer"),
     "tacotron": voice("tacotron", LINEAR, model=SMALL_TACOTRON),
     "tacotron2": voice("tacotron2"),
     "fastspeech": voice("fastspeech", PROSODY, sharpened=True, model={"pitch": True}),

@@ -163,6 +163,15 @@ def test_fixed_statistics_make_training_normalize_as_inference_does() -> None:
     assert parakeet.network.normalizations == []
 
 
+def test_a_graph_of_the_training_need_not_know_the_number_of_bins() -> None:
+    parakeet = Parakeet("fastconformer")
+    shapes = [tf.TensorSpec([None, None, None], tf.float32), tf.TensorSpec([None], tf.int32)]
+    logits, _ = tf.function(parakeet.network, input_signature=shapes)(
+        parakeet.outputs["features"], parakeet.outputs["lengths"]
+    )
+    assert_close(logits[0], parakeet.outputs["logits"][0], relative_to_peak=1e-4)
+
+
 def test_weights_are_written_as_they_were_read(tmp_path: Path) -> None:
     parakeet = Parakeet("fastconformer")
     weights = {name: variable.numpy() for name, variable in parakeet.variables.items()}

@@ -51,6 +51,7 @@ class FastConformer(Composite, keras.Model):  # type: ignore[misc]
     ) -> None:
         super().__init__(dtype=precision, autocast=False, name="fastconformer")
         self.settings = settings
+        self.bins = len(mean)
         halvings = settings.time_stride.bit_length() - 1
         seeds = iter(np.random.SeedSequence(seed).generate_state(2 * halvings + 1 + 14 * settings.layers).tolist())
 
@@ -72,7 +73,7 @@ class FastConformer(Composite, keras.Model):  # type: ignore[misc]
         self.blocks = [FastConformerBlock(settings, seeds, dtype=precision) for _ in range(settings.layers)]
         # The logits stay float32 in every precision: CTC sums probabilities over hundreds of frames.
         self.classifier = _dense(classes, seeds, "float32")
-        self(np.zeros((1, settings.time_stride, len(mean)), "float32"), np.array([settings.time_stride]))
+        self(np.zeros((1, settings.time_stride, self.bins), "float32"), np.array([settings.time_stride]))
 
     @property
     def normalizations(self) -> list[SequenceBatchNorm]:
@@ -85,7 +86,9 @@ class FastConformer(Composite, keras.Model):  # type: ignore[misc]
         """Runs the network; see `CtcModel`."""
         settings = self.settings
 
-        # [batch, frames, bins], zero beyond the end and in the frames of padding.
+        # [batch, frames, bins], zero beyond the end and in the frames of padding. A graph of the training does not know
+        # how many bins there are.
+        features = ops.reshape(features, (*ops.shape(features)[:2], self.bins))
         x = ops.cast(mask_padding(features, frames), self.compute_dtype)
         x = ops.pad(x, [(0, 0), (settings.padding, settings.padding), (0, 0)])
         frames = ops.cast(frames, "int32") + 2 * settings.padding
