@@ -168,10 +168,9 @@ def _write_model(
     from voxline.inference.beam_search import BeamSearch
     from voxline.inference.language_model import write_language_model
     from voxline.inference.ngram import NgramModel
-    from voxline.text.alphabet import Alphabet
 
     model = NgramModel.load(ngrams.path("ngrams"))
-    alphabet = Alphabet(read_model_info(folder).alphabet)
+    alphabet = read_model_info(folder).read_alphabet(folder)
 
     # Tuning decodes dev once for each pair of weights, with a narrower beam than the model's own.
     search = BeamSearch(

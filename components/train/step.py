@@ -249,7 +249,7 @@ def _build_task(
     family = find_family(settings.family)
     weights = None
     if origin is not None:
-        from voxline.training.warm_start import read_parent, start_from, with_normalization_of
+        from voxline.training.warm_start import read_parent, start_from, with_normalization_of, with_tokenizer_of
 
         weights = read_parent(origin.parent)
         dataset = with_normalization_of(dataset, weights)
@@ -257,6 +257,7 @@ def _build_task(
             replay = dataclasses.replace(origin.replay, dataset=dataset)
             dataset, corpora = replay.write(folder / REPLAY, settings.corpus_weights)
             settings = settings.model_copy(update={"corpus_weights": corpora})
+        dataset = with_tokenizer_of(dataset, weights, settings.start)
 
     task = family.build_task(settings, dataset, weights.info if weights else None)
     for name, model in auxiliary.items():

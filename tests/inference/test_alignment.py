@@ -13,13 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import voxline
+from tests.conftest import ROOT
 from tests.tone_asr_model import RATE, WORDS, export_onnx_tones, render_words
 from voxline.errors import SettingsError, WorkError
 from voxline.inference import alignment, alignment_search
 from voxline.inference.alignment import RecordingAlignment, align_recording
 from voxline.inference.alignment_kernel import GapCosts, HeardFrames, best_gapped_path
+from voxline.inference.alignment_search import Script, find_words
+from voxline.inference.heard_recording import HeardRecording, ValuesFile
 from voxline.inference.recognizer import Recognizer
 from voxline.pipelines.cli.main import main
+from voxline.text.public_tokenizer import TOKENIZER_JSON, PublicTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -316,6 +320,31 @@ def test_what_cannot_be_aligned_is_refused_in_words(recognizer: Recognizer, tmp_
 BLANK, COSTS = 2, GapCosts(open_audio=1.5, symbol=0.5, open_text=1.0, word=0.25, line=0.4)
 State = tuple[int, int]
 """A word, and a place in it: -2 audio without text, -1 boundary, 0 first symbol, 1 blank, 2 second symbol, …"""
+
+
+def test_words_of_pieces_that_begin_with_a_space_are_found(tmp_path: Path) -> None:
+    """Two frames of each piece and a blank behind it, after half a second of something that is not in the text."""
+    folder = ROOT / "tests" / "families" / "networks" / "hub" / "fastconformer"
+    alphabet = PublicTokenizer.of(TOKENIZER_JSON, (folder / TOKENIZER_JSON).read_bytes(), 48)
+    lines = ["the cat", "sat"]
+    script = Script.of(lines, alphabet, str)
+    assert [word.labels for word in script.words] == [alphabet.encode(word) for word in ("the", "cat", "sat")]
+
+    labels = [label for word in script.words for label in word.labels]
+    before = alphabet.encode("zoo moon")
+    frames = [label for each in [*before, *labels] for label in (each, each, alphabet.blank)]
+    values = np.log(0.98 * np.eye(alphabet.blank + 1)[frames] + 1e-4).astype(np.float32)
+    with (tmp_path / "values").open("w+b") as file:
+        file.write(values.tobytes())
+        file.flush()
+        times = 0.08 * np.arange(len(frames))
+        best = values.argmax(axis=1).astype(np.int32)
+        heard = HeardRecording(ValuesFile(file, alphabet.blank + 1), times, 0.08, best, np.zeros(1, np.float32), 9.0)
+        places = find_words(script, heard, alphabet)
+    ends = len(before) + np.cumsum([len(word.labels) for word in script.words])
+    assert places.first.tolist() == (3 * np.append(len(before), ends[:-1])).tolist()
+    assert places.last.tolist() == (3 * ends - 2).tolist()
+    assert places.confidence.min() > 0.9
 
 
 def position(words: list[list[int]], state: State) -> int | None:

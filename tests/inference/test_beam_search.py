@@ -12,12 +12,14 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
+import tokenizers
 
 from voxline.errors import SettingsError
 from voxline.inference.beam_search import BeamSearch, ScoredText, decode_best_path
 from voxline.inference.compiled import compiled
 from voxline.inference.ngram import NgramModel
 from voxline.text.alphabet import Alphabet, split_words
+from voxline.text.public_tokenizer import TOKENIZER_JSON, PublicTokenizer
 
 EXACT = {"width": 4000, "prune": 1e9, "symbol_floor": -1e9, "blank_skip": 2.0}
 """Nothing is left out, so the result is that of an exhaustive search."""
@@ -148,6 +150,44 @@ def test_subwords_equal_the_sum_over_all_paths_of_a_spelling(seed: int, model: N
         text, audio = " ".join(words), float(np.logaddexp.reduce(scores))
         open_vocabulary[text] = max(open_vocabulary.get(text, (-math.inf, 0.0)), (audio + 0.5 * len(words), audio))
         if set(words) <= {"a", "ba"} and [*map(list, parts)] == [*map(alphabet.encode, words)]:
+            gained = 0.8 * math.log(10) * model.log10_score(text) + 0.5 * len(words)
+            closed[text] = (audio + gained, audio)
+    for search, expected in (
+        (BeamSearch(alphabet, beta=0.5, **EXACT), open_vocabulary),
+        (BeamSearch(alphabet, ["a", "ba"], model, alpha=0.8, beta=0.5, **EXACT), closed),
+    ):
+        best = sorted(((*scores, text) for text, scores in expected.items()), reverse=True)
+        found = search.decode(logits, 6)
+        assert len(found) == 6
+        assert_same(found, best)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pieces_that_begin_with_a_space_equal_the_sum_over_all_paths_of_a_spelling(
+    seed: int, model: NgramModel
+) -> None:
+    """As SentencePiece has them: such a piece ends the word before it and begins the next one."""
+    pieces = tokenizers.models.BPE({"▁": 0, "a": 1, "b": 2, "▁a": 3}, [("▁", "a")])
+    tokenizer = tokenizers.Tokenizer(pieces)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.decoder = tokenizers.decoders.Metaspace()
+    alphabet = PublicTokenizer.of(TOKENIZER_JSON, tokenizer.to_str().encode(), blank=4)
+    assert (alphabet.symbols, alphabet.encode("a ba")) == ((" ", "a", "b", " a"), [3, 0, 2, 1])
+
+    logits = random_logits(5, 4, seed)
+    spelled = collections.defaultdict(list)
+    for path in itertools.product(range(5), repeat=len(logits)):
+        labels = tuple(label for label, _ in itertools.groupby(path) if label != alphabet.blank)
+        spelled[labels].append(sum(logits[t, c] for t, c in enumerate(path)))
+
+    open_vocabulary, closed = {}, {}
+    for labels, scores in spelled.items():
+        starts = [at for at, label in enumerate(labels) if at == 0 or alphabet.symbols[label].startswith(" ")]
+        words = [list(labels[first:last]) for first, last in itertools.pairwise([*starts, len(labels)])]
+        text = " ".join("".join(alphabet.symbols[label] for label in labels).split())
+        audio = float(np.logaddexp.reduce(scores))
+        open_vocabulary[text] = max(open_vocabulary.get(text, (-math.inf, 0.0)), (audio + 0.5 * len(words), audio))
+        if all(word in (alphabet.encode("a"), alphabet.encode("ba")) for word in words):
             gained = 0.8 * math.log(10) * model.log10_score(text) + 0.5 * len(words)
             closed[text] = (audio + gained, audio)
     for search, expected in (

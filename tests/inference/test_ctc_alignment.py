@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import ROOT
 from voxline.inference.ctc_alignment import align_words_in_audio, force_align, text_loss
 from voxline.text.alphabet import Alphabet, min_ctc_frames
+from voxline.text.public_tokenizer import TOKENIZER_JSON, PublicTokenizer
 
 
 def collapse(path: tuple[int, ...], blank: int) -> list[int]:
@@ -32,6 +34,22 @@ def test_the_path_is_the_best_of_all_paths(seed: int, labels: list[int], frames:
     for (start, end), label in zip(force_align(values, labels), labels, strict=True):
         found[start:end] = [label] * (end - start)
     assert tuple(found) == best
+
+
+def test_words_of_pieces_that_begin_with_a_space_have_their_times() -> None:
+    """Each piece in two frames, then a blank; SentencePiece has no piece between two words."""
+    folder = ROOT / "tests" / "families" / "networks" / "hub" / "fastconformer"
+    alphabet = PublicTokenizer.of(TOKENIZER_JSON, (folder / TOKENIZER_JSON).read_bytes(), 48)
+    labels = alphabet.encode("the cat sat")
+    counts = [last - first for first, last in alphabet.label_words("the cat sat")]
+    assert len(labels) == sum(counts) > 3
+    frames = [label for each in labels for label in (each, each, alphabet.blank)]
+    values = np.log(np.eye(alphabet.blank + 1)[frames] + 1e-3)
+    words = align_words_in_audio(values, "the cat sat", alphabet, 0.08)
+    assert [word.word for word in words] == ["the", "cat", "sat"]
+    starts = np.cumsum([0, *counts[:-1]]) * 3 * 0.08
+    assert [word.start for word in words] == pytest.approx(starts)
+    assert [word.end for word in words] == pytest.approx(starts + (np.array(counts) * 3 - 1) * 0.08)
 
 
 @settings(deadline=None, max_examples=60)

@@ -75,7 +75,7 @@ class Script:
 
 def _labels(spelled: str, alphabet: Alphabet) -> list[int]:
     if alphabet.unknown(spelled):
-        return [-1 if alphabet.unknown(symbol) else alphabet.encode(symbol)[0] for symbol in spelled]
+        return [-1 if alphabet.unknown(symbol) else alphabet.encode(symbol)[-1] for symbol in spelled]
     return alphabet.encode(spelled)
 
 
@@ -132,7 +132,7 @@ class GreedySymbols:
 
 def _space(alphabet: Alphabet) -> int:
     """The label of the space; -1: there is none."""
-    return alphabet.encode(" ")[0] if " " in alphabet.symbols else -1
+    return alphabet.symbols.index(" ") if " " in alphabet.symbols else -1
 
 
 def greedy_symbols(best: Array, alphabet: Alphabet) -> GreedySymbols:
@@ -169,7 +169,7 @@ class _Anchors:
 
         self._symbols = symbols
         spelled = [word.spelled.replace(" ", "") for word in script.words]
-        symbols_of_frames = [alphabet.symbols[label] for label in symbols.labels.tolist()]
+        symbols_of_frames = [alphabet.symbols[label].replace(" ", "") for label in symbols.labels.tolist()]
 
         # A subword has several characters: each character knows the symbol that it came from.
         self._symbol_of = np.repeat(np.arange(len(symbols_of_frames)), [len(symbol) for symbol in symbols_of_frames])
@@ -246,7 +246,7 @@ def _search(
     labels = np.array([label for word in words for label in word.labels], np.int32)
     first_label = np.cumsum([0, *(len(word.labels) for word in words)]).astype(np.int32)
     within = np.array([False, *(token.line == other.line for token, other in itertools.pairwise(words)), False])
-    joined = _space(alphabet) < 0 or any(map(is_ideograph, alphabet.characters))
+    joined = _space(alphabet) < 0 or alphabet.words_begin_with_space or any(map(is_ideograph, alphabet.characters))
     # Of the symbols, those of the section alone: a section in Mandarin has a few of thousands.
     used_labels = np.unique(labels[labels >= 0])
     labels = np.where(labels >= 0, np.searchsorted(used_labels, labels), labels).astype(np.int32)

@@ -17,7 +17,8 @@ Array = npt.NDArray[Any]
 LETTER = 0
 SPACE = 1
 IDEOGRAPH = 2
-"""Kinds of symbols: a part of a word, the end of one, and a word by itself."""
+START = 3
+"""Kinds of symbols: a part of a word, the end of one, a word by itself, and the first part of a word after a space."""
 NONE = -np.inf
 ROOT = 0
 OFF_TRIE = -1
@@ -427,9 +428,9 @@ def extend(
                 else:
                     symbol = active[step - arcs if by_arcs else step]
                     kind = lexicon.symbol_kind[symbol]
+                    if by_arcs and (kind == LETTER or (kind == START and node == ROOT)):
+                        continue
                     if kind == LETTER:
-                        if by_arcs:
-                            continue
                         if node >= 0:
                             arc = _find(lexicon.trie_symbol, first_arc, first_arc + arcs, symbol)
                             if arc >= 0:
@@ -459,6 +460,15 @@ def extend(
                     if kind == SPACE:
                         if last < 0 or last == space:
                             continue
+                    elif kind == START:
+                        # The next word begins at the root of the trie.
+                        arc = _find(lexicon.trie_symbol, lexicon.trie_start[ROOT], lexicon.trie_start[ROOT + 1], symbol)
+                        target = int(lexicon.trie_target[arc]) if arc >= 0 else OFF_TRIE
+                        if target < 0 and not is_open:
+                            continue
+                        ahead = weights.unknown_best if is_open else NONE
+                        if target > 0:
+                            ahead = max(ahead, lexicon.trie_best[target])
                     else:
                         word = lexicon.symbol_word[symbol]
                         if word < 0 and not is_open:

@@ -167,10 +167,11 @@ class BeamSearch:
     @functools.cached_property
     def _arrays(self) -> Any:
         # Imported here, since numba takes a second.
-        from voxline.inference.beam_kernel import IDEOGRAPH, LETTER, SPACE, LexiconArrays
+        from voxline.inference.beam_kernel import IDEOGRAPH, LETTER, SPACE, START, LexiconArrays
 
+        space = START if self.alphabet.words_begin_with_space else SPACE
         kinds = [
-            SPACE if symbol == " " else IDEOGRAPH if is_ideograph(symbol) else LETTER
+            space if symbol.startswith(" ") else IDEOGRAPH if is_ideograph(symbol) else LETTER
             for symbol in self.alphabet.symbols
         ]
         word_ids = self.language_model.word_ids if self.language_model else {}

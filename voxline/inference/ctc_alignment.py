@@ -63,10 +63,8 @@ def align_words_in_audio(
     words = []
 
     # `spans` has one entry for each label, that of the space between two words included.
-    first = 0
-    for word in text.split(" "):
-        last = first + len(alphabet.encode(word))
-        if word:
+    for word, (first, last) in zip(text.split(" "), alphabet.label_words(text), strict=False):
+        if last > first:
             best = [
                 float(log_probabilities[start:end, label].max())
                 for (start, end), label in zip(spans[first:last], labels[first:last], strict=True)
@@ -75,9 +73,6 @@ def align_words_in_audio(
                 max(0.0, first_frame + frame * seconds_per_frame) for frame in (spans[first][0], spans[last - 1][1])
             )
             words.append(AlignedWord(word, start, end, min(1.0, math.exp(math.fsum(best) / len(best)))))
-
-        # One label on for the space between two words.
-        first = last + 1
     return words
 
 

@@ -5,14 +5,21 @@ without the family's own code. Those that only the family's code reads are under
 other key is refused: it is misspelt, or of a version of Voxline that means something by it which this one would ignore.
 """
 
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from voxline.errors import WorkError
+from voxline.store.hashing import hash_bytes
+from voxline.store.size_limits import read_bounded
 from voxline.store.versioned_json import FilePart, VersionedFile
+from voxline.text.alphabet import Alphabet
+from voxline.text.public_tokenizer import PublicTokenizer, TokenizerForm
 
 FilePartT = TypeVar("FilePartT", bound=FilePart)
+
+MAX_TOKENIZER_BYTES = 1 << 26
 
 
 class DatasetInfo(FilePart):
@@ -79,12 +86,28 @@ class ShippedVocoder(FilePart):
     digest: str
 
 
+class TokenizerFile(FilePart):
+    """The file of a public model's tokenizer, within the model's folder.
+
+    Attributes:
+      blank: the number of the CTC blank among the tokenizer's pieces; `PublicTokenizer.of` takes it.
+    """
+
+    file: TokenizerForm
+    hash: str
+    blank: int
+
+    @classmethod
+    def of(cls, tokenizer: PublicTokenizer) -> "TokenizerFile":
+        return cls(file=tokenizer.file, hash=hash_bytes(tokenizer.content), blank=tokenizer.columns[-1])
+
+
 class ModelInfo(VersionedFile):
     """The contents of `model.json`.
 
     Attributes:
       kind: of network: "ctc", "tacotron2", "vocos".
-      alphabet: the symbols: characters, or characters and subwords.
+      alphabet: the symbols: characters, or characters and subwords; see `read_alphabet`.
       sample_rate: samples a second.
       features: of `FeatureSettings`.
       settings: of the training.
@@ -98,6 +121,7 @@ class ModelInfo(VersionedFile):
       vocoder: that a voice ships with.
       context_frames: of a vocoder: frames on each side on which a sample depends; None: all.
       attributes: of a converter of voices: the values of each.
+      tokenizer: of a recognizer that spells as a public model does; None: as its alphabet does.
       extra: further keys of a family, which its own code alone reads; see `family_part`.
     """
 
@@ -123,6 +147,7 @@ class ModelInfo(VersionedFile):
     vocoder: ShippedVocoder | None = None
     context_frames: int | None = None
     attributes: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    tokenizer: TokenizerFile | None = None
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def family_part(self, kind: type[FilePartT], where: object) -> FilePartT:
@@ -140,6 +165,33 @@ class ModelInfo(VersionedFile):
         except msgspec.ValidationError as error:
             raise WorkError(f"{where}: model.json, 'extra': {error}; {self.REMEDY}") from None
 
+    def read_alphabet(self, folder: Path) -> Alphabet:
+        """The alphabet; it spells by the tokenizer if there is one.
+
+        Args:
+          folder: of the model.
+
+        Raises:
+          WorkError: as `read_tokenizer`.
+        """
+        return self.read_tokenizer(folder) or Alphabet(self.alphabet)
+
+    def read_tokenizer(self, folder: Path) -> PublicTokenizer | None:
+        """The tokenizer of a public model; None of a model that spells by its alphabet.
+
+        Raises:
+          WorkError: the file is absent, or another one than when the model was exported.
+        """
+        named = self.tokenizer
+        if named is None:
+            return None
+
+        path = folder / named.file
+        content = read_tokenizer_file(path)
+        if hash_bytes(content) != named.hash:
+            raise WorkError(f"{path}: not the tokenizer that the model was exported with; {self.REMEDY}")
+        return PublicTokenizer.of(named.file, content, named.blank)
+
     @property
     def model_settings(self) -> dict[str, Any]:
         """The settings of the network."""
@@ -150,3 +202,17 @@ class ModelInfo(VersionedFile):
     def onnx_precision(self) -> str:
         """The precision of the ONNX graph: "float32", "int8"; "none" without a graph."""
         return str(self.settings.get("export", {}).get("onnx", "float32"))
+
+
+def read_tokenizer_file(path: Path) -> bytes:
+    """The bytes of a tokenizer's file, for `PublicTokenizer.of`.
+
+    Raises:
+      WorkError: it is absent or too large.
+    """
+    try:
+        return read_bounded(path, MAX_TOKENIZER_BYTES)
+    except (OSError, ValueError) as error:
+        raise WorkError(
+            f"{path}: the model's tokenizer cannot be read ({error}); get or export the model again"
+        ) from None

@@ -342,9 +342,7 @@ class Recognizer:
 
     @functools.cached_property
     def alphabet(self) -> "Alphabet":
-        from voxline.text.alphabet import Alphabet
-
-        return Alphabet(self.info.alphabet)
+        return self.info.read_alphabet(self.folder)
 
     def _decode(self, log_probabilities: Any) -> "list[ScoredText]":
         """The best texts of the beam search; [] without one."""

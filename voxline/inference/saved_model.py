@@ -19,6 +19,7 @@ from voxline.progress import neutralize
 from voxline.store.files import is_unfinished, read_json, write_json
 from voxline.store.hashing import hash_file, hash_value
 from voxline.store.versioned_json import parse_versioned
+from voxline.text.public_tokenizer import TOKENIZER_JSON, TOKENIZER_MODEL
 
 MODEL_JSON = "model.json"
 LANGUAGE_MODEL = "language_model"
@@ -33,6 +34,8 @@ MODEL_PARTS = (
     "assets.extra",
     "model.onnx",
     "stream.onnx",
+    TOKENIZER_JSON,
+    TOKENIZER_MODEL,
     LANGUAGE_MODEL,
     VOCODER,
     MODEL_JSON,

@@ -136,6 +136,11 @@ class Alphabet:
         """The symbols that are one character; texts consist of them."""
         return "".join(symbol for symbol in self.symbols if len(symbol) == 1)
 
+    @functools.cached_property
+    def words_begin_with_space(self) -> bool:
+        """Whether a space is a part of the symbol that begins a word, as in SentencePiece's pieces."""
+        return any(symbol.startswith(" ") and symbol != " " for symbol in self.symbols)
+
     def unknown(self, text: str) -> str:
         """The characters of a text that are not in the alphabet, each once, in order of appearance."""
         return "".join(dict.fromkeys(character for character in text if character not in self.characters))
@@ -165,6 +170,22 @@ class Alphabet:
 
     def decode(self, labels: Iterable[int]) -> str:
         return "".join(self.symbols[label] for label in labels)
+
+    def label_words(self, text: str) -> list[tuple[int, int]]:
+        """The labels of each word of a text, words being between single spaces: (first, last + 1) in `encode(text)`.
+
+        >>> Alphabet("ab ").label_words("ab a")
+        [(0, 2), (3, 4)]
+        """
+        spans = []
+        first = 0
+        for word in text.split(" "):
+            last = first + len(self.encode(word))
+            spans.append((first, last))
+
+            # One label on for the space between two words.
+            first = last + 1
+        return spans
 
     @functools.cached_property
     def _encode_run(self) -> "functools._lru_cache_wrapper[tuple[int, ...]]":

@@ -15,10 +15,18 @@ import msgspec
 import tensorflow as tf
 
 from voxline.data.dataset import Dataset
-from voxline.inference.model_info import DatasetInfo, ModelInfo, Normalization, Provenance, StartInfo
+from voxline.inference.model_info import (
+    DatasetInfo,
+    ModelInfo,
+    Normalization,
+    Provenance,
+    StartInfo,
+    TokenizerFile,
+)
 from voxline.inference.saved_model import write_model_info
 from voxline.provenance import git_revision, package_versions
 from voxline.store.files import atomic_folder
+from voxline.text.public_tokenizer import PublicTokenizer
 from voxline.training.settings import TrainSettings
 
 START = "start"
@@ -51,8 +59,14 @@ def write_exported(
         write_model_info(unfinished, info)
 
 
-def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], info: ModelInfo) -> None:
-    """Writes the SavedModel of an earlier model with other weights, and model.json; whole or not at all.
+def write_with_graph_of(
+    parent: Path,
+    folder: Path,
+    weights: Sequence[Any],
+    info: ModelInfo,
+    files: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Writes the SavedModel of an earlier model with other weights, further files, and model.json; whole or not at all.
 
     A SavedModel is a graph (`saved_model.pb`) and a table of tensors; to trace and save a graph takes seconds.
 
@@ -76,6 +90,8 @@ def write_with_graph_of(parent: Path, folder: Path, weights: Sequence[Any], info
             tensors=[tf.constant(value) for value in tensors.values()],
         )
         shutil.copyfile(parent / GRAPH, unfinished / GRAPH)
+        for name, content in files.items():
+            (unfinished / name).write_bytes(content)
         write_model_info(unfinished, info)
 
 
@@ -98,7 +114,8 @@ def model_info(
 
     # The ancestors are a key of their own, which a purge reads.
     trained = {name: value for name, value in training.items() if name != START}
-    symbols = dataset.alphabet.symbols
+    alphabet = dataset.alphabet
+    symbols = alphabet.symbols
     return ModelInfo(
         name=settings.name,
         family=settings.family,
@@ -117,5 +134,6 @@ def model_info(
             git_revision=git_revision() or "unknown", versions=package_versions(PACKAGES), trained=trained
         ),
         start=msgspec.convert(training[START], StartInfo) if START in training else None,
+        tokenizer=TokenizerFile.of(alphabet) if isinstance(alphabet, PublicTokenizer) else None,
         **own,
     )

@@ -20,6 +20,8 @@ from voxline.inference.model_info import ModelInfo
 from voxline.progress import print_status
 from voxline.registry.parents import Parent
 from voxline.settings import changed_settings
+from voxline.text.alphabet import name_characters, quote_text
+from voxline.text.public_tokenizer import PublicTokenizer
 from voxline.training.parts import check_parts, is_part
 from voxline.training.settings import StartSettings
 
@@ -46,6 +48,7 @@ class ParentWeights:
       arrays: its weights in their order.
       names: of each; empty for a model that was exported before `model.json` had them.
       folder: the exported model; None of published weights.
+      tokenizer: by which it spells; None of a model that spells by its alphabet.
       published: whether they are those of a file, which tells of its settings what its shapes tell.
     """
 
@@ -55,6 +58,7 @@ class ParentWeights:
     names: list[str]
     folder: Path | None = None
     published: bool = False
+    tokenizer: PublicTokenizer | None = None
 
     @property
     def mean_and_deviation(self) -> tuple[list[float], list[float]] | None:
@@ -77,7 +81,10 @@ def read_parent(parent: Parent) -> ParentWeights:
     """
     if parent.read_weights is not None:
         named = parent.read_weights()
-        return ParentWeights(parent.label, parent.info, list(named.values()), list(named), published=True)
+        tokenizer = parent.info.read_tokenizer(parent.load_folder())
+        return ParentWeights(
+            parent.label, parent.info, list(named.values()), list(named), published=True, tokenizer=tokenizer
+        )
 
     # The bytes were checked against the digest when the parent was found.
     folder = parent.load_folder()
@@ -86,7 +93,7 @@ def read_parent(parent: Parent) -> ParentWeights:
     if names and len(names) != len(arrays):
         raise WorkError(f"{folder}: model.json names {len(names)} weights, and there are {len(arrays)}")
 
-    return ParentWeights(parent.label, parent.info, arrays, names, folder)
+    return ParentWeights(parent.label, parent.info, arrays, names, folder, tokenizer=parent.info.read_tokenizer(folder))
 
 
 def read_exported_weights(folder: Path) -> list[Array]:
@@ -135,6 +142,29 @@ def with_normalization_of(dataset: Dataset, parent: ParentWeights) -> Dataset:
     mean, deviation = parent.mean_and_deviation
 
     return dataclasses.replace(dataset, mean=mean, deviation=deviation)
+
+
+def with_tokenizer_of(dataset: Dataset, parent: ParentWeights, start: StartSettings) -> Dataset:
+    """The dataset with its texts spelled by the parent's tokenizer, if it has one and its output layer is kept.
+
+    Raises:
+      SettingsError: a transcript has a character for which the tokenizer has no piece.
+    """
+    tokenizer = parent.tokenizer
+    if tokenizer is None or start.keep != "all":
+        return dataset
+
+    # Most alphabets have no such character; only otherwise the transcripts are read.
+    missing = set(tokenizer.unknown(dataset.alphabet.characters))
+    for row in dataset.rows() if missing else ():
+        if found := missing.intersection(row.text):
+            raise SettingsError(
+                f"train.start: {parent.label} has no piece for {name_characters(''.join(sorted(found)))}, which is in "
+                f"the transcript of {row.id}: {quote_text(row.text)}; correct the transcripts, or train an output "
+                "layer for their alphabet (train.start.keep: encoder)"
+            )
+
+    return dataclasses.replace(dataset, alphabet=tokenizer)
 
 
 def start_from(task: "TrainingTask", parent: ParentWeights) -> None:

@@ -56,7 +56,6 @@ from voxline.metrics.wer import (
 )
 from voxline.progress import Progress, print_status
 from voxline.store.files import atomic_write
-from voxline.text.alphabet import Alphabet
 
 if TYPE_CHECKING:
     from voxline.report import Block
@@ -349,7 +348,7 @@ def _transcribe(
     # Batches of similar length pad little; results come back in the order of the utterances.
     partial: list[_Transcribed | None] = [None] * len(utterances)
     progress = Progress(unit, len(utterances))
-    alphabet = Alphabet(recognizer.info.alphabet)
+    alphabet = recognizer.alphabet
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [read_utterance(utterances[index], recognizer.sample_rate) for index in batch]

@@ -27,6 +27,7 @@ from voxline.inference.saved_model import read_model_info
 from voxline.inference.streaming_graph import STREAM_FILE
 from voxline.store.hashing import hash_file, hash_value
 from voxline.text.alphabet import Alphabet
+from voxline.text.public_tokenizer import PublicTokenizer
 from voxline.training import ctc, layers
 from voxline.training.checkpoints import Arrays
 from voxline.training.ctc import best_path
@@ -118,7 +119,7 @@ def export_asr(
     parent_info = read_model_info(parent) if parent else None
     if parent and parent_info and parent_info.graph == extra["graph"] and settings.export.onnx == "none":
         info = model_info("ctc", settings, dataset, training, parent_info.weights, **extra)
-        write_with_graph_of(parent, folder, list(weights.values()), info)
+        write_with_graph_of(parent, folder, list(weights.values()), info, _tokenizer(dataset.alphabet))
         return
 
     # Without cuDNN kernels, so that the graph runs on any machine.
@@ -128,7 +129,7 @@ def export_asr(
 
     module = AsrGraph(model, dataset.features, dataset.alphabet, settings.export.frequency_warps)
     signatures = {"transcribe": module.transcribe, "logits": module.logits, "serving_default": module.transcribe}
-    files = {}
+    files = _tokenizer(dataset.alphabet)
     if settings.export.onnx != "none":
         from voxline.families.asr.onnx import export_onnx
 
@@ -171,3 +172,8 @@ def _output_frames(settings: CtcModelSettings, features: FeatureSettings) -> Out
     hop = features.hop_length / features.sample_rate
     center = (settings.window_frames - 1) / 2 - settings.padding
     return OutputFrames(seconds=settings.time_stride * hop, start=(center - settings.time_stride / 2) * hop)
+
+
+def _tokenizer(alphabet: Alphabet) -> dict[str, bytes]:
+    """The file by which a public model spells, for the model's folder."""
+    return {alphabet.file: alphabet.content} if isinstance(alphabet, PublicTokenizer) else {}

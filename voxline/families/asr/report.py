@@ -35,7 +35,6 @@ from voxline.report import (
     word_diff,
     word_diff_legend,
 )
-from voxline.text.alphabet import Alphabet
 
 MAX_TEXT = 2_000
 """Characters of a transcript that are shown: a model that never stops must not fill the page."""
@@ -83,7 +82,7 @@ class _Shown:
         self._recognizer = recognizer
         self.entries: set[int] = set()
         self._budget = PlayerBudget(round(job.settings.audio_megabytes * 1e6))
-        self._alphabet = Alphabet(recognizer.info.alphabet) if recognizer.info.alphabet else None
+        self._alphabet = recognizer.alphabet if recognizer.info.alphabet else None
         self._views_left = job.settings.aligned_utterances
 
     def text(self, index: int, name: str) -> str:
