@@ -10,14 +10,22 @@ in `hub_weights`, and an entry here.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.model_info import DatasetInfo, ModelInfo, Normalization, Provenance
+from voxline.inference.model_info import (
+    DatasetInfo,
+    ModelInfo,
+    Normalization,
+    Provenance,
+    TokenizerFile,
+    read_tokenizer_file,
+)
 from voxline.progress import print_status
 from voxline.registry.hub import CONFIG_FILE, HubModel, open_hub_model
 from voxline.registry.parents import Ancestor, Parent
+from voxline.text.public_tokenizer import TOKENIZER_JSON, TOKENIZER_MODEL, PublicTokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,12 +47,16 @@ class PublicNetwork:
       features: those of `extract.features`.
       names: the names of the weights, of the settings that `network` returned.
       symbols: of the output layer, without the blank; [] of a network without a CTC head.
+      columns: of the symbols in the model's own output layer, and that of the blank; [] if it has our order.
+      tokenizer: that spells texts; None of a model whose symbols do.
     """
 
     network: Callable[[Mapping[str, Any]], dict[str, Any]]
     features: Callable[[HubModel], dict[str, Any]]
     names: "Callable[[Mapping[str, Any]], list[WeightName]]"
     symbols: Callable[[HubModel], list[str]] = lambda model: []
+    columns: Callable[[HubModel], Sequence[int]] = lambda model: []
+    tokenizer: Callable[[HubModel], TokenizerFile | None] = lambda model: None
 
 
 def public_network(model: HubModel) -> PublicNetwork:
@@ -104,6 +116,7 @@ def find_public_parent(location: str) -> Parent:
         provenance=Provenance(),
         # Features come normalized, so that all networks of public models leave them as they are.
         normalization=Normalization(mean=[0.0] * features.bins, deviation=[1.0] * features.bins),
+        tokenizer=network.tokenizer(model),
     )
 
     ancestor = Ancestor(model.name, None, model.digest(), "", model.revision, model.licence)
@@ -128,7 +141,13 @@ def _network_settings(network: PublicNetwork, model: HubModel) -> dict[str, Any]
 def _read(model: HubModel, network: PublicNetwork, settings: Mapping[str, Any]) -> "dict[str, npt.NDArray[np.float32]]":
     from voxline.families.asr.hub_weights import read_weights
 
-    return read_weights(model, network.names(settings))
+    weights = read_weights(model, network.names(settings))
+
+    # The model's columns in the order of our symbols, the blank last: [units, symbols + 1] and [symbols + 1].
+    columns = list(network.columns(model))
+    for name in ("classifier/kernel", "classifier/bias") if columns else ():
+        weights[name] = weights[name][..., columns]
+    return weights
 
 
 def _whisper_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +178,69 @@ def _whisper_names(settings: Mapping[str, Any]) -> "list[WeightName]":
     return expand(WHISPER_ENCODER, settings["layers"])
 
 
+def _parakeet_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    encoder = config["encoder_config"]
+    units = int(encoder["hidden_size"])
+    width, rest = divmod(int(encoder["intermediate_size"]), units)
+    if rest:
+        raise ValueError(f"intermediate_size is no multiple of hidden_size, {units}")
+    fixed = {"hidden_act": "silu", "subsampling_factor": 8, "subsampling_conv_kernel_size": 3}
+    for key, value in {**fixed, "subsampling_conv_stride": 2}.items():
+        if encoder.get(key, value) != value:
+            raise ValueError(f"{key} is {encoder[key]!r}, not {value!r}")
+    return {
+        "kind": "fastconformer",
+        "channels": int(encoder["subsampling_conv_channels"]),
+        "layers": int(encoder["num_hidden_layers"]),
+        "units": units,
+        "heads": int(encoder["num_attention_heads"]),
+        "feed_forward": width,
+        "kernel": int(encoder["conv_kernel_size"]),
+        **{key: bool(encoder.get(key, True)) for key in ("attention_bias", "convolution_bias", "scale_input")},
+        **{key: float(encoder.get(key, 0.0)) for key in ("dropout", "attention_dropout", "activation_dropout")},
+        # Statistics of a small corpus would take the place of the parent's within a hundred steps.
+        "fixed_statistics": True,
+    }
+
+
+def _parakeet_features(model: HubModel) -> dict[str, Any]:
+    return {"kind": "nemo_mel", "mels": int(model.config["encoder_config"].get("num_mel_bins", 80))}
+
+
+def _parakeet_names(settings: Mapping[str, Any]) -> "list[WeightName]":
+    from voxline.families.asr.hub_weights import expand, fastconformer
+
+    biases = {key: settings[key] for key in ("attention_bias", "convolution_bias")}
+    return expand(fastconformer(**biases), settings["layers"])
+
+
+def _tokenizer(model: HubModel) -> PublicTokenizer:
+    """The tokenizer of a model with a CTC head; its pad token is the blank."""
+    present = [name for name in (TOKENIZER_JSON, TOKENIZER_MODEL) if (model.folder / name).is_file()]
+    if not present:
+        raise WorkError(f"{model.folder}: neither {TOKENIZER_JSON} nor {TOKENIZER_MODEL}; get {model.label} again")
+    blank = model.config.get("pad_token_id")
+    classes = model.config.get("vocab_size")
+    if not isinstance(blank, int) or not isinstance(classes, int):
+        raise WorkError(f"{model.folder / CONFIG_FILE}: without pad_token_id or vocab_size; get {model.label} again")
+    tokenizer = PublicTokenizer.of(present[0], read_tokenizer_file(model.folder / present[0]), blank)
+    if max(tokenizer.columns) >= classes:
+        raise WorkError(
+            f"{model.folder / present[0]}: a piece has the number {max(tokenizer.columns)}, and the model {classes:,} "
+            f"outputs (vocab_size); get {model.label} again"
+        )
+    return tokenizer
+
+
 PUBLIC: dict[str, PublicNetwork] = {
+    "parakeet_ctc": PublicNetwork(
+        _parakeet_settings,
+        _parakeet_features,
+        _parakeet_names,
+        symbols=lambda model: list(_tokenizer(model).symbols),
+        columns=lambda model: _tokenizer(model).columns,
+        tokenizer=lambda model: TokenizerFile.of(_tokenizer(model)),
+    ),
     "whisper": PublicNetwork(_whisper_settings, _whisper_features, _whisper_names),
 }
 """`model_type` of config.json → how it is read."""

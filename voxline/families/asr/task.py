@@ -13,7 +13,7 @@ from scipy.special import softmax
 from voxline.audio.griffin_lim import features_to_waveform
 from voxline.data.dataset import Dataset
 from voxline.data.language_text import check_language_text
-from voxline.errors import WorkError
+from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.augmentation import Augmentation
 from voxline.families.asr.export import export_asr
 from voxline.families.asr.export_checks import check_export
@@ -25,6 +25,7 @@ from voxline.progress import print_status
 from voxline.report.page import plural
 from voxline.report.spectrogram import palette
 from voxline.text.alphabet import Alphabet
+from voxline.text.public_tokenizer import PublicTokenizer
 from voxline.text.subwords import extend_subwords, learn_subwords
 from voxline.training import devices
 from voxline.training.batches import Batch, Batches
@@ -157,6 +158,7 @@ class AsrTask(TrainingTask):
         "strides",
         "norm_first",
         "norm_epsilon",
+        "scale_input",
     )
     optimizes_graph = False
     counts_seconds = True
@@ -170,6 +172,11 @@ class AsrTask(TrainingTask):
         size = cast(AsrTrainSettings, settings).subwords
         if not size:
             return dataset
+        if isinstance(dataset.alphabet, PublicTokenizer):
+            raise SettingsError(
+                f"train.subwords is {size}, and the model to start from spells by a tokenizer of its own; set it to 0, "
+                "or take over its encoder alone (train.start.keep: encoder)"
+            )
 
         # A parent's subwords are kept: its output layer has a column for each.
         if parent and parent.settings.get("subwords") == size:
