@@ -36,6 +36,8 @@ BEST = "best"
 """Folder of the best weights so far."""
 LOGS = "logs"
 """Folder of TensorBoard events and curves."""
+ENCODINGS = "encodings"
+"""Folder of what frozen parts compute of each utterance, while a training runs."""
 AUXILIARY = "auxiliary"
 """Folder of what an auxiliary model computes for a training, while it runs."""
 
@@ -184,7 +186,7 @@ def _train(
     from voxline.training.trainer import Trainer
 
     # Scratch folders stay on this disk, for a longer training to continue, but finished work in a bucket has none.
-    work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY, AUXILIARY)
+    work.scratch_dirs = (CHECKPOINTS, BEST, REPLAY, AUXILIARY, ENCODINGS)
     work.unverified = (LOGS,)
 
     # Each checkpoint is saved to the store at once, for another machine to resume. A search may stop a bad trial.
@@ -216,7 +218,8 @@ def _train(
         trained_on = trained_on.with_ancestors(model.training_data)
     trained_on.write(work.folder / "model" / TRAINED_ON)
 
-    shutil.rmtree(work.folder / AUXILIARY, ignore_errors=True)
+    for name in (AUXILIARY, ENCODINGS):
+        shutil.rmtree(work.folder / name, ignore_errors=True)
 
     # Beside the model too: evaluate shows the curves, and does not download the logs from a bucket.
     shutil.copyfile(work.folder / LOGS / CURVES_FILE, work.folder / CURVES_FILE)
@@ -265,6 +268,7 @@ def _build_task(
 
     if weights is not None:
         start_from(task, weights)
+        task.encode_frozen_parts(folder / ENCODINGS)
     return task
 
 

@@ -81,6 +81,7 @@ ASR_SIZES: dict[str, dict[str, Any]] = {
     "conformer": {"layers": 1, "units": 16, "heads": 2, "kernel": 5, "subsampling": 2, "dropout": 0.0},
     "fastconformer": {"layers": 1, "units": 16, "heads": 2, "kernel": 5, "channels": 4, "dropout": 0.0},
     "deepspeech": {"context": 3, "units": 24, "dropout": [0, 0, 0, 0, 0]},
+    "whisper": {},
 }
 
 

@@ -20,6 +20,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +71,12 @@ class ReplicaShare:
 
 
 WHOLE = ReplicaShare()
+
+
+class SupportsRows(Protocol):
+    """An array of each row of a split."""
+
+    def __getitem__(self, row: int, /) -> Array: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +160,7 @@ class Batches:
     Attributes:
       infeasible: ids of the utterances left out.
       shapes: the buckets, (frames, labels), ascending.
+      encodings: what takes the place of the features of each row (`encodings`); None: the features.
 
     Raises:
       WorkError: a shard is damaged, or the weights draw no utterance. Damage within a shard is noticed when the record
@@ -193,6 +201,7 @@ class Batches:
         self.window_frames = window_frames
         self.share = share
         self._alphabet = dataset.alphabet
+        self.encodings: SupportsRows | None = None
 
         # The records of the split, and its shards, which stay open.
         records = list(self._find_records(dataset, split))
@@ -407,8 +416,12 @@ class Batches:
             for name in sorted({"", *weights})
         ]
 
-    def _example(self, row: int) -> Example:
-        """Reads an example, and verifies its checksum the first time."""
+    def frames(self, row: int) -> int:
+        """Counts the feature frames of an utterance."""
+        return self._records[row].frames
+
+    def features(self, row: int) -> Array:
+        """Reads the features of an utterance, float32 [frames, bins], and verifies their checksum the first time."""
         record = self._records[row]
         path = self._paths[record.file]
         verified = bool(self._verified[row])
@@ -422,8 +435,12 @@ class Batches:
             )
 
         self._verified[row] = True
-        labels = np.array(self._alphabet.encode(record.text), np.int32)
+        return features
 
+    def _example(self, row: int) -> Example:
+        record = self._records[row]
+        features = self.features(row) if self.encodings is None else self.encodings[row]
+        labels = np.array(self._alphabet.encode(record.text), np.int32)
         return Example(record.id, record.text, record.speaker, features, labels)
 
 

@@ -213,6 +213,15 @@ def mask_padding(x: Tensor, counts: Tensor) -> Tensor:
     return ops.where(ops.expand_dims(inside, -1), x, ops.zeros((), x.dtype))
 
 
+def pool_utterance(x: Tensor, frames: Tensor) -> Tensor:
+    """Mean and maximum over real frames: [batch, frames, values] to [batch, 1, 2 · values]."""
+    real = ops.expand_dims(ops.cast(length_mask(frames, ops.shape(x)[1]), x.dtype), -1)
+    count = ops.cast(ops.maximum(frames, 1), x.dtype)[:, None, None]
+    mean = ops.sum(x * real, axis=1, keepdims=True) / count
+    lowest = (real - 1) * 1e4  # keeps padding from being the maximum, in half precision too
+    return ops.concatenate([mean, ops.max(x + lowest, axis=1, keepdims=True)], axis=-1)
+
+
 def dropout(x: Tensor, rate: float, training: bool, noise: Tensor | None, stream: int) -> Tensor:
     """Dropout from a given seed."""
     if not training or not rate or noise is None:

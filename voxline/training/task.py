@@ -248,6 +248,13 @@ class TrainingTask(abc.ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} learns from no other model, such as {name!r}")
 
+    def encode_frozen_parts(self, folder: Path) -> None:  # noqa: B027 - most families compute them in each step
+        """Computes what frozen parts make of each utterance once; called before the first step, with all weights set.
+
+        Args:
+          folder: for the result; it is removed when the training ends.
+        """
+
     @property
     @abc.abstractmethod
     def infeasible_advice(self) -> str:

@@ -362,6 +362,8 @@ def _shorten(texts: Sequence[str]) -> str:
 
 
 def _symbols_in_words(parent_symbols: Symbols, symbols: Symbols, start: StartSettings) -> str:
+    if not parent_symbols:  # a public model without an output layer of symbols
+        return ""
     new, dropped = (
         [symbol for symbol in these if symbol not in those]
         for these, those in ((symbols, parent_symbols), (parent_symbols, symbols))

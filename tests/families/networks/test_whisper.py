@@ -154,3 +154,36 @@ def test_another_network_s_weights_are_refused(tmp_path: Path) -> None:
 def test_heads_divide_the_units() -> None:
     with pytest.raises(SettingsError, match="multiple of heads"):
         WhisperSettings.of({"units": 16, "heads": 3})
+
+
+@pytest.mark.parametrize("pooling", ["none", "utterance"])
+@pytest.mark.parametrize("stage", [1, 2, 3, 4])
+def test_stages_one_after_the_other_compute_what_the_network_does(
+    stage: int, pooling: str, outputs: dict[str, Any]
+) -> None:
+    settings = SETTINGS.model_copy(update={"padding": 3, "pooling": pooling})
+    network = WhisperCtc(settings, mean=[0.0] * 8, deviation=[1.0] * 8, classes=5, seed=3)
+    features = outputs["features"][:, :50]
+    lengths = np.array([50, 21])
+    expected, expected_frames = network(features, lengths)
+
+    values, positions = network.begin(features, lengths, stage)
+    logits, frames = network.resume(values, positions, stage)
+    np.testing.assert_array_equal(frames, expected_frames)
+    for row, count in enumerate(frames.numpy()):
+        np.testing.assert_allclose(logits[row, :count], expected[row, :count], atol=1e-5)
+    assert sum(map(len, network.stages)) == len(network.weights)
+
+
+def test_pooling_leaves_out_the_silence_around_an_utterance(outputs: dict[str, Any]) -> None:
+    settings = SETTINGS.model_copy(update={"padding": 4, "pooling": "utterance"})
+    network = WhisperCtc(settings, mean=[0.0] * 8, deviation=[1.0] * 8, classes=5, seed=3)
+    values, frames = network.begin(outputs["features"][:, :20], np.array([20, 9]), 4)
+    assert frames.numpy().tolist() == [1, 1]
+
+    # 4 frames are 2 positions.
+    padded, counts = network.begin(outputs["features"][:, :20], np.array([20, 9]), 3)
+    for row, (count, real) in enumerate(zip(counts.numpy(), (10, 5), strict=True)):
+        assert count == real + 4
+        encoded = network.encoder.norm(padded[row : row + 1])[0, 2 : 2 + real].numpy()
+        np.testing.assert_allclose(values[row, 0], np.concatenate([encoded.mean(0), encoded.max(0)]), atol=1e-5)

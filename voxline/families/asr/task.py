@@ -18,7 +18,7 @@ from voxline.families.asr.augmentation import Augmentation
 from voxline.families.asr.export import export_asr
 from voxline.families.asr.export_checks import check_export
 from voxline.families.asr.networks.settings import WHOLE_UTTERANCE, build_ctc_model
-from voxline.families.asr.settings import AsrTrainSettings
+from voxline.families.asr.settings import AsrTrainSettings, AugmentSettings
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.wer import count_character_edits, count_word_edits, sum_edits
 from voxline.progress import print_status
@@ -28,9 +28,10 @@ from voxline.text.alphabet import Alphabet
 from voxline.text.public_tokenizer import PublicTokenizer
 from voxline.text.subwords import extend_subwords, learn_subwords
 from voxline.training import devices
-from voxline.training.batches import Batch, Batches
+from voxline.training.batches import Array, Batch, Batches
 from voxline.training.checkpoints import Arrays
 from voxline.training.ctc import best_path, consistency_loss, ctc_loss
+from voxline.training.encodings import encode_split, frozen_stages
 from voxline.training.layers import Tensor
 from voxline.training.settings import TrainSettings
 from voxline.training.task import LOSS, Samples, TrainingTask, ValidationOutput, evenly_spaced
@@ -58,6 +59,9 @@ class Hypothesis:
 class AsrTrainModule(TrainModule):
     """A CTC model with its optimizer.
 
+    Attributes:
+      first_stage: stages of the network that batches have behind them, which are frozen; 0: batches hold features.
+
     Raises:
       SettingsError: the exported model could not compute the dataset's features, or the network has no ONNX graph
         or no streaming one.
@@ -67,6 +71,7 @@ class AsrTrainModule(TrainModule):
         self.alphabet = dataset.alphabet
         self.bins = dataset.features.bins
         self.consistency = settings.cr_ctc.weight
+        self.first_stage = 0
 
         # An export that cannot be written fails here, before any training.
         check_export(settings.model, settings.export, dataset.features)
@@ -81,7 +86,7 @@ class AsrTrainModule(TrainModule):
     ) -> dict[str, Tensor]:
         """The CTC loss, in nats; with two views its mean, and their consistency."""
         if not self.consistency:
-            logits, frames = self.model(batch.features, batch.frames, training=True, noise=noise)
+            logits, frames = self._run(batch, training=True, noise=noise)
             return {"ctc": ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)}
 
         # CR-CTC: both views in one batch, [2 · rows, frames, bins], so that they share statistics.
@@ -97,9 +102,17 @@ class AsrTrainModule(TrainModule):
 
     def eval_step(self, batch: BatchTensors, graph_key: Any) -> dict[str, Tensor]:
         """Greedy path int32 [rows, frames], loss float32 [rows], logits [rows, frames, symbols + 1], frames [rows]."""
-        logits, frames = self.model(batch.features, batch.frames)
+        logits, frames = self._run(batch)
         loss = ctc_loss(logits, frames, batch.labels, batch.counts, compiled=self.compiled)
         return {"path": best_path(logits, frames), "loss": loss, "logits": logits, "frames": frames}
+
+    def _run(self, batch: BatchTensors, **how: Any) -> tuple[Tensor, Tensor]:
+        """The network on features, or on the encodings that take their place (`first_stage`)."""
+        if self.first_stage:
+            logits, frames = self.model.resume(batch.features, batch.frames, self.first_stage, **how)
+        else:
+            logits, frames = self.model(batch.features, batch.frames, **how)
+        return logits, frames
 
     def posteriors(self, batch: Batch) -> list[npt.NDArray[np.float32]]:
         """The probabilities of each row, float32 [output frames, symbols + 1]; [] on several devices.
@@ -212,6 +225,32 @@ class AsrTask(TrainingTask):
             window_frames=settings.model.window_frames,
         )
 
+    def encode_frozen_parts(self, folder: Path) -> None:
+        """See `TrainingTask`. Nothing may change what the frozen parts see, in any epoch."""
+        settings = self.settings
+        network = self.module.model
+        stage = frozen_stages(network)
+        changes_input = settings.augment != AugmentSettings() or settings.cr_ctc.weight or settings.model.changes_input
+        several = self.strategy.num_replicas_in_sync > 1 or self.module.compiled
+        if not stage or changes_input or several:
+            return
+
+        @tf.function(  # type: ignore[untyped-decorator]
+            input_signature=[tf.TensorSpec([None, None, self.module.bins]), tf.TensorSpec([None], tf.int32)],
+            autograph=False,
+        )
+        def encode(features: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
+            values, positions = network.begin(features, frames, stage)
+            return values, positions
+
+        def encode_arrays(features: Array, frames: npt.NDArray[np.int32]) -> tuple[Array, Array]:
+            values, positions = encode(features, frames)
+            return values.numpy(), positions.numpy()
+
+        for split, batches in (("train", self.train), ("dev", self.dev)):
+            batches.encodings = encode_split(batches, folder, split, encode_arrays)
+        self.module.first_stage = stage
+
     def build_module(self) -> AsrTrainModule:
         return AsrTrainModule(self.settings, self.dataset, self.strategy)
 
@@ -309,16 +348,18 @@ class AsrTask(TrainingTask):
 
         # Spectrogram and posteriors, one above the other.
         features = self.dataset.features
-        batch = self.dev.read(np.array(evenly_spaced(self.dev.utterances, LOGGED_SPECTROGRAMS)))
+        rows = evenly_spaced(self.dev.utterances, LOGGED_SPECTROGRAMS)
+        batch = self.dev.read(np.array(rows))
+        spectra = [self.dev.features(row) for row in rows]
         images = {}
         audio = {}
         for row, values in enumerate(self.module.posteriors(batch)):
-            features_of_row = batch.features[row, : batch.frames[row]]
+            features_of_row = spectra[row]
             images[f"posteriors {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = posterior_image(features_of_row, values)
 
         if not self._audio_logged and features.kind == "log_mel" and len(images):
             for row in range(len(batch.ids)):
-                waveform = features_to_waveform(batch.features[row, : batch.frames[row]], features, iterations=30)
+                waveform = features_to_waveform(spectra[row], features, iterations=30)
                 peak = float(np.abs(waveform).max())
                 audio[f"features {row + 1}: {batch.texts[row]}"[:MAX_NAME]] = waveform / max(peak, 1e-6) * 0.7
             self._audio_logged = True

@@ -18,7 +18,7 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.families.asr.networks.settings import ConvolutionSettings, DeepSpeech2Settings
-from voxline.training.layers import Composite, FeatureNormalizer, SequenceBatchNorm, Tensor, dropout
+from voxline.training.layers import Composite, FeatureNormalizer, SequenceBatchNorm, Tensor, dropout, pool_utterance
 
 RECURRENT = {"gru": layers.GRU, "lstm": layers.LSTM, "simple": layers.SimpleRNN}
 
@@ -133,7 +133,7 @@ class DeepSpeech2(Composite, keras.Model):  # type: ignore[misc]
 
         # [batch, 1, 2 · units]: the whole utterance is one output frame.
         if self.settings.pooling == "utterance":
-            x = _pool(x, frames)
+            x = pool_utterance(x, frames)
             frames = ops.ones_like(frames)
 
         if self.output_norm is not None:
@@ -190,14 +190,6 @@ def _mask(frames: Tensor, like: Tensor, rank: int) -> Tensor:
     # [batch, frames], then an axis of one for each further axis.
     real = ops.arange(ops.shape(like)[1]) < ops.expand_dims(frames, 1)
     return ops.cast(ops.reshape(real, (*ops.shape(real), *([1] * (rank - 2)))), like.dtype)
-
-
-def _pool(x: Tensor, frames: Tensor) -> Tensor:
-    """Mean and maximum over real frames: [batch, frames, values] to [batch, 1, 2 · values]; padded frames are zero."""
-    count = ops.cast(ops.maximum(frames, 1), x.dtype)[:, None, None]
-    mean = ops.sum(x, axis=1, keepdims=True) / count
-    lowest = (_mask(frames, x, 3) - 1) * 1e4  # keeps padding from being the maximum, in half precision too
-    return ops.concatenate([mean, ops.max(x + lowest, axis=1, keepdims=True)], axis=-1)
 
 
 def _directions(settings: DeepSpeech2Settings, seeds: Iterator[int], precision: str, portable: bool) -> layers.Layer:

@@ -137,6 +137,11 @@ class CtcModelSettings(Settings):
         """
         return 1
 
+    @property
+    def changes_input(self) -> bool:
+        """Returns whether training changes at random what frozen parts of the network compute, such as by dropout."""
+        return any(value for name, value in self if "drop" in name or "mask" in name)
+
     def check_features(self, features: "FeatureSettings") -> None:
         """Refuses features that the network has no use for.
 
@@ -331,6 +336,18 @@ class WhisperSettings(CtcModelSettings):
     infeasible_advice: ClassVar[str] = "Raise train.model.padding"
 
     kind: Literal["whisper"] = pydantic.Field("whisper", description="the network")
+    padding: int = pydantic.Field(
+        50,
+        ge=0,
+        le=200,
+        description="feature frames of silence added before and after each utterance, 0.5 s: public models are used to "
+        "silence around speech, and without it recordings of single words are much harder for them",
+    )
+    pooling: Literal["none", "utterance"] = pydantic.Field(
+        "none",
+        description="utterance: mean and maximum over all frames make the one output frame, for utterances of one "
+        "symbol, such as the words of a small vocabulary: set `subwords` so high that each word is one",
+    )
     layers: int = pydantic.Field(4, ge=1, le=128, description="blocks of the encoder")
     units: int = pydantic.Field(384, ge=2, le=8192, description="values of a frame within the network")
     heads: int = pydantic.Field(6, ge=1, le=128, description="heads of the self-attention; they divide units")
@@ -350,7 +367,7 @@ class WhisperSettings(CtcModelSettings):
 
     @property
     def time_stride(self) -> int:
-        return 2
+        return WHOLE_UTTERANCE if self.pooling == "utterance" else 2
 
     def check_features(self, features: "FeatureSettings") -> None:
         super().check_features(features)

@@ -15,7 +15,7 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.families.asr.networks.settings import WhisperSettings
-from voxline.training.layers import Composite, Tensor, dropout, length_mask, mask_padding
+from voxline.training.layers import Composite, Tensor, dropout, length_mask, mask_padding, pool_utterance
 
 EPSILON = 1e-5
 """Of the layer norms."""
@@ -64,13 +64,64 @@ class WhisperCtc(Composite, keras.Model):  # type: ignore[misc]
         """Layers with moving statistics: none."""
         return []
 
+    @property
+    def stages(self) -> list[list[Any]]:
+        """The variables of the convolutions, of each block, of the norm at the end, and of the output layer."""
+        encoder = self.encoder
+        convolutions = [variable for layer in encoder.convolutions for variable in layer.variables]
+        layers_in_order = [*encoder.blocks, encoder.norm, self.classifier]
+        return [[encoder.positions, *convolutions], *(layer.variables for layer in layers_in_order)]
+
     def call(
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Runs the network; see `CtcModel`."""
         features, frames = pad_with_silence(features, frames, self.settings.padding)
-        encoded, frames = self.encoder(features, frames, training=training, noise=noise)
-        return self.classifier(encoded), frames
+        return self.resume(features, frames, 0, training=training, noise=noise)
+
+    def begin(self, features: Tensor, frames: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """Computes the stages before `last`; see `StagedNetwork`."""
+        features, frames = pad_with_silence(features, frames, self.settings.padding)
+        return self._compute(features, frames, 0, last)
+
+    def resume(
+        self, values: Tensor, frames: Tensor, first: int, training: bool = False, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Computes the stages from `first` on; see `StagedNetwork`."""
+        return self._compute(values, frames, first, len(self.stages), training, noise)
+
+    def _compute(
+        self,
+        x: Tensor,
+        frames: Tensor,
+        first: int,
+        last: int,
+        training: bool = False,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        encoder = self.encoder
+        blocks = len(encoder.blocks)
+        if first == 0:
+            x, frames = encoder.convolve(x, frames, training=training, noise=noise)
+        else:
+            # What was stored has lost its static shape.
+            pooled = first == blocks + 2 and self.settings.pooling == "utterance"
+            batch, positions = ops.shape(x)[:2]
+            x = ops.reshape(x, (batch, positions, (2 if pooled else 1) * self.settings.units))
+
+        for index in range(max(first - 1, 0), min(last - 1, blocks)):
+            x = encoder.attend(index, x, frames, training=training, noise=noise)
+
+        if first <= blocks + 1 < last:
+            x = encoder.norm(x)
+            if self.settings.pooling == "utterance":
+                # Without the silence around it: [batch, 1, 2 · units]
+                padding = self.settings.padding
+                x = pool_utterance(x[:, padding // 2 :], frames - padding)
+                frames = ops.ones_like(frames)
+
+        # [batch, output frames, classes]
+        return (self.classifier(x) if last == blocks + 3 else x), frames
 
 
 class Whisper(Composite, keras.Model):  # type: ignore[misc]
@@ -169,7 +220,15 @@ class WhisperEncoder(Composite, layers.Layer):  # type: ignore[misc]
         Returns:
           encodings [batch, output frames, units], and int32 [batch], the real ones of each row.
         """
-        rate = self.settings.dropout
+        x, frames = self.convolve(features, frames, training=training, noise=noise)
+        for index in range(len(self.blocks)):
+            x = self.attend(index, x, frames, training=training, noise=noise)
+        return self.norm(x), frames
+
+    def convolve(
+        self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The two convolutions, and the positions."""
         x = ops.cast(features, self.compute_dtype)
 
         # [batch, frames, bins] → [batch, frames, units] → [batch, ⌈frames / 2⌉, units]
@@ -179,18 +238,19 @@ class WhisperEncoder(Composite, layers.Layer):  # type: ignore[misc]
                 frames = (frames + 1) // 2
             x = mask_padding(x, frames)
 
-        length = ops.shape(x)[1]
-        x = x + ops.cast(self.positions[:length], x.dtype)
-        x = dropout(x, rate, training, noise, 0)
+        x = x + ops.cast(self.positions[: ops.shape(x)[1]], x.dtype)
+        return dropout(x, self.settings.dropout, training, noise, 0), frames
+
+    def attend(
+        self, index: int, x: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
+    ) -> Tensor:
+        """One of the blocks."""
 
         # Keys beyond the end are hidden from all queries: [batch, 1, 1, frames]
-        mask = length_mask(frames, length)[:, None, None, :]
-        for index, block in enumerate(self.blocks):
-            # Each block has its own seed, since a step has only a hundred streams of a seed for itself.
-            block_noise = None if noise is None else noise + ops.convert_to_tensor([index + 1, 0], dtype="int32")
-            x = block(x, mask, training=training, noise=block_noise)
-
-        return self.norm(x), frames
+        mask = length_mask(frames, ops.shape(x)[1])[:, None, None, :]
+        # Each block has its own seed, since a step has only a hundred streams of a seed for itself.
+        block_noise = None if noise is None else noise + ops.convert_to_tensor([index + 1, 0], dtype="int32")
+        return self.blocks[index](x, mask, training=training, noise=block_noise)
 
 
 class WhisperDecoder(Composite, layers.Layer):  # type: ignore[misc]
