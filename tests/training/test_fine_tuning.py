@@ -417,6 +417,35 @@ def test_batches_by_seconds_are_refused_where_they_cannot_be(few: Dataset) -> No
         ToyTask(ToyTrainSettings(batch_seconds=5.0), few)
 
 
+def test_activations_that_are_computed_again_give_the_same_gradients(few: Dataset) -> None:
+    """With dropout, whose seed must be the same both times, and with the statistics of the first time."""
+    network = {**TWO_BLOCKS, "dropout": 0.3}
+    batch = first_batch(few)
+    plain = AsrTrainModule(tuned(network), few, ONE_DEVICE)
+    calls: list[int] = []
+    seen = plain.model.blocks[0].call
+    again = AsrTrainModule(tuned(network, recompute=True), few, ONE_DEVICE)
+    convolve = again.model.blocks[0]._convolve
+    again.model.blocks[0]._convolve = lambda *arguments: (calls.append(1), convolve(*arguments))[1]
+    assert again.model.blocks[0].call is not seen
+    for step in range(3):
+        expected, result = (module.train_step(batch, 0.01, step) for module in (plain, again))
+        assert result.loss == pytest.approx(expected.loss, rel=1e-4 if step else 1e-6)
+        assert result.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-3 if step else 1e-6)
+        # After the first step Adam divides gradients that should be zero by each other.
+        if step == 0:
+            peak = max(float(np.abs(mean).max()) for mean in plain.optimizer.means)
+            for mean, wanted in zip(again.optimizer.means, plain.optimizer.means, strict=True):
+                np.testing.assert_allclose(np.asarray(mean), np.asarray(wanted), rtol=0, atol=1e-6 * peak)
+    assert len(calls) == 2  # in the graph: forward, and once more for the gradients
+    for name, values in named_weights(again).items():
+        if "moving" in name:
+            assert_close(values, named_weights(plain)[name], relative_to_peak=1e-4)
+    assert tuned(network, recompute=True).key_values() == tuned(network).key_values()
+    with pytest.raises(SettingsError, match=r"train\.recompute is true, and DeepSpeech2 has no blocks"):
+        AsrTrainModule(tuned(ONE_LOOP, recompute=True), few, ONE_DEVICE)
+
+
 @pytest.fixture(scope="module")
 def parent(few: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported model, and so a parent."""
@@ -508,6 +537,12 @@ def tune_on_one_and_two_devices(folder: Path, answer: Path) -> None:
         assert changed(before, named_weights(module)) == set(head)
         losses[-1] += [module.train_step(batch, 0.01, step).loss for step in range(2, 4)]
         states.append(module.state())
+    # Without batch statistics a network of blocks is the same on two devices: all of it but the head is frozen.
+    for strategy in strategies.values():
+        chosen = tuned(TWO_BLOCKS, recompute=True, lora={**LORA, "parts": ["blocks"]})
+        module = AsrTrainModule(chosen, dataset, strategy)
+        losses.append([module.train_step(batch, 0.01, step).loss for step in range(3)])
+
     # Five utterances in parts of two on each device: the second device has none of the last part.
     five = first_batch(dataset, 5)
     results = []

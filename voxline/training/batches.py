@@ -301,8 +301,8 @@ class Batches:
     def _plan_by_seconds(self, order: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
         """The batches of each number of rows, the shortest utterances first.
 
-        What does not fill a batch goes on to the next number, whose utterances are longer. The last batch of a training
-        split is filled with rows of those before it.
+        What does not fill a batch continues with the next number, whose utterances are longer. The last batch of a
+        training split is filled with rows of those before it.
 
         Args:
           order: draws, by their length with its noise.

@@ -4,6 +4,7 @@ No layer changes its own state. The trainer changes all of it in one place, and 
 that moved its statistics in the forward pass would already hold the NaN.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -299,6 +300,32 @@ class ConvNeXtBlock(Composite, layers.Layer):  # type: ignore[misc]
     def call(self, x: Tensor) -> Tensor:
         """Takes and returns [batch, frames, channels]."""
         return x + ops.cast(self.scale, x.dtype) * self.narrow(self.widen(self.norm(self.convolution(x))))
+
+
+def recompute_in_backward(layer: layers.Layer) -> None:
+    """Lets a layer keep no activations for its gradients, but compute them again from its inputs.
+
+    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174). The layer must be a function
+    of its arguments and weights: dropout takes its seed from them.
+    """
+    call = layer.call
+
+    @functools.wraps(call)
+    def recomputed(*args: Any, **kwargs: Any) -> Any:
+        values = keras.tree.flatten((args, kwargs))
+        is_input = [ops.is_tensor(value) and keras.backend.is_float_dtype(value.dtype) for value in values]
+
+        # Gradients pass through positional tensors alone; integers, such as lengths and seeds, have none.
+        def of_tensors(*tensors: Tensor) -> Any:
+            following = iter(tensors)
+            whole = [next(following) if given else value for given, value in zip(is_input, values, strict=True)]
+            positional, named = keras.tree.pack_sequence_as((args, kwargs), whole)
+            return call(*positional, **named)
+
+        tensors = [value for given, value in zip(is_input, values, strict=True) if given]
+        return keras.remat(of_tensors)(*tensors)
+
+    layer.call = recomputed
 
 
 def bidirectional(kind: type[Any], units: int, seeds: list[int], precision: Any, portable: bool) -> layers.Layer:

@@ -162,7 +162,7 @@ class TrainSettings(Settings):
     family: ClassVar[str] = ""
     """The key in `families.FAMILIES`."""
     ALWAYS_IN_KEY = ("family",)
-    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"workers", "xla", "buckets"})
+    NOT_IN_KEY: ClassVar[frozenset[str]] = frozenset({"workers", "xla", "buckets", "recompute"})
 
     name: str = pydantic.Field(..., pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="the model's name")
 
@@ -279,6 +279,11 @@ class TrainSettings(Settings):
         ge=1,
         le=64,
         description="static shapes to which batches are padded where steps are compiled; each is compiled once",
+    )
+    recompute: bool = pydantic.Field(
+        False,
+        description="keep no activations within the network's blocks, and compute them again for the gradients: less "
+        "memory for about a third more time. Not part of the step's key: the result is the same",
     )
     start: StartSettings = pydantic.Field(StartSettings(), description="warm start: weights of an earlier model")
     seed: int = pydantic.Field(

@@ -23,11 +23,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from voxline.errors import SettingsError
 from voxline.training import devices
 from voxline.training.averaging import MovingAverage
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
-from voxline.training.layers import Tensor
+from voxline.training.layers import Tensor, recompute_in_backward
 from voxline.training.low_rank import LowRankKernel
 from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if, global_norm
 from voxline.training.parts import TrainedParts
@@ -129,7 +130,8 @@ class TrainModule(abc.ABC):
       head_steps: first steps, in which the head alone is trained.
 
     Raises:
-      SettingsError: the model has no such part (`train.freeze`, `train.rates`), or all of it is frozen.
+      SettingsError: the model has no such part (`train.freeze`, `train.rates`), or no blocks (`train.recompute`); or
+        all of it is frozen.
     """
 
     def __init__(self, settings: TrainSettings, strategy: Any, make_models: Callable[[], Sequence[Any]]) -> None:
@@ -144,6 +146,8 @@ class TrainModule(abc.ABC):
         with strategy.scope():
             self.model, *self.auxiliary_models = make_models()
             models = [self.model, *self.auxiliary_models]
+            if settings.recompute:
+                self._recompute_blocks()
             self.parts = TrainedParts(self.model, self.auxiliary_models, settings)
             self.low_rank = {
                 id(kernel): LowRankKernel(kernel, settings.lora.rank, settings.lora.alpha, [settings.seed, number])
@@ -631,6 +635,8 @@ class TrainModule(abc.ABC):
         objectives = self.objectives(losses)
         loss = objectives[0][0]
         # A persistent tape, which two objectives need, would build each loop of the graph three times.
+        # Statistics first: a layer that computes again for its gradients replaces them.
+        statistics = [value for norm in self.parts.moving_norms(of_head) for value in norm.batch_statistics]
         asleep = self.parts.resting(of_head)
         resting = [id(variable) in asleep for _, variables in objectives for variable in variables]
         present = [
@@ -638,8 +644,6 @@ class TrainModule(abc.ABC):
             for objective, variables in objectives
             for gradient in self._gradients(objective, variables, asleep)
         ]
-        norms = self.parts.moving_norms(of_head)
-        statistics = [value for norm in norms for value in norm.batch_statistics]
 
         # Sums over replicas are those of the whole batch; statistics are means.
         if self.strategy.num_replicas_in_sync > 1:
@@ -653,6 +657,16 @@ class TrainModule(abc.ABC):
         # In the order of the optimizer's variables.
         following = iter(present)
         return PartResult(loss, losses, [None if rests else next(following) for rests in resting], list(statistics))
+
+    def _recompute_blocks(self) -> None:
+        blocks = getattr(self.model, "blocks", ())
+        if not blocks:
+            raise SettingsError(
+                f"train.recompute is true, and {type(self.model).__name__} has no blocks whose activations could be "
+                "computed again; set it to false"
+            )
+        for block in blocks:
+            recompute_in_backward(block)
 
     def _gradients(self, objective: Tensor, variables: Sequence[Any], resting: Collection[int]) -> list[Tensor]:
         """The gradients of the variables that do not rest, and of the factors of low-rank kernels."""
