@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from voxline.errors import SettingsError
 from voxline.pipelines.config.load import load_config
 from voxline.pipelines.config.run_config import RunConfig
@@ -121,6 +122,17 @@ def test_speech_played_faster_leaves_ctc_fewer_frames(tmp_path: Path) -> None:
         tmp_path, "train: {model: {convolutions: [{stride: [4, 1]}]}}\nextract: {speeds: [0.8, 1.0, 1.25]}\n"
     )
     assert chosen.validate_.frames_per_second == 20
+
+
+def test_validate_does_not_count_the_labels_of_a_parents_tokenizer(tmp_path: Path) -> None:
+    """They are fewer than the characters that it counts."""
+    parent = ROOT / "tests" / "families" / "networks" / "hub" / "fastconformer"
+    spelled = config(tmp_path, f"train: {{start: {{model: {parent}}}}}\n")
+    assert (spelled.train.model.kind, spelled.extract.features.kind) == ("fastconformer", "nemo_mel")
+    assert spelled.train.model.fixed_statistics
+    assert spelled.validate_.frames_per_second is None
+    own = config(tmp_path, f"train: {{start: {{model: {parent}, keep: encoder}}}}\n")
+    assert own.validate_.frames_per_second == 12.5
 
 
 def test_contradicting_values_are_refused_with_both_keys(tmp_path: Path) -> None:

@@ -64,7 +64,10 @@ class AsrFamily(Family):
 
         derived: dict[str, tuple[Any, str]] = {}
         pooled = config.train.model.time_stride == WHOLE_UTTERANCE  # train leaves out what is more than one symbol
-        if not config.train.subwords and not pooled:  # fewer than characters, and not known before train learns them
+        start = config.train.start
+        pieces = config.train.model.parents_have_pieces and start.model and start.keep == "all"
+        # Labels are fewer than characters, and not known before train learns subwords or has the parent's tokenizer.
+        if not (config.train.subwords or pieces or pooled):
             origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"
             derived["validate.frames_per_second"] = (_frames_per_second(config), origin)
         if config.language.kind != "none" and config.language.text:

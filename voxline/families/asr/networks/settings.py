@@ -119,6 +119,8 @@ class CtcModelSettings(Settings):
 
     infeasible_advice: ClassVar[str] = "Lower the model's time stride, or extract.features.hop_seconds"
     """Advice on the settings if utterances have too few frames for their labels."""
+    parents_have_pieces: ClassVar[bool] = False
+    """True if public models of this network spell by pieces of several characters (`text.public_tokenizer`)."""
 
     reads_waveforms: ClassVar[bool] = False
     """True for networks of features of kind waveform, which no other network has a use for."""
@@ -384,6 +386,7 @@ class FastConformerSettings(CtcModelSettings):
     """
 
     infeasible_advice: ClassVar[str] = "Set train.subwords higher: an output frame lasts 80 ms"
+    parents_have_pieces: ClassVar[bool] = True
 
     kind: Literal["fastconformer"] = pydantic.Field("fastconformer", description="the network")
     padding: int = pydantic.Field(
