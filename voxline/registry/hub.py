@@ -2,6 +2,7 @@
 
   hf://openai/whisper-tiny.en@87c7102498dcde7456f24cfd30239ca606ed9063    a model at a commit
   models/whisper-tiny.en                                                  a folder with the same files
+  hf://facebook/mms-1b-all@<commit>#fra                                   either with the adapters of a language
 
 Nothing of a model runs: config.json is JSON, safetensors a table of numbers. Weights as pickles (.bin, .pt, .nemo) are
 refused. The commit is part of the name, so that a training tomorrow starts from the same weights.
@@ -32,8 +33,11 @@ SMALL_FILES = ("*.json", "*.txt", "*.model", CARD_FILE, "LICENSE*")
 """Settings, tokenizer and card; everything but the weights."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".nemo", ".h5", ".msgpack")
 """Weights in a form that runs code when it is read, or that needs another framework."""
+ADAPTER_FILE = "adapter.{language}.safetensors"
+"""Adapters and output layer of a language, beside the weights of MMS, which has them for a thousand."""
 MAX_CARD_BYTES = 1 << 20
 _LOCATION = re.compile(r"hf://([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([\w./-]{1,100}))?")
+_LANGUAGE = re.compile(r"[a-z]{2,3}(?:[-_][A-Za-z0-9_-]{1,40})?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _CARD_HEAD = re.compile(r"\A---\r?\n(.*?)\r?\n---\r?\n", re.DOTALL)
 
@@ -48,6 +52,7 @@ class HubModel:
       folder: with its files.
       config: the content of config.json.
       licence: as the model's card states it, such as "apache-2.0"; empty if it states none.
+      language: whose adapters are used, such as "fra" of MMS; empty: those among the model's weights.
     """
 
     name: str
@@ -55,11 +60,13 @@ class HubModel:
     folder: Path
     config: dict[str, Any]
     licence: str
+    language: str = ""
 
     @property
     def label(self) -> str:
         """`openai/whisper-tiny.en@87c71024`, for messages."""
-        return f"{self.name}@{self.revision[:8]}" if self.revision else self.name
+        label = f"{self.name}@{self.revision[:8]}" if self.revision else self.name
+        return f"{label}#{self.language}" if self.language else label
 
     def json_file(self, name: str) -> Any:
         """The content of a JSON file of the folder; None if it is absent.
@@ -103,7 +110,9 @@ class HubModel:
 
     def digest(self) -> str:
         """The hash of settings, tokenizer and weights; the card does not count."""
-        weights = sorted(set(self.weight_files().values()))
+        # Another language is another model.
+        adapters = [self.folder / ADAPTER_FILE.format(language=self.language)] if self.language else []
+        weights = sorted({*self.weight_files().values(), *(path for path in adapters if path.is_file())})
         settings = [path for path in sorted(self.folder.glob("*.json")) if path.is_file()]
         others = [path for pattern in ("*.txt", "*.model") for path in sorted(self.folder.glob(pattern))]
         return hash_value([[path.name, hash_file(path)] for path in [*settings, *others, *weights]])
@@ -115,7 +124,8 @@ def is_hub_location(model: str) -> bool:
     >>> is_hub_location("hf://openai/whisper-tiny.en"), is_hub_location("asr@production")
     (True, False)
     """
-    return model.startswith(HUB_SCHEME) or ("://" not in model and (Path(model) / CONFIG_FILE).is_file())
+    folder = _split_language(model)[0]
+    return model.startswith(HUB_SCHEME) or ("://" not in model and (Path(folder) / CONFIG_FILE).is_file())
 
 
 def open_hub_model(location: str, setting: str, *, weights: bool) -> HubModel:
@@ -130,12 +140,13 @@ def open_hub_model(location: str, setting: str, *, weights: bool) -> HubModel:
       TransientError: the Hub cannot be reached, and the model is not on this machine.
       WorkError: a file is damaged.
     """
+    location, language = _split_language(location)
     name = Path(location).name
     revision = ""
     folder = Path(location)
     if location.startswith(HUB_SCHEME):
         name, revision = _parse(location, setting)
-        folder = _download(name, revision, setting, weights=weights)
+        folder = _download(name, revision, language, setting, weights=weights)
 
     config_file = folder / CONFIG_FILE
     try:
@@ -145,10 +156,17 @@ def open_hub_model(location: str, setting: str, *, weights: bool) -> HubModel:
     if not isinstance(config, dict):
         raise WorkError(f"{config_file}: not a JSON object; get {name} again")
 
-    model = HubModel(name, revision, folder, config, _licence(folder / CARD_FILE))
+    model = HubModel(name, revision, folder, config, _licence(folder / CARD_FILE), language)
     if weights:
         model.weight_files()
     return model
+
+
+def _split_language(location: str) -> tuple[str, str]:
+    """A location, and the language behind it; a folder may have such a name itself."""
+    # "#fra" and the like, and nothing that could be a path.
+    place, _, language = location.rpartition("#")
+    return (place, language) if _LANGUAGE.fullmatch(language) and place else (location, "")
 
 
 def _parse(location: str, setting: str) -> tuple[str, str]:
@@ -176,25 +194,40 @@ def _todays_commit(name: str, revision: str | None) -> str:
     return f"; today it is hf://{name}@{commit}" if commit else ""
 
 
-def _download(name: str, revision: str, setting: str, *, weights: bool) -> Path:
+def _download(name: str, revision: str, language: str, setting: str, *, weights: bool) -> Path:
     """The folder of a model in the Hub's cache, complete for the files that are asked for."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import huggingface_hub
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     patterns = [*SMALL_FILES, "*.safetensors"] if weights else [*SMALL_FILES]
+    adapters = [ADAPTER_FILE.format(language=language)] if weights and language else []
+
+    def snapshot(*, local_files_only: bool) -> Path:
+        # Adapters of all languages of MMS are 10 GB; only those of the language are downloaded.
+        folder = huggingface_hub.snapshot_download(
+            name,
+            revision=revision,
+            allow_patterns=patterns,
+            ignore_patterns=[ADAPTER_FILE.format(language="*")],
+            local_files_only=local_files_only,
+        )
+        if adapters:
+            huggingface_hub.snapshot_download(
+                name, revision=revision, allow_patterns=adapters, local_files_only=local_files_only
+            )
+        return Path(folder)
+
     try:
         # What is here already needs no network: a commit never changes.
-        folder = huggingface_hub.snapshot_download(
-            name, revision=revision, allow_patterns=patterns, local_files_only=True
-        )
-        if not weights or _has_weights(Path(folder)):
-            return Path(folder)
+        folder = snapshot(local_files_only=True)
+        if not weights or (_has_weights(folder) and all((folder / adapter).is_file() for adapter in adapters)):
+            return folder
     except LocalEntryNotFoundError:
         pass
 
     try:
-        return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=patterns))
+        return snapshot(local_files_only=False)
     except RepositoryNotFoundError:
         raise SettingsError(
             f"{setting} is 'hf://{name}@{revision}': the Hub has no such model for you; correct the name, or set "

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.networks.settings import Wav2Vec2Settings
-from voxline.registry.hub import HubModel
+from voxline.registry.hub import ADAPTER_FILE, HubModel
 
 Array = npt.NDArray[Any]
 Layout = Literal["same", "dense", "conv1d", "conv2d", "depthwise1d", "depthwise2d", "pointwise", "weight_norm"]
@@ -34,8 +34,6 @@ AXES: dict[Layout, tuple[int, ...]] = {
 }
 """Layout → the axes of PyTorch's array in the order of ours; none: the same order."""
 
-ADAPTER_FILE = "adapter.{language}.safetensors"
-"""Adapters and output layer of a language, beside the weights of MMS."""
 WEIGHT_NORM = (
     ("{name}.weight_g", "{name}.weight_v"),
     ("{name}.parametrizations.weight.original0", "{name}.parametrizations.weight.original1"),

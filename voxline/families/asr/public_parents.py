@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.networks.settings import Wav2Vec2Settings
 from voxline.inference.model_info import (
     DatasetInfo,
     ModelInfo,
@@ -25,6 +26,7 @@ from voxline.inference.model_info import (
 from voxline.progress import print_status
 from voxline.registry.hub import CONFIG_FILE, HubModel, open_hub_model
 from voxline.registry.parents import Ancestor, Parent
+from voxline.text.ctc_vocabulary import CtcVocabulary, read_ctc_vocabulary
 from voxline.text.public_tokenizer import TOKENIZER_JSON, TOKENIZER_MODEL, PublicTokenizer
 
 if TYPE_CHECKING:
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 SETTING = "train.start.model"
 SAMPLE_RATE = 16_000
 """Hz; of all public models here."""
+PREPROCESSOR_FILE = "preprocessor_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+VOCABULARY_FILE = "vocab.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +50,7 @@ class PublicNetwork:
     Attributes:
       network: the settings of `train.model` that follow from config.json.
       features: those of `extract.features`.
-      names: the names of the weights, of the settings that `network` returned.
+      names: the names of the weights, by config.json and the settings that `network` returned.
       symbols: of the output layer, without the blank; [] of a network without a CTC head.
       columns: of the symbols in the model's own output layer, and that of the blank; [] if it has our order.
       tokenizer: that spells texts; None of a model whose symbols do.
@@ -53,7 +58,7 @@ class PublicNetwork:
 
     network: Callable[[Mapping[str, Any]], dict[str, Any]]
     features: Callable[[HubModel], dict[str, Any]]
-    names: "Callable[[Mapping[str, Any]], list[WeightName]]"
+    names: "Callable[[Mapping[str, Any], Mapping[str, Any]], list[WeightName]]"
     symbols: Callable[[HubModel], list[str]] = lambda model: []
     columns: Callable[[HubModel], Sequence[int]] = lambda model: []
     tokenizer: Callable[[HubModel], TokenizerFile | None] = lambda model: None
@@ -141,7 +146,7 @@ def _network_settings(network: PublicNetwork, model: HubModel) -> dict[str, Any]
 def _read(model: HubModel, network: PublicNetwork, settings: Mapping[str, Any]) -> "dict[str, npt.NDArray[np.float32]]":
     from voxline.families.asr.hub_weights import read_weights
 
-    weights = read_weights(model, network.names(settings))
+    weights = read_weights(model, network.names(model.config, settings), model.language)
 
     # The model's columns in the order of our symbols, the blank last: [units, symbols + 1] and [symbols + 1].
     columns = list(network.columns(model))
@@ -172,7 +177,7 @@ def _whisper_features(model: HubModel) -> dict[str, Any]:
     return {"kind": "whisper", "mels": int(model.config.get("num_mel_bins", 80))}
 
 
-def _whisper_names(settings: Mapping[str, Any]) -> "list[WeightName]":
+def _whisper_names(config: Mapping[str, Any], settings: Mapping[str, Any]) -> "list[WeightName]":
     from voxline.families.asr.hub_weights import WHISPER_ENCODER, expand
 
     return expand(WHISPER_ENCODER, settings["layers"])
@@ -207,7 +212,7 @@ def _parakeet_features(model: HubModel) -> dict[str, Any]:
     return {"kind": "nemo_mel", "mels": int(model.config["encoder_config"].get("num_mel_bins", 80))}
 
 
-def _parakeet_names(settings: Mapping[str, Any]) -> "list[WeightName]":
+def _parakeet_names(config: Mapping[str, Any], settings: Mapping[str, Any]) -> "list[WeightName]":
     from voxline.families.asr.hub_weights import expand, fastconformer
 
     biases = {key: settings[key] for key in ("attention_bias", "convolution_bias")}
@@ -232,7 +237,64 @@ def _tokenizer(model: HubModel) -> PublicTokenizer:
     return tokenizer
 
 
+def _wav2vec2_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    return Wav2Vec2Settings.from_hub(config).plain()
+
+
+def _wav2vec2_features(model: HubModel) -> dict[str, Any]:
+    extractor = model.json_file(PREPROCESSOR_FILE) or {}
+    return {"kind": "waveform", "unit_variance": bool(extractor.get("do_normalize", True))}
+
+
+def _wav2vec2_names(config: Mapping[str, Any], settings: Mapping[str, Any]) -> "list[WeightName]":
+    from voxline.families.asr.hub_weights import wav2vec2_names
+
+    # A model that is pre-trained only has no output layer, and the encoder alone has names without a prefix.
+    architecture = _architecture(config)
+    prefix = "" if architecture.endswith("Model") else f"{config['model_type']}."
+    return wav2vec2_names(Wav2Vec2Settings.of(dict(settings)), prefix, head=architecture.endswith("ForCTC"))
+
+
+def _wav2vec2_vocabulary(model: HubModel) -> CtcVocabulary | None:
+    """None for a model that is pre-trained only."""
+    if not _architecture(model.config).endswith("ForCTC"):
+        return None
+
+    tokenizer = {**(model.json_file("special_tokens_map.json") or {}), **(model.json_file(TOKENIZER_CONFIG) or {})}
+    language = model.language or str(tokenizer.get("target_lang") or "eng")
+    vocabulary = read_ctc_vocabulary(
+        model.json_file(VOCABULARY_FILE), tokenizer, source=str(model.folder), language=language
+    )
+
+    # Adapters bring an output layer of their own.
+    classes = model.config.get("vocab_size", 32)
+    if not model.language and max(vocabulary.columns) >= classes:
+        raise WorkError(
+            f"{model.folder / VOCABULARY_FILE}: a token has the number {max(vocabulary.columns)}, and the model "
+            f"{classes} outputs (vocab_size); get {model.label} again"
+        )
+    return vocabulary
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    """The class of the model whose weights these are; that with CTC if config.json does not say."""
+    architectures = config.get("architectures")
+    return str(architectures[0]) if isinstance(architectures, list) and architectures else "ForCTC"
+
+
+def _wav2vec2_symbols(model: HubModel) -> list[str]:
+    vocabulary = _wav2vec2_vocabulary(model)
+    return list(vocabulary.symbols) if vocabulary else []
+
+
+def _wav2vec2_columns(model: HubModel) -> Sequence[int]:
+    vocabulary = _wav2vec2_vocabulary(model)
+    return vocabulary.columns if vocabulary else []
+
+
+WAV2VEC2 = PublicNetwork(_wav2vec2_settings, _wav2vec2_features, _wav2vec2_names, _wav2vec2_symbols, _wav2vec2_columns)
 PUBLIC: dict[str, PublicNetwork] = {
+    "hubert": WAV2VEC2,
     "parakeet_ctc": PublicNetwork(
         _parakeet_settings,
         _parakeet_features,
@@ -241,6 +303,7 @@ PUBLIC: dict[str, PublicNetwork] = {
         columns=lambda model: _tokenizer(model).columns,
         tokenizer=lambda model: TokenizerFile.of(_tokenizer(model)),
     ),
+    "wav2vec2": WAV2VEC2,
     "whisper": PublicNetwork(_whisper_settings, _whisper_features, _whisper_names),
 }
 """`model_type` of config.json → how it is read."""
