@@ -3,7 +3,8 @@
   python -W ignore -m benchmarks.leave_one_out FSDD_FOLDER   (make leave-one-out FSDD=… SEEDS="1 2 3"; it resumes)
 
 For each speaker `configs/asr/fsdd-unseen-speaker.yaml` is trained on the other five and on generated voices, and tested
-on all 500 recordings of the sixth, by the pipeline's own steps.
+on all 500 recordings of the sixth, by the pipeline's own steps. With `--parent FOLDER`, a public model as the Hub has
+it, `configs/asr/fsdd-parent.yaml` is trained, without generated voices.
 
 Where there are several choices of settings, the choice for a speaker is nested: it never looks at that speaker. The six
 are two halves. Each choice is trained on one half and tested on the other, once each way. For a speaker, the choice
@@ -39,6 +40,7 @@ from voxline.pipelines.local.single_step import run_step  # noqa: E402
 from voxline.store.files import read_json, write_json  # noqa: E402
 
 CONFIG = "configs/asr/fsdd-unseen-speaker.yaml"
+OF_PARENT = "configs/asr/fsdd-parent.yaml"
 HALVES = (("george", "jackson", "lucas"), ("nicolas", "theo", "yweweler"))
 SPEAKERS = tuple(sorted(speaker for half in HALVES for speaker in half))
 LEFT_OUT = ("validate", "forecast", "push", "publish")
@@ -73,16 +75,22 @@ class Folds:
     Of a training that was killed and continued, what it cost before is not known.
 
     Args:
-      config: the YAML file that all of them share.
+      parent: folder of a public model to start from; None: from random weights, with generated voices.
     """
 
-    def __init__(self, corpus: Path, folder: Path, config: str = CONFIG) -> None:
-        self._corpus, self._folder, self._config = corpus, folder.absolute(), config
+    def __init__(self, corpus: Path, folder: Path, parent: Path | None = None) -> None:
+        self._corpus = corpus
+        self._folder = folder.absolute()
+        self._config = OF_PARENT if parent else CONFIG
         self._costs = self._folder / "costs.json"
         self._folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.redirect_stdout(sys.stderr):
-            generated = generate(self._folder / "voices", WordsCorpusSettings())
-        self._voices = generated.path("corpus")
+        if parent:
+            self._data = {"corpus.uri": corpus, "train.start.model": parent.absolute()}
+        else:
+            with contextlib.redirect_stdout(sys.stderr):
+                generated = generate(self._folder / "voices", WordsCorpusSettings())
+            self._data = {"corpus.corpora.fsdd.uri": corpus, "corpus.corpora.voices.uri": generated.path("corpus")}
+        self._split = "corpus.split" if parent else "corpus.corpora.fsdd.split"
         self.cpu_seconds = 0.0
         """Of all steps that this process has run."""
 
@@ -92,9 +100,8 @@ class Folds:
         given = {
             "name": run_dir.name,
             "store": self._folder / "store",
-            "corpus.corpora.fsdd.uri": self._corpus,
-            "corpus.corpora.fsdd.split.test_speakers": f"[{', '.join(tested)}]",
-            "corpus.corpora.voices.uri": self._voices,
+            **self._data,
+            f"{self._split}.test_speakers": f"[{', '.join(tested)}]",
             "train.seed": seed,
         }
         values = [*(f"{key}={value}" for key, value in given.items()), *assignments]
@@ -156,12 +163,14 @@ def main(
     choices: Choices,
     speakers: Sequence[str],
     given: Sequence[str] = (),
+    parent: Path | None = None,
 ) -> None:
     """
     Args:
       given: assignments to all settings, before those of a choice.
+      parent: folder of a public model to start from.
     """
-    folds, choices = Folds(corpus, folder), {name: [*given, *one] for name, one in choices.items()}
+    folds, choices = Folds(corpus, folder, parent), {name: [*given, *one] for name, one in choices.items()}
     chosen = choose(folds, choices)
     several = len(choices) > 1
     columns = ["held out", "word error rate, 95% interval", "by seed", "CPU s a fold"]
@@ -225,6 +234,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--set", dest="given", action="append", default=[], metavar="KEY=VALUE", help="for all trainings; repeatable"
     )
+    parser.add_argument("--parent", type=Path, help="folder of a public model to start from (none)")
     options = parser.parse_args()
     alternatives = {}
     for one in options.choice:
@@ -237,4 +247,5 @@ if __name__ == "__main__":
         {"as shipped": [], **alternatives},
         options.speakers,
         options.given,
+        options.parent,
     )
