@@ -69,8 +69,11 @@ def test_the_digest_covers_weights_settings_and_tokenizer_and_not_the_card(tmp_p
     assert len(set(digests)) == 4
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "whisper.pt", "parakeet.nemo"])
-def test_a_pickle_is_not_read(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("pytorch_model.bin", "save_pretrained"), ("whisper.pt", "save_pretrained"), ("a.nemo", "convert_nemo_to_hf")],
+)
+def test_a_pickle_is_not_read(name: str, command: str, tmp_path: Path) -> None:
     folder = write_model(tmp_path / "tiny")
     (folder / "model.safetensors").unlink()
     evil = tmp_path / "evil"
@@ -80,7 +83,7 @@ def test_a_pickle_is_not_read(name: str, tmp_path: Path) -> None:
             return os.mkdir, (str(evil),)
 
     (folder / name).write_bytes(pickle.dumps(Payload()))
-    with pytest.raises(SettingsError, match=f"are {name}, which is a pickle .*save_pretrained") as raised:
+    with pytest.raises(SettingsError, match=f"are {name}, which is a pickle .*{command}") as raised:
         open_folder(folder)
     assert "\n" not in str(raised.value)
     assert not evil.exists()

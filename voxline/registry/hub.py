@@ -266,6 +266,8 @@ def _no_safetensors(folder: Path, label: str) -> str:
     convert = (
         f"python -c \"from transformers import AutoModel as M; M.from_pretrained('{folder}').save_pretrained('SAFE')\""
     )
+    if pickles[0].endswith(".nemo"):
+        convert = "src/transformers/models/parakeet/convert_nemo_to_hf.py in the repository of transformers"
     return (
         f"{folder}: the weights of {label} are {pickles[0]}, which is a pickle or needs another framework, and is not "
         f"read: it could run code. Convert it where you trust it, and name the new folder: {convert}"
