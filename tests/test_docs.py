@@ -112,10 +112,14 @@ def test_the_settings_and_commands_of_warm_start_are_accepted(tmp_path: Path) ->
     from voxline.pipelines.config.load import load_config
 
     text = (ROOT / "docs/warm-start.md").read_text(encoding="utf-8")
-    settings, published = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    settings, public, published = re.findall(r"^```yaml\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     given = {"corpus": {"uri": str(tmp_path)}, "name": "asr"}
     config = load_config({**given, **yaml.safe_load(settings)})
     assert config.train.start.model == "asr@production"  # type: ignore[attr-defined]
+    stored = ROOT / "tests/families/networks/hub/whisper"
+    config = load_config({**given, **yaml.safe_load(re.sub(r"hf://[^,]*", str(stored), public))})
+    assert config.train.model.kind == "whisper"  # type: ignore[attr-defined]
+    assert (config.train.model.units, config.extract.features.mels) == (16, 8)  # type: ignore[attr-defined]
     config = load_config({**given, **yaml.safe_load(published)})
     assert config.extract.features == published_weights.FEATURES  # type: ignore[attr-defined]
     check_commands(text)

@@ -12,7 +12,7 @@ import transformers
 
 
 def randomize(model: torch.nn.Module, seed: int) -> None:
-    """Draws every parameter anew: fresh biases are zero and fresh norms one, which would hide a fault."""
+    """Draws every parameter again: fresh biases are zero and fresh norms one, which would hide a fault."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator)

@@ -96,6 +96,7 @@ class HubModel:
                 raise SettingsError(_no_safetensors(self.folder, self.label))
             return {"": single}
 
+        # Names of files in this folder, and of no other.
         names = index.get("weight_map") if isinstance(index, dict) else None
         if not isinstance(names, dict) or not all(_is_weights_name(name) for name in names.values()):
             raise WorkError(
@@ -141,6 +142,7 @@ def open_hub_model(location: str, setting: str, *, weights: bool) -> HubModel:
       WorkError: a file is damaged.
     """
     location, language = _split_language(location)
+    # A folder, unless the location names a model of the Hub.
     name = Path(location).name
     revision = ""
     folder = Path(location)
@@ -245,6 +247,7 @@ def _download(name: str, revision: str, language: str, setting: str, *, weights:
 
 
 def _has_weights(folder: Path) -> bool:
+    # Weights in several files are there when all files are that the index names.
     index = folder / WEIGHTS_INDEX
     if not index.is_file():
         return (folder / WEIGHTS_FILE).is_file()
@@ -276,6 +279,7 @@ def _no_safetensors(folder: Path, label: str) -> str:
 
 def _licence(card: Path) -> str:
     """The licence in the YAML head of a card; empty if there is none."""
+    # A card is a text for people: what is wrong with it stops nothing.
     if not card.is_file():
         return ""
     try:
