@@ -172,6 +172,21 @@ def test_a_graph_of_the_training_need_not_know_the_number_of_bins() -> None:
     assert_close(logits[0], parakeet.outputs["logits"][0], relative_to_peak=1e-4)
 
 
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_stages_one_after_the_other_compute_what_the_network_does(stage: int) -> None:
+    parakeet = Parakeet("fastconformer", padding=3)
+    features = parakeet.outputs["features"]
+    lengths = parakeet.outputs["lengths"]
+    expected, expected_frames = parakeet.network(features, lengths)
+    values, positions = parakeet.network.begin(features, lengths, stage)
+    assert values.shape[2] == parakeet.settings.units
+    logits, frames = parakeet.network.resume(values, positions, stage)
+    assert frames.numpy().tolist() == expected_frames.numpy().tolist()
+    assert_close(logits, expected, relative_to_peak=1e-6)
+    assert [len(variables) for variables in parakeet.network.stages] == [12, 39, 39, 2]
+    assert sum(map(len, parakeet.network.stages)) == len(parakeet.network.weights)
+
+
 def test_weights_are_written_as_they_were_read(tmp_path: Path) -> None:
     parakeet = Parakeet("fastconformer")
     weights = {name: variable.numpy() for name, variable in parakeet.variables.items()}

@@ -80,10 +80,54 @@ class FastConformer(Composite, keras.Model):  # type: ignore[misc]
         """The layers whose moving statistics the trainer updates; none if `fixed_statistics`."""
         return [] if self.settings.fixed_statistics else [block.convolution.batch_norm for block in self.blocks]
 
+    @property
+    def stages(self) -> list[list[Any]]:
+        """The variables of what comes before the blocks, of each block, and of the output layer."""
+        before = [self.convolution, *self.depthwise, *self.pointwise, self.projection]
+        return [
+            [variable for layer in before for variable in layer.variables],
+            *(layer.variables for layer in (*self.blocks, self.classifier)),
+        ]
+
     def call(
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Runs the network; see `CtcModel`."""
+        return self.resume(features, frames, 0, training=training, noise=noise)
+
+    def begin(self, features: Tensor, frames: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """Computes the stages before `last`; see `StagedNetwork`."""
+        return self._compute(features, frames, 0, last)
+
+    def resume(
+        self, values: Tensor, frames: Tensor, first: int, training: bool = False, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Computes the stages from `first` on; see `StagedNetwork`."""
+        return self._compute(values, frames, first, len(self.blocks) + 2, training, noise)
+
+    def _compute(
+        self, x: Tensor, frames: Tensor, first: int, last: int, training: bool = False, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        units = self.settings.units
+        if first == 0:
+            x, frames = self._subsample(x, frames)
+            x = dropout(x, self.settings.dropout, training, noise, 0)
+        else:
+            # What was stored has lost its static shape.
+            x = ops.cast(ops.reshape(x, (*ops.shape(x)[:2], units)), self.compute_dtype)
+
+        # [2 · frames - 1, units]
+        positions = ops.cast(relative_positions(ops.shape(x)[1], units), x.dtype)
+        for index in range(max(first - 1, 0), min(last - 1, len(self.blocks))):
+            # Each block has its own seed, since a step has only a hundred streams of a seed for itself.
+            block_noise = None if noise is None else noise + ops.convert_to_tensor([index + 1, 0], dtype="int32")
+            x = self.blocks[index](x, frames, positions, training=training, noise=block_noise)
+
+        # [batch, output frames, classes]
+        return (self.classifier(x) if last == len(self.blocks) + 2 else x), frames
+
+    def _subsample(self, features: Tensor, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """The input of the blocks, [batch, frames / 8, units], and the real frames of each row."""
         settings = self.settings
 
         # [batch, frames, bins], zero beyond the end and in the frames of padding. A graph of the training does not know
@@ -101,18 +145,9 @@ class FastConformer(Composite, keras.Model):  # type: ignore[misc]
         # The bins of a channel are neighbors: [batch, frames, channels · bins] → [batch, frames, units]
         x = ops.transpose(x, (0, 1, 3, 2))
         x = self.projection(ops.reshape(x, (*ops.shape(x)[:2], x.shape[2] * x.shape[3])))
-        if settings.scale_input:
-            x = x * ops.cast(settings.units**0.5, x.dtype)
-        x = dropout(x, settings.dropout, training, noise, 0)
+        scale = settings.units**0.5 if settings.scale_input else 1.0
 
-        # [2 · frames - 1, units]
-        positions = ops.cast(relative_positions(ops.shape(x)[1], settings.units), x.dtype)
-        for index, block in enumerate(self.blocks):
-            # Each block has its own seed, since a step has only a hundred streams of a seed for itself.
-            block_noise = None if noise is None else noise + ops.convert_to_tensor([index + 1, 0], dtype="int32")
-            x = block(x, frames, positions, training=training, noise=block_noise)
-
-        return self.classifier(x), frames
+        return x * ops.cast(scale, x.dtype), frames
 
 
 class FastConformerBlock(Composite, layers.Layer):  # type: ignore[misc]
