@@ -113,15 +113,18 @@ class Graph:
         weights = to_numpy(layer.gamma), to_numpy(layer.beta)
         return str(self("LayerNormalization", value, *weights, axis=-1, epsilon=float(layer.epsilon)))
 
+    def gelu(self, value: Name) -> Name:
+        """Gelu by its error function, x (1 + erf(x / √2)) / 2; ONNX Runtime joins the nodes."""
+        error = self("Erf", self("Div", value, np.float32(np.sqrt(2))))
+        return str(self("Mul", self("Mul", value, self("Add", error, np.float32(1))), np.float32(0.5)))
+
     def convnext(self, value: Name, block: Any) -> Name:
         """A `ConvNeXtBlock`."""
 
-        # Depthwise convolution and norm, then gelu by its error function: x (1 + erf(x / √2)) / 2.
+        # Depthwise convolution and norm, then gelu.
         depthwise = to_numpy(block.convolution.kernel).transpose(0, 2, 1)  # [taps, 1, channels]
         hidden = self.convolution(value, depthwise, to_numpy(block.convolution.bias), groups=depthwise.shape[2])
-        hidden = self.dense(self.layer_norm(hidden, block.norm), block.widen)
-        error = self("Erf", self("Div", hidden, np.float32(np.sqrt(2))))
-        hidden = self("Mul", self("Mul", hidden, self("Add", error, np.float32(1))), np.float32(0.5))
+        hidden = self.gelu(self.dense(self.layer_norm(hidden, block.norm), block.widen))
 
         # γ goes into the last dense layer.
         scale = to_numpy(block.scale)

@@ -22,11 +22,14 @@ from voxline.families.asr.networks.settings import (
     ConvolutionSettings,
     DeepSpeech2Settings,
     DeepSpeechSettings,
+    WhisperSettings,
 )
+from voxline.families.asr.networks.whisper import WhisperCtc
 from voxline.families.asr.onnx import export_onnx
 from voxline.inference.onnx_model import greedy_text
 from voxline.text.alphabet import Alphabet
 
+WHISPER = {"units": 16, "heads": 2, "layers": 2, "positions": 80, "tokens": 8}
 ALPHABET = Alphabet("abcdefghij ")
 LAYERS = ConvolutionSettings(channels=4, kernel=(4, 6), stride=(2, 2)), ConvolutionSettings(channels=3, stride=(1, 2))
 FORMS = {
@@ -47,6 +50,12 @@ FORMS = {
         DeepSpeech,
         DeepSpeechSettings(units=8, context=3),
         FeatureSettings(kind="mfcc", coefficients=26, window_seconds=0.032, hop_seconds=0.02),
+    ),
+    "whisper": (WhisperCtc, WhisperSettings(**WHISPER, padding=9), FeatureSettings(kind="whisper", mels=20)),
+    "whisper without silence": (
+        WhisperCtc,
+        WhisperSettings(**WHISPER, padding=0),
+        FeatureSettings(kind="whisper", mels=20),
     ),
     "deepspeech, as Mozilla's hears": (
         DeepSpeech,

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from voxline.audio.feature_settings import FeatureSettings
     from voxline.families.asr.settings import AsrExportSettings
 
-ONNX_KINDS = STREAMING_KINDS = ("deepspeech", "deepspeech2")
+STREAMING_KINDS = ("deepspeech", "deepspeech2")
+ONNX_KINDS = (*STREAMING_KINDS, "whisper")
 """`train.model.kind` of networks with an ONNX graph, and of those that can have a streaming one."""
 
 

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 from voxline.audio import features as audio_features
-from voxline.audio.feature_settings import FeatureSettings
+from voxline.audio.feature_settings import WHISPER_FRAMES, FeatureSettings
 from voxline.families.asr.export_checks import check_onnx_export
+from voxline.families.asr.networks.settings import LEAST, SILENCE
 from voxline.training.onnx_graph import (
     Graph,
     Name,
@@ -54,8 +55,9 @@ def export_onnx(
     check_onnx_export(model.settings, precision)
     graph = Graph(int8=precision == "int8")
     values, frames = _features(graph, features)
-    values = normalize_features(graph, values, mean, deviation)
-    values, frames = _pad(graph, graph.mask(values, frames, axis=1, rank=3), frames, model.settings.padding)
+    if features.kind != "whisper":  # its features are normalized, and its network pads them itself
+        values = normalize_features(graph, values, mean, deviation)
+        values, frames = _pad(graph, graph.mask(values, frames, axis=1, rank=3), frames, model.settings.padding)
     log_probabilities, frames = _NETWORKS[kind](graph, model, values, frames)
     taken = [("waveforms", TensorProto.FLOAT, ["batch", "samples"]), ("lengths", TensorProto.INT32, ["batch"])]
 
@@ -75,24 +77,60 @@ def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
     Frames beyond a row's end are undefined.
     """
 
-    # frames = 1 + lengths // hop, of each row and of the whole batch.
+    # Frames of each row and of the whole batch.
     lengths = graph("Cast", "lengths", to=TensorProto.INT64)
     hop = np.int64(settings.hop_length)
-    frames = graph("Add", graph("Div", lengths, hop), np.int64(1))
+    frames = _count_frames(graph, lengths, settings)
     waveforms = graph.mask("waveforms", lengths, axis=1, rank=2)
     samples = graph.size("waveforms", 1)
-    count = graph("Add", graph("Div", samples, hop), np.int64(1))
+    count = _count_frames(graph, samples, settings)
 
     # Zeros at both ends, so that all windows are whole.
     needed = graph("Add", graph("Mul", graph("Sub", count, np.int64(1)), hop), np.int64(settings.win_length))
     missing = graph("Sub", graph("Sub", needed, np.int64(settings.padding)), samples)
     behind = graph("Unsqueeze", graph("Max", missing, np.int64(0)), np.array([0]))
     padded = graph("Pad", waveforms, graph("Concat", np.array([0, settings.padding, 0]), behind, axis=0))
+    if settings.kind == "whisper":
+        padded = _reflect(graph, waveforms, padded, settings.padding)
     values = log_spectra(graph, padded, count, settings)
     if settings.kind == "mfcc" and settings.context:
         values = _stack(graph, graph.mask(values, frames, axis=1, rank=3), count, settings.context)
 
+    if settings.kind == "whisper":
+        values = _normalize_whisper(graph, values, frames)
+
     return values, frames
+
+
+def _count_frames(graph: Graph, samples: Name, settings: FeatureSettings) -> Name:
+    """`FeatureSettings.count_frames` of an int64 value of the graph."""
+    hop = np.int64(settings.hop_length)
+    whole = graph("Div", samples, hop)
+    if settings.kind != "whisper":
+        return str(graph("Add", whole, np.int64(1)))
+
+    reached = graph("Add", graph("Div", graph("Add", samples, np.int64(settings.padding - 1)), hop), np.int64(1))
+    return str(graph("Min", reached, graph("Max", whole, np.int64(WHISPER_FRAMES))))
+
+
+def _reflect(graph: Graph, waveforms: Name, padded: Name, padding: int) -> Name:
+    """The waveforms reflected at their first sample, in place of the zeros before it."""
+    longer = graph("Pad", waveforms, np.array([0, 0, 0, padding + 1]))
+    head = graph("Slice", longer, np.array([padding]), np.array([0]), np.array([1]), np.array([-1]))
+    rest = graph("Slice", padded, np.array([padding]), np.array([np.iinfo(np.int64).max]), np.array([1]))
+    return str(graph("Concat", head, rest, axis=1))
+
+
+def _normalize_whisper(graph: Graph, values: Name, frames: Name) -> Name:
+    """Whisper's features of natural logarithms of mel power, zero beyond each row's frames."""
+    decades = graph("Mul", values, np.float32(1 / math.log(10)))
+
+    # The loudest value of each row's own frames, [batch, 1, 1].
+    real = graph("Unsqueeze", graph.below(frames, graph.size(decades, 1)), np.array([2]))
+    loudest = graph("ReduceMax", graph("Where", real, decades, np.float32(-100)), axes=[1, 2], keepdims=1)
+    clipped = graph("Max", decades, graph("Sub", loudest, np.float32(audio_features.WHISPER_RANGE)))
+    scaled = graph("Mul", graph("Add", clipped, np.float32(4)), np.float32(0.25))
+    return str(graph("Where", real, scaled, np.float32(0)))
 
 
 def log_spectra(graph: Graph, waveforms: Name, count: Name, settings: FeatureSettings) -> Name:
@@ -108,7 +146,8 @@ def log_spectra(graph: Graph, waveforms: Name, count: Name, settings: FeatureSet
     if settings.uses_magnitude:
         power = str(graph("MatMul", graph("Sqrt", power), audio_features.mel_filterbank(settings)))
 
-    values = graph("Log", graph("Max", power, np.float32(settings.log_floor)))
+    floor = audio_features.WHISPER_FLOOR if settings.kind == "whisper" else settings.log_floor
+    values = graph("Log", graph("Max", power, np.float32(floor)))
     if settings.kind == "mfcc":
         values = graph("MatMul", values, audio_features.cepstral_basis(settings))
 
@@ -263,7 +302,82 @@ def _deep_speech(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[
     return classify(graph, model.classifier, values), frames
 
 
-_NETWORKS: dict[str, Callable[..., tuple[Name, Name]]] = {"deepspeech": _deep_speech, "deepspeech2": _deep_speech_2}
+def _whisper(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
+    encoder = model.encoder
+    padding = model.settings.padding
+    values, frames = _silence_around(graph, values, frames, padding)
+
+    # Convolutions over [batch, bins, frames]; the second one halves the frames.
+    for convolution in encoder.convolutions:
+        kernel = to_numpy(convolution.kernel).transpose(2, 1, 0)
+        strides = list(convolution.strides)
+        convolved = graph(
+            "Conv", graph.transpose(values), kernel, to_numpy(convolution.bias), pads=[1, 1], strides=strides
+        )
+        if strides[0] == 2:
+            frames = graph("Div", graph("Add", frames, np.int64(1)), np.int64(2))
+        values = graph.mask(graph.transpose(graph.gelu(convolved)), frames, axis=1, rank=3)
+
+    # [batch, frames, units] from here on.
+    length = graph("Shape", values, start=1, end=2)
+    positions = graph("Slice", to_numpy(encoder.positions), np.array([0]), length, np.array([0]))
+    values = graph("Add", values, positions)
+    hidden_keys = graph("Where", graph.below(frames, graph.size(values, 1)), np.float32(0), np.float32(-1e9))
+    scores = graph("Unsqueeze", hidden_keys, np.array([1, 2]))  # [batch, 1, 1, frames]
+    for block in encoder.blocks:
+        attended = _self_attention(graph, block.attention, graph.layer_norm(values, block.attention_norm), scores)
+        values = graph("Add", values, attended)
+        hidden = graph.gelu(graph.dense(graph.layer_norm(values, block.feed_forward_norm), block.wide))
+        values = graph("Add", values, graph.dense(hidden, block.narrow))
+    values = graph.layer_norm(values, encoder.norm)
+
+    logits = graph("Add", graph("MatMul", values, to_numpy(model.classifier.kernel)), to_numpy(model.classifier.bias))
+    return str(graph("LogSoftmax", logits, axis=-1)), frames
+
+
+def _silence_around(graph: Graph, values: Name, frames: Name, padding: int) -> tuple[Name, Name]:
+    """`networks.whisper.pad_with_silence`: frames of each row's own silence before and after it."""
+    if not padding:
+        return values, frames
+    real = graph("Unsqueeze", graph.below(frames, graph.size(values, 1)), np.array([2]))
+    loudest = graph("ReduceMax", graph("Where", real, values, np.float32(LEAST)), axes=[1, 2], keepdims=1)
+    silence = graph("Max", graph("Add", loudest, np.float32(SILENCE)), np.float32(LEAST))
+
+    # The rows between silence on both sides, then zero beyond the frames after them.
+    padded, total = _pad(graph, graph("Sub", graph("Where", real, values, silence), silence), frames, padding)
+    return graph.mask(graph("Add", padded, silence), total, axis=1, rank=3), total
+
+
+def _self_attention(graph: Graph, layer: Any, values: Name, bias: Name) -> Name:
+    """Multi-head attention of [batch, frames, units]; `bias` [batch, 1, 1, frames] is far below 0 for hidden keys."""
+    heads = layer.heads
+    query_bias = to_numpy(layer.query.bias)
+    size = len(query_bias) // heads
+
+    # One product for queries, keys and values, with 1 / √size in the queries; keys have no bias.
+    scale = np.float32(size**-0.5)
+    kernels = [to_numpy(layer.query.kernel) * scale, to_numpy(layer.key.kernel), to_numpy(layer.value.kernel)]
+    biases = [query_bias * scale, np.zeros_like(query_bias), to_numpy(layer.value.bias)]
+    joined = graph.product(values, np.concatenate(kernels, axis=1), np.concatenate(biases))
+
+    # [batch, frames, 3, heads, size] → three of [batch, heads, frames, size]
+    parts = graph("Reshape", joined, np.array([0, 0, 3, heads, size]))
+    query, key, value = graph("Split", parts, np.array([1, 1, 1]), axis=2, outputs=3)
+    query = graph("Transpose", graph("Squeeze", query, np.array([2])), perm=[0, 2, 1, 3])
+    key = graph("Transpose", graph("Squeeze", key, np.array([2])), perm=[0, 2, 3, 1])
+    value = graph("Transpose", graph("Squeeze", value, np.array([2])), perm=[0, 2, 1, 3])
+
+    shares = graph("Softmax", graph("Add", graph("MatMul", query, key), bias), axis=-1)
+    attended = graph("Transpose", graph("MatMul", shares, value), perm=[0, 2, 1, 3])
+    attended = graph("Reshape", attended, np.array([0, 0, heads * size]))
+    return graph.dense(attended, layer.output_projection)
+
+
+_NETWORKS: dict[str, Callable[..., tuple[Name, Name]]] = {
+    "deepspeech": _deep_speech,
+    "deepspeech2": _deep_speech_2,
+    "whisper": _whisper,
+}
 """`train.model.kind` → network."""
 
 

@@ -14,17 +14,13 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.families.asr.networks.settings import WhisperSettings
+from voxline.families.asr.networks.settings import LEAST, SILENCE, WhisperSettings
 from voxline.training.layers import Composite, Tensor, dropout, length_mask, mask_padding, pool_utterance
 
 EPSILON = 1e-5
 """Of the layer norms."""
 SLOWEST = 10_000.0
 """The longest period of the sinusoidal positions, over 2π."""
-SILENCE = -2.0
-"""Features of silence, relative to the loudest of the utterance: 80 dB below it, in their unit of 40 dB."""
-LEAST = -1.5
-"""Features of digital silence, as the clip at 1e-10 makes them."""
 
 
 class WhisperCtc(Composite, keras.Model):  # type: ignore[misc]
