@@ -7,11 +7,12 @@ it, and the number of steps is known in advance. The layout of the shards affect
 Every worker of a training makes the same plan, and reads, decodes and augments only the rows of its own devices.
 
 Batches by seconds of audio. A network's memory follows the frames of a batch, so `batch_seconds` bounds rows times the
-longest row. Each number of rows builds its own graph, which takes seconds, so batches have 1, 2, 3, 4, 6, 8, 12, 16, …
-rows: an utterance belongs to the largest of these numbers that it fits into, and batches are made within it. From 1 s
-to 16 s of audio these are 9 graphs, where every number would be up to 60; a batch uses two thirds of the seconds or
-more, about five sixths on average. The number of batches depends on the lengths alone, not on the order. Attention's
-memory grows with the square of the length, so that of long utterances is not bounded by their sum.
+longest row. A recurrent network builds a graph for each number of rows (Deep Speech 2: 7 s, 80 MB), so batches have 1,
+2, 3, 4, 6, 8, 12, 16, … rows: an utterance belongs to the largest of these numbers that it fits into, and batches are
+made within it. From 1 s to 16 s of audio these are 9 numbers, where each would be up to 60; a batch uses two thirds of
+the seconds or more, about five sixths on average. Other networks have one graph. The number of batches depends on the
+lengths alone, not on the order. Attention's memory grows with the square of the length, so that of long utterances is
+not bounded by their sum.
 """
 
 import collections

@@ -12,6 +12,8 @@ import keras
 import numpy as np
 from keras import layers, ops
 
+from voxline.errors import SettingsError
+
 
 class Tensor(Protocol):
     """An array in a network: a tensor of TensorFlow, a symbolic one of Keras, or a numpy array.
@@ -300,6 +302,33 @@ class ConvNeXtBlock(Composite, layers.Layer):  # type: ignore[misc]
     def call(self, x: Tensor) -> Tensor:
         """Takes and returns [batch, frames, channels]."""
         return x + ops.cast(self.scale, x.dtype) * self.narrow(self.widen(self.norm(self.convolution(x))))
+
+
+def has_recurrent_layers(layer: layers.Layer) -> bool:
+    """True if a layer or network, or a layer within it, is a recurrent one of Keras.
+
+    >>> has_recurrent_layers(keras.Sequential([layers.Dense(2), layers.Bidirectional(layers.GRU(3))]))
+    True
+    >>> has_recurrent_layers(layers.Dense(2))
+    False
+    """
+    return any(isinstance(each, layers.RNN) for each in layer._flatten_layers())
+
+
+def recompute_blocks(network: keras.Model) -> None:
+    """Lets the blocks of a network keep no activations (`train.recompute`).
+
+    Raises:
+      SettingsError: it has no list of layers named `blocks`.
+    """
+    blocks = getattr(network, "blocks", ())
+    if not blocks:
+        raise SettingsError(
+            f"train.recompute is true, and {type(network).__name__} has no blocks whose activations could be computed "
+            "again; set it to false"
+        )
+    for block in blocks:
+        recompute_in_backward(block)
 
 
 def recompute_in_backward(layer: layers.Layer) -> None:

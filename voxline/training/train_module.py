@@ -23,12 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from voxline.errors import SettingsError
 from voxline.training import devices
 from voxline.training.averaging import MovingAverage
 from voxline.training.batches import Batch
 from voxline.training.checkpoints import Arrays
-from voxline.training.layers import Tensor, recompute_in_backward
+from voxline.training.layers import Tensor, has_recurrent_layers, recompute_blocks
 from voxline.training.low_rank import LowRankKernel
 from voxline.training.optimizer import AdamW, TwoOptimizers, assign_if, global_norm
 from voxline.training.parts import TrainedParts
@@ -128,6 +127,7 @@ class TrainModule(abc.ABC):
     Attributes:
       compiled: XLA compiles a whole step, with its update, for each static shape of a batch.
       head_steps: first steps, in which the head alone is trained.
+      open_rows: whether one graph takes batches of any number of rows: batches by seconds, and no recurrent layer.
 
     Raises:
       SettingsError: the model has no such part (`train.freeze`, `train.rates`), or no blocks (`train.recompute`); or
@@ -146,8 +146,9 @@ class TrainModule(abc.ABC):
         with strategy.scope():
             self.model, *self.auxiliary_models = make_models()
             models = [self.model, *self.auxiliary_models]
+            self.open_rows = bool(settings.batch_seconds) and not any(map(has_recurrent_layers, models))
             if settings.recompute:
-                self._recompute_blocks()
+                recompute_blocks(self.model)
             self.parts = TrainedParts(self.model, self.auxiliary_models, settings)
             self.low_rank = {
                 id(kernel): LowRankKernel(kernel, settings.lora.rank, settings.lora.alpha, [settings.seed, number])
@@ -377,9 +378,13 @@ class TrainModule(abc.ABC):
         """
 
         arrays, weights, places = self._local_rows(batch)
-        shape = Shape(len(places), *((arrays[0].shape[1], arrays[2].shape[1]) if self.compiled else ()))
+        return BatchTensors(*map(self._hand_over, arrays)), self._hand_over(weights), places, self._shape(arrays)
 
-        return BatchTensors(*map(self._hand_over, arrays)), self._hand_over(weights), places, shape
+    def _shape(self, arrays: Sequence[npt.NDArray[Any]]) -> Shape:
+        """What is static of a batch's arrays, in the order of `BatchTensors`."""
+        if self.compiled:
+            return Shape(len(arrays[0]), arrays[0].shape[1], arrays[2].shape[1])
+        return Shape(None if self.open_rows else len(arrays[0]))
 
     def _to_parts(self, batch: Batch) -> Iterator[BatchPart]:
         """The batch in up to `train.accumulate` parts of the same number of rows, the last one of what is left.
@@ -402,14 +407,11 @@ class TrainModule(abc.ABC):
             fill = np.zeros(max(share.count - len(rows), 0), int)
             part = [array[np.concatenate([rows, fill]).astype(int)] for array in arrays]
             part_weights = np.concatenate([weights[rows], np.zeros(len(fill), np.float32)])
-            shape = Shape(len(part_weights))
-            if self.compiled:
-                shape = Shape(len(part_weights), part[0].shape[1], part[2].shape[1])
-            else:
+            if not self.compiled:
                 features, frames, labels, counts = part
                 part = [features[:, : frames.max()], frames, labels[:, : max(counts.max(), 1)], counts]
             tensors = BatchTensors(*map(self._hand_over, part))
-            yield BatchPart(tensors, self._hand_over(part_weights), shape, share_of_part)
+            yield BatchPart(tensors, self._hand_over(part_weights), self._shape(part), share_of_part)
 
     def _local_rows(
         self, batch: Batch
@@ -464,7 +466,7 @@ class TrainModule(abc.ABC):
         """The graph for batches of this many rows; with static lengths, if a step is compiled.
 
         With the number of rows left open, the gradient of the recurrent loops computes shapes at each step: 1.6 times
-        as slow.
+        as slow. A network without loops is as fast: see `open_rows`.
         """
 
         # One graph for each shape and key.
@@ -657,16 +659,6 @@ class TrainModule(abc.ABC):
         # In the order of the optimizer's variables.
         following = iter(present)
         return PartResult(loss, losses, [None if rests else next(following) for rests in resting], list(statistics))
-
-    def _recompute_blocks(self) -> None:
-        blocks = getattr(self.model, "blocks", ())
-        if not blocks:
-            raise SettingsError(
-                f"train.recompute is true, and {type(self.model).__name__} has no blocks whose activations could be "
-                "computed again; set it to false"
-            )
-        for block in blocks:
-            recompute_in_backward(block)
 
     def _gradients(self, objective: Tensor, variables: Sequence[Any], resting: Collection[int]) -> list[Tensor]:
         """The gradients of the variables that do not rest, and of the factors of low-rank kernels."""
