@@ -17,11 +17,13 @@ from voxline.families.asr.export import AsrGraph
 from voxline.families.asr.export_checks import check_onnx_export
 from voxline.families.asr.networks.deepspeech import DeepSpeech
 from voxline.families.asr.networks.deepspeech2 import DeepSpeech2
+from voxline.families.asr.networks.fastconformer import FastConformer
 from voxline.families.asr.networks.settings import (
     ConformerSettings,
     ConvolutionSettings,
     DeepSpeech2Settings,
     DeepSpeechSettings,
+    FastConformerSettings,
     WhisperSettings,
 )
 from voxline.families.asr.networks.whisper import WhisperCtc
@@ -56,6 +58,18 @@ FORMS = {
         WhisperCtc,
         WhisperSettings(**WHISPER, padding=0),
         FeatureSettings(kind="whisper", mels=20),
+    ),
+    "fastconformer": (
+        FastConformer,
+        FastConformerSettings(units=16, heads=2, layers=2, kernel=5, channels=4, padding=3),
+        FeatureSettings(kind="nemo_mel", mels=40),
+    ),
+    "fastconformer without biases": (
+        FastConformer,
+        FastConformerSettings(
+            units=12, heads=3, layers=1, channels=4, attention_bias=False, convolution_bias=False, scale_input=False
+        ),
+        FeatureSettings(kind="nemo_mel"),
     ),
     "deepspeech, as Mozilla's hears": (
         DeepSpeech,

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from onnx import TensorProto
 
 from voxline.audio import features as audio_features
-from voxline.audio.feature_settings import WHISPER_FRAMES, FeatureSettings
+from voxline.audio.feature_settings import NORMALIZED, WHISPER_FRAMES, FeatureSettings
 from voxline.families.asr.export_checks import check_onnx_export
-from voxline.families.asr.networks.settings import LEAST, SILENCE
+from voxline.families.asr.networks.settings import LEAST, SILENCE, SLOWEST_POSITION
 from voxline.training.onnx_graph import (
     Graph,
     Name,
@@ -55,8 +55,9 @@ def export_onnx(
     check_onnx_export(model.settings, precision)
     graph = Graph(int8=precision == "int8")
     values, frames = _features(graph, features)
-    if features.kind != "whisper":  # its features are normalized, and its network pads them itself
+    if features.kind not in NORMALIZED:
         values = normalize_features(graph, values, mean, deviation)
+    if features.kind != "whisper":  # its network pads them itself
         values, frames = _pad(graph, graph.mask(values, frames, axis=1, rank=3), frames, model.settings.padding)
     log_probabilities, frames = _NETWORKS[kind](graph, model, values, frames)
     taken = [("waveforms", TensorProto.FLOAT, ["batch", "samples"]), ("lengths", TensorProto.INT32, ["batch"])]
@@ -82,6 +83,8 @@ def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
     hop = np.int64(settings.hop_length)
     frames = _count_frames(graph, lengths, settings)
     waveforms = graph.mask("waveforms", lengths, axis=1, rank=2)
+    if settings.preemphasis_factor:
+        waveforms = graph.mask(_preemphasize(graph, waveforms, settings.preemphasis_factor), lengths, axis=1, rank=2)
     samples = graph.size("waveforms", 1)
     count = _count_frames(graph, samples, settings)
 
@@ -98,6 +101,8 @@ def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
 
     if settings.kind == "whisper":
         values = _normalize_whisper(graph, values, frames)
+    if settings.kind == "nemo_mel":
+        values = _normalize_nemo(graph, values, frames)
 
     return values, frames
 
@@ -106,11 +111,34 @@ def _count_frames(graph: Graph, samples: Name, settings: FeatureSettings) -> Nam
     """`FeatureSettings.count_frames` of an int64 value of the graph."""
     hop = np.int64(settings.hop_length)
     whole = graph("Div", samples, hop)
+    if settings.kind == "nemo_mel":
+        return str(graph("Max", whole, np.int64(1)))
     if settings.kind != "whisper":
         return str(graph("Add", whole, np.int64(1)))
 
     reached = graph("Add", graph("Div", graph("Add", samples, np.int64(settings.padding - 1)), hop), np.int64(1))
     return str(graph("Min", reached, graph("Max", whole, np.int64(WHISPER_FRAMES))))
+
+
+def _preemphasize(graph: Graph, waveforms: Name, share: float) -> Name:
+    """Subtracts a share of the preceding sample from each."""
+    shifted = graph("Pad", waveforms, np.array([0, 1, 0, 0]))
+    before = graph("Slice", shifted, np.array([0]), np.array([-1]), np.array([1]))
+    return str(graph("Sub", waveforms, graph("Mul", before, np.float32(share))))
+
+
+def _normalize_nemo(graph: Graph, values: Name, frames: Name) -> Name:
+    """NeMo's features of natural logarithms, zero beyond each row's frames."""
+    real = graph("Unsqueeze", graph.below(frames, graph.size(values, 1)), np.array([2]))
+    count = graph("Unsqueeze", graph("Cast", frames, to=TensorProto.FLOAT), np.array([1, 2]))
+
+    # Mean and unbiased deviation of each bin over the row's own frames, [batch, 1, bins].
+    summed = graph("ReduceSum", graph("Where", real, values, np.float32(0)), np.array([1]), keepdims=1)
+    centered = graph("Where", real, graph("Sub", values, graph("Div", summed, count)), np.float32(0))
+    squares = graph("ReduceSumSquare", centered, axes=[1], keepdims=1)
+    variance = graph("Div", squares, graph("Max", graph("Sub", count, np.float32(1)), np.float32(1)))
+    deviation = graph("Add", graph("Sqrt", variance), np.float32(audio_features.NEMO_EPSILON))
+    return str(graph("Div", centered, deviation))
 
 
 def _reflect(graph: Graph, waveforms: Name, padded: Name, padding: int) -> Name:
@@ -147,7 +175,12 @@ def log_spectra(graph: Graph, waveforms: Name, count: Name, settings: FeatureSet
         power = str(graph("MatMul", graph("Sqrt", power), audio_features.mel_filterbank(settings)))
 
     floor = audio_features.WHISPER_FLOOR if settings.kind == "whisper" else settings.log_floor
-    values = graph("Log", graph("Max", power, np.float32(floor)))
+    if settings.kind == "nemo_mel":
+        # log(1 + mel / guard), as `features` has it.
+        relative = graph("Div", power, np.float32(audio_features.NEMO_GUARD))
+        values = graph("Log", graph("Add", relative, np.float32(1)))
+    else:
+        values = graph("Log", graph("Max", power, np.float32(floor)))
     if settings.kind == "mfcc":
         values = graph("MatMul", values, audio_features.cepstral_basis(settings))
 
@@ -373,10 +406,138 @@ def _self_attention(graph: Graph, layer: Any, values: Name, bias: Name) -> Name:
     return graph.dense(attended, layer.output_projection)
 
 
+def _fast_conformer(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
+    settings = model.settings
+    units = settings.units
+
+    # Convolutions over [batch, channels, frames, bins], each halving frames and bins.
+    values = graph("Unsqueeze", values, np.array([1]))
+    strided: dict[str, Any] = {"strides": [2, 2], "pads": [1, 1, 1, 1]}
+    kernel = to_numpy(model.convolution.kernel).transpose(3, 2, 0, 1)
+    values = graph("Conv", values, kernel, to_numpy(model.convolution.bias), **strided)
+    values, frames = _rectify_half(graph, values, frames)
+    for depthwise, pointwise in zip(model.depthwise, model.pointwise, strict=True):
+        kernel = to_numpy(depthwise.kernel).transpose(2, 3, 0, 1)
+        values = graph("Conv", values, kernel, to_numpy(depthwise.bias), group=len(kernel), **strided)
+        kernel = to_numpy(pointwise.kernel).transpose(3, 2, 0, 1)
+        values = graph("Conv", values, kernel, to_numpy(pointwise.bias))
+        values, frames = _rectify_half(graph, values, frames)
+
+    # [batch, frames, channels · bins] → [batch, frames, units]
+    scale = np.float32(units**0.5 if settings.scale_input else 1.0)
+    kernel = to_numpy(model.projection.kernel)
+    values = graph("Reshape", graph("Transpose", values, perm=[0, 2, 1, 3]), np.array([0, 0, len(kernel)]))
+    values = graph.product(values, kernel * scale, to_numpy(model.projection.bias) * scale)
+
+    length = graph.size(values, 1)
+    positions = _relative_positions(graph, length, units)
+    hidden_keys = graph("Where", graph.below(frames, length), np.float32(0), np.float32(-1e9))
+    bias = graph("Unsqueeze", hidden_keys, np.array([1, 2]))  # [batch, 1, 1, frames]
+    for block in model.blocks:
+        values = graph("Add", values, _half_feed_forward(graph, block.first, values))
+        values = graph("Add", values, _relative_attention(graph, block.attention, values, positions, bias))
+        values = graph("Add", values, _convolution_module(graph, block.convolution, values, frames))
+        values = graph("Add", values, _half_feed_forward(graph, block.second, values))
+        values = graph.layer_norm(values, block.norm)
+
+    logits = graph("Add", graph("MatMul", values, to_numpy(model.classifier.kernel)), to_numpy(model.classifier.bias))
+    return str(graph("LogSoftmax", logits, axis=-1)), frames
+
+
+def _rectify_half(graph: Graph, values: Name, frames: Name) -> tuple[Name, Name]:
+    """ReLU of [batch, channels, frames, bins] after a stride of 2, zero beyond each row's frames."""
+    frames = graph("Div", graph("Add", frames, np.int64(1)), np.int64(2))
+    return graph.mask(graph("Relu", values), frames, axis=2, rank=4), frames
+
+
+def _relative_positions(graph: Graph, length: Name, units: int) -> Name:
+    """`networks.fastconformer.relative_positions`, float32 [2 · length - 1, units]."""
+    one = np.int64(1)
+    distances = graph("Range", graph("Sub", length, one), graph("Neg", length), np.int64(-1))
+    speeds = SLOWEST_POSITION ** -(np.arange(0, units, 2, dtype=np.float32) / np.float32(units))
+    angles = graph("Mul", graph("Unsqueeze", graph("Cast", distances, to=TensorProto.FLOAT), np.array([1])), speeds)
+
+    # Sine and cosine of a pair are neighbors.
+    pairs = [graph("Unsqueeze", graph(op, angles), np.array([2])) for op in ("Sin", "Cos")]
+    return str(graph("Reshape", graph("Concat", *pairs, axis=2), np.array([-1, units])))
+
+
+def _relative_attention(graph: Graph, layer: Any, values: Name, positions: Name, bias: Name) -> Name:
+    """`RelativeAttention` of [batch, frames, units]; `bias` [batch, 1, 1, frames] is far below 0 for hidden keys."""
+    heads = layer.heads
+    size = layer.size
+    normed = graph.layer_norm(values, layer.norm)
+
+    # One product for queries, keys and values, with 1 / √size in the queries and in u and v.
+    scale = np.float32(size**-0.5)
+    of_query, of_key, of_value = map(_dense_weights, (layer.query, layer.key, layer.value))
+    kernels = [of_query[0] * scale, of_key[0], of_value[0]]
+    biases = [of_query[1] * scale, of_key[1], of_value[1]]
+    joined = graph.product(normed, np.concatenate(kernels, axis=1), np.concatenate(biases))
+    parts = graph("Reshape", joined, np.array([0, 0, 3, heads, size]))
+    query, key, value = (
+        graph("Squeeze", part, np.array([2])) for part in graph("Split", parts, np.array([1, 1, 1]), axis=2, outputs=3)
+    )
+    of_content = graph("Add", query, to_numpy(layer.content_bias) * scale)
+    of_position = graph("Add", query, to_numpy(layer.position_bias) * scale)
+
+    # [heads, size, 2 · frames - 1]
+    relative = graph("MatMul", positions, to_numpy(layer.position.kernel))
+    relative = graph("Transpose", graph("Reshape", relative, np.array([-1, heads, size])), perm=[1, 2, 0])
+
+    # Scores by distance, then by key: `shift_to_distances`.
+    length = graph("Shape", values, start=1, end=2)
+    scores = graph("MatMul", graph("Transpose", of_position, perm=[0, 2, 1, 3]), relative)
+    scores = graph("Pad", scores, np.array([0, 0, 0, 1, 0, 0, 0, 0]))
+    scores = graph("Reshape", scores, graph("Concat", np.array([0, 0, -1]), length, axis=0))
+    scores = graph("Slice", scores, np.array([1]), np.array([np.iinfo(np.int64).max]), np.array([2]))
+    scores = graph("Reshape", scores, graph("Concat", np.array([0, 0]), length, np.array([-1]), axis=0))
+    scores = graph("Slice", scores, np.array([0]), length, np.array([3]))
+
+    content = graph("Transpose", of_content, perm=[0, 2, 1, 3])
+    scores = graph("Add", scores, graph("MatMul", content, graph("Transpose", key, perm=[0, 2, 3, 1])))
+    shares = graph("Softmax", graph("Add", scores, bias), axis=-1)
+    attended = graph("MatMul", shares, graph("Transpose", value, perm=[0, 2, 1, 3]))
+    attended = graph("Reshape", graph("Transpose", attended, perm=[0, 2, 1, 3]), np.array([0, 0, heads * size]))
+    return graph.product(attended, *_dense_weights(layer.output_projection))
+
+
+def _half_feed_forward(graph: Graph, module: Any, values: Name) -> Name:
+    """Half of a `FeedForwardModule`."""
+    hidden = _swish(graph, graph.product(graph.layer_norm(values, module.norm), *_dense_weights(module.widen)))
+    kernel, bias = _dense_weights(module.narrow)
+    return graph.product(hidden, kernel / 2, bias / 2)
+
+
+def _convolution_module(graph: Graph, module: Any, values: Name, frames: Name) -> Name:
+    """A `ConvolutionModule`, with its batch normalization in the depthwise convolution."""
+    gated = graph.product(graph.layer_norm(values, module.norm), *_dense_weights(module.gated))
+    units = to_numpy(module.gated.kernel).shape[1] // 2
+    value, gate = graph("Split", gated, np.array([units, units]), axis=2, outputs=2)
+    values = graph.mask(graph("Mul", value, graph("Sigmoid", gate)), frames, axis=1, rank=3)
+
+    scale, shift = scale_and_shift(module.batch_norm)
+    kernel = to_numpy(module.depthwise.kernel).transpose(0, 2, 1) * scale  # [taps, 1, units]
+    bias = shift if module.depthwise.bias is None else to_numpy(module.depthwise.bias) * scale + shift
+    values = _swish(graph, graph.convolution(values, kernel, bias, groups=units))
+    return graph.product(values, *_dense_weights(module.pointwise))
+
+
+def _swish(graph: Graph, values: Name) -> Name:
+    return str(graph("Mul", values, graph("Sigmoid", values)))
+
+
+def _dense_weights(layer: Any) -> tuple[Array, Array]:
+    """Kernel and bias of a dense layer, which may have none."""
+    kernel = to_numpy(layer.kernel)
+    return kernel, np.zeros(kernel.shape[1], np.float32) if layer.bias is None else to_numpy(layer.bias)
+
+
 _NETWORKS: dict[str, Callable[..., tuple[Name, Name]]] = {
     "deepspeech": _deep_speech,
     "deepspeech2": _deep_speech_2,
     "whisper": _whisper,
+    "fastconformer": _fast_conformer,
 }
 """`train.model.kind` → network."""
 

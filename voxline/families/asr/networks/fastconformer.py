@@ -16,11 +16,8 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from voxline.families.asr.networks.settings import FastConformerSettings
+from voxline.families.asr.networks.settings import SLOWEST_POSITION, FastConformerSettings
 from voxline.training.layers import Composite, SequenceBatchNorm, Tensor, dropout, length_mask, mask_padding
-
-SLOWEST_POSITION = 10_000.0
-"""The base of the positions' wave lengths: pair `i` of `n` has the angle distance / SLOWEST_POSITION^(i / n)."""
 
 EPSILON = 1e-5
 """Of all normalizations."""

@@ -31,6 +31,8 @@ WHOLE_UTTERANCE = 1_000_000_000
 """The time stride of a network that has one output frame for an utterance of any length."""
 SILENCE = -2.0
 """Features of silence, relative to the loudest of the utterance: 80 dB below it, in their unit of 40 dB."""
+SLOWEST_POSITION = 10_000.0
+"""The base of FastConformer's wave lengths: pair `i` of `n` has the angle distance / SLOWEST_POSITION^(i / n)."""
 LEAST = -1.5
 """Features of digital silence, as the clip at 1e-10 makes them."""
 
