@@ -302,6 +302,25 @@ def test_spans_are_whole_within_their_row_and_as_many_as_their_share() -> None:
     assert shares[:, 20:180].mean(axis=0).std() < 0.035
 
 
+@pytest.mark.parametrize(("name", "masks"), [("hubert", 0.0), ("mms", 0.0), ("xlsr", 0.4)])
+def test_stages_one_after_the_other_are_the_network(name: str, masks: float) -> None:
+    """With masks only the convolutions are a stage of their own, and the step hides the same spans."""
+    found = network(name, time_masks=masks, least_time_masks=1, time_mask_frames=2)
+    features, lengths = padded_features(name)
+    how = {"training": True, "noise": tf.constant([1, 2])}
+    expected, frames = found(features, lengths, **how)
+    stages = found.stages
+    assert len(stages) == (2 if masks else 6)
+    of_stages = [id(variable) for variables in stages for variable in variables]
+    assert len(set(of_stages)) == len(of_stages)
+    assert len(of_stages) == len(found.weights) - (0 if masks else 1)  # nothing is hidden, so the mask is in no stage
+    for number in range(1, len(stages)):
+        values, positions = found.begin(features, lengths, number)
+        np.testing.assert_array_equal(positions, frames)
+        logits, _ = found.resume(values, positions, number, **how)
+        assert_close(logits, expected, relative_to_peak=1e-5)
+
+
 def test_the_exported_graph_takes_any_length_and_is_the_network() -> None:
     found = network("wav2vec2")
     graph = tf.function(

@@ -596,6 +596,16 @@ class Wav2Vec2Settings(CtcModelSettings):
         return math.prod(self.strides)
 
     @property
+    def is_randomized(self) -> bool:
+        """Returns whether training changes at random what the network computes from the convolutions' output."""
+        dropouts = (value for name, value in self if name.endswith("dropout"))
+        return any((*dropouts, self.layer_drop, self.time_masks, self.unit_masks))
+
+    @property
+    def changes_input(self) -> bool:
+        return False  # the network's stages know what may be frozen
+
+    @property
     def window_frames(self) -> int:
         window = 1
         for kernel, stride in zip(reversed(self.kernels), reversed(self.strides), strict=True):

@@ -87,18 +87,79 @@ class Wav2Vec2(Composite, keras.Model):  # type: ignore[misc]
         """No layer has moving statistics."""
         return []
 
+    @property
+    def stages(self) -> list[list[Any]]:
+        """The variables of the convolutions, of what is before the blocks, of each block, of norm and output layer.
+
+        Where training changes values at random, which it does behind the convolutions, they alone can be computed once.
+        """
+        convolutions = _variables(self.convolutions)
+        if self.settings.is_randomized:
+            of_convolutions = {id(variable) for variable in convolutions}
+            return [convolutions, [variable for variable in self.variables if id(variable) not in of_convolutions]]
+
+        before = [layer for layer in (self.projection_norm, self.projection, self.positions) if layer is not None]
+        behind = [self.norm] if self.settings.norm_first else []
+        before += [] if behind else [self.norm]
+        of_blocks = [block.variables for block in self.blocks]
+        return [convolutions, _variables(before), *of_blocks, _variables(behind), self.classifier.variables]
+
     def call(
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Runs the network; see `CtcModel`. `features` are samples, [batch, samples, 1]."""
-        settings = self.settings
         x, frames = self._pad(features, frames)
+        return self._compute(x, frames, 0, self._count, training, noise)
+
+    def begin(self, features: Tensor, frames: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """Computes the stages before `last`; see `StagedNetwork`."""
+        x, frames = self._pad(features, frames)
+        return self._compute(x, frames, 0, last)
+
+    def resume(
+        self, values: Tensor, frames: Tensor, first: int, training: bool = False, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Computes the stages from `first` on; see `StagedNetwork`."""
+        # What was stored has lost its static shape.
+        units = self.settings.channels[-1] if first == 1 else self.settings.units
+        values = ops.reshape(values, (*ops.shape(values)[:2], units))
+        return self._compute(ops.cast(values, self.compute_dtype), frames, first, self._count, training, noise)
+
+    @property
+    def _count(self) -> int:
+        """Stages, each block by itself."""
+        return len(self.blocks) + 4
+
+    def _compute(
+        self, x: Tensor, frames: Tensor, first: int, last: int, training: bool = False, noise: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        settings = self.settings
 
         # [batch, samples, 1] → [batch, frames, channels]; a real frame sees real samples only.
-        for convolution in self.convolutions:
+        for convolution in self.convolutions if first == 0 else ():
             x, frames = convolution(x, frames)
 
         # [batch, frames, units] from here on.
+        if first <= 1 < last:
+            x = self._project(x, frames, training, noise)
+
+        for index in range(max(first - 2, 0), min(last - 2, len(self.blocks))):
+            # Each block has its own seed, since a step has only a hundred streams of a seed for itself.
+            block_noise = None if noise is None else noise + ops.convert_to_tensor([index + 1, 0], dtype="int32")
+            x = self.blocks[index](x, frames, training=training, noise=block_noise)
+
+        if first <= self._count - 2 < last and settings.norm_first:
+            x = self.norm(x)
+
+        # [batch, frames, classes]
+        if last == self._count:
+            x = self.classifier(dropout(x, settings.final_dropout, training, noise, 2))
+
+        return x, frames
+
+    def _project(self, x: Tensor, frames: Tensor, training: bool, noise: Tensor | None) -> Tensor:
+        """Computes what the first block takes: [batch, frames, channels] to [batch, frames, units]."""
+        settings = self.settings
         if self.projection_norm is not None:
             x = self.projection_norm(x)
         x = dropout(self.projection(x), settings.projection_dropout, training, noise, 0)
@@ -109,18 +170,8 @@ class Wav2Vec2(Composite, keras.Model):  # type: ignore[misc]
         x = x + self.positions(x)
         if not settings.norm_first:
             x = self.norm(x)
-        x = dropout(x, settings.hidden_dropout, training, noise, 1)
 
-        for index, block in enumerate(self.blocks):
-            # Each block has its own seed, since a step has only a hundred streams of a seed for itself.
-            block_noise = None if noise is None else noise + ops.convert_to_tensor([index + 1, 0], dtype="int32")
-            x = block(x, frames, training=training, noise=block_noise)
-
-        if settings.norm_first:
-            x = self.norm(x)
-        x = dropout(x, settings.final_dropout, training, noise, 2)
-
-        return self.classifier(x), frames
+        return dropout(x, settings.hidden_dropout, training, noise, 1)
 
     def _pad(self, samples: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
         """Zeros at both ends, and as many behind a short batch as one output frame needs."""
@@ -393,6 +444,10 @@ def draw_spans(
     # An element is hidden if a span started within `width` elements up to it.
     begun = ops.pad(ops.cumsum(ops.cast(starts, "int32"), axis=1), [(0, 0), (width, 0)])
     return begun[:, width:] > begun[:, : ops.shape(begun)[1] - width]
+
+
+def _variables(of_layers: Sequence[Any]) -> list[Any]:
+    return [variable for layer in of_layers for variable in layer.variables]
 
 
 def _dense(inputs: int, units: int, seeds: Iterator[int], dtype: Any) -> layers.Dense:
