@@ -13,6 +13,7 @@ import soundfile
 from tests.causal_model import babble, export_causal_model
 from tests.tone_asr_model import RATE, export_onnx_tones, render_words
 from voxline.errors import SettingsError, WorkError
+from voxline.inference import sherpa_onnx
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.sherpa_onnx import export_sherpa_onnx
 from voxline.pipelines.cli.main import main
@@ -118,6 +119,10 @@ def test_tokens_are_numbered_and_the_blank_is_last(tmp_path: Path) -> None:
     assert lines == [
         "▁ 0", "你 1", "好 2", "a 3", "th 4", "é 5", "早上 6", "ing 7", "1 8", "<blk> 9",
     ]  # fmt: skip
+
+
+def test_pieces_that_begin_with_a_space_have_sentencepieces_mark() -> None:
+    assert sherpa_onnx._tokens([" the", " ", "at"], Path()) == "▁the 0\n▁ 1\nat 2\n<blk> 3\n"
 
 
 def test_what_has_no_such_form_is_refused(tmp_path: Path) -> None:

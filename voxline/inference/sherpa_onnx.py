@@ -79,8 +79,8 @@ def export_sherpa_onnx(model: Path | str, output: Path) -> list[Path]:
 
 def _tokens(symbols: Sequence[str], folder: Path) -> str:
     """The symbols as sherpa-onnx reads them: one a line, and its number."""
-    # A line is split at white space.
-    spaced = [symbol for symbol in symbols if symbol != " " and any(map(str.isspace, symbol))]
+    # A line is split at white space; a space that is a symbol, or that begins one, has a mark.
+    spaced = [symbol for symbol in symbols if any(map(str.isspace, symbol.removeprefix(" ")))]
     if spaced:
         raise SettingsError(f"{folder}: the symbol {spaced[0]!r} has a space in it, which {TOKENS_FILE} cannot hold")
     if max(max(symbol.encode()) for symbol in symbols) == BYTE_MARK:
@@ -90,7 +90,7 @@ def _tokens(symbols: Sequence[str], folder: Path) -> str:
         )
 
     # The blank comes last, as in the network's output.
-    listed = [*(SPACE if symbol == " " else symbol for symbol in symbols), BLANK]
+    listed = [*(symbol.replace(" ", SPACE) for symbol in symbols), BLANK]
     return "".join(f"{symbol} {number}\n" for number, symbol in enumerate(listed))
 
 
