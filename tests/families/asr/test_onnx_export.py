@@ -24,8 +24,10 @@ from voxline.families.asr.networks.settings import (
     DeepSpeech2Settings,
     DeepSpeechSettings,
     FastConformerSettings,
+    Wav2Vec2Settings,
     WhisperSettings,
 )
+from voxline.families.asr.networks.wav2vec2 import Wav2Vec2
 from voxline.families.asr.networks.whisper import WhisperCtc
 from voxline.families.asr.onnx import export_onnx
 from voxline.inference.onnx_model import greedy_text
@@ -34,6 +36,17 @@ from voxline.text.alphabet import Alphabet
 WHISPER = {"units": 16, "heads": 2, "layers": 2, "positions": 80, "tokens": 8}
 ALPHABET = Alphabet("abcdefghij ")
 LAYERS = ConvolutionSettings(channels=4, kernel=(4, 6), stride=(2, 2)), ConvolutionSettings(channels=3, stride=(1, 2))
+SAMPLES: dict[str, Any] = {
+    "channels": (6, 8, 8),
+    "kernels": (10, 3, 2),
+    "strides": (20, 4, 2),
+    "position_kernel": 6,
+    "position_groups": 4,
+    "layers": 2,
+    "units": 12,
+    "heads": 3,
+    "feed_forward_units": 20,
+}
 FORMS = {
     "gru": (DeepSpeech2, DeepSpeech2Settings(units=8), FeatureSettings(mels=40)),
     "lstm, summed, normalized": (
@@ -70,6 +83,19 @@ FORMS = {
             units=12, heads=3, layers=1, channels=4, attention_bias=False, convolution_bias=False, scale_input=False
         ),
         FeatureSettings(kind="nemo_mel"),
+    ),
+    "wav2vec2": (Wav2Vec2, Wav2Vec2Settings(**SAMPLES, padding=50), FeatureSettings(kind="waveform")),
+    "wav2vec2, large, with adapters": (
+        Wav2Vec2,
+        Wav2Vec2Settings(
+            **SAMPLES,
+            convolution_norm="layer",
+            convolution_bias=True,
+            norm_first=True,
+            adapter=3,
+            projection_norm=False,
+        ),
+        FeatureSettings(kind="waveform", unit_variance=False),
     ),
     "deepspeech, as Mozilla's hears": (
         DeepSpeech,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from voxline.families.asr.settings import AsrExportSettings
 
 STREAMING_KINDS = ("deepspeech", "deepspeech2")
-ONNX_KINDS = (*STREAMING_KINDS, "whisper", "fastconformer")
+ONNX_KINDS = (*STREAMING_KINDS, "whisper", "fastconformer", "wav2vec2")
 """`train.model.kind` of networks with an ONNX graph, and of those that can have a streaming one."""
 
 

@@ -55,7 +55,7 @@ def export_onnx(
     check_onnx_export(model.settings, precision)
     graph = Graph(int8=precision == "int8")
     values, frames = _features(graph, features)
-    if features.kind not in NORMALIZED:
+    if features.kind not in (*NORMALIZED, "waveform"):
         values = normalize_features(graph, values, mean, deviation)
     if features.kind != "whisper":  # its network pads them itself
         values, frames = _pad(graph, graph.mask(values, frames, axis=1, rank=3), frames, model.settings.padding)
@@ -80,6 +80,8 @@ def _features(graph: Graph, settings: FeatureSettings) -> tuple[Name, Name]:
 
     # Frames of each row and of the whole batch.
     lengths = graph("Cast", "lengths", to=TensorProto.INT64)
+    if settings.kind == "waveform":
+        return _normalize_samples(graph, lengths, settings), lengths
     hop = np.int64(settings.hop_length)
     frames = _count_frames(graph, lengths, settings)
     waveforms = graph.mask("waveforms", lengths, axis=1, rank=2)
@@ -125,6 +127,27 @@ def _preemphasize(graph: Graph, waveforms: Name, share: float) -> Name:
     shifted = graph("Pad", waveforms, np.array([0, 1, 0, 0]))
     before = graph("Slice", shifted, np.array([0]), np.array([-1]), np.array([1]))
     return str(graph("Sub", waveforms, graph("Mul", before, np.float32(share))))
+
+
+def _normalize_samples(graph: Graph, lengths: Name, settings: FeatureSettings) -> Name:
+    """`audio_features.normalize_waveform` of each row: [batch, samples, 1], zero beyond its end."""
+    samples = graph.mask("waveforms", lengths, axis=1, rank=2)
+    if settings.unit_variance:
+        real = graph.below(lengths, graph.size("waveforms", 1))
+        samples = _standardize(graph, samples, real, lengths, 1, audio_features.VARIANCE_FLOOR)
+    return str(graph("Unsqueeze", samples, np.array([2])))
+
+
+def _standardize(graph: Graph, values: Name, real: Name, counts: Name, axis: int, floor: np.float32) -> Name:
+    """Zero mean and unit variance along an axis, the last one, of what is real; zero elsewhere."""
+    count = graph("Cast", graph("Max", counts, np.int64(1)), to=TensorProto.FLOAT)
+    count = graph("Unsqueeze", count, np.arange(1, axis + 1))
+
+    # [batch, 1], or [batch, channels, 1]
+    summed = graph("ReduceSum", graph("Where", real, values, np.float32(0)), np.array([axis]), keepdims=1)
+    centered = graph("Where", real, graph("Sub", values, graph("Div", summed, count)), np.float32(0))
+    variance = graph("Div", graph("ReduceSumSquare", centered, axes=[axis], keepdims=1), count)
+    return str(graph("Div", centered, graph("Sqrt", graph("Add", variance, floor))))
 
 
 def _normalize_nemo(graph: Graph, values: Name, frames: Name) -> Name:
@@ -523,6 +546,81 @@ def _convolution_module(graph: Graph, module: Any, values: Name, frames: Name) -
     return graph.product(values, *_dense_weights(module.pointwise))
 
 
+def _wav2vec2(graph: Graph, model: Any, values: Name, frames: Name) -> tuple[Name, Name]:
+    settings = model.settings
+
+    # At least one window, [batch, samples, 1] → [batch, 1, samples].
+    window = np.int64(settings.window_frames)
+    frames = graph("Max", frames, window)
+    missing = graph("Max", graph("Sub", window, graph.size(values, 1)), np.int64(0))
+    behind = graph("Concat", np.zeros(4, np.int64), graph("Unsqueeze", missing, np.array([0])), np.array([0]), axis=0)
+    values = graph.transpose(graph("Pad", values, behind))
+
+    # Convolutions over [batch, channels, frames].
+    for layer in model.convolutions:
+        convolution = layer.convolution
+        kernel = to_numpy(convolution.kernel).transpose(2, 1, 0)
+        bias = None if convolution.bias is None else to_numpy(convolution.bias)
+        stride = convolution.strides[0]
+        values = graph("Conv", values, kernel, bias, strides=[stride])
+        frames = graph("Div", graph("Sub", frames, np.int64(kernel.shape[2] - stride)), np.int64(stride))
+        if layer.norm is not None and layer.over_time:
+            real = graph("Unsqueeze", graph.below(frames, graph.size(values, 2)), np.array([1]))
+            values = _standardize(graph, values, real, frames, 2, np.float32(layer.norm.epsilon))
+            values = graph("Mul", values, to_numpy(layer.norm.gamma)[:, None])
+            values = graph("Add", values, to_numpy(layer.norm.beta)[:, None])
+        elif layer.norm is not None:
+            values = graph.transpose(graph.layer_norm(graph.transpose(values), layer.norm))
+        values = graph.gelu(values)
+
+    # [batch, frames, units] from here on; positions see zeros beyond the end.
+    values = graph.transpose(values)
+    if model.projection_norm is not None:
+        values = graph.layer_norm(values, model.projection_norm)
+    values = graph.mask(graph.dense(values, model.projection), frames, axis=1, rank=3)
+    positions = model.positions
+    kernel = to_numpy(positions.kernel).transpose(2, 1, 0)
+    pads = [positions.taps // 2, positions.taps - 1 - positions.taps // 2]
+    convolved = graph(
+        "Conv", graph.transpose(values), kernel, to_numpy(positions.bias), group=positions.groups, pads=pads
+    )
+    values = graph("Add", values, graph.transpose(graph.gelu(convolved)))
+    if not settings.norm_first:
+        values = graph.layer_norm(values, model.norm)
+
+    hidden_keys = graph("Where", graph.below(frames, graph.size(values, 1)), np.float32(0), np.float32(-1e9))
+    scores = graph("Unsqueeze", hidden_keys, np.array([1, 2]))  # [batch, 1, 1, frames]
+    for block in model.blocks:
+        values = _wav2vec2_block(graph, block, values, scores, norm_first=settings.norm_first)
+    if settings.norm_first:
+        values = graph.layer_norm(values, model.norm)
+
+    logits = graph("Add", graph("MatMul", values, to_numpy(model.classifier.kernel)), to_numpy(model.classifier.bias))
+    return str(graph("LogSoftmax", logits, axis=-1)), frames
+
+
+def _wav2vec2_block(graph: Graph, block: Any, values: Name, scores: Name, *, norm_first: bool) -> Name:
+    def feed_forward(hidden: Name) -> Name:
+        return graph.dense(graph.gelu(graph.dense(hidden, block.wide)), block.narrow)
+
+    # A bias of keys adds the same to all scores of a query, so it is left out.
+    if norm_first:
+        normalized = graph.layer_norm(values, block.attention_norm)
+        values = graph("Add", values, _self_attention(graph, block.attention, normalized, scores))
+        values = graph("Add", values, feed_forward(graph.layer_norm(values, block.feed_forward_norm)))
+    else:
+        values = graph("Add", values, _self_attention(graph, block.attention, values, scores))
+        values = graph.layer_norm(values, block.attention_norm)
+        values = graph.layer_norm(graph("Add", values, feed_forward(values)), block.feed_forward_norm)
+
+    if block.adapter is not None:
+        adapter = block.adapter
+        narrow = graph("Relu", graph.dense(graph.layer_norm(values, adapter.norm), adapter.narrow))
+        values = graph("Add", values, graph.dense(narrow, adapter.wide))
+
+    return values
+
+
 def _swish(graph: Graph, values: Name) -> Name:
     return str(graph("Mul", values, graph("Sigmoid", values)))
 
@@ -538,6 +636,7 @@ _NETWORKS: dict[str, Callable[..., tuple[Name, Name]]] = {
     "deepspeech2": _deep_speech_2,
     "whisper": _whisper,
     "fastconformer": _fast_conformer,
+    "wav2vec2": _wav2vec2,
 }
 """`train.model.kind` → network."""
 
