@@ -18,7 +18,8 @@ from voxline.errors import WorkError
 from voxline.families.family import EvaluateFamily
 from voxline.inference.saved_model import read_model_info
 from voxline.metrics.bootstrap import Bootstrap
-from voxline.metrics.evaluation import Evaluation, ParentInfo, UtteranceResult, summarize_results
+from voxline.metrics.evaluation import Evaluation, ParentInfo, UtteranceResult
+from voxline.metrics.summaries import summarize_results
 from voxline.progress import print_status
 from voxline.registry.parents import Ancestor, ancestors_of
 from voxline.registry.registry import EVALUATION, Registry

@@ -52,12 +52,9 @@ from voxline.metrics.evaluation import (
     ParentInfo,
     SplitCounts,
     UtteranceResult,
-    headline_values,
-    speed_metric,
-    summarize_results,
-    summarize_slices,
     write_results,
 )
+from voxline.metrics.summaries import headline_values, speed_metric, summarize_results, summarize_slices
 from voxline.progress import print_status
 from voxline.registry.registry import Registry
 from voxline.store.files import read_json, write_json

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.evaluations import evaluation_info, metric_info
-from voxline.metrics.evaluation import speed_metric
+from voxline.metrics.summaries import speed_metric
 from voxline.notify.event import RunEvent, RunIdentity, StepRecord
 from voxline.store.files import write_json
 
