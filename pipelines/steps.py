@@ -222,6 +222,7 @@ _STEPS = (
         inputs=("model", "manifest"),
         outputs=("evaluation",),
         image="model",
+        paths=("probe",),
         pod={"cpu": "4", "memory": "8Gi", "timeout_hours": 12.0},
         copies={"model_name": "model"},
         report="evaluation of {model}",

@@ -24,6 +24,11 @@ class ModelVersion:
     folder: Path
 
     @property
+    def label(self) -> str:
+        """Names it in messages: `version 3 of digits`."""
+        return f"version {self.version} of {self.name}"
+
+    @property
     def info(self) -> RegisteredModel:
         """Describes it in metrics.json."""
         return RegisteredModel(name=self.name, version=self.version, digest=self.digest)

@@ -100,11 +100,14 @@ class Candidate:
       unit: the plural that the progress line counts, such as "utterances transcribed by the anchor".
       version: in the registry; None of the new model.
       role: of the version: "the model in service", "the anchor".
+      foreign: a public model that was not tuned, which spells in its own way: with capitals and marks that the
+        transcripts may lack.
     """
 
     unit: str
     version: ModelVersion | None = None
     role: str = "the new model"
+    foreign: bool = False
 
     @property
     def is_new(self) -> bool:
@@ -117,7 +120,7 @@ class Candidate:
         >>> Candidate("utterances", ModelVersion("digits", 3, "9f", Path("digits/3")), "the anchor").label
         'version 3 of digits, the anchor'
         """
-        return f"version {self.version.version} of {self.version.name}, {self.role}" if self.version else self.role
+        return f"{self.version.label}, {self.role}" if self.version else self.role
 
 
 @dataclasses.dataclass(frozen=True)
@@ -334,17 +337,49 @@ def _compare_graphs(
 
 
 def _measure_version(
-    family: MeasuredFamily, evaluator: Evaluator[Any, Any, Any], version: ModelVersion | None, role: str
+    family: MeasuredFamily,
+    evaluator: Evaluator[Any, Any, Any],
+    version: ModelVersion | None,
+    role: str,
+    *,
+    foreign: bool = False,
 ) -> MeasuredModel[Any] | None:
     """Measures a version of the registry; None without one."""
     if version is None:
         return None
-    print_status(f"evaluate: {family.activity} them with version {version.version}, {role}")
+    print_status(f"evaluate: {family.activity} them with {version.label}, {role}")
     try:
         model = family.load(version.folder, evaluator.job.settings, "tensorflow")
     except WorkError as error:
         raise version.unusable(error) from None
-    return _measure(evaluator, model, Candidate(f"utterances {family.participle} by {role}", version, role))
+    unit = f"utterances {family.participle} by {role}"
+    return _measure(evaluator, model, Candidate(unit, version, role, foreign))
+
+
+def measure_beside(
+    family: MeasuredFamily, job: EvaluationJob, model: Any, known: Sequence[Values], role: str, *, foreign: bool
+) -> list[UtteranceResult]:
+    """Measures a loaded model and another version on the same utterances, without ONNX graphs.
+
+    Args:
+      job: the version is its champion.
+      model: the new one, as `family.load` returned it.
+      known: what the new model did on the first utterances of the job; only the others are measured.
+      role: of the version.
+      foreign: whether it spells in its own way; see `Candidate`.
+
+    Raises:
+      WorkError: a model or a recording cannot be read.
+      SettingsError: the version cannot be compared with the new model.
+    """
+    values = list(known)
+    if rest := job.utterances[len(known) :]:
+        others = dataclasses.replace(job, utterances=rest, slices=job.slices[len(known) :])
+        unit = f"utterances {family.participle}"
+        values += _measure(family.evaluator(others, model), model, Candidate(unit)).values
+
+    before = _measure_version(family, family.evaluator(job, model), job.champion, role, foreign=foreign)
+    return _results(job, MeasuredModel(values), None, before, None)
 
 
 def _measure(evaluator: Evaluator[Any, Any, Any], model: Any, candidate: Candidate) -> MeasuredModel[Any]:

@@ -122,7 +122,8 @@ def find_parent_test(
     # Without its version or its recordings, the gate says why nothing was compared.
     parent = ancestors[0]
     if parent.is_published:
-        return ParentTest(parent, None, [], 0, f"{parent.label} is a file of published weights, without a test split")
+        what = "public model" if parent.revision or parent.version else "file of published weights"
+        return ParentTest(parent, None, [], 0, f"{parent.label} is a {what}, without a test split")
     version = _find_version(parent, registry)
     if version is None:
         return ParentTest(parent, None, [], 0, f"{parent.label} is not in {registry}")
@@ -147,7 +148,7 @@ def find_parent_test(
             available.append(utterance)
 
     # A model trained on an utterance says nothing there about forgetting.
-    trained_on = _recordings(model)
+    trained_on = trained_recordings(model)
     utterances = [
         utterance
         for utterance in available
@@ -165,7 +166,7 @@ def find_parent_test(
     return ParentTest(parent, version, utterances, len(listed), "; ".join(missing))
 
 
-def _recordings(model: Path) -> set[Recording]:
+def trained_recordings(model: Path) -> set[Recording]:
     """The recordings that a model was trained on, as far as they are known."""
     file = model / TRAINED_ON
     return read_training_data(file.read_bytes(), str(file)).recordings() if file.is_file() else set()

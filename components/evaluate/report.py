@@ -17,10 +17,12 @@ from voxline.metrics.evaluation import (
     RUN_SLOT,
     VERDICT_SLOT,
     BaselineInfo,
+    BeforeInfo,
     EvaluationInfo,
     IntervalInfo,
     SummaryInfo,
 )
+from voxline.metrics.summaries import before_cells
 from voxline.report import (
     Block,
     Page,
@@ -70,6 +72,9 @@ def write_report(
     page.add_opening(slot(RUN_SLOT), verdict, _cards(info), slot(RUN_DETAILS_SLOT))
     page.add_section("Metrics", *_metrics_table(info))
     page.add_section("Comparison with the model in service", *_comparison(info))
+
+    if info.before:
+        page.add_section("Before and after tuning", *_before_and_after(info, info.before))
 
     # A family that names no place for the slices gets them behind its own sections.
     if SLICES not in dict(sections):
@@ -239,6 +244,26 @@ def _comparison(info: EvaluationInfo) -> list[Block]:
         blocks.append(figure(_bars(metric, values, intervals), caption))
     better = "Above zero is worse" if metric.better == "lower" else "Below zero is worse"
     return [*blocks, small_print(f"The difference is computed utterance by utterance. {better}.")]
+
+
+def _before_and_after(info: EvaluationInfo, before: BeforeInfo) -> list[Block]:
+    """The untouched parent and this model, on each split and on the probe."""
+    if not before.parts:
+        return [small_print(f"{before.label} was not measured before tuning: {before.missing}.")]
+    rows = [
+        [part, summary.utterances, *cells]
+        for part, summary in before.parts.items()
+        for cells in before_cells(info.family, summary)
+    ]
+    columns = ["on", "utterances", "metric", "before", "after", "difference"]
+    columns.append(f"{100 * info.bootstrap.confidence:g}% interval of the difference")
+    licence = f"licence: {before.licence or 'not stated'}"
+    notes = [f"Before is {before.label} as it comes ({licence}); after is this model, on the same utterances."]
+    if before.published:
+        notes.append("Capitals and marks that no transcript has do not count as errors of the model before tuning.")
+    if before.probe:
+        notes.append(f"The probe is {before.probe.location}. {before.probe.missing}".rstrip())
+    return [data_table(columns, rows, label="Before and after tuning"), small_print(" ".join(notes))]
 
 
 def _slices(info: EvaluationInfo) -> list[Block]:

@@ -14,6 +14,7 @@ class EvaluateSettings(Settings):
 
     family: ClassVar[str]
     ALWAYS_IN_KEY = ("family",)
+    NOT_IN_KEY = frozenset({"probe"})  # the fingerprint of its utterances is
 
     model_name: str = pydantic.Field(..., pattern=MODEL_NAME, description="the model's name in the registry")
     split: Literal["test", "dev"] = pydantic.Field("test", description="the split to measure on")
@@ -22,6 +23,12 @@ class EvaluateSettings(Settings):
         pattern=r"^(best|none|[1-9][0-9]{0,17})$",
         description="version to compare with beside the one in service, so that margins do not add up over many "
         "pushes: best (so far, or the one that `voxline models anchor` names), a version's number, or none",
+    )
+    probe: str = pydantic.Field(
+        "",
+        description="manifest of a corpus, or folder or URI with one as convert writes it, that shows what a model has "
+        "forgotten of what it started from: both are measured on its test split, or on all of it if it has none; "
+        "needed after a public model, whose own test set is not known; never a part of training",
     )
     confidence: float = pydantic.Field(0.95, ge=0.5, lt=1, description="of the intervals")
     bootstrap_samples: int = pydantic.Field(2000, ge=100, le=100_000, description="resamples behind an interval")

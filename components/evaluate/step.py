@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from voxline.components.evaluate.before import Before, find_before
 from voxline.components.evaluate.champion import ModelVersion, find_anchor, find_champion, stored_results
 from voxline.components.evaluate.measurement import (
     EvaluationJob,
@@ -38,6 +39,7 @@ from voxline.inference.saved_model import (
 from voxline.metrics.bootstrap import BootstrapInfo
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import (
+    BEFORE_FILE,
     CLIP_FILE,
     CLIP_MELS_FILE,
     METRICS_FILE,
@@ -45,6 +47,7 @@ from voxline.metrics.evaluation import (
     REPORT_FILE,
     RTF,
     UTTERANCES_FILE,
+    BeforeInfo,
     EvaluatedModel,
     EvaluatedSplit,
     Evaluation,
@@ -54,7 +57,14 @@ from voxline.metrics.evaluation import (
     UtteranceResult,
     write_results,
 )
-from voxline.metrics.summaries import headline_values, speed_metric, summarize_results, summarize_slices
+from voxline.metrics.summaries import (
+    describe_before,
+    headline_values,
+    speed_metric,
+    summarize_results,
+    summarize_slices,
+    values_before,
+)
 from voxline.progress import print_status
 from voxline.registry.registry import Registry
 from voxline.store.files import read_json, write_json
@@ -98,6 +108,7 @@ def run(
     anchor = find_anchor(models, digest, settings.anchor)
     auxiliary = family.auxiliary_models(registry, settings)
     parent_test = find_parent_test(folder, utterances, registry, store, settings.split)
+    before = find_before(folder, utterances, Path(manifest), registry, store, settings)
     inputs: dict[str, Any] = {
         "model": digest,
         "test": fingerprint_utterances(utterances),
@@ -106,6 +117,7 @@ def run(
         "anchor": anchor and anchor.to_dict(),
         **{name: version and version.to_dict() for name, version in auxiliary.items()},
         **({"parent": parent_test.inputs()} if parent_test else {}),
+        **({"before": before.inputs()} if before else {}),
     }
 
     with cached_step(store, "evaluate", settings, inputs, revision=REVISION, check=Evaluation.read) as output:
@@ -114,12 +126,14 @@ def run(
 
             # A recording that changed since convert would be measured against the text of another one.
             recordings = [*utterances, *(parent_test.utterances if parent_test else [])]
+            recordings += before.utterances if before else []
             localize_audio(recordings)
             refuse_changed_audio(recordings, "evaluate")
             slices = [{name: slicing(utterance)[1] for name, slicing in slicings.items()} for utterance in utterances]
             job = EvaluationJob(folder, output.folder, utterances, slices, champion, auxiliary, settings)
             measured = measure_models(family, _with_anchor(job, anchor, inputs["test"]))
             parent = _measure_parent(family, job, measured.results, parent_test)
+            before_info = _measure_before(family, job, measured, before)
             evaluator = measured.evaluator
             details = measured.details()
             smoke_test = evaluator.smoke_test(measured.measured)
@@ -151,6 +165,7 @@ def run(
                 details=to_json_values(details),
                 smoke_test=to_json_values(smoke_test),
                 settings=settings.plain(),
+                before=before_info,
             )
             _write(output, measured, evaluation)
 
@@ -189,11 +204,22 @@ def _measure_parent(
     return test.info(on_parent_test, bootstrap_of(job.settings))
 
 
+def _measure_before(
+    family: EvaluateFamily, job: EvaluationJob, measured: Measurements, before: Before | None
+) -> BeforeInfo | None:
+    """Measures the untouched parent beside the model."""
+    if before is None:
+        return None
+    results = before.measure(family, job, measured)
+    write_results(job.output / BEFORE_FILE, results)
+    return before.describe(results, job.settings)
+
+
 def summarize(info: EvaluationInfo) -> str:
     """One line for `metrics.json`."""
     headline = {name: metric for name, metric in info.metrics.items() if CATALOG[name].headline}
     parts = [f"{CATALOG[name].title} {CATALOG[name].format(metric.value)}" for name, metric in headline.items()]
-    line = f"{', '.join(parts)}, on {info.utterances:,} utterances"
+    line = f"{', '.join(parts)}, on {info.utterances:,} utterances{describe_before(info)}"
     if not info.champion or not headline:
         return line
 
@@ -266,4 +292,4 @@ def _write(output: StepOutput, measured: Measurements, info: EvaluationInfo) -> 
     clips = {"clip": CLIP_FILE, "clip_mels": CLIP_MELS_FILE}
     output.outputs |= {name: file for name, file in clips.items() if (output.folder / file).is_file()}
     output.counts = {"utterances": len(measured.results), **measured.evaluator.counts(measured.measured)}
-    output.metrics = headline_values(info.metrics)
+    output.metrics = headline_values(info.metrics) | values_before(info)

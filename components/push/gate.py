@@ -19,13 +19,16 @@ from voxline.metrics.bootstrap import Bootstrap, Comparison, SumAndWeight, aggre
 from voxline.metrics.catalog import CATALOG, Metric
 from voxline.metrics.evaluation import (
     ONNX_WER,
+    PROBE,
     Evaluation,
     FamilyDetails,
     OnnxInfo,
+    ProbeInfo,
     UtteranceResult,
     group_by_slice,
 )
 from voxline.registry.journal import PRODUCTION
+from voxline.registry.parents import ancestors_of
 
 MAX_SLICES_NAMED = 3
 """Worse slices named in a reason, worst first; the report has them all."""
@@ -282,7 +285,10 @@ def check_forgetting(evaluation: Evaluation, settings: PushSettings) -> list[Gat
         return []
     where = f"the test split of {parent.label}, which it started from"
     if not parent.dataset:  # Ancestor.is_published
-        return [GateCheck(title, None, f"what it forgot is not known: {parent.missing}")]
+        if _probe_of(evaluation) or evaluation.model_info.is_as_published:
+            return []
+        detail = f"what it forgot is not known: {parent.missing}; name a corpus that shows it (evaluate.probe)"
+        return [GateCheck(title, None, detail)]
 
     # Those that could be measured on both may be the easy ones, so too few of them fail the model.
     results = [result for result in evaluation.parent_results() if result.champion is not None]
@@ -299,12 +305,95 @@ def check_forgetting(evaluation: Evaluation, settings: PushSettings) -> list[Gat
     if evaluation.champion_digest == parent.digest and {result.id: result for result in results} == test_results:
         return [GateCheck(title, None, f"{where}, is the comparison with the model in service")]
 
-    metrics = {result.id: result.champion or {} for result in results}
     parent_name = "" if parent.version is not None else parent.label
-    opponent = Opponent("its parent", parent.version or 0, metrics, where=where, name=parent_name)
+    opponent = Opponent("its parent", parent.version or 0, _champions(results), where=where, name=parent_name)
+    checks = _check_beside(evaluation, results, opponent, settings)
+    return [*checks, *([GateCheck(title, None, parent.missing)] if parent.missing else [])]
+
+
+def check_probe(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
+    """Checks that a model is no worse than the one that it started from, on the corpus that a person named for that."""
+    title = "against its parent, probe"
+    before = evaluation.info.before
+    probe = _probe_of(evaluation)
+    if before is None or probe is None:
+        return []
+    if not before.transcribes:
+        return [GateCheck(title, None, f"{before.missing}: the probe cannot show what it forgot")]
+
+    # As on the parent's own test split: too few may be those that the model still knows.
+    results = evaluation.before_results(PROBE)
+    if len(results) < LEAST_OF_PARENT_TEST * probe.listed or not results:
+        missing = before.missing or probe.missing
+        detail = (
+            f"{len(results):,} of the {probe.listed:,} utterances of the probe {probe.location} do not show what it "
+            f"forgot: {missing}; name recordings that are in no training (evaluate.probe)"
+        )
+        return [GateCheck(title, False, detail)]
+
+    where = f"the probe {probe.location}"
+    opponent = Opponent("its parent", before.version or 0, _champions(results), where=where, name=before.label)
+    checks = _check_beside(evaluation, results, opponent, settings)
+    return [*checks, *([GateCheck(title, None, probe.missing)] if probe.missing else [])]
+
+
+def check_before(evaluation: Evaluation, settings: PushSettings) -> list[GateCheck]:
+    """Checks that a model is no worse than the public one that it started from was before, on the same test split."""
+    title = "against its parent before tuning"
+    warns = settings.below_parent == "warn"
+    ancestors = ancestors_of(evaluation.model_info)
+    if not ancestors or not ancestors[0].is_published or evaluation.model_info.is_as_published:
+        return []
+
+    # A model without a comparison may be worse than what was there for nothing.
+    before = evaluation.info.before
+    if before is None or before.digest != ancestors[0].digest:
+        detail = f"{ancestors[0].label} was not measured before tuning; evaluate again (--force evaluate)"
+        return [GateCheck(title, None if warns else False, detail)]
+    if not before.transcribes:
+        return [GateCheck(title, None, f"there is no before: {before.missing}")]
+
+    split = evaluation.info.test.split
+    results = evaluation.before_results(split)
+    if len(results) != len(evaluation.results):
+        missing = before.missing or "it was measured on other utterances"
+        detail = (
+            f"{before.label} was not measured before tuning: {missing}; evaluate again where it can be opened, or set "
+            "push.below_parent to warn"
+        )
+        return [GateCheck(title, None if warns else False, detail)]
+
+    where = f"the split {split!r}"
+    role = "its parent before tuning"
+    opponent = Opponent(role, before.version or 0, _champions(results), where=where, name=before.label)
+    checks = _check_beside(evaluation, results, opponent, settings)
+    if warns:
+        checks = [
+            dataclasses.replace(check, passed=None, detail=f"warning: {check.detail} (push.below_parent: warn)")
+            if check.passed is False
+            else check
+            for check in checks
+        ]
+    return checks
+
+
+def _probe_of(evaluation: Evaluation) -> ProbeInfo | None:
+    before = evaluation.info.before
+    return before.probe if before else None
+
+
+def _champions(results: Sequence[UtteranceResult]) -> OtherMetrics:
+    """The metrics of the model that was measured in the place of the champion."""
+    return {result.id: result.champion or {} for result in results}
+
+
+def _check_beside(
+    evaluation: Evaluation, results: Sequence[UtteranceResult], opponent: Opponent, settings: PushSettings
+) -> list[GateCheck]:
+    """Compares every metric that has a margin, on results other than those of the test split."""
     bootstrap = evaluation.bootstrap(settings.confidence)
     names = [name for name in settings.compared_metrics() if name in results[0].metrics]
-    checks = [
+    return [
         _check_metric(
             results,
             aggregate([result.metrics[name] for result in results], CATALOG[name].kind),
@@ -315,7 +404,6 @@ def check_forgetting(evaluation: Evaluation, settings: PushSettings) -> list[Gat
         )
         for name in names
     ]
-    return [*checks, *([GateCheck(title, None, parent.missing)] if parent.missing else [])]
 
 
 def _check_metric(

@@ -10,6 +10,7 @@ from voxline.components.push.gate import Verdict
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.catalog import CATALOG, headline_metrics
 from voxline.metrics.evaluation import Evaluation, EvaluationInfo
+from voxline.metrics.summaries import before_cells
 from voxline.registry.parents import ancestors_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def model_card(family: "PushFamily", evaluation: Evaluation, version: int, pushe
         f"# {name}, version {version}\n\n{family.describe(model)} {_origin(model, pushed_at)}",
         f"## Data\n\n{_data(evaluation)}",
         *([f"## Ancestors\n\n{ancestors}"] if (ancestors := _ancestors(info)) else []),
+        *([f"## Before and after tuning\n\n{before}"] if (before := _before(info)) else []),
         # A family without further results adds nothing below the table, not even an empty line.
         f"## Metrics\n\n{_metrics(info)}\n\n{family.errors(evaluation)}".rstrip(),
         *(f"### By {slicing}\n\n{_slices(slicing, info)}" for slicing in info.slices),
@@ -111,6 +113,10 @@ def _ancestors(info: EvaluationInfo) -> str:
             f" Not in that list: the recordings behind the published weights {', '.join(published)}, whose speakers "
             "are not known; no purge finds them."
         )
+    for ancestor in ancestors:
+        if ancestor.revision or ancestor.licence:
+            commit = f"commit `{ancestor.revision}`" if ancestor.revision else "a folder, without a commit"
+            text += f"\n\n`{ancestor.name}`: {commit}; licence: {ancestor.licence or 'not stated'}."
 
     # In evaluate's parent test the parent takes the champion's place.
     if info.parent is None:
@@ -124,6 +130,23 @@ def _ancestors(info: EvaluationInfo) -> str:
         return text
     table = markdown_table(["", "measured", ancestors[0].label], rows)
     return f"{text}\n\nOn the test split of {ancestors[0].label}, {info.parent.utterances:,} utterances:\n\n{table}"
+
+
+def _before(info: EvaluationInfo) -> str:
+    """The metrics of the untouched parent and of this model, on each split and on the probe."""
+    before = info.before
+    if before is None:
+        return ""
+    rows = [
+        [part, f"{summary.utterances:,}", *cells]
+        for part, summary in before.parts.items()
+        for cells in before_cells(info.family, summary)
+    ]
+    if not rows:
+        return f"Not measured before tuning: {before.missing}."
+    columns = ["", "utterances", "", "before", "after", "difference", f"{100 * info.bootstrap.confidence:g}% interval"]
+    probe = f" The probe is `{before.probe.location}`." if before.probe else ""
+    return f"Before is `{before.label}` as it comes, after is this model.{probe}\n\n{markdown_table(columns, rows)}"
 
 
 def _metrics(info: EvaluationInfo) -> str:

@@ -60,6 +60,11 @@ class PushSettings(Settings):
     )
     slices: list[str] = pydantic.Field([], description=SLICES)
     min_slice_utterances: int = pydantic.Field(20, ge=1, description="smaller slices are not judged")
+    below_parent: Literal["refuse", "warn"] = pydantic.Field(
+        "refuse",
+        description="what becomes of a model that is worse than the public one that it started from was before, by "
+        "more than these margins: refused, or pushed with a warning",
+    )
     smoke_test: bool = pydantic.Field(
         True, description="load the model in a fresh process and repeat one output that evaluate recorded"
     )

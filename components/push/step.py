@@ -120,6 +120,7 @@ def _decide(measured: Evaluation, source: Path, publication: "_Publication") -> 
 
     # These checks depend on the evaluation alone, so other runs may use the registry meanwhile.
     checks = gate.check_limits(measured, settings) + gate.check_forgetting(measured, settings)
+    checks += gate.check_before(measured, settings) + gate.check_probe(measured, settings)
     checks += gate.check_onnx(measured, settings, source)
     if settings.smoke_test:
         print_status("push: loading the model in a fresh process")

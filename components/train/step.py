@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxline.components.untouched_parent import export_untouched_parent
 from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.families.family import find_family
@@ -110,7 +111,7 @@ def _run(dataset: str, read: Dataset, store: Path | str, settings: TrainSettings
             return work
         if alone and not is_remote(store):
             _continue_shorter(store, settings, inputs, work)
-        _train(read, settings, work, origin, auxiliary)
+        _train(read, store, settings, work, origin, auxiliary)
     return work
 
 
@@ -175,7 +176,12 @@ def _find_auxiliary_models(settings: TrainSettings, registry: Path | str) -> dic
 
 
 def _train(
-    dataset: Dataset, settings: TrainSettings, work: StepOutput, origin: Origin | None, auxiliary: Mapping[str, Parent]
+    dataset: Dataset,
+    store: Path | str,
+    settings: TrainSettings,
+    work: StepOutput,
+    origin: Origin | None,
+    auxiliary: Mapping[str, Parent],
 ) -> None:
     task = _build_task(dataset, settings, origin, auxiliary, work.folder)
     task.check_length()
@@ -211,6 +217,11 @@ def _train(
         training["weights"] = best.weights
 
     task.export(work.folder / "model", result.weights, training)
+
+    # evaluate measures it too, as it came: a training that made it worse is not worth its weights.
+    if origin and origin.parent.read_weights:
+        parent = origin.parent
+        export_untouched_parent(settings.family, parent.ancestor, store, lambda: parent)
 
     # A model has heard what its parent and its auxiliary models were trained on: a later test set must not hold it.
     trained_on = training_data_of(dataset).with_ancestors(origin.parent.training_data if origin else None)

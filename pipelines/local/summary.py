@@ -137,6 +137,13 @@ def _metric_lines(record: RunRecord) -> list[str]:
             continue
         interval = f"  ({confidence} interval {metric.format(low)} to {metric.format(high)})"
         lines.append(f"{metric.label:<16} {metric.format(value)}{'' if low is None or high is None else interval}")
+
+        # What the public model that the training started from had.
+        if (before := record.metric(f"before_{metric.name}")) is not None:
+            low, high = (record.metric(f"before_{metric.name}_difference_{end}") for end in ("low", "high"))
+            ends = f"{metric.format_difference(low)} to {metric.format_difference(high)}"
+            difference = "" if low is None or high is None else f"  ({confidence} interval of the difference {ends})"
+            lines.append(f"{'  before tuning':<16} {metric.format(before)}{difference}")
     return lines
 
 

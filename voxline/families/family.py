@@ -182,6 +182,18 @@ class Family(abc.ABC):
             )
         return None
 
+    def export_published(self, parent: Parent, folder: Path, settings: TrainSettings | None = None) -> bool:
+        """Exports a public model as it comes; returns False, and writes nothing, if it cannot work alone.
+
+        Args:
+          parent: as `public_parent` opened it.
+          settings: of the export, such as its name and form; None: the defaults.
+
+        Raises:
+          WorkError: its weights are damaged.
+        """
+        return False
+
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
         """Corpora that `voxline corpus demo --set kind=<kind>` generates, by kind."""
         return {}

@@ -20,6 +20,8 @@ from voxline.text.public_tokenizer import PublicTokenizer, TokenizerForm
 FilePartT = TypeVar("FilePartT", bound=FilePart)
 
 MAX_TOKENIZER_BYTES = 1 << 26
+AS_PUBLISHED = "as_published"
+"""Key of `Provenance.trained` in a public model that was exported as it comes: nothing was trained."""
 
 
 class DatasetInfo(FilePart):
@@ -191,6 +193,11 @@ class ModelInfo(VersionedFile):
         if hash_bytes(content) != named.hash:
             raise WorkError(f"{path}: not the tokenizer that the model was exported with; {self.REMEDY}")
         return PublicTokenizer.of(named.file, content, named.blank)
+
+    @property
+    def is_as_published(self) -> bool:
+        """Returns whether it is a public model as it comes, which is no better or worse than itself."""
+        return bool(self.provenance.trained.get(AS_PUBLISHED))
 
     @property
     def model_settings(self) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import msgspec
+
 from voxline.errors import WorkError
 from voxline.inference.model_info import ModelInfo
 from voxline.metrics.bootstrap import Bootstrap, BootstrapInfo, Interval, SumAndWeight, aggregate
@@ -34,6 +36,12 @@ UTTERANCES_FILE = "utterances.jsonl"
 PARENT_FILE = "parent_utterances.jsonl"
 """The results on the test split of a model's parent, which is there in the place of the champion. Only the gate reads
 it; the registry keeps no copy."""
+BEFORE_FILE = "before_utterances.jsonl"
+"""The results of a model beside those of its untouched parent, which is there in the place of the champion. Like
+`PARENT_FILE`, only the gate reads it. The slice `PART` is what they were measured on."""
+PART = "part"
+PROBE = "probe"
+"""The part of a corpus that a person names (`evaluate.probe`); other parts are splits."""
 REPORT_FILE = "report.html"
 RTF = "rtf"
 """The real-time factor among the metrics: seconds of computing per second of speech."""
@@ -204,6 +212,47 @@ class ParentInfo(FilePart, forbid_unknown_fields=False):
     metrics: dict[str, MetricInfo]
 
 
+class ProbeInfo(FilePart, forbid_unknown_fields=False):
+    """The corpus that a person names to see what a model forgot.
+
+    Attributes:
+      location: of its manifest.
+      listed: its utterances.
+      fingerprint: of those that were measured.
+      missing: why some were left out; empty if none was.
+    """
+
+    location: str
+    listed: int
+    fingerprint: str
+    missing: str = ""
+
+
+class BeforeInfo(FilePart, forbid_unknown_fields=False):
+    """The model that this one started from, as it came, and the metrics of both.
+
+    Attributes:
+      version: in the registry; None of a public model that is in none.
+      label, revision, licence: as of `Ancestor`.
+      published: whether it is a public model, which must be measured; another one is measured on a probe alone.
+      transcribes: whether it works without tuning. Whisper's encoder, under CTC, has no output layer of its own.
+      missing: why it was not measured; empty if it was.
+      parts: metrics of this model, with the untouched parent in the place of the champion: by split, and of `PROBE`.
+    """
+
+    name: str
+    version: int | None
+    digest: str
+    label: str
+    revision: str = ""
+    licence: str = ""
+    published: bool = True
+    transcribes: bool = True
+    missing: str = ""
+    parts: dict[str, SummaryInfo] = msgspec.field(default_factory=dict)
+    probe: ProbeInfo | None = None
+
+
 class OnnxDifference(FilePart, forbid_unknown_fields=False):
     """A text that a recognizer's graph writes otherwise than the SavedModel does."""
 
@@ -266,6 +315,8 @@ class EvaluationInfo(VersionedFile, forbid_unknown_fields=False):
       champion: the model in service; None without one.
       anchor: the second version to compare with; None without one.
       parent: None of a model trained from random weights.
+      before: the untouched parent; None of a model from random weights, and of one from another model of ours where no
+        probe is named.
       auxiliary_models: what the family named; None of one that the settings leave out.
       details: the family's own; `Evaluation.details` reads them.
       smoke_test: what a fresh process must repeat; None after a purge of its utterance.
@@ -291,6 +342,7 @@ class EvaluationInfo(VersionedFile, forbid_unknown_fields=False):
     details: dict[str, Any]
     smoke_test: dict[str, Any] | None
     settings: dict[str, Any]
+    before: BeforeInfo | None = None
 
     def measured(self, metric: str) -> MetricInfo:
         """A metric over the whole split.
@@ -428,7 +480,18 @@ class Evaluation:
         Raises:
           WorkError: they are damaged.
         """
-        file = self.folder / PARENT_FILE
+        return self._further_results(PARENT_FILE)
+
+    def before_results(self, part: str) -> list[UtteranceResult]:
+        """The results beside the untouched parent on a split or on the probe; [] if it was not measured there.
+
+        Raises:
+          WorkError: they are damaged.
+        """
+        return group_by_slice(self._further_results(BEFORE_FILE), PART).get(part, [])
+
+    def _further_results(self, name: str) -> list[UtteranceResult]:
+        file = self.folder / name
         try:
             return _read_results(file) if file.is_file() else []
         except (ValueError, KeyError, TypeError) as error:
@@ -453,6 +516,9 @@ class Evaluation:
         if parent := info.parent:
             faults = _wrong_figures(parent.utterances, parent.metrics, self.parent_results())
             wrong += [f"the parent's test, {fault}" for fault in faults]
+        for part, summary in (info.before.parts if info.before else {}).items():
+            faults = _wrong_figures(summary.utterances, summary.metrics, self.before_results(part))
+            wrong += [f"before and after, {part}, {fault}" for fault in faults]
         if wrong:
             raise WorkError(
                 f"{self.folder / METRICS_FILE}: its figures are not those of {UTTERANCES_FILE} beside it: "
@@ -460,9 +526,9 @@ class Evaluation:
             )
 
     def content_digest(self) -> str:
-        """The hash of what the gate judges by: metrics, utterances, and the results on a parent's test."""
+        """The hash of what the gate judges by: metrics, utterances, and the results beside a parent."""
         # Not the report, whose slots push fills in afterwards.
-        names = (METRICS_FILE, UTTERANCES_FILE, PARENT_FILE)
+        names = (METRICS_FILE, UTTERANCES_FILE, PARENT_FILE, BEFORE_FILE)
         return hash_value([[name, hash_file(self.folder / name)] for name in names if (self.folder / name).is_file()])
 
     def details(self, kind: type[DetailsT]) -> DetailsT:

@@ -4,10 +4,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from voxline.metrics.bootstrap import Bootstrap, SumAndWeight, aggregate
-from voxline.metrics.catalog import CATALOG, Metric
+from voxline.metrics.catalog import CATALOG, Metric, headline_metrics
 from voxline.metrics.evaluation import (
     UNKNOWN_INTERVAL,
     ComparisonInfo,
+    EvaluationInfo,
     IntervalInfo,
     MetricInfo,
     SummaryInfo,
@@ -116,3 +117,46 @@ def headline_values(metrics: Mapping[str, MetricInfo]) -> dict[str, float]:
                 "probability_worse": metric.comparison.probability_worse,
             }
     return {name: round(value, 6) for name, value in values.items() if value is not None}
+
+
+def values_before(info: EvaluationInfo) -> dict[str, float]:
+    """The headline metrics of the untouched parent on the evaluated split, for run.json.
+
+    `before_wer`, and the ends of the interval of the difference, `before_wer_difference_low` and `_high`.
+    """
+    summary = info.before.parts.get(info.test.split) if info.before else None
+    values: dict[str, float | None] = {}
+    for name, metric in (summary.metrics if summary else {}).items():
+        compared = metric.comparison
+        if compared is None or not CATALOG[name].headline:
+            continue
+        values[f"before_{name}"] = compared.champion_value
+        values[f"before_{name}_difference_low"] = compared.interval.low
+        values[f"before_{name}_difference_high"] = compared.interval.high
+    return {name: round(value, 6) for name, value in values.items() if value is not None}
+
+
+def describe_before(info: EvaluationInfo) -> str:
+    """The main metric of the untouched parent and of the model, to end a line: `; before: 25.0%, after: 1.2%`."""
+    before = values_before(info)
+    for metric in headline_metrics(info.family):
+        value = before.get(f"before_{metric.name}")
+        if value is not None:
+            return f"; before: {metric.format(value)}, after: {metric.format(info.metrics[metric.name].value)}"
+    return ""
+
+
+def before_cells(family: str, summary: SummaryInfo) -> list[list[str]]:
+    """The headline metrics of a part, for a table: metric, before, after, difference, interval of the difference."""
+    rows = []
+    headline = {metric.name: metric for metric in headline_metrics(family)}
+    for name, measured in summary.metrics.items():
+        compared = measured.comparison
+        if name not in headline or compared is None:
+            continue
+        metric = headline[name]
+        low = metric.format_difference(compared.interval.low)
+        high = metric.format_difference(compared.interval.high)
+        values = [metric.format(compared.champion_value), metric.format(measured.value)]
+        rows.append([metric.title, *values, metric.format_difference(compared.difference), f"{low} to {high}"])
+    return rows

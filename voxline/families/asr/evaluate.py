@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import io
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -146,7 +147,8 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
 
     def measure(self, model: Recognizer, candidate: Candidate) -> MeasuredModel[AsrResult]:
         utterances = self.job.utterances
-        results = _transcribe(model, utterances, candidate.unit, reference=candidate.is_new)
+        spell = _speller([utterance.text for utterance in utterances]) if candidate.foreign else str
+        results = _transcribe(model, utterances, candidate.unit, reference=candidate.is_new, spell=spell)
         if self._judge:
             results = _with_judgements(self._judge, utterances, results)
         return MeasuredModel(
@@ -334,13 +336,19 @@ def measure_audio(utterance: Utterance) -> tuple[float, float]:
 
 
 def _transcribe(
-    recognizer: Recognizer, utterances: Sequence[Utterance], unit: str, *, reference: bool = False
+    recognizer: Recognizer,
+    utterances: Sequence[Utterance],
+    unit: str,
+    *,
+    reference: bool = False,
+    spell: Callable[[str], str] = str,
 ) -> list[AsrResult]:
     """Transcribes every utterance, holding one batch of audio at a time.
 
     Args:
       unit: for the progress line.
       reference: measures confidences and spectra too, with which `voxline watch` compares what is heard in service.
+      spell: changes the hypotheses, before their errors are counted.
     """
     from voxline.audio.profile import audio_profile
     from voxline.inference.ctc_alignment import text_loss
@@ -369,7 +377,7 @@ def _transcribe(
                 confidence = None if probability is None else round(float(probability), 4)
                 bands_db = audio_profile(waveform, recognizer.sample_rate).bands_db
             partial[index] = _Transcribed(
-                decoded.text, decoded.greedy, loss, no_loss, greedy_loss, confidence, bands_db
+                spell(decoded.text), decoded.greedy, loss, no_loss, greedy_loss, confidence, bands_db
             )
         progress.advance(len(batch))
 
@@ -400,6 +408,37 @@ def _transcribe(
         )
         for result, words, characters, syllables in rows
     ]
+
+
+def _speller(references: Sequence[str]) -> Callable[[str], str]:
+    """Spells texts as the references are spelled: without capitals, or without the marks, that none of them has.
+
+    A public model may write `Twenty-one, please.` where a corpus has `twenty one please`. That is no error of hearing.
+
+    >>> spell = _speller(["don't go", "twenty one"])
+    >>> spell("Don't go, please!"), spell("Twenty-one")
+    ("don't go please", 'twenty one')
+    >>> _speller(["Go, please!"])("Don't go.")
+    'Dont go'
+    """
+    characters = set("".join(references))
+    has_small = any(character != character.upper() for character in characters)
+    has_capitals = any(character != character.lower() for character in characters)
+
+    def spell(text: str) -> str:
+        if has_small != has_capitals:
+            text = text.lower() if has_small else text.upper()
+
+        # Letters and digits stay, even those that no reference has: they were heard.
+        kept = [
+            character
+            if character.isalnum() or character in characters or unicodedata.category(character).startswith("M")
+            else " " * (unicodedata.category(character) == "Pd" or character.isspace())
+            for character in text
+        ]
+        return " ".join("".join(kept).split())
+
+    return spell
 
 
 class _Transcribed(NamedTuple):

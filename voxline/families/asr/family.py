@@ -11,6 +11,7 @@ from voxline.registry.hub import is_hub_location
 if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer
     from voxline.registry.parents import Parent
+    from voxline.training.settings import TrainSettings
     from voxline.training.task import TrainingTask
 
 PUBLISHED_SUFFIX = ".safetensors"
@@ -94,6 +95,15 @@ class AsrFamily(Family):
 
             return find_published(model)
         return None
+
+    def export_published(self, parent: "Parent", folder: Path, settings: "TrainSettings | None" = None) -> bool:
+        # Whisper's encoder, under CTC, has no symbols until an output layer was trained for them.
+        if not parent.info.alphabet:
+            return False
+        from voxline.families.asr.export import export_published_asr
+
+        export_published_asr(folder, parent, settings)
+        return True
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
         from voxline.components.demo_corpus.settings import CommandsCorpusSettings, WordsCorpusSettings
