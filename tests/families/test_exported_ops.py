@@ -130,6 +130,8 @@ EXPORTS: dict[str, Export] = {
     "deepspeech2": recognizer(kind="deepspeech2", export={"frequency_warps": [0.9, 1]}),
     "conformer": recognizer(kind="conformer", top_db=40),
     "fastconformer": recognizer(FeatureSettings(kind="nemo_mel"), kind="fastconformer"),
+    "whisper": recognizer(FeatureSettings(kind="whisper"), kind="whisper", layers=1, units=16, heads=2),
+    "wav2vec2": recognizer(FeatureSettings(kind="waveform"), kind="wav2vec2"),
     "tacotron": voice("tacotron", LINEAR, model=SMALL_TACOTRON),
     "tacotron2": voice("tacotron2"),
     "fastspeech": voice("fastspeech", PROSODY, sharpened=True, model={"pitch": True}),

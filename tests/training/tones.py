@@ -82,6 +82,7 @@ ASR_SIZES: dict[str, dict[str, Any]] = {
     "fastconformer": {"layers": 1, "units": 16, "heads": 2, "kernel": 5, "channels": 4, "dropout": 0.0},
     "deepspeech": {"context": 3, "units": 24, "dropout": [0, 0, 0, 0, 0]},
     "whisper": {},
+    "wav2vec2": {"channels": [8] * 7, "layers": 1, "units": 16, "heads": 2, "feed_forward_units": 16},
 }
 
 
