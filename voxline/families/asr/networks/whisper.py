@@ -15,7 +15,8 @@ import numpy as np
 from keras import layers, ops
 
 from voxline.families.asr.networks.settings import LEAST, SILENCE, WhisperSettings
-from voxline.training.layers import Composite, Tensor, dropout, length_mask, mask_padding, pool_utterance
+from voxline.training.attention import attention
+from voxline.training.layers import Composite, Tensor, dropout, gelu, length_mask, mask_padding, pool_utterance
 
 EPSILON = 1e-5
 """Of the layer norms."""
@@ -170,7 +171,10 @@ class Whisper(Composite, keras.Model):  # type: ignore[misc]
         self, features: Tensor, frames: Tensor, training: bool = False, noise: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Encodings [batch, positions, units] of recordings that are padded to 30 s, and the mask for the decoder."""
-        features, frames = fill_with_silence(features, frames, 2 * self.settings.positions)
+        length = 2 * self.settings.positions
+        features, frames = fill_with_silence(features, frames, length)
+        # A length that the graph knows: attention is faster then.
+        features = ops.reshape(features, (ops.shape(features)[0], length, features.shape[-1]))
         encoded, frames = self.encoder(features, frames, training=training, noise=noise)
         return encoded, length_mask(frames, ops.shape(encoded)[1])[:, None, None, :]
 
@@ -229,7 +233,7 @@ class WhisperEncoder(Composite, layers.Layer):  # type: ignore[misc]
 
         # [batch, frames, bins] → [batch, frames, units] → [batch, ⌈frames / 2⌉, units]
         for convolution in self.convolutions:
-            x = ops.gelu(convolution(ops.pad(x, [(0, 0), (1, 1), (0, 0)])), approximate=False)
+            x = gelu(convolution(ops.pad(x, [(0, 0), (1, 1), (0, 0)])))
             if convolution.strides[0] == 2:
                 frames = (frames + 1) // 2
             x = mask_padding(x, frames)
@@ -406,7 +410,7 @@ class WhisperBlock(Composite, layers.Layer):  # type: ignore[misc]
         if memory is not None:
             x = x + drop(self.cross_attention(self.cross_attention_norm(x), memory, memory_mask), 1)
 
-        hidden = ops.gelu(self.wide(self.feed_forward_norm(x)), approximate=False)
+        hidden = gelu(self.wide(self.feed_forward_norm(x)))
         return x + drop(self.narrow(hidden), 2)
 
 
@@ -432,7 +436,7 @@ class WhisperAttention(Composite, layers.Layer):  # type: ignore[misc]
         key, value = keys_and_values
 
         # [batch, positions, heads, units / heads]; scores are divided by √(units / heads).
-        attended = ops.dot_product_attention(query, key, value, mask=mask)
+        attended = attention(query, key, value, mask)
         return self.output_projection(ops.reshape(attended, ops.shape(x)))
 
     def _split(self, x: Tensor) -> Tensor:

@@ -1,0 +1,67 @@
+"""Attention and activations that keep less for the gradients compute what Keras' do, and its gradients."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from tests.closeness import assert_close
+from voxline.training import attention as attention_module
+from voxline.training.attention import attention
+from voxline.training.layers import gelu
+
+
+def inputs() -> tuple[list[Any], Any]:
+    """Query, key and value [3, 7, 2, 4], and a mask of rows with 7, 4 and 1 keys."""
+    draw = np.random.default_rng(0)
+    arrays = [tf.constant(draw.standard_normal((3, 7, 2, 4)), tf.float32) for _ in range(3)]
+    return arrays, (np.arange(7) < np.array([[7], [4], [1]]))[:, None, None]
+
+
+def results(arrays: list[Any], mask: Any) -> list[Any]:
+    """The attended values, and the gradients of a loss by query, key and value."""
+
+    @tf.function
+    def compute(*tensors: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            attended = attention(*tensors, tf.constant(mask))
+            loss = tf.reduce_sum(attended * tf.cos(attended))
+        return [attended, *tape.gradient(loss, tensors)]
+
+    return [value.numpy() for value in compute(*arrays)]
+
+
+@pytest.mark.parametrize("long", [1, 512], ids=["head by head", "at once"])
+def test_attention_and_its_gradients_are_those_of_keras(long: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention_module, "LONG", long)
+    monkeypatch.setattr(attention_module, "_has_accelerator", lambda: False)
+    arrays, mask = inputs()
+    with tf.GradientTape() as tape:
+        tape.watch(arrays)
+        expected = ops.dot_product_attention(*arrays, mask=mask)
+        loss = tf.reduce_sum(expected * tf.cos(expected))
+    gradients = tape.gradient(loss, arrays)
+    for value, reference in zip(results(arrays, mask), [expected, *gradients], strict=True):
+        assert_close(value, reference.numpy(), relative_to_peak=1e-5)
+
+
+def test_a_position_may_see_the_keys_before_it_alone() -> None:
+    arrays, _ = inputs()
+    order = np.arange(7)
+    causal = (order[None] <= order[:, None])[None, None]
+    attended = attention(*arrays, causal)
+    expected = ops.dot_product_attention(*arrays, mask=causal)
+    np.testing.assert_allclose(attended, expected, atol=1e-5)
+
+
+def test_gelu_and_its_gradient_are_those_of_keras() -> None:
+    x = tf.constant(np.linspace(-6, 6, 101), tf.float32)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        value = gelu(x)
+        expected = ops.gelu(x, approximate=False)
+    assert_close(value, expected, relative_to_peak=1e-6)
+    assert_close(tape.gradient(value, x), tape.gradient(expected, x), relative_to_peak=1e-6)
