@@ -338,26 +338,58 @@ def export_model(
 
 
 def import_checkpoint(
-    checkpoint: Annotated[
-        Path, typer.Argument(parser=machine_path, metavar="CHECKPOINT", help="Its prefix, as best_dev-1466475.")
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="hf://owner/name@commit, a folder as the Hub has it, or the prefix of a checkpoint of DeepSpeech.",
+        ),
     ],
+    registry: Annotated[
+        str, typer.Option("--registry", metavar="LOCATION", help="Registry that a public model goes into.")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Its name there.")] = "",
+    test: Annotated[
+        str, typer.Option("--test", metavar="LOCATION", help="Manifest with a test split that judges it.")
+    ] = "",
+    store: Annotated[
+        str, typer.Option(metavar="LOCATION", help="Store that keeps the evaluation.  [default: none]")
+    ] = "",
     alphabet: Annotated[
-        Path, typer.Option(parser=machine_path, metavar="FILE", help="The release's data/alphabet.txt.")
-    ],
+        Path | None, typer.Option(parser=machine_path, metavar="FILE", help="DeepSpeech's data/alphabet.txt.")
+    ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", parser=machine_path, metavar="FILE", help="It ends in .safetensors.")
-    ],
-    forget_bias: Annotated[float, typer.Option(help="What the LSTM adds to its forget gate.")] = 0.0,
+        Path | None,
+        typer.Option("--output", "-o", parser=machine_path, metavar="FILE", help="The checkpoint's .safetensors."),
+    ] = None,
+    forget_bias: Annotated[float, typer.Option(help="What DeepSpeech's LSTM adds to its forget gate.")] = 0.0,
 ) -> None:
-    """Convert a checkpoint of Mozilla DeepSpeech to a parent.
+    """Put a public model into a registry as it is.
 
-    Releases 0.7 to 0.9. train.start.model takes the file. Nothing is unpickled.
+    With --test the gate judges it, and it goes into production; without, it is a candidate that was not judged.
+    A checkpoint of Mozilla DeepSpeech 0.7 to 0.9 is converted to a file that train.start.model takes. Nothing is
+    unpickled.
 
-    Example: voxline models import best_dev-1466475 --alphabet alphabet.txt -o deepspeech.safetensors
+    \b
+    Examples:
+      voxline models import hf://nvidia/parakeet-ctc-0.6b@COMMIT --registry runs/demo/registry --name asr
+      voxline models import best_dev-1466475 --alphabet alphabet.txt -o deepspeech.safetensors
     """
     from voxline.families.asr.published_weights import convert_checkpoint
+    from voxline.pipelines.cli.public_models import import_public_model
+    from voxline.registry.hub import is_hub_location
 
-    path = convert_checkpoint(checkpoint, alphabet, output, forget_bias)
+    _silence_tensorflow()
+    if is_hub_location(model) or registry or name:
+        if not registry or not name:
+            raise SettingsError(f"{model}: a public model goes into a registry; give --registry and --name")
+        lines, passed = import_public_model(model, registry, name, test=test, store=store)
+        _print(lines)
+        raise typer.Exit(0 if passed else 1)
+
+    if alphabet is None or output is None:
+        raise SettingsError(f"{model}: no folder of a public model; a checkpoint of DeepSpeech needs --alphabet and -o")
+    path = convert_checkpoint(machine_path(model), alphabet, output, forget_bias)
     typer.echo(f"{path} ({path.stat().st_size:,} bytes)")
 
 

@@ -1,0 +1,125 @@
+"""Puts a public model into a registry as it is: exported as our own models are, with its commit and licence."""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.push.step import run as push
+from voxline.errors import SettingsError
+from voxline.families.family import Family, find_family
+from voxline.inference.saved_model import model_digest, read_model_info
+from voxline.progress import print_status
+from voxline.registry.journal import CANDIDATE, format_utc
+from voxline.registry.models_config import write_models_config
+from voxline.registry.parents import Ancestor, Parent
+from voxline.registry.registry import MODEL_CARD, PROVENANCE, Registry
+from voxline.store.files import read_json, write_json, write_text
+from voxline.store.scratch import scratch_root
+
+FAMILY = "asr"
+"""The family whose models the Hub has for us."""
+
+
+def import_public_model(
+    location: str, registry: str, name: str, *, test: str = "", store: str = ""
+) -> tuple[list[str], bool]:
+    """Exports a public model, and publishes it: judged into production, or as a candidate that was not judged.
+
+    Args:
+      location: `hf://owner/name@commit`, a folder as the Hub has it, or a file of published weights.
+      name: in the registry; the model tunes and is served under it.
+      test: manifest whose test split judges it; empty: it is not judged.
+      store: keeps the evaluation; empty: nothing but the registry does.
+
+    Returns:
+      Lines for a person, and whether the model is in the registry now.
+
+    Raises:
+      SettingsError: the model does not exist, or cannot transcribe without tuning.
+      TransientError: the Hub cannot be reached.
+      WorkError: it is damaged.
+    """
+    family = find_family(FAMILY)
+    models = Registry(registry, name)
+    parent = family.public_parent(location)
+    if parent is None:
+        raise SettingsError(f"{location}: hf://owner/name@commit or a folder with config.json is accepted")
+
+    with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
+        model = Path(scratch) / "model"
+        if not family.export_published(parent, model, family.train_settings.of({"name": name})):
+            raise SettingsError(
+                f"{parent.label} cannot transcribe as it comes: it has no output layer that our export knows; tune it "
+                "(train.start.model), or import a model with CTC"
+            )
+        if not test:
+            version = _publish_candidate(models, model, parent.ancestor)
+            write_models_config(registry)
+            lines = [
+                f"{name}: version {version} is {parent.label} as it is, a candidate; it was not judged",
+                f"voxline models promote {name} --registry {registry}   puts it into service",
+            ]
+            return [*lines, *_how_to_tune(parent, name, version)], True
+
+        verdict = _judge(family, model, test, registry, store or f"{scratch}/store", name)
+
+    version = verdict["version"]
+    return [f"{name}: {verdict['heading']}", *(_how_to_tune(parent, name, version) if version else [])], bool(version)
+
+
+def _judge(family: Family, model: Path, test: str, registry: str, store: str, name: str) -> dict[str, Any]:
+    """Lets evaluate and push decide, as in a run. Returns the verdict."""
+    if family.evaluate_settings is None or family.push_settings is None:
+        raise SettingsError(f"models of the family {family.name!r} are not judged")
+    evaluation = evaluate(model, test, registry, store, family.evaluate_settings.of({"model_name": name}))
+    pushed = push(model, evaluation.folder, registry, store, family.push_settings.of({"model_name": name}))
+    verdict: dict[str, Any] = read_json(pushed.path("verdict"))
+    return verdict
+
+
+def _publish_candidate(models: Registry, model: Path, origin: Ancestor) -> int:
+    """Publishes a version that waits for a person, with a card that says that nobody judged it."""
+    info = read_model_info(model)
+    digest = model_digest(model)
+    at = format_utc(time.time())
+    note = f"{origin.label} as it is; not judged"
+    with models.locked(), models.publishing(model, digest, "push", alias=CANDIDATE, note=note) as (version, folder):
+        commit = f"commit `{origin.revision}`" if origin.revision else f"digest `{origin.digest}`"
+        card = (
+            f"# {models.model}, version {version}\n\n`{origin.name}` as it comes, {commit}; licence: "
+            f"{origin.licence or 'not stated'}. Imported {at}.\n\n"
+            "It was not judged: no test split was named, so how well it hears is not known.\n"
+        )
+        write_text(folder / MODEL_CARD, card)
+        provenance = {
+            "model": models.model,
+            "version": version,
+            "digest": digest,
+            "pushed_at": at,
+            "checks": [],
+            "dataset": msgspec.to_builtins(info.dataset),
+            "start": msgspec.to_builtins(info.start),
+            **msgspec.to_builtins(info.provenance),
+        }
+        write_json(folder / PROVENANCE, provenance)
+    print_status(f"import: version {version} of {models.model} is {note}")
+    return version
+
+
+def _how_to_tune(parent: Parent, name: str, version: object) -> list[str]:
+    """The keys of a config that tunes the model."""
+    info = parent.info
+    features = FeatureSettings.of(info.features).key_values()
+    features.pop("sample_rate", None)  # convert's
+    config = {
+        "convert": {"sample_rate": info.sample_rate},
+        "extract": {"features": features},
+        "train": {"start": {"model": f"{name}@{version}"}, "model": info.model_settings},
+    }
+    return ["A config that tunes it has", *yaml.safe_dump(config, sort_keys=False).splitlines()]

@@ -1,0 +1,93 @@
+"""`voxline models import`: a public model goes into a registry as it is, is served, and tuned from there."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.conftest import ROOT
+from tests.tone_asr_model import write_corpus
+from voxline.errors import SettingsError
+from voxline.families.asr.public_parents import find_public_parent
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.saved_model import read_model_info
+from voxline.pipelines.cli.main import app
+from voxline.pipelines.cli.public_models import import_public_model
+from voxline.registry.models import find_model
+from voxline.registry.parents import ancestors_of, find_parent
+from voxline.registry.registry import Registry
+from voxline.training.warm_start import read_parent
+
+HUB = ROOT / "tests" / "families" / "networks" / "hub"
+CARD = "---\nlicense: cc-by-4.0\n---\n# A tiny Parakeet\n"
+
+
+@pytest.fixture(scope="module")
+def parakeet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "tiny-parakeet"
+    shutil.copytree(HUB / "fastconformer", folder)
+    (folder / "README.md").write_text(CARD)
+    return folder
+
+
+def test_a_public_model_waits_as_a_candidate_and_nobody_judged_it(parakeet: Path, tmp_path: Path) -> None:
+    registry = tmp_path / "registry"
+    ended = CliRunner().invoke(app, ["models", "import", str(parakeet), "--registry", str(registry), "--name", "asr"])
+    assert ended.exit_code == 0, ended.output
+    assert "asr: version 1 is tiny-parakeet" in ended.output
+    assert "as it is, a candidate; it was not judged" in ended.output
+    assert "model: asr@1" in ended.output
+
+    models = Registry(registry, "asr")
+    assert (models.in_service(), models.candidate()) == (None, 1)
+    card = (models.path(1) / "model_card.md").read_text()
+    assert "licence: cc-by-4.0" in card
+    assert "It was not judged" in card
+    info = read_model_info(models.path(1))
+    (origin,) = ancestors_of(info)
+    assert (origin.name, origin.licence, origin.is_published) == ("tiny-parakeet", "cc-by-4.0", True)
+    assert info.is_as_published
+
+    # The very weights of the file.
+    weights = read_parent(find_public_parent(str(parakeet)))
+    parent = find_parent("asr@1", registry, family="asr", own_name="asr", generations=5)
+    assert parent is not None
+    exported = read_parent(parent)
+    for name, values in weights.by_name(weights.names).items():
+        np.testing.assert_array_equal(exported.by_name(exported.names)[name], values)
+
+    # And served after a promotion.
+    models.promote(1)
+    recognizer = Recognizer(find_model(f"{registry}/asr"))
+    waveform = 0.1 * np.random.default_rng(1).standard_normal(32_000).astype(np.float32)
+    assert recognizer.transcribe(waveform, 16_000)
+
+
+def test_what_cannot_transcribe_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingsError, match=r"whisper .*cannot transcribe as it comes: it has no output layer.*tune it"
+    ):
+        import_public_model(str(HUB / "whisper"), str(tmp_path / "registry"), "asr")
+    assert not (tmp_path / "registry").exists()
+    with pytest.raises(SettingsError, match="give --registry and --name"):
+        CliRunner().invoke(app, ["models", "import", str(HUB / "whisper")], catch_exceptions=False)
+    with pytest.raises(SettingsError, match=r"needs --alphabet and -o"):
+        CliRunner().invoke(app, ["models", "import", str(tmp_path)], catch_exceptions=False)
+
+
+@pytest.mark.slow
+def test_with_a_test_split_the_gate_judges_it(parakeet: Path, tmp_path: Path) -> None:
+    """A network of random weights hears nothing, and does not go into service."""
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three four five")])
+    registry = tmp_path / "registry"
+    lines, passed = import_public_model(
+        str(parakeet), str(registry), "asr", test=str(corpus), store=str(tmp_path / "s")
+    )
+    assert not passed
+    assert "Not pushed: word error rate" in lines[0]
+    assert "above the limit of 30.00% (limits.wer)" in lines[0]
+    (metrics,) = (tmp_path / "s" / "evaluate").glob("*/metrics.json")
+    assert json.loads(metrics.read_text()).get("before") is None
