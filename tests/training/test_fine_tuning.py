@@ -493,6 +493,8 @@ def test_the_head_is_trained_first_and_a_killed_run_resumes_to_the_same_weights(
             run(few.folder, tmp_path / "killed", settings)
     resumed = run(few.folder, tmp_path / "killed", settings)
     assert "resuming from the checkpoint of step 4 of 12" in capsys.readouterr().out
+    with np.load(whole.folder / "checkpoints/step-00000012/arrays.npz") as arrays:
+        assert arrays["optimizer/0"] == 8  # it starts afresh after the head's four steps
     for file in ("checkpoints/step-00000012", f"best/step-{int(whole.metrics['best_step']):08d}"):
         with np.load(whole.folder / file / "arrays.npz") as one, np.load(resumed.folder / file / "arrays.npz") as other:
             assert changed(dict(one), dict(other)) == set()
