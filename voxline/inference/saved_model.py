@@ -50,7 +50,7 @@ TRAINING_FOLDERS = ("checkpoints/", "best/", "logs/")
 _OPS = """
 Abs AddN AddV2 All Any ArgMax AssignVariableOp BatchMatMulV2 BatchToSpaceND BiasAdd Bitcast BitwiseAnd BroadcastTo
 Cast Complex ConcatV2 Const Conv2D Conv2DBackpropInput Cos Cumsum DepthwiseConv2dNative DisableCopyOnRead Einsum
-EnsureShape Equal Erfc Exp ExpandDims Fill FloorDiv FloorMod GatherV2 Greater GreaterEqual IRFFT Identity
+EnsureShape Equal Erf Erfc Exp ExpandDims Fill FloorDiv FloorMod GatherV2 Greater GreaterEqual IRFFT Identity
 IdentityN Imag IsFinite LeakyRelu Less LessEqual Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr MatMul
 MatrixInverse Max Maximum Mean Min Minimum MirrorPad Mul Neg NoOp NotEqual OneHot OnesLike Pack Pad PadV2
 PartitionedCall Placeholder Prod RFFT Range ReadVariableOp Real RealDiv ReduceJoin Relu Reshape ResourceGather
