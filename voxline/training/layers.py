@@ -338,9 +338,9 @@ def recompute_blocks(network: keras.Model) -> None:
     """Lets the blocks of a network keep no activations (`train.recompute`).
 
     Raises:
-      SettingsError: it has no list of layers named `blocks`.
+      SettingsError: neither it nor a layer within it, such as an encoder, has a list of layers named `blocks`.
     """
-    blocks = getattr(network, "blocks", ())
+    blocks = [block for layer in network._flatten_layers() for block in getattr(layer, "blocks", ())]
     if not blocks:
         raise SettingsError(
             f"train.recompute is true, and {type(network).__name__} has no blocks whose activations could be computed "

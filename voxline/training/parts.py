@@ -206,19 +206,22 @@ def check_parts(setting: str, parts: Iterable[str], names: Sequence[str]) -> Non
 
 
 def list_parts(names: Iterable[str]) -> list[str]:
-    """The parts at the top of a network, those with numbers as ranges.
+    """The parts at the top of a network, and those with numbers, as ranges.
 
     >>> list_parts(["front/kernel", "blocks/0/kernel", "blocks/1/kernel", "norms/2/beta", "classifier/bias"])
     ['front', 'blocks/0-1', 'norms/2', 'classifier']
+    >>> list_parts(["encoder/norm/beta", "encoder/blocks/0/kernel", "encoder/blocks/1/kernel"])
+    ['encoder', 'encoder/blocks/0-1']
     """
 
     # Numbers of each part, in the order of the weights; [] of a part without any.
     numbers: dict[str, list[int]] = {}
     for name in names:
-        first, *deeper = name.split("/")
-        of_part = numbers.setdefault(first, [])
-        if deeper and deeper[0].isdigit():
-            of_part.append(int(deeper[0]))
+        components = name.split("/")
+        number = next((index for index, component in enumerate(components) if component.isdigit()), None)
+        of_part = numbers.setdefault("/".join(components[: number or 1]), [])
+        if number:
+            of_part.append(int(components[number]))
 
     return [
         part + (f"/{min(own)}" if own else "") + (f"-{max(own)}" if own and max(own) > min(own) else "")
