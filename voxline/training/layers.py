@@ -226,7 +226,7 @@ def pool_utterance(x: Tensor, frames: Tensor) -> Tensor:
     return ops.concatenate([mean, ops.max(x + lowest, axis=1, keepdims=True)], axis=-1)
 
 
-@ops.custom_gradient
+@ops.custom_gradient  # type: ignore[untyped-decorator]
 def gelu(x: Tensor) -> Any:
     """The Gaussian error linear unit, x Φ(x) (Hendrycks and Gimpel 2016, arXiv 1606.08415), by the error function.
 
