@@ -56,7 +56,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor
     return ops.transpose(ops.reshape(attended, (batch, heads, keys, size)), (0, 2, 1, 3))
 
 
-@ops.custom_gradient
+@ops.custom_gradient  # type: ignore[untyped-decorator]
 def _attend_head_by_head(query: Tensor, key: Tensor, value: Tensor, bias: Tensor) -> Any:
     def attend(head: tuple[Tensor, ...]) -> Tensor:
         head_query, head_key, head_value, head_bias = head
