@@ -138,6 +138,9 @@ bench-vocoders: $(READY) ## Measure the networks of vocoders, and judge that of 
 bench-voices: $(READY) ## Measure the networks of voices: weights, and mel frames a second on one core (1 minute)
 	@$(PY) -m benchmarks voices
 
+bench-parents: $(READY) $(PEERS_READY) ## Measure Whisper tiny.en as a parent beside faster-whisper and transformers (10 minutes)
+	@$(PY) -m benchmarks parents
+
 bench-serving-load: $(READY) ## Measure serving under load and hostile clients: goodput, the health port's delay, memory (5 minutes)
 	@$(PY) -W ignore -m benchmarks serving_load
 

