@@ -262,8 +262,8 @@ class FeatureSettings(Settings):
         Of nemo_mel without one at the end; of waveform, one a sample; of whisper, all that a sample reaches into, up to
         30 seconds, which have no frame at their end.
 
-        >>> [FeatureSettings(kind=kind).count_frames(16_000) for kind in ("log_mel", "nemo_mel", "whisper", "waveform")]
-        [101, 100, 102, 16000]
+        >>> FeatureSettings().count_frames(16_000), FeatureSettings(kind="whisper").count_frames(16_000)
+        (101, 102)
         """
         if self.kind == "waveform":
             return samples
