@@ -271,7 +271,7 @@ def _build_task(
             replay = dataclasses.replace(origin.replay, dataset=dataset)
             dataset, corpora = replay.write(folder / REPLAY, settings.corpus_weights)
             settings = settings.model_copy(update={"corpus_weights": corpora})
-        dataset = with_tokenizer_of(dataset, weights, settings.start)
+        dataset = with_tokenizer_of(dataset, weights, settings.start, settings.output_kind)
 
     task = family.build_task(settings, dataset, weights.info if weights else None)
     for name, model in auxiliary.items():

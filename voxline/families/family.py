@@ -218,6 +218,10 @@ class Family(abc.ABC):
     def task(self) -> type[TrainingTask]:
         """The class that prepares the data, builds the networks, validates and exports."""
 
+    def task_of(self, settings: Any) -> type[TrainingTask]:
+        """The class for a training, of a family with several."""
+        return self.task()
+
     def auxiliary_models(self, settings: Any) -> list[AuxiliaryModel]:
         """Models of other families that the training learns from; the task gets each by `use_auxiliary_model`."""
         return []
@@ -256,7 +260,7 @@ class Family(abc.ABC):
         # Keras looks for both, for wrappers and plots that training does not use: a fifth of the time to import it.
         with hidden_packages("sklearn", "matplotlib"):
             importlib.import_module("keras")
-        task = self.task()
+        task = self.task_of(settings)
         return task(settings, task.prepare(settings, dataset, parent))
 
 

@@ -16,12 +16,15 @@ from voxline.store.size_limits import read_bounded
 from voxline.store.versioned_json import FilePart, VersionedFile
 from voxline.text.alphabet import Alphabet
 from voxline.text.public_tokenizer import PublicTokenizer, TokenizerForm
+from voxline.text.whisper_tokenizer import WhisperTokenizer
 
 FilePartT = TypeVar("FilePartT", bound=FilePart)
 
 MAX_TOKENIZER_BYTES = 1 << 26
 AS_PUBLISHED = "as_published"
 """Key of `Provenance.trained` in a public model that was exported as it comes: nothing was trained."""
+ATTENTION = "attention"
+"""The kind of a recognizer whose decoder writes tokens."""
 
 
 class DatasetInfo(FilePart):
@@ -92,7 +95,8 @@ class TokenizerFile(FilePart):
     """The file of a public model's tokenizer, within the model's folder.
 
     Attributes:
-      blank: the number of the CTC blank among the tokenizer's pieces; `PublicTokenizer.of` takes it.
+      blank: the number of the CTC blank among the tokenizer's pieces, which `PublicTokenizer.of` takes; of a model with
+        a decoder, that of the token which ends a text.
     """
 
     file: TokenizerForm
@@ -108,8 +112,9 @@ class ModelInfo(VersionedFile):
     """The contents of `model.json`.
 
     Attributes:
-      kind: of network: "ctc", "tacotron2", "vocos".
-      alphabet: the symbols: characters, or characters and subwords; see `read_alphabet`.
+      kind: of network: "ctc", "attention", "tacotron2", "vocos".
+      alphabet: the symbols: characters, or characters and subwords; see `read_alphabet`. Empty of a recognizer whose
+        decoder writes the tokens of its tokenizer.
       sample_rate: samples a second.
       features: of `FeatureSettings`.
       settings: of the training.
@@ -192,6 +197,9 @@ class ModelInfo(VersionedFile):
         content = read_tokenizer_file(path)
         if hash_bytes(content) != named.hash:
             raise WorkError(f"{path}: not the tokenizer that the model was exported with; {self.REMEDY}")
+        if self.kind == ATTENTION:
+            prompt = self.model_settings.get("prompt", {})
+            return WhisperTokenizer.read(content, prompt.get("language", ""), prompt.get("task", ""))
         return PublicTokenizer.of(named.file, content, named.blank)
 
     @property

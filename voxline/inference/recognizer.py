@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from voxline.errors import SettingsError
+from voxline.inference.model_info import ATTENTION
 from voxline.inference.onnx_model import Engine, OnnxModel, choose_engine
 from voxline.inference.saved_model import (
     LANGUAGE_MODEL,
@@ -35,6 +36,7 @@ from voxline.inference.saved_model import (
 )
 from voxline.inference.streaming import DEFAULT_CHUNK_MS, RecognitionStream
 from voxline.inference.streaming_graph import STREAM_FILE, StreamingGraph
+from voxline.inference.token_decoder import TokenDecoder, WrittenText, join_parts, needs_ctc
 from voxline.inference.transcript import DecodedWaveform, Transcript, alternatives_of, transcript_of_words
 from voxline.inference.waveforms import prepare_array, read_waveform, reason_not_transcribed
 from voxline.progress import print_status
@@ -61,6 +63,7 @@ class Recognizer:
       language_model: use the one beside the model, if there is one.
       hot_words: word → what it adds to the score of a text (natural logarithm; 8 is much). They need no language model.
       n_best: alternatives of each transcript.
+      beams: texts that the decoder of a model with one follows; 1: greedy decoding. CTC models have no such choice.
       engine: that runs the network; "auto": ONNX Runtime if the model has an ONNX graph, else TensorFlow.
       threads: of ONNX Runtime for one batch; None: one for each core.
 
@@ -75,7 +78,8 @@ class Recognizer:
 
     Raises:
       WorkError: the model is damaged, of another family, or lacks the signature.
-      SettingsError: a hot word cannot be spelled in the model's alphabet.
+      SettingsError: a hot word cannot be spelled in the model's alphabet; or a model with a decoder is to use hot words
+        or ONNX Runtime.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class Recognizer:
         language_model: bool = True,
         hot_words: Mapping[str, float] | None = None,
         n_best: int = 1,
+        beams: int = 1,
         engine: Engine = "auto",
         threads: int | None = None,
     ) -> None:
@@ -101,21 +106,23 @@ class Recognizer:
         self._n_best = n_best
         self._threads = threads
         self._streaming: StreamingGraph | None = None
+        self._decoder = self._make_decoder(hot_words, beams, engine) if self.info.kind == ATTENTION else None
 
-        if hot_words or n_best > 1 or (language_model and (self.folder / LANGUAGE_MODEL).is_dir()):
+        has_words = hot_words or (language_model and (self.folder / LANGUAGE_MODEL).is_dir())
+        if self._decoder is None and (has_words or n_best > 1):
             self._search = self._make_search(language_model, hot_words or {})
 
         self.engine = choose_engine(self.folder, engine)
         self.batch_seconds = min(batch_seconds, ONNX_BATCH_SECONDS) if self.engine == "onnx" else batch_seconds
         if self.engine == "onnx":
             self._infer: Callable[..., dict[str, Any]] = OnnxModel(self.folder, self.info.alphabet, threads)
-        else:
+        elif self._decoder is None:
             self._model, signatures = load_saved_model(self.folder, SIGNATURES)
             self._infer = functools.partial(call_signature, signatures["transcribe"], self.folder)
 
         # The first run must not count as use.
         self.seconds = self.audio_seconds = 0.0
-        self._run([np.zeros(self.sample_rate // 2, np.float32)])  # the first call builds the graph
+        self.decode_waveforms([np.zeros(self.sample_rate // 2, np.float32)])  # the first call builds the graph
         self.seconds = self.audio_seconds = 0.0
 
     @overload
@@ -172,6 +179,17 @@ class Recognizer:
             Transcript("", [], None, len(waveform) / self.sample_rate, note)
             for waveform, note in zip(waveforms, notes, strict=True)
         ]
+        if self._decoder is not None:
+            audible = [index for index, note in enumerate(notes) if not note]
+            for index, texts in zip(audible, self._write([waveforms[index] for index in audible]), strict=True):
+                transcripts[index] = dataclasses.replace(
+                    transcripts[index],
+                    text=texts[0].text,
+                    confidence=texts[0].confidence,
+                    alternatives=alternatives_of(texts, self._n_best),
+                )
+            return transcripts
+
         for batch in self._batches([index for index, note in enumerate(notes) if not note], waveforms):
             outputs = self._call([waveforms[index] for index in batch])
             rows = zip(batch, outputs["text"], outputs["log_probabilities"], outputs["frames"], strict=True)
@@ -195,6 +213,13 @@ class Recognizer:
         """Like `transcribe_waveforms`, with the greedy transcript and the network's output beside."""
         import numpy as np
 
+        if self._decoder is not None:
+            no_frames = np.zeros((0, 0), np.float32)
+            return [
+                DecodedWaveform(texts[0].text, texts[0].text, no_frames, texts[0].confidence)
+                for texts in self._write(waveforms)
+            ]
+
         # An empty waveform has no frames: the network would fail on it.
         nothing = np.zeros((0, len(self.info.alphabet) + 1), np.float32)
         decoded = [DecodedWaveform("", "", nothing)] * len(waveforms)
@@ -212,7 +237,12 @@ class Recognizer:
 
         Returns:
           float32 [frames, symbols + 1] each, natural logarithms, the CTC blank last.
+
+        Raises:
+          SettingsError: the model is no CTC model.
         """
+        if self._decoder is not None:
+            raise needs_ctc(self.folder, "this")
         results: list[npt.NDArray[np.float32]] = [None] * len(waveforms)  # type: ignore[list-item]  # filled below
         for batch in self._batches(range(len(waveforms)), waveforms):
             outputs = self._call([waveforms[index] for index in batch])
@@ -297,6 +327,8 @@ class Recognizer:
         Args:
           seconds: of the recording.
         """
+        if self._decoder is not None:
+            return decoded.confidence
         return self._transcript(decoded.text, decoded.log_probabilities, seconds).confidence
 
     def _waveform(self, audio: Any, sample_rate: int | None) -> "Waveform":
@@ -340,6 +372,40 @@ class Recognizer:
             return search
         return BeamSearch(self.alphabet, beta=0.0, hot_words=hot_words)
 
+    def _make_decoder(self, hot_words: Mapping[str, float] | None, beams: int, engine: Engine) -> TokenDecoder:
+        if hot_words:
+            raise needs_ctc(self.folder, "a search with hot words")
+        if choose_engine(self.folder, engine) == "onnx":
+            raise SettingsError(
+                f"{self.folder}: a model with a decoder has no ONNX graph; choose the engine tensorflow"
+            )
+        return TokenDecoder(self.folder, self.info, beams, self._n_best)
+
+    def _write(self, waveforms: Sequence["Waveform"]) -> list[list[WrittenText]]:
+        """The texts that the decoder writes for each waveform, the best first; of a long one, only the best."""
+        decoder = self._decoder
+        if decoder is None:
+            raise ValueError("a CTC model has no decoder")
+        parts: list[Waveform] = []
+        owners: list[int] = []
+        for owner, waveform in enumerate(waveforms):
+            pieces = decoder.cut(waveform) if len(waveform) else []
+            parts += pieces
+            owners += [owner] * len(pieces)
+
+        # Each part costs as much as one of the whole window.
+        texts: list[list[WrittenText]] = [[] for _ in waveforms]
+        rows = max(round(self.batch_seconds * self.sample_rate) // decoder.window, 1)
+        for first in range(0, len(parts), rows):
+            padded, lengths = self._padded(parts[first : first + rows])
+            start = time.perf_counter()
+            written = decoder(padded, lengths)
+            self.seconds += time.perf_counter() - start
+            self.audio_seconds += float(lengths.sum()) / self.sample_rate
+            for owner, best in zip(owners[first : first + rows], written, strict=True):
+                texts[owner] = [join_parts([texts[owner][0], best[0]])] if texts[owner] else best
+        return [best or [WrittenText("", 0.0, 0)] for best in texts]
+
     @functools.cached_property
     def alphabet(self) -> "Alphabet":
         return self.info.read_alphabet(self.folder)
@@ -365,6 +431,15 @@ class Recognizer:
 
     def _call(self, waveforms: list["Waveform"]) -> dict[str, Any]:
         """The outputs of the signature for a batch."""
+        padded, lengths = self._padded(waveforms)
+        start = time.perf_counter()
+        outputs = self._infer(waveforms=padded, lengths=lengths)
+        self.seconds += time.perf_counter() - start
+        self.audio_seconds += float(lengths.sum()) / self.sample_rate
+        return outputs
+
+    def _padded(self, waveforms: list["Waveform"]) -> "tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]":
+        """Waveforms as one array [batch, samples], and their lengths."""
         import numpy as np
 
         lengths = np.array([len(waveform) for waveform in waveforms], np.int32)
@@ -375,11 +450,7 @@ class Recognizer:
             padded = np.zeros((len(waveforms), int(lengths.max())), np.float32)
             for row, waveform in zip(padded, waveforms, strict=True):
                 row[: len(waveform)] = waveform
-        start = time.perf_counter()
-        outputs = self._infer(waveforms=padded, lengths=lengths)
-        self.seconds += time.perf_counter() - start
-        self.audio_seconds += float(lengths.sum()) / self.sample_rate
-        return outputs
+        return padded, lengths
 
 
 def _plain_text(text: bytes) -> str:

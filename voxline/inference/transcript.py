@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from voxline.inference.beam_search import ScoredText
     from voxline.inference.ctc_alignment import AlignedWord
+    from voxline.inference.token_decoder import WrittenText
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,8 +32,10 @@ class Transcript:
 
     Attributes:
       text: by beam search if the model has a language model, else greedy; "" if `note` says why.
-      words: of the text, in order; see `ctc_alignment.AlignedWord` for times and confidences.
-      confidence: the geometric mean of the words' confidences; None without words.
+      words: of the text, in order; see `ctc_alignment.AlignedWord` for times and confidences. Empty of a model with a
+        decoder.
+      confidence: the geometric mean of the words' confidences, or of its tokens' of a model with a decoder; None
+        without words.
       seconds: length of the recording.
       note: "too short" (under 0.1 s), "no speech" (no sample above -80 dB of full scale), or "". The model is not
         run on such recordings: it was trained on speech, and would output some text.
@@ -54,12 +57,15 @@ class DecodedWaveform:
     Attributes:
       text: by beam search if the model has a language model, else greedy.
       greedy: the transcript without a language model.
-      log_probabilities: float32 [frames, symbols + 1], natural logarithms, the CTC blank last.
+      log_probabilities: float32 [frames, symbols + 1], natural logarithms, the CTC blank last; of a model with a
+        decoder without frames.
+      confidence: as its decoder gives it; None of a CTC model, whose words give it.
     """
 
     text: str
     greedy: str
     log_probabilities: "npt.NDArray[np.float32]"
+    confidence: float | None = None
 
 
 def transcript_of_words(text: str, words: "Sequence[AlignedWord]", seconds: float, start: float = 0.0) -> Transcript:
@@ -90,7 +96,7 @@ def transcript_of_words(text: str, words: "Sequence[AlignedWord]", seconds: floa
     return Transcript(text, words, confidence, seconds)
 
 
-def alternatives_of(best: "list[ScoredText]", count: int) -> tuple[Alternative, ...]:
+def alternatives_of(best: "Sequence[ScoredText | WrittenText]", count: int) -> tuple[Alternative, ...]:
     """The hypotheses with their shares; () if only one was wanted."""
     if count < 2 or not best:
         return ()

@@ -344,6 +344,11 @@ class TrainSettings(Settings):
         epochs = self.start.epochs or self.epochs
         return self.model_copy(update={"start": start, "learning_rate": rate, "epochs": epochs})
 
+    @property
+    def output_kind(self) -> str:
+        """The kind of the exported model; a parent of the same kind gives its tokenizer."""
+        return "ctc"
+
     def not_compiled(self) -> str:
         """Reason why XLA cannot compile a step of this training, so that no TPU can run it; empty: it can."""
         return ""

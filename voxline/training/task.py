@@ -166,6 +166,7 @@ class TrainingTask(abc.ABC):
       train, dev: batches of both splits; dev may be empty.
       module: the model with its optimizer.
       decoder_parts: parts of the network that `train.start.keep: encoder` does not take over.
+      unused_parts: parts of a parent that the network does without, such as a decoder under another output layer.
       function_settings: those of `model` that change what weights of the same shapes compute: a parent must have the
         same.
       parent_model: the exported model whose weights it started from, if any.
@@ -178,6 +179,7 @@ class TrainingTask(abc.ABC):
     """
 
     decoder_parts: ClassVar[tuple[str, ...]] = ()
+    unused_parts: ClassVar[tuple[str, ...]] = ()
     function_settings: ClassVar[tuple[str, ...]] = ()
     optimizes_graph: ClassVar[bool] = True
     counts_seconds: ClassVar[bool] = False

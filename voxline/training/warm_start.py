@@ -144,14 +144,19 @@ def with_normalization_of(dataset: Dataset, parent: ParentWeights) -> Dataset:
     return dataclasses.replace(dataset, mean=mean, deviation=deviation)
 
 
-def with_tokenizer_of(dataset: Dataset, parent: ParentWeights, start: StartSettings) -> Dataset:
+def with_tokenizer_of(
+    dataset: Dataset, parent: ParentWeights, start: StartSettings, output_kind: str = "ctc"
+) -> Dataset:
     """The dataset with its texts spelled by the parent's tokenizer, if it has one and its output layer is kept.
+
+    Args:
+      output_kind: of the training (`TrainSettings.output_kind`): a parent of another one has another output layer.
 
     Raises:
       SettingsError: a transcript has a character for which the tokenizer has no piece.
     """
     tokenizer = parent.tokenizer
-    if tokenizer is None or start.keep != "all":
+    if tokenizer is None or start.keep != "all" or parent.info.kind != output_kind:
         return dataset
 
     # Most alphabets have no such character; only otherwise the transcripts are read.
@@ -218,7 +223,8 @@ def start_from(task: "TrainingTask", parent: ParentWeights) -> None:
         weights[keys[name]] = value.astype(fresh[keys[name]].dtype)
 
     # A weight without a place is as bad as one that is missing.
-    unused = sorted(parent_weights.keys() - set(names)) if start.keep == "all" else []
+    without_use = parent_weights.keys() - set(names)
+    unused = sorted(name for name in without_use if start.keep == "all" and not is_part(name, task.unused_parts))
     if misfits or unused:
         raise SettingsError(_describe_misfit(task, parent, [*misfits, *unused]))
 

@@ -84,17 +84,14 @@ def test_decoding_step_by_step_equals_decoding_at_once(whisper: Any, outputs: di
     encoded, mask = whisper.encode(outputs["features"], full())
     decoder = whisper.decoder
     memories = decoder.memories_of(encoded)
-    empty = np.zeros((2, 16, 2, 8), np.float32)
-    cache = [(empty, empty) for _ in decoder.blocks]
+    cache = decoder.empty_cache(2)
 
     # A prompt of two tokens, then one at a time.
     tokens = outputs["tokens"]
-    logits, cache = decoder.step(tokens[:, :2], ops.convert_to_tensor(0), cache, memories, mask)
+    logits, cache = decoder.step(tokens[:, :2], cache, memories, mask)
     parts = [logits]
     for position in range(2, tokens.shape[1]):
-        logits, cache = decoder.step(
-            tokens[:, position : position + 1], ops.convert_to_tensor(position), cache, memories, mask
-        )
+        logits, cache = decoder.step(tokens[:, position : position + 1], cache, memories, mask)
         parts.append(logits)
     np.testing.assert_allclose(np.concatenate(parts, axis=1), outputs["logits"], atol=1e-4)
 

@@ -20,7 +20,8 @@ from voxline.data.dataset import Dataset
 from voxline.errors import WorkError
 from voxline.families.asr import augmentation, frontend
 from voxline.families.asr.networks import settings as models
-from voxline.families.asr.networks.settings import MODELS, WHOLE_UTTERANCE, CtcModel, CtcModelSettings, build_ctc_model
+from voxline.families.asr.networks.ctc_model import CtcModel
+from voxline.families.asr.networks.settings import MODELS, WHOLE_UTTERANCE, CtcModelSettings, build_ctc_model
 from voxline.families.asr.settings import AsrTrainSettings
 from voxline.inference.model_info import AS_PUBLISHED, OutputFrames
 from voxline.inference.onnx_model import ONNX_FILE

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
 from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PushFamily, StepTexts, text_judging_families
+from voxline.inference.model_info import ATTENTION
 from voxline.registry.hub import is_hub_location
 
 if TYPE_CHECKING:
@@ -68,7 +69,9 @@ class AsrFamily(Family):
         start = config.train.start
         pieces = config.train.model.parents_have_pieces and start.model and start.keep == "all"
         # Labels are fewer than characters, and not known before train learns subwords or has the parent's tokenizer.
-        if not (config.train.subwords or pieces or pooled):
+        # A decoder needs no frame for a label.
+        attends = config.train.output_kind == ATTENTION
+        if not (config.train.subwords or pieces or pooled or attends):
             origin = "extract.features.hop_seconds, train.model's stride and the fastest of extract.speeds"
             derived["validate.frames_per_second"] = (_frames_per_second(config), origin)
         if config.language.kind != "none" and config.language.text:
@@ -123,6 +126,13 @@ class AsrFamily(Family):
         from voxline.families.asr.task import AsrTask
 
         return AsrTask
+
+    def task_of(self, settings: AsrTrainSettings) -> type["TrainingTask"]:
+        if settings.output_kind != ATTENTION:
+            return self.task()
+        from voxline.families.asr.attention import AttentionTask
+
+        return AttentionTask
 
     def evaluation(self) -> EvaluateFamily:
         from voxline.families.asr.evaluate import AsrEvaluateFamily

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.networks.settings import Wav2Vec2Settings
 from voxline.inference.model_info import (
+    ATTENTION,
     DatasetInfo,
     ModelInfo,
     Normalization,
@@ -28,6 +29,7 @@ from voxline.registry.hub import CONFIG_FILE, HubModel, open_hub_model
 from voxline.registry.parents import Ancestor, Parent
 from voxline.text.ctc_vocabulary import CtcVocabulary, read_ctc_vocabulary
 from voxline.text.public_tokenizer import TOKENIZER_JSON, TOKENIZER_MODEL, PublicTokenizer
+from voxline.text.whisper_tokenizer import WhisperTokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,6 +56,7 @@ class PublicNetwork:
       symbols: of the output layer, without the blank; [] of a network without a CTC head.
       columns: of the symbols in the model's own output layer, and that of the blank; [] if it has our order.
       tokenizer: that spells texts; None of a model whose symbols do.
+      kind: of the model, as `ModelInfo` has it.
     """
 
     network: Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -62,6 +65,7 @@ class PublicNetwork:
     symbols: Callable[[HubModel], list[str]] = lambda model: []
     columns: Callable[[HubModel], Sequence[int]] = lambda model: []
     tokenizer: Callable[[HubModel], TokenizerFile | None] = lambda model: None
+    kind: str = "ctc"
 
 
 def public_network(model: HubModel) -> PublicNetwork:
@@ -112,7 +116,7 @@ def find_public_parent(location: str) -> Parent:
     info = ModelInfo(
         name=model.name,
         family="asr",
-        kind="ctc",
+        kind=network.kind,
         alphabet=symbols,
         sample_rate=SAMPLE_RATE,
         features=features.plain(),
@@ -178,9 +182,23 @@ def _whisper_features(model: HubModel) -> dict[str, Any]:
 
 
 def _whisper_names(config: Mapping[str, Any], settings: Mapping[str, Any]) -> "list[WeightName]":
-    from voxline.families.asr.hub_weights import WHISPER_ENCODER, expand
+    from voxline.families.asr.hub_weights import WHISPER_DECODER, WHISPER_ENCODER, expand
 
-    return expand(WHISPER_ENCODER, settings["layers"])
+    return [*expand(WHISPER_ENCODER, settings["layers"]), *expand(WHISPER_DECODER, settings["decoder_layers"])]
+
+
+def _whisper_tokenizer(model: HubModel) -> TokenizerFile | None:
+    path = model.folder / TOKENIZER_JSON
+    if not path.is_file():
+        return None  # its encoder alone needs none
+    tokenizer = WhisperTokenizer.read(read_tokenizer_file(path))
+    tokens = int(model.config["vocab_size"])
+    if max(tokenizer.pieces) >= tokens:
+        raise WorkError(
+            f"{path}: a token has the number {max(tokenizer.pieces)}, and the model {tokens:,} tokens (vocab_size); "
+            f"get {model.label} again"
+        )
+    return TokenizerFile.of(tokenizer)
 
 
 def _parakeet_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,6 +322,8 @@ PUBLIC: dict[str, PublicNetwork] = {
         tokenizer=lambda model: TokenizerFile.of(_tokenizer(model)),
     ),
     "wav2vec2": WAV2VEC2,
-    "whisper": PublicNetwork(_whisper_settings, _whisper_features, _whisper_names),
+    "whisper": PublicNetwork(
+        _whisper_settings, _whisper_features, _whisper_names, tokenizer=_whisper_tokenizer, kind=ATTENTION
+    ),
 }
 """`model_type` of config.json → how it is read."""

@@ -23,6 +23,7 @@ from voxline.families.asr.networks.settings import (
     DeepSpeech2Settings,
     model_settings_type,
 )
+from voxline.inference.model_info import ATTENTION
 from voxline.settings import Settings
 from voxline.text.settings import LanguageTextSettings
 from voxline.training.settings import TrainSettings
@@ -197,6 +198,38 @@ class AsrTrainSettings(TrainSettings):
         default_factory=LanguageTextSettings,
         description="text of the language model (follows from language); it is checked before training",
     )
+
+    @property
+    def output_kind(self) -> str:
+        return self.model.output_kind
+
+    @pydantic.model_validator(mode="after")
+    def _check_decoder(self) -> Self:
+        if not self._has_decoder:
+            return self
+        for setting, value, accepted in (
+            ("subwords", self.subwords, 0),
+            ("cr_ctc.weight", self.cr_ctc.weight, 0),
+            ("xla", self.xla, False),
+        ):
+            if value:
+                raise ValueError(
+                    f"{setting} is {value}, and train.model.head is decoder, which has no use for it; set {setting} to "
+                    f"{str(accepted).lower()}"
+                )
+        if not self.start.model or self.start.keep != "all":
+            raise ValueError(
+                "train.model.head is decoder, which writes the tokens of the model it starts from: set start.model to "
+                "a Whisper model with a tokenizer.json, and start.keep to all"
+            )
+        return self
+
+    def not_compiled(self) -> str:
+        return "train.model.head is decoder, whose validation decodes texts of any length" if self._has_decoder else ""
+
+    @property
+    def _has_decoder(self) -> bool:
+        return self.output_kind == ATTENTION
 
 
 class AsrEvaluateSettings(EvaluateSettings):

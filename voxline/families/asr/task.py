@@ -162,6 +162,7 @@ class AsrTask(TrainingTask):
     train: Batches
     dev: Batches
     decoder_parts = ("classifier",)
+    unused_parts = ("decoder",)
     function_settings = (
         "top_db",
         "rnn_activation",

@@ -1,4 +1,4 @@
-"""The CTC models: what each must offer, the settings of each, and the table that names them.
+"""The CTC models: the settings of each, and the table that names them. `ctc_model` says what each must offer.
 
 A new model is a network in voxline/families/asr/networks/, its settings class here, and one line in `MODELS`.
 See docs/extend/ctc-model.md.
@@ -9,8 +9,8 @@ import functools
 import importlib
 import math
 import operator
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 
@@ -20,12 +20,15 @@ from voxline.settings import Settings
 if TYPE_CHECKING:
     from voxline.audio.feature_settings import FeatureSettings
     from voxline.data.dataset import Dataset
-    from voxline.training.layers import Tensor
+    from voxline.families.asr.networks.ctc_model import CtcModel
 
 Odd = Annotated[int, pydantic.Field(ge=1, le=101)]
 Positive = Annotated[int, pydantic.Field(ge=1)]
 Rate = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
+
+ENGLISH_TOKENS = 51_864
+"""Tokens of Whisper's English-only models; those of many languages have more."""
 
 WHOLE_UTTERANCE = 1_000_000_000
 """The time stride of a network that has one output frame for an utterance of any length."""
@@ -35,72 +38,6 @@ SLOWEST_POSITION = 10_000.0
 """The base of FastConformer's wave lengths: pair `i` of `n` has the angle distance / SLOWEST_POSITION^(i / n)."""
 LEAST = -1.5
 """Features of digital silence, as the clip at 1e-10 makes them."""
-
-
-class CtcModel(Protocol):
-    """Interface of a network that is trained with CTC and exported. A `keras.Model` has most of it.
-
-    Its class takes the arguments of `__init__` below. Padding must not change a result: a row of a batch gives the same
-    logits as the same utterance alone. Its call may use `keras.ops` only, so that it works in a graph and in the
-    exported SavedModel.
-
-    Attributes:
-      trainable_variables, weights: Keras variables, in an order that depends on the settings alone: checkpoints name
-        weights by their index.
-      classifier: the output layer, a `keras.layers.Dense`; a warm start carries its weights symbol by symbol.
-      normalizations: the layers with moving statistics, such as `training.layers.SequenceBatchNorm`; [] if there are
-        none. A call with training=True must not change these statistics itself. It leaves those of the batch in
-        `batch_statistics`, and the trainer moves `moving_mean` and `moving_variance` towards them with `momentum`,
-        once it has accepted the step.
-    """
-
-    trainable_variables: list[Any]
-    weights: list[Any]
-
-    def __init__(
-        self,
-        settings: Any,
-        *,
-        mean: Sequence[float],
-        deviation: Sequence[float],
-        classes: int,
-        seed: int,
-        precision: str,
-        portable: bool,
-    ) -> None:
-        """Builds all weights.
-
-        Args:
-          settings: the model's own class from `MODELS`.
-          mean, deviation: of the features per bin, over the training split; the network normalizes by them.
-          classes: symbols of the alphabet and the blank.
-          seed: of the initial weights: the same seed, the same weights.
-          precision: a Keras dtype policy, "float32" or "mixed_bfloat16".
-          portable: True for the export: no cuDNN kernels, so that the graph runs on any machine.
-        """
-
-    @property
-    def normalizations(self) -> Sequence[Any]: ...
-
-    def count_params(self) -> int: ...
-
-    def __call__(
-        self, features: "Tensor", frames: "Tensor", training: bool = False, noise: "Tensor | None" = None
-    ) -> "tuple[Tensor, Tensor]":
-        """Computes logits.
-
-        Args:
-          features: float32 [batch, frames, bins], as extract wrote them; anything beyond a row's frames.
-          frames: int32 [batch], real frames.
-          training: normalize by the statistics of the batch, and apply dropout.
-          noise: int32 [2], the seed of dropout: the same numbers drop the same activations, on any device and after
-            any resume (`training.layers.StepSeed`). None: no dropout.
-
-        Returns:
-          logits float32 [batch, output frames, classes], the last class being the blank, and int32 [batch], the real
-          output frames of each row: (frames + 2 * padding - window_frames) // time_stride + 1 of the settings, and at
-          least 1.
-        """
 
 
 class CtcModelSettings(Settings):
@@ -144,6 +81,11 @@ class CtcModelSettings(Settings):
         (n - window_frames) // time_stride + 1, and at least one.
         """
         return 1
+
+    @property
+    def output_kind(self) -> str:
+        """The `kind` of the exported model: ctc, or attention of one with a decoder."""
+        return "ctc"
 
     @property
     def changes_input(self) -> bool:
@@ -335,8 +277,30 @@ class ConformerSettings(CtcModelSettings):
         return self.subsampling
 
 
+class WhisperPromptSettings(Settings):
+    """What the decoder of Whisper is asked for; its own special tokens say it. Times are never asked for."""
+
+    language: str = pydantic.Field(
+        "",
+        pattern="^([a-z]{2,3})?$",
+        description="of the recordings, such as en; English-only models (tiny.en to medium.en) have none",
+    )
+    task: Literal["", "transcribe", "translate"] = pydantic.Field(
+        "", description="transcribe, or translate into English; English-only models have none"
+    )
+
+    @pydantic.model_validator(mode="after")
+    def _has_both(self) -> Self:
+        if bool(self.language) != bool(self.task):
+            raise ValueError(
+                f"language is {self.language!r} and task is {self.task!r}; set both, or neither for an English-only "
+                "model"
+            )
+        return self
+
+
 class WhisperSettings(CtcModelSettings):
-    """Whisper (Radford et al. 2022), its encoder with a CTC head. The defaults are those of Whisper tiny.en.
+    """Whisper (Radford et al. 2022): its encoder with a CTC head, or all of it. The defaults are Whisper tiny.en's.
 
     Sizes follow from the public model that `start.model` names. It reads `extract.features: {kind: whisper}`.
     """
@@ -344,6 +308,21 @@ class WhisperSettings(CtcModelSettings):
     infeasible_advice: ClassVar[str] = "Raise train.model.padding"
 
     kind: Literal["whisper"] = pydantic.Field("whisper", description="the network")
+    head: Literal["ctc", "decoder"] = pydantic.Field(
+        "ctc",
+        description="ctc: the encoder alone, with an output layer for the corpus's alphabet. decoder: the whole model, "
+        "which hears 30 s and writes its own tokens, as cased and punctuated as the transcripts are "
+        "(convert.frontend.kind as_is, and convert.alphabet with all their characters)",
+    )
+    prompt: WhisperPromptSettings = pydantic.Field(
+        WhisperPromptSettings(), description="head decoder: the language and the task"
+    )
+    label_smoothing: float = pydantic.Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="head decoder: share of each target that all tokens have in equal parts (Szegedy et al. 2016)",
+    )
     padding: int = pydantic.Field(
         50,
         ge=0,
@@ -372,6 +351,30 @@ class WhisperSettings(CtcModelSettings):
         if self.units % self.heads:
             raise ValueError(f"units is {self.units} and heads is {self.heads}; set units to a multiple of heads")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_head(self) -> Self:
+        if self.head == "ctc" and (self.label_smoothing or self.prompt != WhisperPromptSettings()):
+            raise ValueError(
+                "label_smoothing and prompt are those of a decoder; set head to decoder, or leave them out"
+            )
+        if self.head == "decoder" and self.pooling != "none":
+            raise ValueError(f"pooling is {self.pooling}, and a decoder reads all frames; set it to none")
+        if self.head == "decoder" and self.tokens > ENGLISH_TOKENS and not self.prompt.language:
+            raise ValueError(
+                f"a model of {self.tokens:,} tokens is of many languages; set prompt, such as "
+                "{language: en, task: transcribe}"
+            )
+        if self.tokens == ENGLISH_TOKENS and self.prompt.language:
+            raise ValueError(
+                f"prompt.language is {self.prompt.language!r}, and a model of {ENGLISH_TOKENS:,} tokens is "
+                "English-only; leave prompt out"
+            )
+        return self
+
+    @property
+    def output_kind(self) -> str:
+        return "attention" if self.head == "decoder" else "ctc"
 
     @property
     def time_stride(self) -> int:
@@ -664,7 +667,7 @@ def _with_default_kind(values: Any) -> Any:
 
 def build_ctc_model(
     settings: CtcModelSettings, dataset: "Dataset", *, seed: int, precision: str, portable: bool = False
-) -> CtcModel:
+) -> "CtcModel":
     """The network for a dataset, with its initial weights.
 
     Raises:

