@@ -179,7 +179,7 @@ class Whisper(Composite, keras.Model):  # type: ignore[misc]
         length = 2 * self.settings.positions
         features, frames = fill_with_silence(features, frames, length)
         # A length that the graph knows: attention is faster then.
-        features = ops.reshape(features, (ops.shape(features)[0], length, features.shape[-1]))
+        features = ops.reshape(features, (ops.shape(features)[0], length, ops.shape(features)[2]))
         encoded, frames = self.encoder(features, frames, training=training, noise=noise)
         return encoded, length_mask(frames, ops.shape(encoded)[1])[:, None, None, :]
 
