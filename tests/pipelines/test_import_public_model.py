@@ -9,16 +9,22 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.conftest import ROOT
+from tests.families.asr.test_public_spelling import make_dataset, settings_from
 from tests.tone_asr_model import write_corpus
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.train.step import run as train
 from voxline.errors import SettingsError
 from voxline.families.asr.public_parents import find_public_parent
+from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import read_model_info
+from voxline.metrics.evaluation import Evaluation
 from voxline.pipelines.cli.main import app
 from voxline.pipelines.cli.public_models import import_public_model
 from voxline.registry.models import find_model
 from voxline.registry.parents import ancestors_of, find_parent
 from voxline.registry.registry import Registry
+from voxline.text.alphabet import Alphabet
 from voxline.training.warm_start import read_parent
 
 HUB = ROOT / "tests" / "families" / "networks" / "hub"
@@ -64,6 +70,43 @@ def test_a_public_model_waits_as_a_candidate_and_nobody_judged_it(parakeet: Path
     recognizer = Recognizer(find_model(f"{registry}/asr"))
     waveform = 0.1 * np.random.default_rng(1).standard_normal(32_000).astype(np.float32)
     assert recognizer.transcribe(waveform, 16_000)
+
+
+@pytest.mark.slow
+def test_a_run_on_a_public_model_or_on_its_import_measures_it_as_it_came(parakeet: Path, tmp_path: Path) -> None:
+    """The same figures before tuning by both ways; a training of four steps leaves the model as bad as it was."""
+    spoken = make_dataset(tmp_path / "dataset", Alphabet.from_name("english"))
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three four five")])
+    registry = tmp_path / "registry"
+    store = tmp_path / "store"
+    import_public_model(str(parakeet), str(registry), "asr")
+    settings = AsrEvaluateSettings(bootstrap_samples=200, worst_utterances=0, aligned_utterances=0)
+
+    values = []
+    for start, label in ((str(parakeet), "tiny-parakeet"), ("asr@1", "asr@1")):
+        tuned = train(spoken.folder, store, settings_from(Path(start), learning_rate=0.01), registry)
+        evaluated = evaluate(tuned.folder, corpus, registry, store, settings)
+        before = Evaluation.read(evaluated.folder).info.before
+        assert before is not None
+        assert (before.missing, before.licence, list(before.parts)) == ("", "cc-by-4.0", ["test"])
+        assert before.label.startswith(label)
+        wer = before.parts["test"].metrics["wer"]
+        assert wer.comparison is not None
+        values.append((wer.comparison.champion_value, before.version))
+    assert values[0][0] == values[1][0]
+    assert [version for _, version in values] == [None, 1]
+
+    # The store has lost it: it is opened and exported again.
+    shutil.rmtree(store / "parent")
+    shutil.rmtree(store / "evaluate")
+    again = evaluate(
+        train(spoken.folder, store, settings_from(parakeet, learning_rate=0.01), registry).folder,
+        corpus,
+        registry,
+        store,
+        settings,
+    )
+    assert again.metrics["before_wer"] == pytest.approx(values[0][0], abs=1e-6)
 
 
 def test_what_cannot_transcribe_is_refused_with_what_to_do(tmp_path: Path) -> None:
