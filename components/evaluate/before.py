@@ -28,6 +28,7 @@ from voxline.metrics.summaries import summarize_results
 from voxline.progress import print_status
 from voxline.registry.parents import Ancestor, ancestors_of
 from voxline.registry.registry import Registry
+from voxline.registry.training_data import Recording
 
 ROLE = "its parent before tuning"
 
@@ -212,15 +213,16 @@ def _read_probe(model: Path, manifest: Path, location: str) -> tuple[list[Uttera
             f"evaluate: 'probe' is {location!r}, and its id {most} appears {times} times; make it unique"
         )
 
-    # The same recording under any name: by its source, by its samples, or by id and text.
-    trained_on = trained_recordings(model)
+    # The same recording under any name: by its source, by its samples, or by id and text. Of those before today, and
+    # of its ancestors, the source is known.
     train = [utterance for utterance in read_manifest(manifest) if utterance.split == "train"]
+    trained_on = trained_recordings(model) | {_recording(utterance) for utterance in train}
     samples = {utterance.measured[PCM_HASH] for utterance in train if PCM_HASH in utterance.measured}
     texts = {(utterance.id, utterance.text) for utterance in train}
     utterances = [
         utterance
         for utterance in listed
-        if (utterance.audio_hash or utterance.id, utterance.offset) not in trained_on
+        if _recording(utterance) not in trained_on
         and utterance.measured.get(PCM_HASH) not in samples
         and (utterance.id, utterance.text) not in texts
     ]
@@ -230,3 +232,7 @@ def _read_probe(model: Path, manifest: Path, location: str) -> tuple[list[Uttera
     return utterances, ProbeInfo(
         location=location, listed=len(listed), fingerprint=fingerprint_utterances(utterances), missing=missing
     )
+
+
+def _recording(utterance: Utterance) -> Recording:
+    return utterance.audio_hash or utterance.id, utterance.offset

@@ -19,6 +19,7 @@ from voxline.families.asr.evaluate import _speller
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
+from voxline.registry.training_data import TRAINED_ON, TrainingData
 from voxline.settings import Settings
 from voxline.store.step_cache import cached_step
 
@@ -41,6 +42,7 @@ class Night:
     def __init__(self, folder: Path, make: MakeAsrModel) -> None:
         self.folder, self.make = folder, make
         self.store, self.registry = folder / "store", folder / "registry"
+        self.trained_on: TrainingData | None = None
         test = read_manifest(write_corpus(folder / "test", [("ada", text) for text in TEXTS]))
         dev = read_manifest(write_corpus(folder / "dev", [("ben", text) for text in TEXTS[:9]], split="dev"))
         self.corpus = folder / "corpus"
@@ -62,6 +64,8 @@ class Night:
         about = json.loads((model / "model.json").read_text())
         about["start"] = {"generation": 1, "ancestors": [PARENT], "training_data": "unknown"}
         (model / "model.json").write_text(json.dumps(about))
+        if self.trained_on:
+            self.trained_on.write(model / TRAINED_ON)
         settings = AsrEvaluateSettings(
             bootstrap_samples=200, worst_utterances=1, aligned_utterances=0, probe=str(probe)
         )
@@ -193,12 +197,35 @@ def test_the_probe_shows_what_was_forgotten(night: Night) -> None:
     assert (before.probe.listed, before.parts["probe"].utterances) == (27, 27)
 
 
-def test_a_probe_in_train_does_not_show_what_was_forgotten(night: Night) -> None:
-    """By its source, whatever its id: 20 of the 27 recordings are in train."""
+@pytest.mark.parametrize("known_by", ["source", "samples", "id and text", "an earlier training"])
+def test_a_probe_in_train_does_not_show_what_was_forgotten(known_by: str, night: Night) -> None:
+    """20 of the 27 recordings are in train, or were."""
     night.parent({})
-    probed = read_manifest(night.probe)
-    train = [utterance.replace(split="train") for utterance in probed[:20]]
+    probed = [
+        utterance.replace(audio_hash=f"probe-{number}", measured={"pcm_hash": f"{number:032x}"})
+        for number, utterance in enumerate(read_manifest(night.probe))
+    ]
+    changes = {
+        "source": {"id": "x", "measured": {}},
+        "samples": {"id": "x", "audio_hash": "y"},
+        "id and text": {"audio_hash": "y", "measured": {}},
+    }
+    write_manifest(night.probe / "manifest.jsonl", probed)
+    train = [
+        utterance.replace(split="train", **{key: f"{value}{number}" if value else {} for key, value in change.items()})
+        for change in [changes.get(known_by)]
+        if change
+        for number, utterance in enumerate(probed[:20])
+    ]
     write_manifest(night.corpus / "manifest.jsonl", [*read_manifest(night.corpus), *train])
+    if not train:
+        lines = [
+            {"id": "x", "split": "train", "speaker": "", "audio_hash": utterance.audio_hash, "offset": 0.0}
+            | {"duration": 1.0, "text_hash": ""}
+            for utterance in probed[:20]
+        ]
+        night.trained_on = TrainingData("k", "", 0, lines)
+
     verdict = night.judge({}, probe=night.probe)
     assert not verdict["pushed"]
     (reason,) = verdict["reasons"]
@@ -210,6 +237,14 @@ def test_a_probe_that_cannot_be_read_is_named(night: Night) -> None:
     night.parent({})
     with pytest.raises(SettingsError, match=r"'probe' is '/nowhere'.*a manifest of recordings, or convert's folder"):
         night.judge({}, probe="/nowhere")
+
+
+def test_a_parent_is_spelled_as_the_transcripts_are_and_the_new_model_is_not(night: Night) -> None:
+    night.parent({})
+    louder = [utterance.replace(text=utterance.text.upper()) for utterance in read_manifest(night.corpus)]
+    write_manifest(night.corpus / "manifest.jsonl", louder)
+    assert not night.judge({})["pushed"]
+    assert summarize(night.evaluation.info).endswith("; before: 0.00%, after: 100.00%")
 
 
 def test_a_public_model_that_writes_capitals_and_marks_is_not_worse_for_that() -> None:
