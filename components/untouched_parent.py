@@ -3,8 +3,9 @@
 train writes it into the store, once for all trainings that start from it, and evaluate measures it beside each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from voxline.errors import SettingsError, TransientError, WorkError
 from voxline.families.family import find_family
@@ -19,11 +20,16 @@ REVISION = 1
 
 
 def export_untouched_parent(
-    family: str, ancestor: Ancestor, store: Path | str, open_parent: Callable[[], Parent]
+    family: str,
+    ancestor: Ancestor,
+    store: Path | str,
+    settings: Mapping[str, Any],
+    open_parent: Callable[[], Parent],
 ) -> StepOutput:
     """Exports a public model into the store, unless it is there.
 
     Args:
+      settings: of the training that starts from it, as JSON values.
       open_parent: opens it, if it must be exported.
 
     Returns:
@@ -32,9 +38,10 @@ def export_untouched_parent(
     Raises:
       WorkError: its weights are damaged, or it cannot be opened.
     """
-    inputs = {"family": family, "parent": ancestor.digest}
+    form = find_family(family).published_form(settings)
+    inputs = {"family": family, "parent": ancestor.digest, **({"form": form} if form else {})}
     with cached_step(store, STEP, Settings(), inputs, revision=REVISION) as work:
-        if not work.reused and find_family(family).export_published(open_parent(), work.folder / MODEL):
+        if not work.reused and find_family(family).export_published(open_parent(), work.folder / MODEL, form):
             work.outputs[MODEL] = MODEL
     return work
 
@@ -64,4 +71,4 @@ def find_untouched_parent(info: ModelInfo, ancestor: Ancestor, store: Path | str
             raise WorkError(f"{ancestor.label} is not in {store}, and {there}")
         return parent
 
-    return export_untouched_parent(info.family, ancestor, store, open_again)
+    return export_untouched_parent(info.family, ancestor, store, info.settings, open_again)

@@ -221,7 +221,7 @@ def _train(
     # evaluate measures it too, as it came: a training that made it worse is not worth its weights.
     if origin and origin.parent.read_weights:
         parent = origin.parent
-        export_untouched_parent(settings.family, parent.ancestor, store, lambda: parent)
+        export_untouched_parent(settings.family, parent.ancestor, store, settings.plain(), lambda: parent)
 
     # A model has heard what its parent and its auxiliary models were trained on: a later test set must not hold it.
     trained_on = training_data_of(dataset).with_ancestors(origin.parent.training_data if origin else None)

@@ -355,6 +355,7 @@ def import_checkpoint(
     store: Annotated[
         str, typer.Option(metavar="LOCATION", help="Store that keeps the evaluation.  [default: none]")
     ] = "",
+    language: Annotated[str, typer.Option(help="Of a Whisper of several languages, such as en.")] = "",
     alphabet: Annotated[
         Path | None, typer.Option(parser=machine_path, metavar="FILE", help="DeepSpeech's data/alphabet.txt.")
     ] = None,
@@ -383,7 +384,7 @@ def import_checkpoint(
     if is_hub_location(model) or registry or name:
         if not registry or not name:
             raise SettingsError(f"{model}: a public model goes into a registry; give --registry and --name")
-        lines, passed = import_public_model(model, registry, name, test=test, store=store)
+        lines, passed = import_public_model(model, registry, name, test=test, store=store, language=language)
         _print(lines)
         raise typer.Exit(0 if passed else 1)
 

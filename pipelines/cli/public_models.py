@@ -13,6 +13,7 @@ from voxline.components.evaluate.step import run as evaluate
 from voxline.components.push.step import run as push
 from voxline.errors import SettingsError
 from voxline.families.family import Family, find_family
+from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import model_digest, read_model_info
 from voxline.progress import print_status
 from voxline.registry.journal import CANDIDATE, format_utc
@@ -27,7 +28,7 @@ FAMILY = "asr"
 
 
 def import_public_model(
-    location: str, registry: str, name: str, *, test: str = "", store: str = ""
+    location: str, registry: str, name: str, *, test: str = "", store: str = "", language: str = ""
 ) -> tuple[list[str], bool]:
     """Exports a public model, and publishes it: judged into production, or as a candidate that was not judged.
 
@@ -36,6 +37,7 @@ def import_public_model(
       name: in the registry; the model tunes and is served under it.
       test: manifest whose test split judges it; empty: it is not judged.
       store: keeps the evaluation; empty: nothing but the registry does.
+      language: of a Whisper of several, such as "en".
 
     Returns:
       Lines for a person, and whether the model is in the registry now.
@@ -53,10 +55,12 @@ def import_public_model(
 
     with tempfile.TemporaryDirectory(dir=scratch_root()) as scratch:
         model = Path(scratch) / "model"
-        if not family.export_published(parent, model, family.train_settings.of({"name": name})):
+        prompt = {"prompt": {"language": language, "task": "transcribe"}} if language else {}
+        form = {"head": "decoder", **prompt} if parent.info.kind == ATTENTION else {}
+        if not family.export_published(parent, model, form, name):
             raise SettingsError(
-                f"{parent.label} cannot transcribe as it comes: it has no output layer that our export knows; tune it "
-                "(train.start.model), or import a model with CTC"
+                f"{parent.label} cannot transcribe as it comes: it has neither an output layer of symbols nor a "
+                "decoder with a tokenizer.json; tune it (train.start.model), or import another model"
             )
         if not test:
             version = _publish_candidate(models, model, parent.ancestor)
@@ -65,12 +69,14 @@ def import_public_model(
                 f"{name}: version {version} is {parent.label} as it is, a candidate; it was not judged",
                 f"voxline models promote {name} --registry {registry}   puts it into service",
             ]
-            return [*lines, *_how_to_tune(parent, name, version)], True
+            return [*lines, *_how_to_tune(parent, form, name, version)], True
 
         verdict = _judge(family, model, test, registry, store or f"{scratch}/store", name)
 
     version = verdict["version"]
-    return [f"{name}: {verdict['heading']}", *(_how_to_tune(parent, name, version) if version else [])], bool(version)
+    return [f"{name}: {verdict['heading']}", *(_how_to_tune(parent, form, name, version) if version else [])], bool(
+        version
+    )
 
 
 def _judge(family: Family, model: Path, test: str, registry: str, store: str, name: str) -> dict[str, Any]:
@@ -112,7 +118,7 @@ def _publish_candidate(models: Registry, model: Path, origin: Ancestor) -> int:
     return version
 
 
-def _how_to_tune(parent: Parent, name: str, version: object) -> list[str]:
+def _how_to_tune(parent: Parent, form: dict[str, Any], name: str, version: int) -> list[str]:
     """The keys of a config that tunes the model."""
     info = parent.info
     features = FeatureSettings.of(info.features).key_values()
@@ -120,6 +126,6 @@ def _how_to_tune(parent: Parent, name: str, version: object) -> list[str]:
     config = {
         "convert": {"sample_rate": info.sample_rate},
         "extract": {"features": features},
-        "train": {"start": {"model": f"{name}@{version}"}, "model": info.model_settings},
+        "train": {"start": {"model": f"{name}@{version}"}, "model": info.model_settings | form},
     }
     return ["A config that tunes it has", *yaml.safe_dump(config, sort_keys=False).splitlines()]

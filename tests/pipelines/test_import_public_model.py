@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.conftest import ROOT
-from tests.families.asr.test_public_spelling import make_dataset, settings_from
+from tests.families.asr import test_attention, test_public_spelling
 from tests.tone_asr_model import write_corpus
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.train.step import run as train
@@ -36,6 +36,15 @@ def parakeet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hub") / "tiny-parakeet"
     shutil.copytree(HUB / "fastconformer", folder)
     (folder / "README.md").write_text(CARD)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hub") / "tiny-whisper"
+    shutil.copytree(HUB / "whisper", folder)
+    (folder / "README.md").write_text(CARD)
+    (folder / "tokenizer.json").write_bytes(test_attention.tiny_tokenizer())
     return folder
 
 
@@ -73,45 +82,48 @@ def test_a_public_model_waits_as_a_candidate_and_nobody_judged_it(parakeet: Path
 
 
 @pytest.mark.slow
-def test_a_run_on_a_public_model_or_on_its_import_measures_it_as_it_came(parakeet: Path, tmp_path: Path) -> None:
-    """The same figures before tuning by both ways; a training of four steps leaves the model as bad as it was."""
-    spoken = make_dataset(tmp_path / "dataset", Alphabet.from_name("english"))
+@pytest.mark.parametrize("kind", ["parakeet", "whisper"])
+def test_a_run_on_a_public_model_or_on_its_import_measures_it_as_it_came(
+    kind: str, parakeet: Path, whisper: Path, tmp_path: Path
+) -> None:
+    """The same figures before tuning by both ways."""
+    public = {"parakeet": parakeet, "whisper": whisper}[kind]
+    settings_from = {"parakeet": test_public_spelling.settings_from, "whisper": test_attention.settings_from}[kind]
+    make_dataset = {
+        "parakeet": lambda folder: test_public_spelling.make_dataset(folder, Alphabet.from_name("english")),
+        "whisper": test_attention.make_dataset,
+    }[kind]
+    spoken = make_dataset(tmp_path / "dataset")
     corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three four five")])
     registry = tmp_path / "registry"
     store = tmp_path / "store"
-    import_public_model(str(parakeet), str(registry), "asr")
+    import_public_model(str(public), str(registry), "asr")
     settings = AsrEvaluateSettings(bootstrap_samples=200, worst_utterances=0, aligned_utterances=0)
 
     values = []
-    for start, label in ((str(parakeet), "tiny-parakeet"), ("asr@1", "asr@1")):
-        tuned = train(spoken.folder, store, settings_from(Path(start), learning_rate=0.01), registry)
-        evaluated = evaluate(tuned.folder, corpus, registry, store, settings)
-        before = Evaluation.read(evaluated.folder).info.before
+    for start in (public, Path("asr@1")):
+        tuned = train(spoken.folder, store, settings_from(start, learning_rate=0.01), registry)
+        before = Evaluation.read(evaluate(tuned.folder, corpus, registry, store, settings).folder).info.before
         assert before is not None
         assert (before.missing, before.licence, list(before.parts)) == ("", "cc-by-4.0", ["test"])
-        assert before.label.startswith(label)
-        wer = before.parts["test"].metrics["wer"]
-        assert wer.comparison is not None
-        values.append((wer.comparison.champion_value, before.version))
+        assert before.label.startswith(start.name)
+        cer = before.parts["test"].metrics["cer"]
+        assert cer.comparison is not None
+        values.append((cer.comparison.champion_value, before.version))
     assert values[0][0] == values[1][0]
     assert [version for _, version in values] == [None, 1]
 
     # The store has lost it: it is opened and exported again.
     shutil.rmtree(store / "parent")
     shutil.rmtree(store / "evaluate")
-    again = evaluate(
-        train(spoken.folder, store, settings_from(parakeet, learning_rate=0.01), registry).folder,
-        corpus,
-        registry,
-        store,
-        settings,
-    )
-    assert again.metrics["before_wer"] == pytest.approx(values[0][0], abs=1e-6)
+    tuned = train(spoken.folder, store, settings_from(public, learning_rate=0.01), registry)
+    again = evaluate(tuned.folder, corpus, registry, store, settings)
+    assert again.metrics["before_cer"] == pytest.approx(values[0][0], abs=1e-6)
 
 
 def test_what_cannot_transcribe_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
-        SettingsError, match=r"whisper .*cannot transcribe as it comes: it has no output layer.*tune it"
+        SettingsError, match=r"whisper .*cannot transcribe as it comes: it has neither an output layer.*tune it"
     ):
         import_public_model(str(HUB / "whisper"), str(tmp_path / "registry"), "asr")
     assert not (tmp_path / "registry").exists()

@@ -182,14 +182,24 @@ class Family(abc.ABC):
             )
         return None
 
-    def export_published(self, parent: Parent, folder: Path, settings: TrainSettings | None = None) -> bool:
+    def published_form(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What the export of a public parent depends on beside the parent: `export_published` takes it.
+
+        Args:
+          settings: of the training that starts from it, as JSON values.
+        """
+        return {}
+
+    def export_published(self, parent: Parent, folder: Path, form: Mapping[str, Any], name: str = "") -> bool:
         """Exports a public model as it comes; returns False, and writes nothing, if it cannot work alone.
 
         Args:
           parent: as `public_parent` opened it.
-          settings: of the export, such as its name and form; None: the defaults.
+          form: as `published_form` gave it.
+          name: of the model; empty: the default.
 
         Raises:
+          SettingsError: the form does not fit the model.
           WorkError: its weights are damaged.
         """
         return False

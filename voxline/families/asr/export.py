@@ -17,17 +17,15 @@ from voxline.audio import feature_settings
 from voxline.audio import features as audio_features
 from voxline.audio.feature_settings import FeatureSettings
 from voxline.data.dataset import Dataset
-from voxline.errors import WorkError
 from voxline.families.asr import augmentation, frontend
 from voxline.families.asr.networks import settings as models
 from voxline.families.asr.networks.ctc_model import CtcModel
 from voxline.families.asr.networks.settings import MODELS, WHOLE_UTTERANCE, CtcModelSettings, build_ctc_model
 from voxline.families.asr.settings import AsrTrainSettings
-from voxline.inference.model_info import AS_PUBLISHED, OutputFrames
+from voxline.inference.model_info import OutputFrames
 from voxline.inference.onnx_model import ONNX_FILE
 from voxline.inference.saved_model import read_model_info
 from voxline.inference.streaming_graph import STREAM_FILE
-from voxline.registry.parents import Parent
 from voxline.store.hashing import hash_file, hash_value
 from voxline.text.alphabet import Alphabet
 from voxline.text.public_tokenizer import PublicTokenizer
@@ -36,18 +34,12 @@ from voxline.training.checkpoints import Arrays
 from voxline.training.ctc import best_path
 from voxline.training.export import model_info, write_exported, write_with_graph_of
 from voxline.training.layers import Tensor
-from voxline.training.settings import TrainSettings
-from voxline.training.warm_start import read_parent
 from voxline.training.weight_names import weight_names
 
 WAVEFORM_SIGNATURE = (
     tf.TensorSpec([None, None], tf.float32, name="waveforms"),
     tf.TensorSpec([None], tf.int32, name="lengths"),
 )
-
-
-USED_IN_TRAINING_ALONE = ("mask",)
-"""Weights that files of published ones may lack."""
 
 
 class AsrGraph(tf.Module):  # type: ignore[misc]
@@ -151,51 +143,6 @@ def export_asr(
 
     info = model_info("ctc", settings, dataset, training, weight_names(model), **extra)
     write_exported(folder, module, signatures, info, files)
-
-
-def export_published_asr(folder: Path, parent: Parent, settings: TrainSettings | None = None) -> None:
-    """Writes published weights as they come, under their own tokenizer or alphabet.
-
-    Args:
-      settings: a name and a form of the export.
-
-    Raises:
-      WorkError: the weights are damaged, or of another network.
-    """
-    read = read_parent(parent)
-    features = FeatureSettings.of(parent.info.features)
-    mean, deviation = read.mean_and_deviation or ([0.0] * features.bins, [1.0] * features.bins)
-    alphabet = read.tokenizer or Alphabet(parent.info.alphabet)
-
-    # A dataset without an utterance: the features, the symbols and the statistics that the weights expect.
-    dataset = Dataset(
-        key="",
-        fingerprint="",
-        features=features,
-        alphabet=alphabet,
-        mean=mean,
-        deviation=deviation,
-        counts={},
-        seconds={},
-        shards=[],
-    )
-    form = settings.plain() if settings else {}
-    start = {**form.get("start", {}), "model": parent.pinned}
-    asr_settings = AsrTrainSettings.of({**form, "model": parent.info.model_settings, "start": start})
-    model = build_ctc_model(asr_settings.model, dataset, seed=0, precision="float32", portable=True)
-
-    names = weight_names(model)
-    weights = read.by_name(names)
-    fresh = dict(zip(names, (variable.numpy() for variable in model.weights), strict=True))
-    wrong = [name for name in names if name in weights and weights[name].shape != fresh[name].shape]
-    if absent := [name for name in names if name not in weights and name not in USED_IN_TRAINING_ALONE]:
-        wrong.append(f"{absent[0]} (absent)")
-    if wrong:
-        raise WorkError(f"{parent.label}: weights of another network than its settings say: {', '.join(wrong[:3])}")
-
-    arrays = {f"model/{index}": weights.get(name, fresh[name]) for index, name in enumerate(names)}
-    del model  # the export builds its own
-    export_asr(folder, asr_settings, dataset, arrays, {AS_PUBLISHED: True, "start": parent.describe()})
 
 
 def graph_key(settings: AsrTrainSettings, dataset: Dataset) -> str:

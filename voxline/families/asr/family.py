@@ -12,7 +12,6 @@ from voxline.registry.hub import is_hub_location
 if TYPE_CHECKING:
     from voxline.inference.recognizer import Recognizer
     from voxline.registry.parents import Parent
-    from voxline.training.settings import TrainSettings
     from voxline.training.task import TrainingTask
 
 PUBLISHED_SUFFIX = ".safetensors"
@@ -99,13 +98,19 @@ class AsrFamily(Family):
             return find_published(model)
         return None
 
-    def export_published(self, parent: "Parent", folder: Path, settings: "TrainSettings | None" = None) -> bool:
-        # Whisper's encoder, under CTC, has no symbols until an output layer was trained for them.
-        if not parent.info.alphabet:
-            return False
-        from voxline.families.asr.export import export_published_asr
+    def published_form(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        # Whisper hears with its decoder, which is asked for a language; its encoder alone, under CTC, hears nothing.
+        model = settings.get("model", {})
+        return {"head": "decoder", "prompt": model.get("prompt", {})} if model.get("head") == "decoder" else {}
 
-        export_published_asr(folder, parent, settings)
+    def export_published(self, parent: "Parent", folder: Path, form: Mapping[str, Any], name: str = "") -> bool:
+        info = parent.info
+        writes = info.tokenizer is not None and form.get("head") == "decoder"
+        if not (writes if info.kind == ATTENTION else info.alphabet):
+            return False
+        from voxline.families.asr.published_export import export_published_asr
+
+        export_published_asr(folder, parent, form, name)
         return True
 
     def demo_corpora(self) -> Mapping[str, DemoCorpus]:
