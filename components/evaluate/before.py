@@ -87,7 +87,7 @@ class Before:
         )
         # The new model is measured on the test split already, which comes first.
         known = measured.measured.values if job.settings.split in self.parts else ()
-        return measure_beside(family, beside, measured.evaluator.model, known, ROLE, foreign=self.info.published)
+        return measure_beside(family, beside, measured.evaluator.model, known, ROLE)
 
     def describe(self, results: Sequence[UtteranceResult], settings: EvaluateSettings) -> BeforeInfo:
         """Describes the parent and the results in metrics.json."""

@@ -100,14 +100,11 @@ class Candidate:
       unit: the plural that the progress line counts, such as "utterances transcribed by the anchor".
       version: in the registry; None of the new model.
       role: of the version: "the model in service", "the anchor".
-      foreign: a public model that was not tuned, which spells in its own way: with capitals and marks that the
-        transcripts may lack.
     """
 
     unit: str
     version: ModelVersion | None = None
     role: str = "the new model"
-    foreign: bool = False
 
     @property
     def is_new(self) -> bool:
@@ -341,8 +338,6 @@ def _measure_version(
     evaluator: Evaluator[Any, Any, Any],
     version: ModelVersion | None,
     role: str,
-    *,
-    foreign: bool = False,
 ) -> MeasuredModel[Any] | None:
     """Measures a version of the registry; None without one."""
     if version is None:
@@ -353,11 +348,11 @@ def _measure_version(
     except WorkError as error:
         raise version.unusable(error) from None
     unit = f"utterances {family.participle} by {role}"
-    return _measure(evaluator, model, Candidate(unit, version, role, foreign))
+    return _measure(evaluator, model, Candidate(unit, version, role))
 
 
 def measure_beside(
-    family: MeasuredFamily, job: EvaluationJob, model: Any, known: Sequence[Values], role: str, *, foreign: bool
+    family: MeasuredFamily, job: EvaluationJob, model: Any, known: Sequence[Values], role: str
 ) -> list[UtteranceResult]:
     """Measures a loaded model and another version on the same utterances, without ONNX graphs.
 
@@ -366,7 +361,6 @@ def measure_beside(
       model: the new one, as `family.load` returned it.
       known: what the new model did on the first utterances of the job; only the others are measured.
       role: of the version.
-      foreign: whether it spells in its own way; see `Candidate`.
 
     Raises:
       WorkError: a model or a recording cannot be read.
@@ -378,7 +372,7 @@ def measure_beside(
         unit = f"utterances {family.participle}"
         values += _measure(family.evaluator(others, model), model, Candidate(unit)).values
 
-    before = _measure_version(family, family.evaluator(job, model), job.champion, role, foreign=foreign)
+    before = _measure_version(family, family.evaluator(job, model), job.champion, role)
     return _results(job, MeasuredModel(values), None, before, None)
 
 

@@ -17,6 +17,7 @@ from voxline.data.manifest import read_manifest, write_manifest
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.evaluate import _speller
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings
+from voxline.inference.model_info import AS_PUBLISHED
 from voxline.metrics.evaluation import Evaluation
 from voxline.registry.registry import Registry
 from voxline.registry.training_data import TRAINED_ON, TrainingData
@@ -56,6 +57,9 @@ class Night:
         with cached_step(self.store, STEP, Settings(), inputs, revision=REVISION) as work:
             if mistakes is not None:
                 shutil.copytree(self.make(mistakes), work.folder / MODEL)
+                about = json.loads((work.folder / MODEL / "model.json").read_text())
+                about["provenance"]["trained"] = {AS_PUBLISHED: True}
+                (work.folder / MODEL / "model.json").write_text(json.dumps(about))
                 work.outputs[MODEL] = MODEL
 
     def judge(self, mistakes: dict[str, str], *, probe: object = "", **gate: Any) -> dict[str, Any]:

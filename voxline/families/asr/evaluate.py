@@ -147,7 +147,7 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
 
     def measure(self, model: Recognizer, candidate: Candidate) -> MeasuredModel[AsrResult]:
         utterances = self.job.utterances
-        spell = _speller([utterance.text for utterance in utterances]) if candidate.foreign else str
+        spell = self._spelling(model)
         results = _transcribe(model, utterances, candidate.unit, reference=candidate.is_new, spell=spell)
         if self._judge:
             results = _with_judgements(self._judge, utterances, results)
@@ -158,6 +158,11 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
             champion_details=[{"champion_hypothesis": result.hypothesis} for result in results],
             records=results,
         )
+
+    def _spelling(self, model: Recognizer) -> Callable[[str], str]:
+        """How the texts of a model are spelled before errors are counted: as written, once it was tuned."""
+        as_published = model.info.is_as_published
+        return _speller([utterance.text for utterance in self.job.utterances]) if as_published else str
 
     def _line(self, utterance: Utterance, result: AsrResult) -> dict[str, Any]:
         """The further keys of an utterance's line; `champion_hypothesis` is null without a model in service."""
@@ -184,7 +189,7 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
 
     def compare_onnx(self, graph: Recognizer, measured: MeasuredModel[AsrResult], unit: str) -> MeasuredGraph:
         """Compares the texts of the ONNX graphs, for whole recordings and for streams, with those of the SavedModel."""
-        results = _transcribe(graph, self.job.utterances, unit)
+        results = _transcribe(graph, self.job.utterances, unit, spell=self._spelling(graph))
         different = self._differences(measured, [result.hypothesis for result in results])
         return MeasuredGraph(
             onnx=OnnxInfo(
