@@ -71,6 +71,10 @@ def verdict_summary(verdict: Verdict, evaluation: Evaluation, report: str) -> st
 def _origin(info: ModelInfo, pushed_at: str) -> str:
     """When the version was published, and the training that its weights come from."""
     provenance = info.provenance
+    if info.is_as_published:
+        return (
+            f"Pushed {pushed_at}, as it was published; exported by revision `{provenance.git_revision or 'unknown'}`."
+        )
     trained = ", ".join(f"{key.replace('_', ' ')} {_shorten(value)}" for key, value in provenance.trained.items())
     revision = f"Pushed {pushed_at}; trained from revision `{provenance.git_revision or 'unknown'}`"
     return f"{revision} ({trained})." if trained else f"{revision}."
@@ -102,15 +106,18 @@ def _ancestors(info: EvaluationInfo) -> str:
     ancestors = ancestors_of(info.model.about)
     if not ancestors:
         return ""
-    text = f"It started from the weights of {ancestors[0].label}"
-    if len(ancestors) > 1:
-        text += f", and that from {', '.join(ancestor.label for ancestor in ancestors[1:])}"
-    text += ". What it was trained on, through them too: `trained_on.jsonl.gz`."
+    if info.model.about.is_as_published:
+        text = f"It is {ancestors[0].label} as it was published."
+    else:
+        text = f"It started from the weights of {ancestors[0].label}"
+        if len(ancestors) > 1:
+            text += f", and that from {', '.join(ancestor.label for ancestor in ancestors[1:])}"
+        text += ". What it was trained on, through them too: `trained_on.jsonl.gz`."
 
     # Weights that others published come without a list of speakers, so nobody can promise to find one in them.
     if published := [ancestor.label for ancestor in ancestors if ancestor.is_published]:
         text += (
-            f" Not in that list: the recordings behind the published weights {', '.join(published)}, whose speakers "
+            f" In no list: the recordings behind the published weights {', '.join(published)}, whose speakers "
             "are not known; no purge finds them."
         )
     for ancestor in ancestors:

@@ -32,6 +32,7 @@ from voxline.families.asr.details import (
 )
 from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.families.family import EvaluateFamily, TextJudge, TextJudgement, find_family, text_judging_families
+from voxline.inference.model_info import ATTENTION
 from voxline.inference.onnx_model import Engine
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length, read_model_info
@@ -67,6 +68,8 @@ MAX_CONFUSIONS = 1000
 TEXT_JUDGE = "text_judge"
 """The setting that names a model which judges the transcripts, and its key among the auxiliary models."""
 
+NO_FRAMES = "none: the model has a decoder"
+"""Why no utterance has a CTC loss."""
 WORST_BY_LOSS = 10
 """Utterances with the highest loss, in metrics.json and the report: as many as Mozilla DeepSpeech showed."""
 
@@ -362,6 +365,7 @@ def _transcribe(
     partial: list[_Transcribed | None] = [None] * len(utterances)
     progress = Progress(unit, len(utterances))
     alphabet = recognizer.alphabet
+    has_frames = recognizer.info.kind != ATTENTION
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [read_utterance(utterances[index], recognizer.sample_rate) for index in batch]
@@ -369,9 +373,12 @@ def _transcribe(
             utterance = utterances[index]
 
             # log_probabilities: [frames, symbols + 1]. The greedy text of a right answer is the reference itself.
-            loss, no_loss = text_loss(decoded.log_probabilities, utterance.text, alphabet)
+            loss: float | None = None
+            no_loss = NO_FRAMES
+            if has_frames:
+                loss, no_loss = text_loss(decoded.log_probabilities, utterance.text, alphabet)
             greedy_loss = loss
-            if decoded.greedy != utterance.text:
+            if has_frames and decoded.greedy != utterance.text:
                 greedy_loss, _ = text_loss(decoded.log_probabilities, decoded.greedy, alphabet)
 
             # Only of the new model, as the reference of `voxline watch`: a version has those of its own evaluation.
@@ -495,6 +502,8 @@ def _worst_by_loss(utterances: Sequence[Utterance], results: Sequence[AsrResult]
         loss = results[index].loss
         return loss is not None, -(loss or 0.0), utterances[index].id
 
+    if all(result.no_loss == NO_FRAMES for result in results):
+        return []
     return [
         HighLossInfo(
             id=utterances[index].id,

@@ -5,7 +5,7 @@ from typing import Any
 from voxline.components.push.gate import RepeatedOutput
 from voxline.components.push.model_card import limits_of_test, markdown_table, shell_usage
 from voxline.families.asr.details import AsrDetails, AsrSmokeTest
-from voxline.inference.model_info import ModelInfo
+from voxline.inference.model_info import ATTENTION, ModelInfo
 from voxline.metrics.evaluation import CLIP_FILE, Evaluation
 from voxline.text.alphabet import Alphabet
 
@@ -40,6 +40,11 @@ class AsrPushFamily:
         return {"text": Recognizer(model, engine="tensorflow" if int8 else "auto").transcribe(clip)}
 
     def describe(self, model: ModelInfo) -> str:
+        if model.kind == ATTENTION:
+            return (
+                "A speech recognition model with a decoder, which writes the tokens of its own tokenizer. Its input "
+                f"audio is at {model.sample_rate:,} Hz."
+            )
         alphabet = Alphabet(model.alphabet)
         several = len(alphabet.symbols) - len(alphabet.characters)
         subwords = f", written by {several:,} subwords too" if several else ""
@@ -76,7 +81,9 @@ class AsrPushFamily:
                 f"{info.test.speakers:,} speakers, {info.seconds / 60:.1f} minutes",
                 "Other speakers, rooms and microphones may give far worse results.",
             ),
-            "It writes in its own alphabet: no digits, punctuation or capitals unless they are in it.",
+            "It writes capitals, marks and digits as the transcripts did that it was trained on."
+            if info.model.about.kind == ATTENTION
+            else "It writes in its own alphabet: no digits, punctuation or capitals unless they are in it.",
             "It expects one speaker at a time, and writes text for noise too.",
         ]
 
