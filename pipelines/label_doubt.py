@@ -18,6 +18,7 @@ from voxline.components.ingest.step import run as ingest
 from voxline.data.corrections import LABEL_CONFIG, DoubtfulText, label_studio_tasks
 from voxline.data.manifest import MANIFEST_FILE, Utterance, iter_manifest, write_manifest
 from voxline.errors import SettingsError, TransientError, VoxlineError, WorkError
+from voxline.inference.model_info import ATTENTION
 from voxline.metrics.evaluation import Evaluation
 from voxline.notify.settings import NotifySettings
 from voxline.pipelines.config.load import Source, load_config
@@ -78,6 +79,12 @@ def rank_transcripts(
     base = load_config(config, assignments, pipeline="asr").with_default_folders(folder.absolute())
     if folds < 2:
         raise SettingsError(f"folds is {folds}; 2 or more are accepted")
+    train: Any = getattr(base, "train")  # noqa: B009 - a section of the pipeline's own config
+    if train.output_kind == ATTENTION:
+        raise SettingsError(
+            "train.model.head is decoder, and the ranking compares CTC losses; rank with a CTC model "
+            "(train.model.head: ctc)"
+        )
     if base.corpus.corpora:
         raise SettingsError("corpus.corpora has several corpora; rank one at a time, with a config for each")
 

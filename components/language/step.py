@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from voxline.components.language.settings import LanguageSettings
 from voxline.data.manifest import Utterance, fingerprint_utterances, localize_audio, read_manifest
 from voxline.data.recordings import refuse_changed_audio
+from voxline.inference.model_info import ATTENTION
 from voxline.inference.saved_model import (
     CURVES_FILE,
     TRAINING_FOLDERS,
@@ -22,6 +23,7 @@ from voxline.inference.saved_model import (
     read_model_info,
     require_family,
 )
+from voxline.inference.token_decoder import needs_ctc
 from voxline.progress import print_status
 from voxline.store.files import atomic_write
 from voxline.store.hashing import hash_file, hash_value
@@ -59,7 +61,10 @@ def run(model: Path | str, manifest: Path | str, store: Path | str, settings: La
     # The n-grams depend on the text alone, so models of the same text share them. The weights of the search are each
     # model's own, and so are the key and the copy of its files.
     folder = exported_folder(Path(model))
-    require_family(read_model_info(folder), "asr", folder)
+    info = read_model_info(folder)
+    require_family(info, "asr", folder)
+    if info.kind == ATTENTION:
+        raise needs_ctc(folder, "a language model")
     splits = _read_splits(Path(manifest))
     ngrams = _make_ngrams(splits, store, settings)
     dev = _choose_dev(splits, settings)

@@ -29,6 +29,7 @@ from voxline.errors import SettingsError
 from voxline.inference.alignment_search import Script, WordPlaces, find_words, greedy_symbols
 from voxline.inference.ctc_alignment import AlignedWord
 from voxline.inference.heard_recording import LEVEL_SECONDS, HeardRecording, hear
+from voxline.inference.token_decoder import needs_ctc
 from voxline.text.alphabet import Alphabet, normalize_transcript
 
 if TYPE_CHECKING:
@@ -138,10 +139,12 @@ def align_recording(
 
     Raises:
       WorkError: the recording is absent, damaged or not audio.
-      SettingsError: `max_seconds` is not above 1, or `lines` have no word.
+      SettingsError: `max_seconds` is not above 1, `lines` have no word, or the model is no CTC model.
     """
     if not max_seconds > 1:
         raise SettingsError(f"max_seconds is {max_seconds!r}; a number of seconds above 1 is accepted")
+    if not recognizer.has_ctc:
+        raise needs_ctc(recognizer.folder, "an alignment")
     alphabet = recognizer.alphabet
     script = Script.of(lines, alphabet, normalize)
     if not script.words:

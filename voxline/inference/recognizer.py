@@ -72,6 +72,7 @@ class Recognizer:
       batch_seconds: most audio in one batch.
       info: the contents of `model.json`.
       language_model: what is known of the language model in use (`language_model.json`); None: none is in use.
+      has_ctc: whether the network has an output for each frame; False of one whose decoder writes tokens.
       sample_rate: of the model's input, in Hz.
       seconds: spent inside the model so far, loading and warming up excluded.
       audio_seconds: transcribed so far.
@@ -108,6 +109,7 @@ class Recognizer:
         self._streaming: StreamingGraph | None = None
         self._decoder = self._make_decoder(hot_words, beams, engine) if self.info.kind == ATTENTION else None
 
+        self.has_ctc = self._decoder is None
         has_words = hot_words or (language_model and (self.folder / LANGUAGE_MODEL).is_dir())
         if self._decoder is None and (has_words or n_best > 1):
             self._search = self._make_search(language_model, hot_words or {})

@@ -300,8 +300,9 @@ def _time_recognizer(
             items.append(sum(map(len, waveforms)))
 
         # Run again within the next stage, which cannot be timed in two parts.
-        with timing.stage("network", "frames", part_of="network and decoding") as items:
-            items.append(sum(map(len, recognizer.log_probabilities(waveforms))))
+        if recognizer.has_ctc:
+            with timing.stage("network", "frames", part_of="network and decoding") as items:
+                items.append(sum(map(len, recognizer.log_probabilities(waveforms))))
         with timing.stage("network and decoding", "samples") as items:
             transcripts = recognizer.recognize_waveforms(waveforms)
             items.append(sum(map(len, waveforms)))

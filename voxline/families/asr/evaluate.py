@@ -32,7 +32,6 @@ from voxline.families.asr.details import (
 )
 from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.families.family import EvaluateFamily, TextJudge, TextJudgement, find_family, text_judging_families
-from voxline.inference.model_info import ATTENTION
 from voxline.inference.onnx_model import Engine
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import batches_by_length, read_model_info
@@ -297,9 +296,17 @@ class AsrEvaluator(Evaluator[Recognizer, AsrResult, AsrDetails]):
         return asr_sections(self.job, results, info, self.model)
 
     def describe_method(self, details: AsrDetails) -> str:
-        return (
+        errors = (
             "The exported model was loaded from the files that would ship, and transcribed the test split. jiwer "
             "counts the errors; an error rate is all errors over all words (or characters) of the references.\n\n"
+        )
+        if not self.model.has_ctc:
+            return errors + (
+                "Texts are compared as they are written: with capitals and punctuation, if the references have them. "
+                "The decoding is greedy. The confidence of a text is the geometric mean of the probabilities of its "
+                "tokens."
+            )
+        return errors + (
             "Level is the RMS of the whole clip. The signal-to-noise ratio is an estimate: the distance between the "
             "95th and the 10th percentile of the levels of 20 ms frames. The confidence of a word is the geometric "
             "mean, over its characters, of the highest CTC probability of the character within the word (forced "
@@ -365,7 +372,6 @@ def _transcribe(
     partial: list[_Transcribed | None] = [None] * len(utterances)
     progress = Progress(unit, len(utterances))
     alphabet = recognizer.alphabet
-    has_frames = recognizer.info.kind != ATTENTION
     milliseconds = [round(utterance.duration * 1000) for utterance in utterances]
     for batch in batches_by_length(milliseconds, round(recognizer.batch_seconds * 1000)):
         waveforms = [read_utterance(utterances[index], recognizer.sample_rate) for index in batch]
@@ -375,10 +381,10 @@ def _transcribe(
             # log_probabilities: [frames, symbols + 1]. The greedy text of a right answer is the reference itself.
             loss: float | None = None
             no_loss = NO_FRAMES
-            if has_frames:
+            if recognizer.has_ctc:
                 loss, no_loss = text_loss(decoded.log_probabilities, utterance.text, alphabet)
             greedy_loss = loss
-            if has_frames and decoded.greedy != utterance.text:
+            if recognizer.has_ctc and decoded.greedy != utterance.text:
                 greedy_loss, _ = text_loss(decoded.log_probabilities, decoded.greedy, alphabet)
 
             # Only of the new model, as the reference of `voxline watch`: a version has those of its own evaluation.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from voxline.errors import SettingsError
 from voxline.families.asr.settings import AsrEvaluateSettings, AsrPushSettings, AsrTrainSettings
 from voxline.families.family import DemoCorpus, EvaluateFamily, Family, PushFamily, StepTexts, text_judging_families
 from voxline.inference.model_info import ATTENTION
@@ -55,6 +56,11 @@ class AsrFamily(Family):
 
         train = config.train
         train.model.check_features(config.extract.features)
+        if train.output_kind == ATTENTION and config.language.kind != "none":
+            raise SettingsError(
+                f"language.kind is {config.language.kind}, and train.model.head is decoder: a language model needs the "
+                "output of a CTC model for each frame; set language.kind to none, or train.model.head to ctc"
+            )
         features = config.extract.features.model_copy(update={"sample_rate": config.convert.sample_rate})
         check_export(train.model, train.export, features)
         if train.subwords and not train.start.model:  # a child keeps the subwords of its parent

@@ -42,8 +42,10 @@ class AsrPushFamily:
     def describe(self, model: ModelInfo) -> str:
         if model.kind == ATTENTION:
             return (
-                "A speech recognition model with a decoder, which writes the tokens of its own tokenizer. Its input "
-                f"audio is at {model.sample_rate:,} Hz."
+                "A speech recognition model whose decoder writes the tokens of its tokenizer, as cased and punctuated "
+                f"as the transcripts that it learned from; its input is audio at {model.sample_rate:,} Hz, of which it "
+                "hears 30 seconds at a time. It decodes greedily, and falls back to nothing else: it may repeat "
+                "itself, and write words where nobody speaks."
             )
         alphabet = Alphabet(model.alphabet)
         several = len(alphabet.symbols) - len(alphabet.characters)
@@ -88,8 +90,17 @@ class AsrPushFamily:
         ]
 
     def usage(self, model: ModelInfo, name: str, version: int) -> str:
+        command = f"voxline transcribe recording.flac --model <registry>/{name}/{version}"
+        if model.kind == ATTENTION:
+            return shell_usage(
+                command,
+                "Signature `transcribe`: inputs `waveforms` float32 [batch, samples] at "
+                f"{model.sample_rate:,} Hz in [-1, 1], 30 seconds at most, and `lengths` int32 [batch]; outputs `text` "
+                "string [batch], `scores` float32 [batch], the mean log probability of the text's tokens, and `counts` "
+                "int32 [batch] of these. Signature `beam_search` takes `beams` int32 [] too.",
+            )
         return shell_usage(
-            f"voxline transcribe recording.flac --model <registry>/{name}/{version}",
+            command,
             "Signature `transcribe`: inputs `waveforms` float32 [batch, samples] at "
             f"{model.sample_rate:,} Hz in [-1, 1] and `lengths` int32 [batch]; outputs `text` string [batch], "
             "`log_probabilities` float32 [batch, frames, symbols + 1] (blank last) and `frames` int32 [batch].",

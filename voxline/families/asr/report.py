@@ -68,7 +68,7 @@ def asr_sections(
         ("Errors by kind", _errors(details)),
         ("Words", [side_by_side(_missed(details, count), _confused(details, count))]),
         ("Worst utterances", _worst(shown)),
-        ("Highest loss", _highest_loss(shown, details.worst_by_loss)),
+        *([("Highest loss", _highest_loss(shown, details.worst_by_loss))] if details.worst_by_loss else []),
         ("All utterances", _all(shown)),
     ]
 
@@ -80,6 +80,7 @@ class _Shown:
         self.job = job
         self.results = results
         self._recognizer = recognizer
+        self.has_losses = recognizer.has_ctc
         self.entries: set[int] = set()
         self._budget = PlayerBudget(round(job.settings.audio_megabytes * 1e6))
         self._alphabet = recognizer.alphabet if recognizer.info.alphabet else None
@@ -129,7 +130,7 @@ class _Shown:
             f"SNR {result.details['snr_db']:.0f} dB",
             f"sentence {result.slices['sentence']}",
             f"{plural(round(errors), 'error')} in {plural(round(words), 'word')}",
-            f"loss {self.loss(index)}",
+            f"loss {self.loss(index)}" if self.has_losses else "",
         ]
         return " · ".join(fact for fact in facts if fact)
 
@@ -310,7 +311,8 @@ def _all(shown: _Shown) -> list[Block]:
         if champion_errors is not None:
             difference = errors - champion_errors
             change = [f"{difference:+d}".replace("-", "−") if difference else "0"]
-        loss = "impossible" if result.details["loss"] is None else f"{result.details['loss']:.1f}"
+        without_loss = "impossible" if shown.has_losses else "none"
+        loss = without_loss if result.details["loss"] is None else f"{result.details['loss']:.1f}"
         seconds = f"{result.duration:.1f}"
         snr = f"{result.details['snr_db']:.0f}"
         sentence = result.slices["sentence"]
