@@ -21,6 +21,7 @@ FASTSPEECH = "tests/families/tts/test_fastspeech.py::test_the_network_equals_num
 FASTCONFORMER = "tests/families/networks/test_fastconformer.py"
 RECOGNIZERS = "tests/families/networks/test_recognizers.py"
 CONVERSION = "tests/families/conversion/test_conversion.py"
+BEFORE = "tests/push/test_before.py"
 SHARPENING = "tests/families/tts/test_sharpening.py::test_the_penalty_is_the_critics_gradient"
 
 
@@ -307,6 +308,27 @@ MUTATIONS = [
         "ops.where(real, ops.relu(x), ops.zeros((), x.dtype)), frames",
         "ops.relu(x), frames",
         FASTCONFORMER,
+    ),
+    Mutation(
+        "the gate takes the model's own figures for those of its untouched parent",
+        "components/push/gate.py",
+        "{result.id: result.champion or {} for result in results}",
+        "{result.id: result.metrics for result in results}",
+        BEFORE,
+    ),
+    Mutation(
+        "a model without figures of before passes",
+        "components/push/gate.py",
+        "[GateCheck(title, None if warns else False, detail)]\n    if not before.transcribes",
+        "[]\n    if not before.transcribes",
+        BEFORE,
+    ),
+    Mutation(
+        "a probe is measured though the model was trained on it",
+        "components/evaluate/before.py",
+        "_recording(utterance) not in trained_on",
+        "utterance.id",
+        BEFORE,
     ),
 ]
 
