@@ -9,7 +9,7 @@ from pathlib import Path
 from voxline.data.dataset import Dataset
 from voxline.data.versions import DatasetVersions, list_datasets
 from voxline.errors import SettingsError, WorkError
-from voxline.inference.model_info import ModelInfo
+from voxline.inference.model_info import AS_PUBLISHED, ModelInfo
 from voxline.inference.saved_model import MODEL_JSON
 from voxline.metrics.catalog import CATALOG
 from voxline.metrics.evaluation import REPORT_FILE
@@ -160,6 +160,12 @@ def format_training_data(root: str, model: str, version: int, ids: Path | None) 
     """
     registry = Registry(root, model)
     training_data = _training_data_of(registry, version)
+    data = json.loads(registry.read_file(version, MODEL_JSON) or b"{}")
+    if training_data is None and data.get("provenance", {}).get("trained", {}).get(AS_PUBLISHED):
+        raise WorkError(
+            f"{registry.uri}/{version}: a public model as it comes; whose recordings it was trained on is not known, "
+            "and no purge of a speaker finds it by them"
+        )
     if training_data is None:
         raise WorkError(
             f"{registry.uri}/{version}: no {TRAINED_ON}: it was trained before such lists existed; "
@@ -175,7 +181,6 @@ def format_training_data(root: str, model: str, version: int, ids: Path | None) 
     # A model that started from another one has learned that one's data too. Of published weights nobody has the list.
     if inherited := sum(line.get("inherited", False) for line in training_data.utterances):
         lines.append(f"{'inherited':<10}{inherited:,} of them through the models that it started from")
-    data = json.loads(registry.read_file(version, MODEL_JSON) or b"{}")
     info = parse_versioned(data, ModelInfo, f"{registry.uri}/{version}/{MODEL_JSON}")
     lines += [
         f"{'unknown':<10}what {ancestor.label} was trained on, a file of published weights: no purge of a speaker "

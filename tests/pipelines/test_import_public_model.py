@@ -13,13 +13,14 @@ from tests.families.asr import test_attention, test_public_spelling
 from tests.tone_asr_model import write_corpus
 from voxline.components.evaluate.step import run as evaluate
 from voxline.components.train.step import run as train
-from voxline.errors import SettingsError
+from voxline.errors import SettingsError, WorkError
 from voxline.families.asr.public_parents import find_public_parent
 from voxline.families.asr.settings import AsrEvaluateSettings
 from voxline.inference.recognizer import Recognizer
 from voxline.inference.saved_model import read_model_info
 from voxline.metrics.evaluation import Evaluation
 from voxline.pipelines.cli.main import app
+from voxline.pipelines.cli.model_views import format_training_data
 from voxline.pipelines.cli.public_models import import_public_model
 from voxline.registry.models import find_model
 from voxline.registry.parents import ancestors_of, find_parent
@@ -65,6 +66,8 @@ def test_a_public_model_waits_as_a_candidate_and_nobody_judged_it(parakeet: Path
     (origin,) = ancestors_of(info)
     assert (origin.name, origin.licence, origin.is_published) == ("tiny-parakeet", "cc-by-4.0", True)
     assert info.is_as_published
+    with pytest.raises(WorkError, match="a public model as it comes; whose recordings it was trained on is not known"):
+        format_training_data(str(registry), "asr", 1, None)
 
     # The very weights of the file.
     weights = read_parent(find_public_parent(str(parakeet)))

@@ -13,6 +13,15 @@ def test_the_interval_shows_the_configured_confidence(tmp_path: Path) -> None:
     assert "word error rate  10.00%  (99.5% interval 5.00% to 20.00%)" in summary_lines(record)
 
 
+def test_a_public_parent_before_tuning_is_told_with_the_interval_of_the_difference(tmp_path: Path) -> None:
+    record = RunRecord("asr", "small", tmp_path, {"evaluate": {"confidence": 0.95}}, status="succeeded")
+    record.metrics = {"wer": 0.012, "wer_low": 0.005, "wer_high": 0.02, "before_wer": 0.25}
+    record.metrics |= {"before_wer_difference_low": -0.3, "before_wer_difference_high": -0.2}
+    told = summary_lines(record)
+    assert told[1].startswith("word error rate  1.20%")
+    assert told[2] == "  before tuning  25.00%  (95% interval of the difference -30.00 points to -20.00 points)"
+
+
 def test_warnings_of_validate_are_repeated_at_the_end(tmp_path: Path) -> None:
     checks = [
         {"name": "sentence_overlap", "outcome": "failed", "detail": "68.2% of the utterances of dev and test have …"},
