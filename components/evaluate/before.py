@@ -148,7 +148,7 @@ def find_before(
     except WorkError as error:
         missing = str(error)
     if not transcribes:
-        missing = f"{parent.label} has no output layer of its own, so it cannot transcribe before it is tuned"
+        missing = f"{parent.label} has no output layer of the kind that was trained, so nothing transcribes before"
 
     described = BeforeInfo(
         name=parent.name,

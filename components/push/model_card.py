@@ -117,8 +117,8 @@ def _ancestors(info: EvaluationInfo) -> str:
     # Weights that others published come without a list of speakers, so nobody can promise to find one in them.
     if published := [ancestor.label for ancestor in ancestors if ancestor.is_published]:
         text += (
-            f" In no list: the recordings behind the published weights {', '.join(published)}, whose speakers "
-            "are not known; no purge finds them."
+            f" No list has the recordings behind the published weights {', '.join(published)}, whose speakers are not "
+            "known; no purge finds them."
         )
     for ancestor in ancestors:
         if ancestor.revision or ancestor.licence:

@@ -140,7 +140,7 @@ def test_a_parent_that_cannot_transcribe_has_no_before(night: Night) -> None:
     assert verdict["pushed"]
     ((status, detail),) = checks(verdict)
     assert status == "not checked"
-    assert "there is no before: owner/tones@c0ffeec0 has no output layer of its own" in detail
+    assert "there is no before: owner/tones@c0ffeec0 has no output layer of the kind that was trained" in detail
     assert "before" not in summarize(night.evaluation.info)
 
 

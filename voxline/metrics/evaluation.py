@@ -235,7 +235,7 @@ class BeforeInfo(FilePart, forbid_unknown_fields=False):
       version: in the registry; None of a public model that is in none.
       label, revision, licence: as of `Ancestor`.
       published: whether it is a public model, which must be measured; another one is measured on a probe alone.
-      transcribes: whether it works without tuning. Whisper's encoder, under CTC, has no output layer of its own.
+      transcribes: whether it works without tuning. Whisper's encoder, under CTC, has no output layer for that.
       missing: why it was not measured; empty if it was.
       parts: metrics of this model, with the untouched parent in the place of the champion: by split, and of `PROBE`.
     """
