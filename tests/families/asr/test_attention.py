@@ -201,6 +201,40 @@ def test_prompt_and_padding_have_no_loss_and_smoothing_is_of_all_tokens(task: At
     assert module._read_tokens(batch).numpy().tolist()[1] == [START, NO_TIMES, 3, 4, 5, 6]
 
 
+def test_a_step_in_parts_with_blocks_computed_again_equals_one_of_the_whole_batch(
+    public: Path, spoken: Dataset
+) -> None:
+    """Each row's loss is the mean of its own tokens, so that a part of a batch weighs what its rows do."""
+    whole = task_from(public, spoken).module
+    parts = task_from(public, spoken, batch_size=2, accumulate=2, recompute=True).module
+    batch = next(task_from(public, spoken).train.epoch(0))
+    results = [module.train_step(batch, 0.01, 0) for module in (whole, parts)]
+    assert results[0].loss == pytest.approx(results[1].loss, rel=1e-5)
+    assert results[0].gradient_norm == pytest.approx(results[1].gradient_norm, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "trained"),
+    [
+        ({"freeze": ["encoder", "decoder/embedding"]}, "decoder"),
+        ({"lora": {"rank": 2, "parts": ["decoder/blocks/*/cross_attention/query"]}}, "decoder/blocks"),
+        ({"precision": "mixed_bfloat16", "freeze": ["encoder"]}, "decoder"),
+    ],
+)
+def test_parts_are_frozen_and_tuned_by_their_names(
+    changes: dict[str, Any], trained: str, public: Path, spoken: Dataset
+) -> None:
+    task = task_from(public, spoken, **changes)
+    before = task.module.weights()
+    assert task.module.train_step(next(task.train.epoch(0)), 0.01, 0).accepted
+    after = task.module.weights()
+    names = dict(zip(before, task.module.weight_names(), strict=True))
+    changed = {names[key] for key in before if not np.array_equal(before[key], after[key])}
+    assert changed
+    assert all(name.startswith(trained) and name != "decoder/embedding" for name in changed - {"decoder/embedding"})
+    assert ("decoder/embedding" in changed) == (changes.get("freeze") == ["encoder"])
+
+
 def test_what_is_too_long_is_left_out_and_named(public: Path, spoken: Dataset, tmp_path: Path) -> None:
     long_texts = (*TEXTS, "Two cats and bees.")
     dataset = make_dataset(tmp_path / "texts", long_texts)
