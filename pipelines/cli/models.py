@@ -69,6 +69,10 @@ def transcribe(
     n_best: Annotated[
         int, typer.Option("--n-best", min=1, max=1000, help="Alternatives of each transcript, in --json.")
     ] = 1,
+    beams: Annotated[
+        int,
+        typer.Option("--beams", min=1, max=100, help="Texts that a model with a decoder follows; 1: greedy."),
+    ] = 1,
     max_seconds: Annotated[
         float, typer.Option(min=1, help="Longest recording, in seconds; its decoder's memory grows with it.")
     ] = 14_400.0,
@@ -100,7 +104,7 @@ def transcribe(
         raise SettingsError("--n-best: alternatives are written as JSON; add --json")
 
     # The model is looked up after the recordings were checked: one in a bucket is downloaded then.
-    decoding = DecodingChoices(language_model, tuple(hot_words or ()), n_best)
+    decoding = DecodingChoices(language_model, tuple(hot_words or ()), n_best, beams)
     if stream:
         if [str(path) for path in audio] != ["-"]:
             raise SettingsError("--stream: standard input is transcribed while it arrives; give - as the recording")

@@ -55,6 +55,7 @@ class DecodingChoices:
     language_model: bool = True
     hot_words: tuple[str, ...] = ()
     n_best: int = 1
+    beams: int = 1
 
 
 def transcribe_files(
@@ -152,6 +153,7 @@ def _load(model: Path, decoding: DecodingChoices) -> "Recognizer":
         language_model=decoding.language_model,
         hot_words=parse_hot_words(decoding.hot_words) if decoding.hot_words else None,
         n_best=decoding.n_best,
+        beams=decoding.beams,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxline.audio.feature_settings import FeatureSettings
 from voxline.errors import SettingsError
 from voxline.inference.model_info import ModelInfo
 from voxline.inference.saved_model import SignatureSpec, call_signature, load_saved_model
@@ -65,8 +66,7 @@ class TokenDecoder:
     """
 
     def __init__(self, folder: Path, info: ModelInfo, beams: int, n_best: int) -> None:
-        hop = info.features.get("hop_seconds", 0.01)
-        self.window = round(info.model_settings["positions"] * FRAMES_PER_POSITION * hop * info.sample_rate)
+        self.window = _longest(FeatureSettings.of(info.features), info.model_settings["positions"])
         self._rate = info.sample_rate
         self._folder = folder
         self._n_best = n_best
@@ -128,6 +128,20 @@ class TokenDecoder:
         quarters = np.square(waveform[first : first + count * step], dtype=np.float64).reshape(count, step).sum(axis=1)
         stretches = np.convolve(quarters, np.ones(min(4, count)), "valid")
         return first + (int(stretches.argmin()) + 2) * step
+
+
+def _longest(features: FeatureSettings, positions: int) -> int:
+    """The most samples whose frames have a position in the encoder.
+
+    >>> _longest(FeatureSettings(kind="whisper"), 1500), _longest(FeatureSettings(kind="whisper"), 32)
+    (480000, 9920)
+    """
+    # The last sample reaches into frames beyond its own, but of 30 seconds these are left out.
+    frames = FRAMES_PER_POSITION * positions
+    samples = frames * features.hop_length
+    while features.count_frames(samples) > frames:
+        samples -= features.hop_length
+    return samples
 
 
 def join_parts(parts: Sequence[WrittenText]) -> WrittenText:
