@@ -62,11 +62,13 @@ class Night:
                 (work.folder / MODEL / "model.json").write_text(json.dumps(about))
                 work.outputs[MODEL] = MODEL
 
-    def judge(self, mistakes: dict[str, str], *, probe: object = "", **gate: Any) -> dict[str, Any]:
+    def judge(
+        self, mistakes: dict[str, str], *, probe: object = "", ancestor: dict[str, Any] = PARENT, **gate: Any
+    ) -> dict[str, Any]:
         model = self.folder / "models" / f"{len(list(self.folder.glob('models/*')))}"
         shutil.copytree(self.make(mistakes), model)
         about = json.loads((model / "model.json").read_text())
-        about["start"] = {"generation": 1, "ancestors": [PARENT], "training_data": "unknown"}
+        about["start"] = {"generation": 1, "ancestors": [ancestor], "training_data": "unknown"}
         (model / "model.json").write_text(json.dumps(about))
         if self.trained_on:
             self.trained_on.write(model / TRAINED_ON)
@@ -201,6 +203,19 @@ def test_the_probe_shows_what_was_forgotten(night: Night) -> None:
     assert (before.probe.listed, before.parts["probe"].utterances) == (27, 27)
 
 
+def test_a_probe_shows_what_a_version_of_ours_forgot_too(night: Night) -> None:
+    night.parent({})
+    night.judge({})
+    event = Registry(night.registry, "asr").event(1)
+    ours = {"name": "asr", "version": 1, "digest": event.digest, "dataset": "k"}
+    verdict = night.judge(WORSE, probe=night.probe, ancestor=ours)
+    assert any(f"on the probe {night.probe} (27 utterances), +22.22 points" in reason for reason in verdict["reasons"])
+    before = night.evaluation.info.before
+    assert before is not None
+    assert (before.published, before.version, list(before.parts)) == (False, 1, ["probe"])
+    assert checks(verdict) == []
+
+
 @pytest.mark.parametrize("known_by", ["source", "samples", "id and text", "an earlier training"])
 def test_a_probe_in_train_does_not_show_what_was_forgotten(known_by: str, night: Night) -> None:
     """20 of the 27 recordings are in train, or were."""
@@ -209,7 +224,7 @@ def test_a_probe_in_train_does_not_show_what_was_forgotten(known_by: str, night:
         utterance.replace(audio_hash=f"probe-{number}", measured={"pcm_hash": f"{number:032x}"})
         for number, utterance in enumerate(read_manifest(night.probe))
     ]
-    changes = {
+    changes: dict[str, dict[str, Any]] = {
         "source": {"id": "x", "measured": {}},
         "samples": {"id": "x", "audio_hash": "y"},
         "id and text": {"audio_hash": "y", "measured": {}},
