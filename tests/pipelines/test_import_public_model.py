@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,12 +93,12 @@ def test_a_run_on_a_public_model_or_on_its_import_measures_it_as_it_came(
 ) -> None:
     """The same figures before tuning by both ways."""
     public = {"parakeet": parakeet, "whisper": whisper}[kind]
-    settings_from = {"parakeet": test_public_spelling.settings_from, "whisper": test_attention.settings_from}[kind]
-    make_dataset = {
-        "parakeet": lambda folder: test_public_spelling.make_dataset(folder, Alphabet.from_name("english")),
-        "whisper": test_attention.make_dataset,
-    }[kind]
-    spoken = make_dataset(tmp_path / "dataset")
+    settings_from: Callable[..., Any] = test_public_spelling.settings_from
+    if kind == "whisper":
+        settings_from = test_attention.settings_from
+        spoken = test_attention.make_dataset(tmp_path / "dataset")
+    else:
+        spoken = test_public_spelling.make_dataset(tmp_path / "dataset", Alphabet.from_name("english"))
     corpus = write_corpus(tmp_path / "corpus", [("ada", "one two"), ("ben", "three four five")])
     registry = tmp_path / "registry"
     store = tmp_path / "store"
