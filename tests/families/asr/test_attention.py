@@ -305,11 +305,14 @@ def slow_search(module: AttentionTrainModule, features: Any, frames: int, beams:
 @pytest.mark.parametrize("beams", [1, 3])
 def test_the_search_of_a_batch_equals_a_slow_one_of_each_row(task: AttentionTask, beams: int) -> None:
     module = task.module
-    random = np.random.default_rng(7)
-    # Larger weights of the output layer, so that texts end early and late.
+    random = np.random.default_rng(8)
+    # Larger weights of the output layer, so that texts end early and late; a space would be the likeliest beginning.
     embedding = module.model.decoder.embedding
     before = embedding.numpy()
-    embedding.assign(before * 4)
+    larger = before * 4
+    larger[END] *= -8
+    larger[0] = 1.1 * larger[54]
+    embedding.assign(larger)
     try:
         features = random.uniform(-0.5, 1, (3, 64, 8)).astype(np.float32)
         frames = np.array([64, 20, 41], np.int32)
@@ -322,6 +325,10 @@ def test_the_search_of_a_batch_equals_a_slow_one_of_each_row(task: AttentionTask
                 count = int(counts[row, beam])
                 assert tokens[row, beam, :count].numpy().tolist() == written
                 assert float(scores[row, beam]) == pytest.approx(mean, abs=1e-4)
+        # Some texts end before others, and without its rule the first token would be a space.
+        assert len(set(counts.numpy().flatten().tolist())) > 1
+        read = np.tile(np.array([module.prompt], np.int32), (3, 1))
+        assert 0 in module.model(features, frames, read)[:, -1].numpy().argmax(-1)
     finally:
         embedding.assign(before)
 
