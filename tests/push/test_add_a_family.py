@@ -218,7 +218,7 @@ def test_each_version_is_named_once_and_one_that_cannot_be_loaded_with_a_remedy(
     evaluate(write_model(tmp_path / "second", 0.4), corpus, *places, settings)
     printed = "".join(capfd.readouterr())
     assert printed.count("evaluate: counting 40 utterances of the split 'test'") == 1
-    assert printed.count("evaluate: counting them with version 1, the model in service") == 1
+    assert printed.count("evaluate: counting them with version 1 of counter, the model in service") == 1
 
     def load(self: WordCountEvaluateFamily, folder: Path, settings: WordCountEvaluateSettings, engine: Engine) -> Path:
         if registry in folder.parents:
