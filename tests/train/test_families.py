@@ -166,7 +166,7 @@ def test_a_longer_training_continues_a_shorter_one(
 def test_only_the_beginning_of_a_training_is_continued(
     tones: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object], expected: int | None
 ) -> None:
-    def train(dataset: Dataset, settings: TrainSettings, work: StepOutput, *_: object) -> None:
+    def train(dataset: Dataset, store: Path, settings: TrainSettings, work: StepOutput, *_: object) -> None:
         for name in ("checkpoints", "best", "logs"):
             (work.folder / name).mkdir(exist_ok=True)
 
