@@ -308,6 +308,10 @@ oracles: $(READY) $(PEERS_READY) ## Compute again what PyTorch and transformers 
 test-faults: $(READY) ## Kill each step at every write, fill the disk there, and see that it resumes; make test-all has a sample (10 minutes)
 	@VOXLINE_TEST_EVERY_CHANGE=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/faults
 
+test-parents: $(READY) ## Train from small public models, judge them beside their parents, import them (5 minutes)
+	@VOXLINE_TEST_PARENTS=1 $(HEAVY) $@ -n $(JOBS) --dist loadfile tests/push/test_before.py \
+	  tests/pipelines/test_import_public_model.py tests/families/asr/test_attention.py tests/training/test_fine_tuning.py
+
 mutations: $(READY) ## Put faults into the networks, one at a time, and see that a test fails for each (5 minutes)
 	@$(PY) -m tests.training.mutations
 

@@ -59,8 +59,20 @@ SLOWEST = [
 """Files and folders that take longest, which begin first: one that begins last would run alone at the end."""
 
 
+TEST_PARENTS = "VOXLINE_TEST_PARENTS"
+"""Environment variable of `make test-parents`."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Orders the files for processes that take one after the other; one process alone keeps the order as it is."""
+    """Orders the files for processes that take one after the other; one process alone keeps the order as it is.
+
+    Tests of public parents that take minutes are skipped, but for `make test-parents`.
+    """
+    if not os.environ.get(TEST_PARENTS):
+        for item in items:
+            if item.get_closest_marker("parents"):
+                item.add_marker(pytest.mark.skip(reason="trains from public models for minutes: make test-parents"))
+
     if hasattr(config, "workerinput"):
         items.sort(key=_rank)
 

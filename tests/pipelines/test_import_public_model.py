@@ -30,6 +30,8 @@ from voxline.registry.registry import Registry
 from voxline.text.alphabet import Alphabet
 from voxline.training.warm_start import read_parent
 
+pytestmark = pytest.mark.parents
+
 HUB = ROOT / "tests" / "families" / "networks" / "hub"
 CARD = "---\nlicense: cc-by-4.0\n---\n# A tiny Parakeet\n"
 

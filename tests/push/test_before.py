@@ -24,6 +24,8 @@ from voxline.registry.training_data import TRAINED_ON, TrainingData
 from voxline.settings import Settings
 from voxline.store.step_cache import cached_step
 
+pytestmark = pytest.mark.parents
+
 PARENT = {
     "name": "owner/tones",
     "version": None,

@@ -30,6 +30,8 @@ from voxline.training.train_module import BatchTensors, TrainModule
 from voxline.training.trainer import Trainer
 from voxline.training.warm_start import read_exported_weights
 
+pytestmark = pytest.mark.parents
+
 ONE_DEVICE = tf.distribute.get_strategy()
 TWO_BLOCKS = {"kind": "conformer", "layers": 2}
 

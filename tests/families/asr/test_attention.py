@@ -42,6 +42,8 @@ from voxline.training.train_module import BatchTensors
 from voxline.training.warm_start import read_parent, start_from, with_tokenizer_of
 from voxline.training.weight_names import weight_names
 
+pytestmark = pytest.mark.parents
+
 HUB = ROOT / "tests" / "families" / "networks" / "hub" / "whisper"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCTW.,?'"
 END = 57
