@@ -18,9 +18,14 @@ STEPS = {
     "data": ("ingest", "convert", "validate", "extract", "publish"),
     "model": ("train", "evaluate", "push"),
 }
-NOT_THERE = {"data": {"numba", "onnxruntime", "pyarrow", "tensorflow"}, "model": {"imageio-ffmpeg", "pydub"}}
-"""What is imported only where it is asked for: TFX's statistics, in an image of their own; recognizers, which validate
-reaches by `import voxline` alone; and compressed audio, which the steps after convert do not meet."""
+PUBLIC_MODELS = {"huggingface-hub", "sentencepiece", "tokenizers"}
+NOT_THERE = {
+    "data": {"numba", "onnxruntime", "pyarrow", "tensorflow", *PUBLIC_MODELS},
+    "model": {"imageio-ffmpeg", "pydub"},
+}
+"""What is imported only where it is asked for: TFX's statistics, in an image of their own; recognizers and public
+models, which validate reaches by `import voxline` alone; and compressed audio, which the steps after convert do not
+meet."""
 
 
 def pins(file: Path) -> dict[str, set[str]]:
