@@ -109,9 +109,9 @@ def trained(model):
 
     features = torch.randn(2, WHOLE, config.num_mel_bins)
     logits = model(features, torch.ones(2, WHOLE, dtype=torch.bool)).logits
-    found = {"features": features.numpy(), "logits": logits.detach().numpy(), **gradients(model, logits)}
+    outputs = {"features": features.numpy(), "logits": logits.detach().numpy(), **gradients(model, logits)}
     statistics = {name: value.numpy() for name, value in model.named_buffers() if "running" in name}
-    return {f"training/{name}": value for name, value in {**found, **statistics}.items()}
+    return {f"training/{name}": value for name, value in {**outputs, **statistics}.items()}
 
 
 def gradients(model, logits):

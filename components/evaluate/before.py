@@ -86,8 +86,8 @@ class Before:
             anchor_values=None,
         )
         # The new model is measured on the test split already, which comes first.
-        known = measured.measured.values if job.settings.split in self.parts else ()
-        return measure_beside(family, beside, measured.evaluator.model, known, ROLE)
+        test_values = measured.measured.values if job.settings.split in self.parts else ()
+        return measure_beside(family, beside, measured.evaluator.model, test_values, ROLE)
 
     def describe(self, results: Sequence[UtteranceResult], settings: EvaluateSettings) -> BeforeInfo:
         """Describes the parent and the results in metrics.json."""

@@ -352,23 +352,23 @@ def _measure_version(
 
 
 def measure_beside(
-    family: MeasuredFamily, job: EvaluationJob, model: Any, known: Sequence[Values], role: str
+    family: MeasuredFamily, job: EvaluationJob, model: Any, measured_values: Sequence[Values], role: str
 ) -> list[UtteranceResult]:
     """Measures a loaded model and another version on the same utterances, without ONNX graphs.
 
     Args:
       job: the version is its champion.
       model: the new one, as `family.load` returned it.
-      known: what the new model did on the first utterances of the job; only the others are measured.
+      measured_values: what the new model did on the first utterances of the job; only the others are measured.
       role: of the version.
 
     Raises:
       WorkError: a model or a recording cannot be read.
       SettingsError: the version cannot be compared with the new model.
     """
-    values = list(known)
-    if rest := job.utterances[len(known) :]:
-        others = dataclasses.replace(job, utterances=rest, slices=job.slices[len(known) :])
+    values = list(measured_values)
+    if rest := job.utterances[len(measured_values) :]:
+        others = dataclasses.replace(job, utterances=rest, slices=job.slices[len(measured_values) :])
         unit = f"utterances {family.participle}"
         values += _measure(family.evaluator(others, model), model, Candidate(unit)).values
 

@@ -64,16 +64,16 @@ def read_ctc_vocabulary(
     delimiter = _text(tokenizer, "word_delimiter_token", WORD_DELIMITER)
     if delimiter in columns:
         special.add(" ")  # the delimiter is our space
-    kept = sorted((column, token) for token, column in columns.items() if token not in special)
+    spoken = sorted((column, token) for token, column in columns.items() if token not in special)
 
-    symbols = [" " if token == delimiter else unicodedata.normalize("NFC", token) for _, token in kept]
+    symbols = [" " if token == delimiter else unicodedata.normalize("NFC", token) for _, token in spoken]
     if not any(symbol != symbol.upper() for symbol in symbols):
         symbols = [_small(symbol) for symbol in symbols]
     if repeated := sorted({symbol for symbol in symbols if symbols.count(symbol) > 1}):
         raise SettingsError(f"{source}: vocab.json has two tokens for {repeated[0]!r}; different ones are accepted")
 
     several = any(len(symbol) > 1 for symbol in symbols)
-    order = (*(column for column, _ in kept), columns[blank])
+    order = (*(column for column, _ in spoken), columns[blank])
 
     return CtcVocabulary(tuple(symbols) if several else "".join(symbols), order, max(columns.values()) + 1)
 

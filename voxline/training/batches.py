@@ -318,9 +318,9 @@ class Batches:
             left = pool[full:]
 
         if len(left) and self.shuffled:
-            wanted = int(self._rows_of[left % len(self._records)].min()) - len(left)
+            missing = int(self._rows_of[left % len(self._records)].min()) - len(left)
             others = np.concatenate([left[:0], *batches])
-            left = np.concatenate([others[max(len(others) - wanted, 0) :], left])
+            left = np.concatenate([others[max(len(others) - missing, 0) :], left])
 
         return [*batches, left] if len(left) else batches
 

@@ -65,13 +65,13 @@ def network(name: str, *, language: str = "", precision: str = "float32", **chan
     settings = Wav2Vec2Settings.from_hub(model.config, **changes)
     weights = read_weights(model, names_of(model, settings), language)
     classes = weights["classifier/bias"].shape[0]
-    found = Wav2Vec2(settings, mean=[0.0], deviation=[1.0], classes=classes, precision=precision)
+    wav2vec = Wav2Vec2(settings, mean=[0.0], deviation=[1.0], classes=classes, precision=precision)
 
-    ours = weight_names(found)
+    ours = weight_names(wav2vec)
     assert set(ours) == set(weights)
-    for weight, variable in zip(ours, found.weights, strict=True):
+    for weight, variable in zip(ours, wav2vec.weights, strict=True):
         variable.assign(weights[weight])
-    return found
+    return wav2vec
 
 
 @functools.cache
@@ -123,17 +123,17 @@ def test_the_gradients_of_a_step_are_those_of_pytorch(name: str, monkeypatch: py
     """Of every weight, with spans of frames hidden; that of the positional kernel is of the merged one."""
     arrays = outputs(name)
     features, lengths = padded_features(name)
-    found = network(name)
+    wav2vec = network(name)
     monkeypatch.setattr(wav2vec2, "draw_spans", lambda *_, **__: tf.constant(arrays["hidden"]))
     with tf.GradientTape() as tape:
-        logits, frames = found(features, lengths, training=True, noise=tf.constant([1, 2]))
+        logits, frames = wav2vec(features, lengths, training=True, noise=tf.constant([1, 2]))
         real = tf.sequence_mask(frames, tf.shape(logits)[1], tf.float32)[:, :, None]
         loss = tf.reduce_sum(tf.square(logits) * real) / len(lengths)
-    gradients = dict(zip(weight_names(found), tape.gradient(loss, found.trainable_weights), strict=True))
+    gradients = dict(zip(weight_names(wav2vec), tape.gradient(loss, wav2vec.trainable_weights), strict=True))
     assert float(loss) == pytest.approx(float(arrays["loss"]), rel=1e-4)
 
     model = open_model(name)
-    expected = {row.ours: (arrays[f"gradients/{row.hub}"], row.layout) for row in names_of(model, found.settings)}
+    expected = {row.ours: (arrays[f"gradients/{row.hub}"], row.layout) for row in names_of(model, wav2vec.settings)}
     assert expected.keys() == gradients.keys()
     largest = max(float(np.abs(gradient).max()) for gradient, _ in expected.values())
     for weight, (gradient, layout) in expected.items():
@@ -227,19 +227,19 @@ def test_full_sizes_have_as_many_weights_as_in_transformers(
     """Theirs, counted on PyTorch's meta device, have the magnitudes of the positional kernel besides."""
     settings = Wav2Vec2Settings(**changes)
     with keras.StatelessScope(initialize_variables=False):
-        found = Wav2Vec2(settings, mean=[0.0], deviation=[1.0], classes=classes)
-    assert found.count_params() + settings.position_kernel == expected
+        wav2vec = Wav2Vec2(settings, mean=[0.0], deviation=[1.0], classes=classes)
+    assert wav2vec.count_params() + settings.position_kernel == expected
 
 
 def test_output_frames_are_those_that_the_settings_promise() -> None:
-    found = network("hubert")
-    settings = found.settings
+    wav2vec = network("hubert")
+    settings = wav2vec.settings
     assert (settings.window_frames, settings.time_stride) == (400, 320)
     lengths = np.array([1_039, 719, 720, 400, 399, 1], np.int32)
-    logits, frames = found(np.ones((6, 1_039, 1), np.float32), lengths)
+    logits, frames = wav2vec(np.ones((6, 1_039, 1), np.float32), lengths)
     assert frames.numpy().tolist() == [max((n - 400) // 320 + 1, 1) for n in lengths] == [2, 1, 2, 1, 1, 1]
     assert logits.shape == (6, 2, 11)
-    short, _ = found(np.ones((1, 399, 1), np.float32), lengths[4:5])
+    short, _ = wav2vec(np.ones((1, 399, 1), np.float32), lengths[4:5])
     assert_close(short[0], logits[4, :1], relative_to_peak=1e-5)
 
 
@@ -254,9 +254,9 @@ def test_padding_samples_are_zeros_around_the_utterance(name: str) -> None:
     assert_close(logits, expected, relative_to_peak=1e-5)
 
 
-def step(found: Any, noise: list[int], *, training: bool = True) -> Any:
+def step(wav2vec: Any, noise: list[int], *, training: bool = True) -> Any:
     features, lengths = padded_features("mms")
-    logits, _ = found(features[1:2, :2_311], lengths[1:2], training=training, noise=tf.constant(noise))
+    logits, _ = wav2vec(features[1:2, :2_311], lengths[1:2], training=training, noise=tf.constant(noise))
     return logits.numpy()
 
 
@@ -305,32 +305,32 @@ def test_spans_are_whole_within_their_row_and_as_many_as_their_share() -> None:
 @pytest.mark.parametrize(("name", "masks"), [("hubert", 0.0), ("mms", 0.0), ("xlsr", 0.4)])
 def test_stages_one_after_the_other_are_the_network(name: str, masks: float) -> None:
     """With masks only the convolutions are a stage of their own, and the step hides the same spans."""
-    found = network(name, time_masks=masks, least_time_masks=1, time_mask_frames=2)
+    wav2vec = network(name, time_masks=masks, least_time_masks=1, time_mask_frames=2)
     features, lengths = padded_features(name)
     how = {"training": True, "noise": tf.constant([1, 2])}
-    expected, frames = found(features, lengths, **how)
-    stages = found.stages
+    expected, frames = wav2vec(features, lengths, **how)
+    stages = wav2vec.stages
     assert len(stages) == (2 if masks else 6)
     of_stages = [id(variable) for variables in stages for variable in variables]
     assert len(set(of_stages)) == len(of_stages)
-    assert len(of_stages) == len(found.weights) - (0 if masks else 1)  # nothing is hidden, so the mask is in no stage
+    assert len(of_stages) == len(wav2vec.weights) - (0 if masks else 1)  # nothing is hidden, so the mask is in no stage
     for number in range(1, len(stages)):
-        values, positions = found.begin(features, lengths, number)
+        values, positions = wav2vec.begin(features, lengths, number)
         np.testing.assert_array_equal(positions, frames)
-        logits, _ = found.resume(values, positions, number, **how)
+        logits, _ = wav2vec.resume(values, positions, number, **how)
         assert_close(logits, expected, relative_to_peak=1e-5)
 
 
 def test_the_exported_graph_takes_any_length_and_is_the_network() -> None:
-    found = network("wav2vec2")
+    wav2vec = network("wav2vec2")
     graph = tf.function(
-        lambda features, frames: found(features, frames),
+        lambda features, frames: wav2vec(features, frames),
         input_signature=[tf.TensorSpec([None, None, 1]), tf.TensorSpec([None], tf.int32)],
     )
     features, lengths = padded_features("wav2vec2")
     for rows, samples in ((3, 5_000), (1, 160)):
         logits, frames = graph(features[:rows, :samples], np.minimum(lengths[:rows], samples))
-        expected, same = found(features[:rows, :samples], np.minimum(lengths[:rows], samples))
+        expected, same = wav2vec(features[:rows, :samples], np.minimum(lengths[:rows], samples))
         np.testing.assert_array_equal(frames, same)
         assert_close(logits[0, : frames[0]], expected[0, : frames[0]], relative_to_peak=1e-5)
 
@@ -355,9 +355,9 @@ def test_features_are_those_of_the_feature_extractor(name: str) -> None:
         np.testing.assert_allclose(compute_features(waveforms[row, :length], WAVEFORM), expected, rtol=0, atol=1e-4)
         waveforms[row, length:] = np.nan
 
-    found, frames = graph_features(waveforms, lengths, WAVEFORM)
+    waveforms_of_graph, frames = graph_features(waveforms, lengths, WAVEFORM)
     np.testing.assert_array_equal(frames, lengths)
-    np.testing.assert_allclose(found[:, :, 0], arrays["features"], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(waveforms_of_graph[:, :, 0], arrays["features"], rtol=0, atol=1e-4)
 
 
 def test_the_network_and_the_features_of_waveforms_belong_together() -> None:

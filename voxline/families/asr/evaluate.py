@@ -448,13 +448,13 @@ def _speller(references: Sequence[str]) -> Callable[[str], str]:
             text = text.lower() if has_small else text.upper()
 
         # Letters and digits stay, even those that no reference has: they were heard.
-        kept = [
+        spelled = [
             character
             if character.isalnum() or character in characters or unicodedata.category(character).startswith("M")
             else " " * (unicodedata.category(character) == "Pd" or character.isspace())
             for character in text
         ]
-        return " ".join("".join(kept).split())
+        return " ".join("".join(spelled).split())
 
     return spell
 

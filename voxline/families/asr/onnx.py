@@ -475,8 +475,8 @@ def _rectify_half(graph: Graph, values: Name, frames: Name) -> tuple[Name, Name]
 
 def _relative_positions(graph: Graph, length: Name, units: int) -> Name:
     """`networks.fastconformer.relative_positions`, float32 [2 · length - 1, units]."""
-    one = np.int64(1)
-    distances = graph("Range", graph("Sub", length, one), graph("Neg", length), np.int64(-1))
+    unit = np.int64(1)
+    distances = graph("Range", graph("Sub", length, unit), graph("Neg", length), np.int64(-1))
     speeds = SLOWEST_POSITION ** -(np.arange(0, units, 2, dtype=np.float32) / np.float32(units))
     angles = graph("Mul", graph("Unsqueeze", graph("Cast", distances, to=TensorProto.FLOAT), np.array([1])), speeds)
 

@@ -99,10 +99,10 @@ class CtcModelSettings(Settings):
           SettingsError: names both settings.
         """
         if self.reads_waveforms != (features.kind == "waveform"):
-            wanted = "waveform" if self.reads_waveforms else "log_mel, mfcc or linear"
+            readable = "waveform" if self.reads_waveforms else "log_mel, mfcc or linear"
             raise SettingsError(
                 f"train.model.kind is {self.kind}, and extract.features.kind is {features.kind}: this network reads "
-                f"{wanted}; set extract.features.kind to that"
+                f"{readable}; set extract.features.kind to that"
             )
         if self.top_db and features.kind == "mfcc":
             raise SettingsError(
