@@ -12,6 +12,7 @@ ENVIRONMENT := $(VENV)/.ready
 READY := $(VENV)/.installed
 PEERS := .bench-venv
 PEERS_READY := $(PEERS)/.ready
+WHISPER := runs/whisper-tiny.en
 PROGRAMS := .programs-venv
 PROGRAMS_READY := $(PROGRAMS)/.ready
 SERVED := .tensorflow-serving-venv
@@ -138,8 +139,14 @@ bench-vocoders: $(READY) ## Measure the networks of vocoders, and judge that of 
 bench-voices: $(READY) ## Measure the networks of voices: weights, and mel frames a second on one core (1 minute)
 	@$(PY) -m benchmarks voices
 
-bench-parents: $(READY) $(PEERS_READY) ## Measure Whisper tiny.en as a parent beside faster-whisper and transformers (10 minutes)
-	@$(PY) -m benchmarks parents
+bench-parents: $(READY) $(PEERS_READY) ## Measure Whisper tiny.en as a parent (10 minutes; FSDD=folder and PROMPTS=folder tune it too: 40 minutes)
+	@status=0; $(PY) -m benchmarks parents || status=1; $(PY) -m benchmarks step_memory || status=1; \
+	$(PY) -m benchmarks.parents weights $(WHISPER) || exit 1; \
+	if [ -n "$(FSDD)" ]; then $(MAKE) --no-print-directory leave-one-out PARENT=$(WHISPER) SEEDS="1 2 3" || status=1; \
+	else echo "bench-parents: FSDD=folder tunes it on five speakers, and tests it on the sixth"; fi; \
+	if [ -n "$(PROMPTS)" ]; then $(PY) -W ignore -m benchmarks.tuning "$(PROMPTS)" "$(TEXTS)" "$(LIBRISPEECH)" $(WHISPER) || status=1; \
+	else echo "bench-parents: PROMPTS=folder TEXTS=file LIBRISPEECH=folder tunes it on a person (benchmarks/tuning.py)"; fi; \
+	exit $$status
 
 bench-serving-load: $(READY) ## Measure serving under load and hostile clients: goodput, the health port's delay, memory (5 minutes)
 	@$(PY) -W ignore -m benchmarks serving_load

@@ -111,10 +111,10 @@ class Folds:
         for name in steps_until("asr", "evaluate", config.optional_steps()):
             if name in LEFT_OUT:
                 continue
-            before = _cpu_seconds()
+            before = cpu_seconds()
             with contextlib.redirect_stdout(sys.stderr):
                 output = run_step(name, config, run_dir, {})
-            spent = _cpu_seconds() - before
+            spent = cpu_seconds() - before
             self.cpu_seconds += spent
             spent = costs.setdefault(output.folder.name, spent)
             seconds += spent if name in OF_A_FOLD else 0.0
@@ -209,7 +209,7 @@ def _with_interval(values: Sequence[SumAndWeight]) -> str:
     return f"{aggregate(values):.1%} ({interval.low:.1%} to {interval.high:.1%})"
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 

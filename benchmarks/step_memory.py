@@ -1,7 +1,7 @@
 """Peak memory of training steps: batches by seconds over mixed lengths, parts of batches, activations computed again.
 
-Each case is a process of its own, which trains a Conformer on random features and tells its peak resident memory.
-Attention is a small part of this network; where it is a large one, long utterances take more.
+Each case is a process of its own, which trains a Conformer or Deep Speech 2 on random features and tells its peak
+resident memory. Attention is a small part of this Conformer; where it is a large one, long utterances take more.
 
   python -m benchmarks.step_memory
 """
@@ -26,6 +26,8 @@ BINS = 40
 SECONDS = 60.0
 """Of audio in a step."""
 UTTERANCES = 240
+CONFORMER = {"kind": "conformer", "layers": 6, "units": 144, "heads": 4, "subsampling": 4}
+RECURRENT = {"kind": "deepspeech2", "layers": 3, "units": 400}
 CASES: dict[str, dict[str, Any]] = {
     "mixed": {"seconds": (1.0, 15.0), "batch_seconds": SECONDS},
     "short": {"seconds": (1.25, 1.25), "batch_seconds": SECONDS},
@@ -33,24 +35,20 @@ CASES: dict[str, dict[str, Any]] = {
     "by utterances": {"seconds": (1.0, 15.0), "batch_size": 11},
     "whole": {"seconds": (8.0, 8.0), "batch_size": 16},
     "parts": {"seconds": (8.0, 8.0), "batch_size": 4, "accumulate": 4},
+    "recurrent, mixed": {"seconds": (1.0, 15.0), "batch_seconds": SECONDS, "network": RECURRENT},
+    "recurrent, short": {"seconds": (1.25, 1.25), "batch_seconds": SECONDS, "network": RECURRENT},
+    "recurrent, long": {"seconds": (15.0, 15.0), "batch_seconds": SECONDS, "network": RECURRENT},
     "recomputed": {"seconds": (8.0, 8.0), "batch_size": 16, "recompute": True},
 }
 
 
 def rows() -> list[Row]:
     peaks = {name: _measure(name) for name in CASES}
-    of_one_length = max(peaks["short"]["peak"], peaks["long"]["peak"])
     return [
+        _mixed_lengths("a Conformer", *(peaks[case]["peak"] for case in ("mixed", "short", "long"))),
+        _mixed_lengths("Deep Speech 2", *(peaks[f"recurrent, {case}"]["peak"] for case in ("mixed", "short", "long"))),
         Row.of(
-            f"peak of steps of {SECONDS:g} s, utterances of 1 to 15 s, x the peak at one length",
-            f"{peaks['mixed']['peak']:,.0f} MB",
-            f"{of_one_length:,.0f} MB",
-            peaks["mixed"]["peak"] / of_one_length,
-            "<=",
-            1.1,
-        ),
-        Row.of(
-            "the same in batches of 11 utterances, about as many seconds on average",
+            "a Conformer in batches of 11 utterances, about as many seconds on average",
             f"{peaks['by utterances']['peak']:,.0f} MB",
             f"{peaks['mixed']['peak']:,.0f} MB",
             peaks["by utterances"]["peak"] / peaks["mixed"]["peak"],
@@ -74,6 +72,12 @@ def rows() -> list[Row]:
             0.7,
         ),
     ]
+
+
+def _mixed_lengths(network: str, mixed: float, *of_one_length: float) -> Row:
+    name = f"{network}: peak of steps of {SECONDS:g} s, utterances of 1 to 15 s, x the peak at one length"
+    highest = max(of_one_length)
+    return Row.of(name, f"{mixed:,.0f} MB", f"{highest:,.0f} MB", mixed / highest, "<=", 1.1)
 
 
 def _measure(case: str) -> dict[str, float]:
@@ -105,7 +109,7 @@ def _train(case: str) -> dict[str, float]:
         NewExample(f"u{number:03}", "a few words", "train", _noise(random, int(length)), "nobody")
         for number, length in enumerate(lengths)
     ]
-    network = {"kind": "conformer", "layers": 6, "units": 144, "heads": 4, "subsampling": 4}
+    network = chosen.pop("network", CONFORMER)
     settings = AsrTrainSettings.of({"model": network, "strategy": "one", **chosen})
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,143 @@
+"""A public recognizer before and after it is tuned on recordings of one person, whole and by low-rank updates.
+
+  python -W ignore -m benchmarks.tuning PROMPTS TEXTS LIBRISPEECH PARENT    (make bench-parents PROMPTS=… does it too)
+
+The recordings are the prompts of Debian's package asterisk-core-sounds-en-wav (CC BY-SA 3.0), of which TEXTS has a line
+`name: text` each. A fifth is never trained on. What the parent forgets shows on the recordings of LibriSpeech. Errors
+are of words without case and punctuation, numbers spelled out. It resumes.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+from benchmarks.leave_one_out import cpu_seconds
+from benchmarks.table import Row, print_table
+from voxline.metrics.evaluation import PROBE, BeforeInfo, Evaluation
+from voxline.pipelines.config.load import load_config
+from voxline.pipelines.graphs import steps_until
+from voxline.pipelines.local.single_step import run_step
+from voxline.store.files import write_text
+
+LEFT_OUT = ("validate", "forecast", "push", "publish")
+"""Steps of the graph that change no error rate."""
+COMMON = [
+    "corpus.format=ljspeech",
+    "corpus.split={by: utterance, dev: 0.08, test: 0.2}",
+    "convert.min_seconds=0.1",
+    "convert.frontend.kind=english_transcript",
+    "train.model={kind: whisper, head: decoder}",
+    "train.batch_size=16",
+    "train.warm_up_steps=10",
+]
+WAYS = {
+    "whole decoder": ["train.freeze=[encoder]", "train.epochs=6", "train.learning_rate=3e-5"],
+    "low-rank updates": [
+        "train.lora={rank: 8, alpha: 16, parts: [decoder/blocks]}",
+        "train.epochs=6",
+        "train.learning_rate=1e-3",
+    ],
+}
+
+
+def rows(prompts: Path, texts: Path, librispeech: Path, parent: Path, folder: Path) -> list[Row]:
+    """Error rates after tuning beside those before."""
+    corpus = write_corpus(prompts, texts, folder / "corpus")
+    probe = _convert(librispeech, folder)
+
+    table = []
+    errors = []
+    for number, (way, settings) in enumerate(WAYS.items()):
+        start = cpu_seconds()
+        evaluation = _train(corpus, parent, probe, folder / f"way-{number}", settings)
+        spent = cpu_seconds() - start
+        before = evaluation.before
+        if before is None or before.missing:
+            raise SystemExit(f"the parent was not measured: {before and before.missing}")
+
+        after, untouched = _wer(before, "test")
+        errors.append(after)
+        name = f"{way}: prompts never trained on"
+        ours = f"{after:.1%}, {spent:.0f} CPU s"
+        bound = max(0.5, 0.03 / untouched)
+        table.append(Row.of(name, ours, f"{untouched:.1%} before", after / untouched, "<=", round(bound, 3)))
+
+        after, untouched = _wer(before, PROBE)
+        name = f"{way}: LibriSpeech, difference"
+        table.append(Row.of(name, f"{after:.1%}", f"{untouched:.1%} before", after - untouched, "<=", 0.01))
+
+    difference = errors[1] - errors[0]
+    name = "low-rank updates less whole decoder, prompts"
+    table.append(Row.of(name, f"{errors[1]:.1%}", f"{errors[0]:.1%}", difference, "<=", 0.005))
+    return table
+
+
+def _wer(before: BeforeInfo, part: str) -> tuple[float, float]:
+    """Word error rates of the tuned model and of the parent."""
+    metric = before.parts[part].metrics["wer"]
+    if metric.value is None or metric.comparison is None or metric.comparison.champion_value is None:
+        raise SystemExit(f"nothing was measured of {part}")
+    return metric.value, metric.comparison.champion_value
+
+
+def write_corpus(prompts: Path, texts: Path, folder: Path) -> Path:
+    """The prompts that have a text, as LJSpeech's layout: metadata.csv and wavs."""
+    (folder / "wavs").mkdir(parents=True, exist_ok=True)
+    lines = []
+    for line in texts.read_text(encoding="utf-8", errors="replace").splitlines():
+        name, separator, text = line.partition(":")
+        # A comment, or what is heard and is no speech: [this is a simple beep tone]
+        spoken = re.sub(r"\s*\[.\]$", "", text.strip())
+        recording = prompts / f"{name.strip().removesuffix('.wav')}.wav"
+        if not separator or name.startswith(";") or not spoken or spoken[0] in "[<" or not recording.is_file():
+            continue
+        utterance = name.strip().removesuffix(".wav").replace("/", "_")
+        shutil.copy(recording, folder / "wavs" / f"{utterance}.wav")
+        lines.append(f"{utterance}|{spoken}|{spoken}\n")
+    write_text(folder / "metadata.csv", "".join(lines))
+    return folder
+
+
+def _convert(librispeech: Path, folder: Path) -> Path:
+    """The recordings of LibriSpeech as convert writes them, without a test split, so that all of them are measured."""
+    given = [
+        f"corpus.uri={librispeech.absolute()}",
+        "corpus.split={by: utterance, dev: 0, test: 0}",
+        "convert.frontend.kind=english_transcript",
+    ]
+    return _run("convert", [*given, f"store={folder / 'store'}", "name=probe"], folder / "probe")
+
+
+def _train(corpus: Path, parent: Path, probe: Path, run_dir: Path, settings: list[str]) -> Evaluation:
+    given = [f"corpus.uri={corpus}", f"train.start.model={parent.absolute()}", f"evaluate.probe={probe}"]
+    values = [*COMMON, *given, *settings, f"store={run_dir.parent / 'store'}", f"name={run_dir.name}"]
+    return Evaluation.read(_run("evaluate", values, run_dir))
+
+
+def _run(last: str, values: list[str], run_dir: Path) -> Path:
+    """The folder of the last step."""
+    config = load_config([], values, pipeline="asr")
+    for name in steps_until("asr", last, config.optional_steps()):
+        if name not in LEFT_OUT:
+            with contextlib.redirect_stdout(sys.stderr):
+                output: Any = run_step(name, config, run_dir, {})
+    folder: Path = output.folder
+    return folder
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="benchmarks.tuning")
+    parser.add_argument("prompts", type=Path, help="folder en_US_f_Allison of the package")
+    parser.add_argument("texts", type=Path, help="file of lines `name: text`")
+    parser.add_argument("librispeech", type=Path, help="folder in LibriSpeech's layout")
+    parser.add_argument("parent", type=Path, help="folder of a public model")
+    parser.add_argument("--folder", type=Path, default=Path("runs/tuning"), help="keeps what was trained")
+    options = parser.parse_args()
+    print_table(rows(options.prompts, options.texts, options.librispeech, options.parent, options.folder.absolute()))
